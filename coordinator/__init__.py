@@ -1,0 +1,1 @@
+"""The state machine that orders and decides. Next: plan.py."""

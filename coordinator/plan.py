@@ -1,0 +1,128 @@
+"""The coordinator: gives every transaction its place in one order, and remembers how each ended.
+
+    PlanRequest ─▶ waiting in this turn ──close(now)──▶ step = last + 1 ─▶ Plan to each participant
+
+A step is closed before anything of it executes; what arrives later in the turn gets the next one.
+There is no grid: the host closes a step as soon as the turn has nothing else to deliver, so the
+previous turn's sync is what batches. Requests wait only inside one turn, hence in memory: a turn
+that is not committed leaves none behind.
+
+Keys, behind the tablet's prefix:
+
+    l         last step given out
+    o<tx>     (state, step, n, wall ms, participants)      the outcome, kept for a while
+    k         number of outcomes kept
+
+Transitions of one transaction, all of them:
+
+    (none)  ─PlanRequest─▶ PLANNED ─Executed─▶ COMMITTED | ABORTED
+    (none)  ─Ask, Resolve─▶ REFUSED         a later PlanRequest is answered PlanRefused
+
+Next: proxy/deterministic.py.
+"""
+
+from typing import Any
+
+from ..proto.messages import Ask, Executed, Message, Never, Plan, PlanRefused, PlanRequest, Resolve
+
+PLANNED, COMMITTED, ABORTED, REFUSED = 1, 2, 3, 4
+STATES = {PLANNED: "planned", COMMITTED: "committed", ABORTED: "aborted", REFUSED: "refused"}
+OUTCOMES_KEPT = 1_000_000
+OUTCOME_MS_KEPT = 3_600_000
+_PRUNE_EVERY = 512
+
+
+class Coordinator:
+    """Invariants: steps strictly increase; a transaction has at most one place; it is written before
+    any participant sees it, since both leave the turn together."""
+
+    __slots__ = ("id", "pending", "send", "space")
+
+    def __init__(self, tablet: int, space: Any, send: Any) -> None:
+        self.id = tablet
+        self.space = space
+        self.send = send
+        self.pending: dict[bytes, PlanRequest] = {}
+
+    def handle(self, message: Message) -> None:
+        kind = type(message)
+        if kind is PlanRequest:
+            known = self.space.get(b"o" + message.tx)
+            if known is None:
+                self.pending.setdefault(message.tx, message)
+            elif known[0] == REFUSED:
+                self.send(message.proxy, PlanRefused(message.tx, "refused"))
+        elif kind is Executed:
+            key = b"o" + message.tx
+            known = self.space.get(key)
+            if known is not None and known[0] == PLANNED:
+                state = COMMITTED if message.committed else ABORTED
+                self.space.put(key, (state, *known[1:]))
+        elif kind is Ask:
+            if self._refuse(message.tx) or self._ended(message.tx):
+                self.send(message.tablet, Never(message.tx))
+        elif kind is Resolve:
+            self._refuse(message.tx)
+        else:
+            raise AssertionError(f"coordinator got {message!r}")
+
+    def _ended(self, tx: bytes) -> bool:
+        # What is planned has its Plan under way to every participant: no answer but that.
+        known = self.space.get(b"o" + tx)
+        return known is not None and known[0] != PLANNED
+
+    def _refuse(self, tx: bytes) -> bool:
+        if self.space.get(b"o" + tx) is not None or tx in self.pending:
+            return False
+        self.space.put(b"o" + tx, (REFUSED, 0, 0, 0, ()))
+        self.space.put(b"k", (self.space.get(b"k") or 0) + 1)
+        return True
+
+    def close(self, now_ms: int, horizon: int = 0) -> int:
+        """Closes one step over all that waits and announces it; returns the step.
+
+        `horizon` is the oldest step that an open snapshot may read; it goes along with the plans so
+        that other hosts know which overwritten versions they may forget.
+        """
+        step: int = (self.space.get(b"l") or 0) + 1
+        self.space.put(b"l", step)
+        requests, self.pending = self.pending, {}
+        plans: dict[int, list[tuple[Any, ...]]] = {}
+        for n, request in enumerate(requests.values()):
+            tx, participants, bodies = request.tx, request.participants, request.bodies
+            self.space.put(b"o" + tx, (PLANNED, step, n, now_ms, participants))
+            for i, tablet in enumerate(participants):
+                entry = (
+                    n,
+                    tx,
+                    request.proxy,
+                    request.voters,
+                    request.receivers,
+                    bodies[i] if bodies else None,
+                )
+                if tablet in plans:
+                    plans[tablet].append(entry)
+                else:
+                    plans[tablet] = [entry]
+        for tablet, entries in plans.items():
+            self.send(tablet, Plan(step, horizon, tuple(entries)))
+        kept = (self.space.get(b"k") or 0) + len(requests)
+        if kept > OUTCOMES_KEPT and step % _PRUNE_EVERY == 0:
+            kept -= self._prune(kept - OUTCOMES_KEPT, now_ms)
+        self.space.put(b"k", kept)
+        return step
+
+    def forget(self, kept: int) -> None:
+        """Drops the requests that came after the first `kept`: the host undoes an input."""
+        while len(self.pending) > kept:
+            self.pending.popitem()
+
+    def _prune(self, most: int, now_ms: int) -> int:
+        """Forgets the oldest outcomes, by id; ids grow with time. Planned ones stay."""
+        dropped = 0
+        for key, value in self.space.scan(b"o", b"p", limit=min(most, 100_000)):
+            if value[0] != PLANNED and value[3] < now_ms - OUTCOME_MS_KEPT:
+                self.space.delete(key)
+                self.space.put(b"f", key[1:])
+                dropped += 1
+        return dropped

@@ -1,0 +1,185 @@
+"""What a read returns: records of one topic, in columns.
+
+    ReadBatch = segments of stored batches:  (partition, first offset, lo..hi of one batch)
+                      │ decoded column by column, each at its first use
+                      ▼
+    values   keys   headers   offsets   timestamps        lists of equal length
+
+Iterating gives `Record`s; the columns are much faster, and `tx.write_batch` takes them as they are.
+
+Next: reading.py, which makes them.
+"""
+
+import html
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from ..proto.batch import Batch, decode_headers
+from .formats import decode_record_keys, decode_values
+
+
+class Record(NamedTuple):
+    """One record. `offset` is -1 for a record of a transaction that has not committed."""
+
+    value: Any
+    key: Any
+    headers: dict[str, Any]
+    partition: int
+    offset: int
+    timestamp_ms: int
+
+
+class Segment(NamedTuple):
+    """Records lo..hi of one stored batch; the first of them has this offset."""
+
+    partition: int
+    offset: int
+    lo: int
+    hi: int
+    batch: Batch
+
+
+class ReadBatch:
+    """Records of a topic, those of one partition together and in order.
+
+    Keys are bytes for topics with format="bytes", else str; None where a record has none.
+    """
+
+    __slots__ = ("_columns", "_length", "format", "segments", "topic")
+
+    def __init__(self, topic: str, format: str, segments: list[Segment]) -> None:
+        self.topic = topic
+        self.format = format
+        self.segments = segments
+        self._length = sum(segment.hi - segment.lo for segment in segments)
+        self._columns: dict[str, list[Any]] = {}
+
+    def __len__(self) -> int:
+        return self._length
+
+    def _raw(self, name: str) -> list[Any]:
+        segments = self.segments
+        if len(segments) == 1 and segments[0].lo == 0 and segments[0].hi == segments[0].batch.count:
+            return list(getattr(segments[0].batch, name))
+        column: list[Any] = []
+        for segment in segments:
+            column += getattr(segment.batch, name)[segment.lo : segment.hi]
+        return column
+
+    @property
+    def values(self) -> list[Any]:
+        """The values, decoded by the topic's format."""
+        found = self._columns.get("values")
+        if found is None:
+            found = self._columns["values"] = decode_values(self.format, self._raw("values"))
+        return found
+
+    @property
+    def keys(self) -> list[Any]:
+        """The keys, None where a record has none."""
+        found = self._columns.get("keys")
+        if found is None:
+            found = self._columns["keys"] = decode_record_keys(self.format, self._raw("keys"))
+        return found
+
+    @property
+    def headers(self) -> list[dict[str, Any]]:
+        """The headers, an empty dict where a record has none."""
+        found = self._columns.get("headers")
+        if found is None:
+            raw = self._raw("header_bytes")
+            found = self._columns["headers"] = [decode_headers(item) for item in raw]
+        return found
+
+    @property
+    def offsets(self) -> list[tuple[int, int]]:
+        """(partition, offset) of each record."""
+        return [
+            (segment.partition, segment.offset + i)
+            for segment in self.segments
+            for i in range(segment.hi - segment.lo)
+        ]
+
+    @property
+    def timestamps(self) -> list[int]:
+        """When each record was written: milliseconds since 1970, one number for a batch."""
+        column: list[int] = []
+        for segment in self.segments:
+            column += [segment.batch.timestamp_ms] * (segment.hi - segment.lo)
+        return column
+
+    @property
+    def ends(self) -> dict[int, int]:
+        """Partition → the offset behind its last record here: where to read on."""
+        return {s.partition: s.offset + s.hi - s.lo for s in self.segments}
+
+    def count_by_key(self) -> Counter[Any]:
+        """How many records each key has; records without key are not counted."""
+        counts = Counter(self.keys)
+        counts.pop(None, None)
+        return counts
+
+    def __iter__(self) -> Iterator[Record]:
+        columns = (self.values, self.keys, self.headers, self.offsets, self.timestamps)
+        for value, key, headers, (partition, offset), timestamp in zip(*columns, strict=True):
+            yield Record(value, key, headers, partition, offset, timestamp)
+
+    def __getitem__(self, index: int) -> Record:
+        partition, offset = self.offsets[index]
+        timestamp = self.timestamps[index]
+        value, key, headers = self.values[index], self.keys[index], self.headers[index]
+        return Record(value, key, headers, partition, offset, timestamp)
+
+    def __repr__(self) -> str:
+        places = ", ".join(
+            f"{s.partition}:[{s.offset}, {s.offset + s.hi - s.lo})" for s in self.segments[:4]
+        )
+        more = ", …" if len(self.segments) > 4 else ""
+        return f"<ReadBatch {self.topic!r} {len(self)} records {places}{more}>"
+
+    def _repr_html_(self) -> str:
+        shown = []
+        for i, record in enumerate(self):
+            if i == 20:
+                break
+            shown.append((record.partition, record.offset, record.key, record.value))
+        return html_table(
+            f"topic {self.topic!r}: {len(self)} records",
+            ("partition", "offset", "key", "value"),
+            shown,
+            len(self),
+        )
+
+
+class Rows(list[tuple[Any, Any]]):
+    """(key, value) pairs of a scan, in key order: a list that notebooks show as a table."""
+
+    def to_pandas(self) -> Any:
+        """A DataFrame with the columns key and value; needs pandas."""
+        try:
+            import pandas  # type: ignore[import-untyped,import-not-found,unused-ignore]
+        except ImportError as error:
+            raise ImportError("to_pandas needs pandas: pip install pandas") from error
+        return pandas.DataFrame(list(self), columns=["key", "value"])
+
+    def _repr_html_(self) -> str:
+        return html_table(f"{len(self)} rows", ("key", "value"), self[:20], len(self))
+
+
+def html_table(title: str, columns: tuple[str, ...], rows: list[Any], total: int) -> str:
+    """A small table for notebooks; long values are cut, all text is escaped."""
+
+    def cell(value: Any) -> str:
+        text = repr(value)
+        return html.escape(text if len(text) <= 80 else text[:79] + "…")
+
+    head = "".join(f"<th>{html.escape(name)}</th>" for name in columns)
+    body = "".join(
+        "<tr>" + "".join(f"<td>{cell(value)}</td>" for value in row) + "</tr>" for row in rows
+    )
+    rest = f"<p>… and {total - len(rows)} more</p>" if total > len(rows) else ""
+    return (
+        f"<table><caption>{html.escape(title)}</caption><thead><tr>{head}</tr></thead>"
+        f"<tbody>{body}</tbody></table>{rest}"
+    )

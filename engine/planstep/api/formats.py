@@ -1,0 +1,154 @@
+"""Values between Python and bytes: what `format=` of a topic or table means.
+
+    bytes     bytes, bytearray, memoryview            as they are; the default of topics
+    utf8      str
+    json      what `json` writes                      tuples come back as lists, keys as str
+    msgpack   None, bool, int of 64 bits, float,      the default of tables; tuples come back as lists
+              str, bytes, list, tuple, dict
+
+A value is encoded when it is handed over and decoded when it is read, inside the transaction that
+wrote it too: nobody ever gets the caller's own object back. A value that does not fit is a TypeError
+which names the topic or table and the format that would take it.
+
+Keys of topic records are bytes or str, str stored as UTF-8. Topics of format bytes give keys back as
+bytes, all others as str (and take only str).
+
+Next: keyspace.py.
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgpack
+
+FORMATS = ("bytes", "utf8", "json", "msgpack")
+_TEXT = frozenset((str,))
+_RAW = frozenset((bytes,))
+_dumps = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+
+
+def check_format(name: str) -> str:
+    if name not in FORMATS:
+        raise ValueError(f"unknown format {name!r}: choose one of {', '.join(FORMATS)}")
+    return name
+
+
+def _refusal(where: str, format_name: str, value: Any) -> TypeError:
+    kind = type(value).__name__
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        fits = 'format="bytes" or format="msgpack"'
+    elif isinstance(value, str):
+        fits = 'format="utf8", or encode the value'
+    else:
+        fits = 'format="json" or format="msgpack"'
+    return TypeError(
+        f'{where} has format="{format_name}" and cannot hold {kind}; create it with {fits}'
+    )
+
+
+def _encode_bytes(value: Any, where: str) -> bytes:
+    if type(value) is bytes:
+        return value
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return bytes(value)
+    raise _refusal(where, "bytes", value)
+
+
+def _encode_utf8(value: Any, where: str) -> bytes:
+    if not isinstance(value, str):
+        raise _refusal(where, "utf8", value)
+    return value.encode()
+
+
+def _encode_json(value: Any, where: str) -> bytes:
+    try:
+        return _dumps(value).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise TypeError(f'{where} has format="json": {error}') from error
+
+
+def _encode_msgpack(value: Any, where: str) -> bytes:
+    try:
+        data: bytes = msgpack.packb(value)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise TypeError(f'{where} has format="msgpack": {error}') from error
+    return data
+
+
+def _decode_msgpack(data: bytes) -> Any:
+    try:
+        return msgpack.unpackb(data, strict_map_key=False)
+    except TypeError:  # a tuple as a key of a dict was written: a list cannot be one
+        return msgpack.unpackb(data, strict_map_key=False, use_list=False)
+
+
+_ENCODE: dict[str, Callable[[Any, str], bytes]] = {
+    "bytes": _encode_bytes,
+    "utf8": _encode_utf8,
+    "json": _encode_json,
+    "msgpack": _encode_msgpack,
+}
+_DECODE: dict[str, Callable[[bytes], Any]] = {
+    "bytes": bytes,
+    "utf8": bytes.decode,
+    "json": json.loads,
+    "msgpack": _decode_msgpack,
+}
+
+
+def encode_value(format_name: str, value: Any, where: str) -> bytes:
+    """The stored bytes of one value; TypeError names `where`, as in "topic 'clicks'"."""
+    return _ENCODE[format_name](value, where)
+
+
+def encode_values(format_name: str, values: Sequence[Any], where: str) -> Sequence[bytes]:
+    """The same for a column; a column of bytes for a bytes topic is returned as it is."""
+    if format_name == "bytes" and set(map(type, values)) <= _RAW:
+        return values
+    if format_name == "utf8" and set(map(type, values)) <= _TEXT:
+        return [value.encode() for value in values]
+    encode = _ENCODE[format_name]
+    return [encode(value, where) for value in values]
+
+
+def decode_value(format_name: str, data: bytes) -> Any:
+    return _DECODE[format_name](data)
+
+
+def decode_values(format_name: str, column: list[bytes]) -> list[Any]:
+    if format_name == "bytes":
+        return column
+    return list(map(_DECODE[format_name], column))
+
+
+def encode_record_key(format_name: str, key: Any, where: str) -> bytes | None:
+    if key is None:
+        return None
+    if isinstance(key, str):
+        return key.encode()
+    if format_name == "bytes" and isinstance(key, (bytes, bytearray, memoryview)):
+        return bytes(key)
+    kinds = "bytes, str or None" if format_name == "bytes" else "str or None"
+    raise TypeError(
+        f'{where} has format="{format_name}": keys of its records are {kinds}, '
+        f"not {type(key).__name__}"
+    )
+
+
+def encode_record_keys(
+    format_name: str, keys: Sequence[Any], where: str
+) -> Sequence[bytes | None]:
+    """A column of record keys as stored."""
+    kinds = set(map(type, keys))
+    if kinds <= _TEXT:
+        return [key.encode() for key in keys]
+    if format_name == "bytes" and kinds <= {bytes, type(None)}:
+        return keys
+    return [encode_record_key(format_name, key, where) for key in keys]
+
+
+def decode_record_keys(format_name: str, column: Sequence[bytes | None]) -> list[Any]:
+    if format_name == "bytes":
+        return list(column)
+    return [None if key is None else key.decode() for key in column]

@@ -1,0 +1,17 @@
+"""The face's limits, all checked before a transaction has any effect.
+
+Next: formats.py.
+"""
+
+RECORD_BYTES_MAX = 16 << 20
+"""One topic record (key, value and headers) or one table row's value."""
+TRANSACTION_BYTES_MAX = 1 << 30
+"""Everything that one transaction writes."""
+INDEX_ENTRIES_MAX = 10_000
+"""Batches that one transaction writes, over all partitions."""
+BATCH_BYTES = 1 << 20
+"""Records of one partition are cut into batches of about this size: readers read whole batches."""
+READ_BYTES = 16 << 20
+"""What one read returns at most by default; the batch that crosses it is not begun."""
+PARTITIONS_MAX = 10_000
+"""Partitions of a topic, and shards of a table."""

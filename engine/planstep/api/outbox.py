@@ -1,0 +1,188 @@
+"""Topic writes of an open transaction: columns per partition, encoded into batches at commit.
+
+    write_batch(values, keys) ─ by partition, in bulk ─▶ columns ─ cut at 1 MiB ─▶ (batch, records), …
+
+A record with a key goes to crc32(key) mod partitions. Records without a key go, all of one
+transaction, to one partition of the topic: they keep their order and share a batch; transactions take
+the partitions in turn.
+
+Next: transaction.py.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..errors import RecordTooLarge
+from ..proto.batch import decode_headers, encode_batch, encode_headers
+from .batch import Record
+from .formats import decode_record_keys, decode_value, encode_record_keys, encode_values
+from .keyspace import partitions_of
+from .limits import BATCH_BYTES, RECORD_BYTES_MAX
+from .reading import check_partition
+
+if TYPE_CHECKING:
+    from ..runtime import TopicInfo
+
+Headers = Mapping[str, bytes | str]
+
+
+def pack_headers(headers: Headers | None, where: str) -> bytes | None:
+    """One record's headers: str names to bytes or str."""
+    if not headers:
+        return None
+    for name, value in headers.items():
+        if not isinstance(name, str) or not isinstance(value, (bytes, str)):
+            raise TypeError(f"{where}: headers map str to bytes or str, not {name!r} to {value!r}")
+    return encode_headers(headers)  # type: ignore[arg-type]
+
+
+class Column:
+    """The records for one partition."""
+
+    __slots__ = ("headers", "keys", "values")
+
+    def __init__(self) -> None:
+        self.values: list[bytes] = []
+        self.keys: list[bytes | None] = []
+        self.headers: list[bytes | None] = []
+
+    def batches(self, timestamp_ms: int) -> tuple[tuple[bytes, int], ...]:
+        """(encoded batch, records), each of about BATCH_BYTES at most."""
+        keys = self.keys if any(key is not None for key in self.keys) else None
+        headers = self.headers if any(item is not None for item in self.headers) else None
+        result = []
+        for a, b in self._cuts():
+            data = encode_batch(
+                self.values[a:b],
+                keys and keys[a:b],
+                headers and headers[a:b],
+                timestamp_ms,
+            )
+            result.append((data, b - a))
+        return tuple(result)
+
+    def _cuts(self) -> list[tuple[int, int]]:
+        sizes = list(map(len, self.values))
+        if sum(sizes) <= BATCH_BYTES:
+            return [(0, len(sizes))]
+        cuts: list[tuple[int, int]] = []
+        begin = size = 0
+        for i, length in enumerate(sizes):
+            if size + length > BATCH_BYTES and i > begin:
+                cuts.append((begin, i))
+                begin, size = i, 0
+            size += length
+        cuts.append((begin, len(sizes)))
+        return cuts
+
+
+class Outbox:
+    """One topic's records that wait for commit."""
+
+    __slots__ = ("columns", "keyless", "topic", "where")
+
+    def __init__(self, topic: "TopicInfo", keyless: int) -> None:
+        self.topic = topic
+        self.keyless = keyless
+        self.where = f"topic {topic.name!r}"
+        self.columns: dict[int, Column] = {}
+
+    def encode(
+        self,
+        values: Iterable[Any],
+        keys: Iterable[Any] | None,
+        headers: Iterable[Headers | None] | None,
+    ) -> tuple[Sequence[bytes], Sequence[bytes | None] | None, list[bytes | None] | None, int]:
+        """The columns as stored and their bytes; raises before anything is kept."""
+        values = values if isinstance(values, (list, tuple)) else list(values)
+        form = self.topic.format
+        raw = encode_values(form, values, self.where)
+        raw_keys: Sequence[bytes | None] | None = None
+        packed: list[bytes | None] | None = None
+        if keys is not None:
+            keys = keys if isinstance(keys, (list, tuple)) else list(keys)
+            raw_keys = encode_record_keys(form, keys, self.where)
+        if headers is not None:
+            packed = [pack_headers(item, self.where) for item in headers]
+        for name, column in (("keys", raw_keys), ("headers", packed)):
+            if column is not None and len(column) != len(raw):
+                raise ValueError(f"{self.where}: {len(raw)} values but {len(column)} {name}")
+        return raw, raw_keys, packed, self._measure(raw, raw_keys, packed)
+
+    def _measure(
+        self,
+        values: Sequence[bytes],
+        keys: Sequence[bytes | None] | None,
+        headers: Sequence[bytes | None] | None,
+    ) -> int:
+        total = largest = 0
+        for column in (values, keys, headers):
+            if column:
+                sizes = [0 if item is None else len(item) for item in column]
+                total += sum(sizes)
+                largest += max(sizes)
+        if largest > RECORD_BYTES_MAX:  # of different records perhaps: look closely
+            for i, value in enumerate(values):
+                size = len(value) + len((keys and keys[i]) or b"")
+                size += len((headers and headers[i]) or b"")
+                if size > RECORD_BYTES_MAX:
+                    raise RecordTooLarge(
+                        f"{self.where}: record {i} has {size:,} bytes, the limit is "
+                        f"{RECORD_BYTES_MAX:,}; nothing was written"
+                    )
+        return total
+
+    def add(
+        self,
+        values: Sequence[bytes],
+        keys: Sequence[bytes | None] | None,
+        headers: Sequence[bytes | None] | None,
+        partition: int | None,
+    ) -> None:
+        count = len(self.topic.partitions)
+        size = len(values)
+        absent: list[bytes | None] = [None] * size
+        if partition is None and keys is not None and count > 1:
+            keyless = self.keyless if None in keys else None
+            chosen = partitions_of(keys, count, keyless)
+            columns = [Column() for _ in range(count)]
+            appends = [(c.values.append, c.keys.append) for c in columns]
+            for p, value, key in zip(chosen, values, keys, strict=True):
+                add_value, add_key = appends[p]
+                add_value(value)
+                add_key(key)
+            for p, item in zip(chosen, headers or absent, strict=True):
+                columns[p].headers.append(item)
+            for p, column in enumerate(columns):
+                if column.values:
+                    self._extend(p, column.values, column.keys, column.headers)
+            return
+        target = self.keyless if partition is None else check_partition(self.topic, partition)
+        self._extend(target if count > 1 else 0, values, keys or absent, headers or absent)
+
+    def _extend(
+        self,
+        partition: int,
+        values: Sequence[bytes],
+        keys: Sequence[bytes | None],
+        headers: Sequence[bytes | None],
+    ) -> None:
+        column = self.columns.get(partition)
+        if column is None:
+            column = self.columns[partition] = Column()
+        column.values += values
+        column.keys += keys
+        column.headers += headers
+
+    def records(self) -> list[Record]:
+        """What has been written so far, as a reader would get it, without offsets."""
+        form = self.topic.format
+        found = []
+        for partition, column in sorted(self.columns.items()):
+            keys = decode_record_keys(form, column.keys)
+            for value, key, headers in zip(column.values, keys, column.headers, strict=True):
+                shown = decode_headers(headers)
+                found.append(Record(decode_value(form, value), key, shown, partition, -1, 0))
+        return found
+
+

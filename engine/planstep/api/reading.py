@@ -1,0 +1,178 @@
+"""Reads as of one snapshot: what a transaction, a snapshot view and the handles share.
+
+    rows(table)      every shard scanned, merged by encoded key       hash partitioning scatters ranges
+    records(topic)   partition after partition, whole batches cut to the records asked for
+
+Nothing here records conditions; conditions.py does that for transactions.
+
+Next: transaction.py.
+"""
+
+from collections.abc import Iterable
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ..errors import Corruption, OffsetOutOfRange
+from ..proto.batch import Batch
+from ..proto.ids import Place
+from .batch import Segment
+from .keyspace import shard_of
+
+if TYPE_CHECKING:
+    from ..runtime import Runtime, TableInfo, TopicInfo
+    from ..views import Snapshot
+
+
+class Row(NamedTuple):
+    """A stored row: encoded key, the shard's tablet, the place that wrote it, encoded value."""
+
+    key: bytes
+    tablet: int
+    place: Place
+    value: bytes
+
+
+_key = itemgetter(0)
+
+
+class Reading:
+    """Reads of one snapshot; closing it is its owner's business."""
+
+    __slots__ = ("runtime", "snap")
+
+    def __init__(self, runtime: "Runtime", snap: "Snapshot") -> None:
+        self.runtime = runtime
+        self.snap = snap
+
+    # rows ----------------------------------------------------------------------------------
+
+    def row(self, table: "TableInfo", key: bytes) -> tuple[Place, bytes] | None:
+        found: tuple[Place, bytes] | None = self.runtime.read_row(
+            self.snap, shard_of(key, table.shards), key
+        )
+        return found
+
+    def rows(
+        self,
+        table: "TableInfo",
+        begin: bytes,
+        end: bytes,
+        limit: int | None = None,
+        reverse: bool = False,
+    ) -> list[Row]:
+        """Rows with begin <= key < end in key order, at most `limit`."""
+        found: list[Row] = []
+        scan = self.runtime.scan_rows
+        for tablet in table.shards:
+            rows = scan(self.snap, tablet, begin, end, limit=limit, reverse=reverse)
+            found += [Row(key, tablet, place, value) for key, place, value in rows]
+        if len(table.shards) > 1:
+            found.sort(key=_key, reverse=reverse)
+        return found if limit is None else found[:limit]
+
+    # records -------------------------------------------------------------------------------
+
+    def bounds(self, tablet: int) -> tuple[int, int]:
+        bounds: tuple[int, int] = self.runtime.bounds(self.snap, tablet)
+        return bounds
+
+    def position(self, tablet: int, consumer: str) -> int:
+        """Where the consumer goes on: its position, or the log's start when that is further."""
+        position: int = self.runtime.position(self.snap, tablet, consumer)
+        return max(position, self.bounds(tablet)[0])
+
+    def positions(self, topic: "TopicInfo", consumer: str) -> dict[int, int]:
+        return {
+            partition: self.position(tablet, consumer)
+            for partition, tablet in enumerate(topic.partitions)
+        }
+
+    def segments(
+        self, topic: "TopicInfo", partition: int, offset: int, max_records: int, max_bytes: int
+    ) -> tuple[list[Segment], int]:
+        """Records from `offset` on, at most so many, and about so many bytes; (segments, bytes)."""
+        tablet = topic.partitions[partition]
+        end = self.bounds(tablet)[1]
+        found: list[Segment] = []
+        size = 0
+        while offset < end and max_records > 0 and size < max_bytes:
+            slices: list[Any] = self.runtime.read_slices(
+                self.snap, tablet, offset, max_records, max_bytes - size
+            )
+            if not slices:
+                break
+            for piece in slices:
+                try:
+                    batch = Batch.decode(piece.data)
+                except Corruption as error:
+                    raise Corruption(
+                        f"topic {topic.name!r}, partition {partition}, offset {piece.offset}: "
+                        f"{error}"
+                    ) from error
+                found.append(Segment(partition, piece.offset, piece.lo, piece.hi, batch))
+                size += len(piece.data)
+                max_records -= piece.hi - piece.lo
+                offset = piece.offset + piece.hi - piece.lo
+        return found, size
+
+    def inspect(
+        self,
+        topic: "TopicInfo",
+        starts: dict[int, int],
+        max_records: int,
+        max_bytes: int,
+    ) -> list[Segment]:
+        """Records of several partitions from explicit offsets, checked against the logs."""
+        for partition, start in starts.items():
+            low, high = self.bounds(topic.partitions[partition])
+            if not low <= start <= high:
+                raise OffsetOutOfRange(
+                    f"topic {topic.name!r}, partition {partition}: offset {start} is outside the "
+                    f"log [{low}, {high})"
+                )
+        found: list[Segment] = []
+        for partition, start in starts.items():
+            if max_records <= 0 or max_bytes <= 0:
+                break
+            segments, size = self.segments(topic, partition, start, max_records, max_bytes)
+            found += segments
+            max_records -= sum(segment.hi - segment.lo for segment in segments)
+            max_bytes -= size
+        return found
+
+    def starts(
+        self, topic: "TopicInfo", start: "int | dict[int, int]", partition: int | None
+    ) -> dict[int, int]:
+        """What `start=` and `partition=` of an inspection mean: partition → offset.
+
+        0 stands for the oldest record that is still there.
+        """
+        if isinstance(start, dict):
+            return {check_partition(topic, p): offset for p, offset in start.items()}
+        chosen: Iterable[int]
+        if partition is not None:
+            chosen = (check_partition(topic, partition),)
+        else:
+            chosen = range(len(topic.partitions))
+            if start != 0 and len(topic.partitions) > 1:
+                raise ValueError(
+                    "an offset belongs to one partition: pass partition= with start=, or a dict "
+                    "of partition to offset, as batch.ends is one"
+                )
+        if start == 0:
+            return {p: self.bounds(topic.partitions[p])[0] for p in chosen}
+        return dict.fromkeys(chosen, start)
+
+
+def check_partition(topic: "TopicInfo", partition: int) -> int:
+    count = len(topic.partitions)
+    if not isinstance(partition, int) or not 0 <= partition < count:
+        raise ValueError(
+            f"topic {topic.name!r} has partitions 0 to {count - 1}, not {partition!r}"
+        )
+    return partition
+
+
+def check_limits(max_records: int, max_bytes: int) -> None:
+    if max_records < 1 or max_bytes < 1:
+        raise ValueError("max_records and max_bytes are at least 1")

@@ -1,0 +1,491 @@
+"""A transaction: reads of one snapshot, writes kept on the side, one commit.
+
+    read ─▶ Reading (snapshot S) ─▶ Conditions ─┐
+    write ─▶ Outbox per topic ──────────────────┼─ commit ─▶ parts by tablet ─▶ Runtime ─▶ Commit | Conflict
+    put, add ─▶ RowWrites per table ────────────┘
+
+The snapshot is taken by the first read. A key or range of a table that was read must be unchanged at
+commit, and a range of a topic that a consumer read must still be the consumer's next; else Conflict.
+Writes that read nothing (write, put, delete, add, max, min, put_if_absent) never conflict.
+
+Own table writes are visible in `get` and `scan`. Own topic writes have no offsets before the commit:
+`pending(topic)` shows them, `read` does not.
+
+What it leaves out: threads. One transaction belongs to one thread at a time.
+Next: engine.py.
+"""
+
+import time
+from collections.abc import Iterable
+from concurrent.futures import Future
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeVar, overload
+
+from ..errors import Aborted, OffsetOutOfRange, TransactionClosed, TransactionTooLarge
+from ..outcome import Commit, Outcome
+from ..proto.ids import tx_text
+from ..proto.keys import Key, check_name, encode_key
+from ..proto.messages import (
+    ADD,
+    DELETE,
+    MAX,
+    MIN,
+    PUT,
+    PUT_IF_ABSENT,
+    PartitionPart,
+    ShardPart,
+)
+from .batch import ReadBatch, Record, Rows, Segment
+from .commit import CommitHandle, finished, local_outcome, read_only_commit, wait_outcome
+from .conditions import Conditions
+from .formats import decode_value
+from .keyspace import scan_range, shard_of
+from .limits import INDEX_ENTRIES_MAX, READ_BYTES, TRANSACTION_BYTES_MAX
+from .outbox import Headers, Outbox
+from .reading import Reading, check_limits, check_partition
+from .rowwrites import RowWrites, check_size, pack_number, pack_value
+from .scanning import merged
+
+if TYPE_CHECKING:
+    from ..runtime import TableInfo, TopicInfo
+    from .engine import Engine
+
+T = TypeVar("T")
+
+
+class Transaction:
+    """One transaction. `with db.transaction() as tx:` commits at the end, rolls back on an error.
+
+    Invariants: nothing leaves before commit or submit; after that, nothing more is accepted.
+    """
+
+    def __init__(self, engine: "Engine") -> None:
+        self._engine = engine
+        self._runtime = engine._runtime
+        self._tx = self._runtime.new_tx()
+        self._state = "open"
+        self._reading: Reading | None = None
+        self._waitable = True
+        self._conditions = Conditions()
+        self._outboxes: dict[str, Outbox] = {}
+        self._rows: dict[str, RowWrites] = {}
+        self._bytes = 0
+        self._future: Future[Commit] | None = None
+        self._result: Commit | None = None
+        self._failure: BaseException | None = None
+
+    @property
+    def id(self) -> str:
+        """The transaction's id, as in "3-17": `db.outcome(id)` finds it, after reopening too."""
+        return tx_text(self._tx)
+
+    # topics --------------------------------------------------------------------------------
+
+    def read(
+        self,
+        topic: str,
+        consumer: str,
+        max_records: int = 1000,
+        max_bytes: int = READ_BYTES,
+        timeout: float = 0.0,
+        partition: int | None = None,
+    ) -> ReadBatch:
+        """Reads on where `consumer` stopped, and moves its positions when the transaction commits.
+
+        Takes partition after partition (or the one given) until `max_records` or about `max_bytes`
+        are reached; the next read of this consumer begins behind the partition where this one was
+        full. A second read in the same transaction goes on behind the first. Waits up to `timeout`
+        seconds for data, only if it is the transaction's first read: later ones see its snapshot.
+        """
+        self._check()
+        info = self._engine._topic(topic)
+        check_name(consumer)
+        check_limits(max_records, max_bytes)
+        if partition is not None:
+            check_partition(info, partition)
+        deadline = time.monotonic() + timeout
+        while True:
+            reading = self._view()
+            segments = self._consume_next(reading, info, consumer, max_records, max_bytes, partition)
+            left = deadline - time.monotonic()
+            if segments or left <= 0 or not self._waitable:
+                self._waitable = False
+                return ReadBatch(topic, info.format, segments)
+            tablets = info.partitions if partition is None else (info.partitions[partition],)
+            seen = {tablet: reading.bounds(tablet)[1] for tablet in tablets}
+            self._release()
+            self._runtime.wait_published(tablets, seen, left)
+            self._check()
+
+    def _consume_next(
+        self,
+        reading: Reading,
+        info: "TopicInfo",
+        consumer: str,
+        max_records: int,
+        max_bytes: int,
+        partition: int | None,
+    ) -> list[Segment]:
+        count = len(info.partitions)
+        turns = self._engine._turns
+        turn = turns.get((info.name, consumer), 0)
+        order = [(turn + i) % count for i in range(count)] if partition is None else [partition]
+        found: list[Segment] = []
+        for p in order:
+            tablet = info.partitions[p]
+            offset = self._conditions.consumed_to(tablet, consumer)
+            if offset is None:
+                offset = reading.position(tablet, consumer)
+            segments, size = reading.segments(info, p, offset, max_records, max_bytes)
+            if not segments:
+                continue
+            found += segments
+            records = sum(segment.hi - segment.lo for segment in segments)
+            self._conditions.consume(tablet, consumer, offset, offset + records)
+            max_records -= records
+            max_bytes -= size
+            if max_records <= 0 or max_bytes <= 0:
+                if partition is None:
+                    turns[info.name, consumer] = (p + 1) % count
+                break
+        return found
+
+    def consume(self, topic: str, consumer: str, partition: int, begin: int, end: int) -> None:
+        """Consumes the offsets [begin, end) without reading them, for callers that read elsewhere.
+
+        `begin` must be the consumer's position when the transaction commits, else Conflict;
+        OffsetOutOfRange here when the range is not inside the log.
+        """
+        self._check()
+        info = self._engine._topic(topic)
+        check_name(consumer)
+        tablet = info.partitions[check_partition(info, partition)]
+        low, high = self._view().bounds(tablet)
+        if not low <= begin <= end <= high:
+            raise OffsetOutOfRange(
+                f"topic {topic!r}, partition {partition}: [{begin}, {end}) is outside the log "
+                f"[{low}, {high})"
+            )
+        known = self._conditions.consumed_to(tablet, consumer)
+        if known is not None and known != begin:
+            raise OffsetOutOfRange(
+                f"topic {topic!r}, partition {partition}: this transaction consumed up to {known} "
+                f"already, so the next range begins there, not at {begin}"
+            )
+        self._waitable = False
+        if begin < end:
+            self._conditions.consume(tablet, consumer, begin, end)
+
+    def write(
+        self,
+        topic: str,
+        value: Any,
+        key: Any = None,
+        headers: Headers | None = None,
+        partition: int | None = None,
+    ) -> None:
+        """Writes one record: to `partition`, else by its key, else where keyless records go."""
+        self.write_batch(
+            topic,
+            (value,),
+            None if key is None else (key,),
+            None if headers is None else (headers,),
+            partition,
+        )
+
+    def write_batch(
+        self,
+        topic: str,
+        values: Iterable[Any],
+        keys: Iterable[Any] | None = None,
+        headers: Iterable[Headers | None] | None = None,
+        partition: int | None = None,
+    ) -> None:
+        """Writes many records, all or (on an error here) none of them.
+
+        A record with a key goes to the partition crc32(key) mod partitions. Records without key
+        go, all of one transaction, to one partition; transactions take the partitions in turn.
+        RecordTooLarge above 16 MiB a record, TransactionTooLarge above 1 GiB in all.
+        """
+        self._check()
+        outbox = self._outboxes.get(topic)
+        if outbox is None:
+            info = self._engine._topic(topic)
+            self._engine._writable()
+            outbox = Outbox(info, self._engine._keyless(info))
+        if partition is not None:
+            check_partition(outbox.topic, partition)
+        raw, raw_keys, packed, size = outbox.encode(values, keys, headers)
+        if not raw:
+            return
+        self._grow(size)
+        outbox.add(raw, raw_keys, packed, partition)
+        self._outboxes[topic] = outbox
+
+    def pending(self, topic: str) -> list[Record]:
+        """What this transaction has written to the topic so far, without offsets."""
+        self._check()
+        info = self._engine._topic(topic)
+        outbox = self._outboxes.get(info.name)
+        return [] if outbox is None else outbox.records()
+
+    # tables --------------------------------------------------------------------------------
+
+    @overload
+    def get(self, table: str, key: Key) -> Any: ...
+    @overload
+    def get(self, table: str, key: Key, default: T) -> T: ...
+    def get(self, table: str, key: Key, default: Any = None) -> Any:
+        """The row's value, own writes included; `default` when there is none."""
+        self._check()
+        info = self._engine._table(table)
+        raw = encode_key(key)
+        writes = self._rows.get(table)
+        old: bytes | None = None
+        if writes is None or not writes.known(raw):
+            row = self._view().row(info, raw)
+            self._waitable = False
+            self._conditions.saw_row(shard_of(raw, info.shards), raw, row[0] if row else None)
+            old = row[1] if row else None
+        value = old if writes is None else writes.over(raw, old)
+        return default if value is None else decode_value(info.format, value)
+
+    def put(self, table: str, key: Key, value: Any) -> None:
+        """Writes a row, whatever is there."""
+        info = self._table_to_write(table)
+        self._write_row(info, key, PUT, pack_value(table, info.format, value))
+
+    def put_if_absent(self, table: str, key: Key, value: Any) -> None:
+        """Writes a row if none is there when the transaction commits. Never conflicts."""
+        info = self._table_to_write(table)
+        self._write_row(info, key, PUT_IF_ABSENT, pack_value(table, info.format, value))
+
+    def delete(self, table: str, key: Key) -> None:
+        """Removes a row; nothing happens when there is none."""
+        self._write_row(self._table_to_write(table), key, DELETE, b"")
+
+    def add(self, table: str, key: Key, n: int | float) -> None:
+        """Adds to the number in a row (0 when absent), evaluated at commit: counters never conflict.
+
+        TypeError here or at commit when the row holds no number, or the sum exceeds 64 bits.
+        """
+        info = self._table_to_write(table)
+        self._write_row(info, key, ADD, pack_number(table, info.format, n))
+
+    def max(self, table: str, key: Key, n: int | float) -> None:
+        """Raises the number in a row to `n` if it is below, evaluated at commit like `add`."""
+        info = self._table_to_write(table)
+        self._write_row(info, key, MAX, pack_number(table, info.format, n))
+
+    def min(self, table: str, key: Key, n: int | float) -> None:
+        """Lowers the number in a row to `n` if it is above, evaluated at commit like `add`."""
+        info = self._table_to_write(table)
+        self._write_row(info, key, MIN, pack_number(table, info.format, n))
+
+    def scan(
+        self,
+        table: str,
+        prefix: str | bytes | tuple[Any, ...] | None = None,
+        begin: Key = None,
+        end: Key = None,
+        limit: int | None = None,
+        reverse: bool = False,
+    ) -> Rows:
+        """(key, value) of all rows with this prefix, or begin <= key < end, in key order.
+
+        Own writes are included. What was seen, and that nothing else was there, must hold when the
+        transaction commits, if it writes: at most 10,000 rows then, else TransactionTooLarge.
+        """
+        self._check()
+        info = self._engine._table(table)
+        first, last = scan_range(prefix, begin, end)
+        if limit is not None and limit < 0:
+            raise ValueError("limit is at least 0")
+        if limit == 0 or first >= last:
+            return Rows()
+        reading = self._view()
+        self._waitable = False
+        found = merged(
+            reading, self._conditions, info, self._rows.get(table), first, last, limit, reverse
+        )
+        if self._outboxes or self._rows:
+            self._conditions.check_ranged()
+        return found
+
+    def _table_to_write(self, table: str) -> "TableInfo":
+        self._check()
+        info = self._engine._table(table)
+        self._engine._writable()
+        return info
+
+    def _write_row(self, info: "TableInfo", key: Key, op: int, value: bytes) -> None:
+        raw = encode_key(key)
+        check_size(info.name, key, value)
+        self._grow(len(raw) + len(value))
+        writes = self._rows.get(info.name)
+        if writes is None:
+            writes = self._rows[info.name] = RowWrites(info.name)
+        writes.write(raw, op, value)
+
+    # ending --------------------------------------------------------------------------------
+
+    @property
+    def commit(self) -> CommitHandle:
+        """Call it to commit; afterwards `tx.commit.place` is the place (step, n)."""
+        return CommitHandle(self)
+
+    def submit(self) -> "Future[Commit]":
+        """Commits without waiting; the future gives the Commit or raises as `commit` would."""
+        parts = self._send()
+        if parts is None:
+            assert self._result is not None
+            self._future = finished(self._result)
+        else:
+            self._future = self._runtime.submit(self._tx, parts)
+        return self._future
+
+    def rollback(self) -> None:
+        """Ends the transaction without effect."""
+        self._check()
+        self._state = "rolled back"
+        self._release()
+
+    def outcome(self, timeout: float | None = None) -> Outcome:
+        """How the transaction ended; waits for that, at most `timeout` seconds, once it was sent."""
+        self._engine._check()
+        if self._result is not None:
+            return local_outcome(self._tx, "committed", self._result.place)
+        if self._state in ("open", "rolled back"):
+            return local_outcome(self._tx, "open" if self._state == "open" else "aborted")
+        outcome = wait_outcome(self._runtime, self._tx, timeout)
+        if outcome.state == "unknown" and isinstance(self._failure, Aborted):
+            return local_outcome(self._tx, "aborted")
+        return outcome
+
+    def _commit(self, timeout: float | None) -> Commit:
+        parts = self._send()
+        if parts is not None:
+            try:
+                self._result = self._runtime.commit(self._tx, parts, timeout)
+            except BaseException as error:
+                self._failure = error
+                raise
+        assert self._result is not None
+        return self._result
+
+    def _committed(self) -> Commit | None:
+        future = self._future
+        if self._result is None and future is not None and future.done():
+            if not future.cancelled() and future.exception() is None:
+                self._result = future.result()
+        return self._result
+
+    def _send(self) -> dict[int, Any] | None:
+        """Closes the transaction for its owner; the parts, or None when it has no effects."""
+        self._check()
+        parts = self._parts()
+        step: int | None = None
+        if parts is None:
+            step = self._view().snap.step
+        self._state = "sent"
+        self._release()
+        if step is not None:
+            self._result = read_only_commit(self._tx, step)
+        return parts
+
+    def _parts(self) -> dict[int, Any] | None:
+        conditions = self._conditions
+        if not (self._outboxes or self._rows or conditions.consumed):
+            return None
+        self._engine._writable()
+        conditions.check_ranged()
+        slices: dict[int, tuple[tuple[bytes, int], ...]] = {}
+        now_ms = time.time_ns() // 1_000_000
+        for outbox in self._outboxes.values():
+            for partition, column in outbox.columns.items():
+                slices[outbox.topic.partitions[partition]] = column.batches(now_ms)
+        entries = sum(map(len, slices.values()))
+        if entries > INDEX_ENTRIES_MAX:
+            raise TransactionTooLarge(
+                f"the transaction writes {entries:,} batches, the limit is {INDEX_ENTRIES_MAX:,}; "
+                "nothing was written"
+            )
+        writes: dict[int, list[tuple[bytes, int, bytes]]] = {}
+        for name, rows in self._rows.items():
+            shards = self._engine._table(name).shards
+            for key, ops in rows.pending.items():
+                target = writes.setdefault(shard_of(key, shards), [])
+                target += [(key, op, value) for op, value in ops]
+        parts: dict[int, Any] = {}
+        for tablet in {**slices, **conditions.consumed}:
+            ranges = tuple(
+                (consumer, begin, end)
+                for consumer, (begin, end) in conditions.consumed.get(tablet, {}).items()
+            )
+            parts[tablet] = PartitionPart(ranges=ranges, slices=slices.get(tablet, ()))
+        for tablet in {**writes, **dict.fromkeys(conditions.shards())}:
+            parts[tablet] = ShardPart(
+                reads=conditions.reads_of(tablet),
+                ranges=conditions.ranges_of(tablet),
+                writes=tuple(writes.get(tablet, ())),
+            )
+        return parts
+
+    # ---------------------------------------------------------------------------------------
+
+    def _check(self) -> None:
+        self._engine._check()
+        if self._state != "open":
+            how = "rolled back" if self._state == "rolled back" else "committed, or is committing"
+            raise TransactionClosed(
+                f"transaction {self.id} was {how}; begin another with db.transaction()"
+            )
+
+    def _view(self) -> Reading:
+        reading = self._reading
+        if reading is None:
+            reading = self._reading = Reading(self._runtime, self._runtime.snapshot())
+        return reading
+
+    def _release(self) -> None:
+        reading, self._reading = self._reading, None
+        if reading is not None:
+            reading.snap.close()
+
+    def _grow(self, size: int) -> None:
+        if self._bytes + size > TRANSACTION_BYTES_MAX:
+            raise TransactionTooLarge(
+                f"the transaction would write {self._bytes + size:,} bytes, the limit is "
+                f"{TRANSACTION_BYTES_MAX:,}; nothing was written"
+            )
+        self._bytes += size
+
+    def __enter__(self) -> "Transaction":
+        self._check()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._state != "open":
+            return
+        if error is None:
+            self._commit(None)
+        else:
+            self._state = "rolled back"
+            self._release()
+
+    def __del__(self) -> None:
+        # Dropped without an end: the engine unpins its snapshot later. Closing it here could meet
+        # a lock that this very thread holds, wherever the garbage collector happened to run.
+        reading = getattr(self, "_reading", None)
+        if reading is not None:
+            self._engine._dropped.append(reading.snap)
+
+    def __repr__(self) -> str:
+        return f"<Transaction {self.id} {self._state}>"
+
+

@@ -1,0 +1,180 @@
+"""What can go wrong, as types. Each message says what to do; attributes carry the details.
+
+Our bugs are assertions, not errors. Inside the cores a refusal is a value; outcome.py turns it into
+one of these.
+"""
+
+from typing import Any
+
+
+class PlanstepError(Exception):
+    """The root of all errors of this library."""
+
+
+class Aborted(PlanstepError):
+    """The transaction has no effect; running it again may succeed."""
+
+    retryable = False
+
+
+class Conflict(Aborted):
+    """Another transaction came first: what this one read has changed.
+
+    `kind` is "topic" or "table", `part` the partition or shard; then either `key`, or `consumer`
+    or `producer`; `expected` is what this transaction had seen, `actual` what is there now.
+    """
+
+    retryable = True
+
+    def __init__(
+        self,
+        *,
+        kind: str,
+        name: str,
+        part: int,
+        key: Any = None,
+        consumer: str | None = None,
+        producer: bytes | None = None,
+        expected: Any = None,
+        actual: Any = None,
+    ) -> None:
+        self.kind, self.name, self.part = kind, name, part
+        self.key, self.consumer, self.producer = key, consumer, producer
+        self.expected, self.actual = expected, actual
+        what = (
+            f"consumer {consumer!r}"
+            if consumer is not None
+            else f"producer {producer!r}"
+            if producer is not None
+            else f"key {key!r}"
+            if key is not None
+            else "a range"
+        )
+        super().__init__(
+            f"{kind} {name!r}, part {part}, {what}: expected {expected!r}, found {actual!r}; "
+            "run the transaction again (db.run does)"
+        )
+
+
+class Undetermined(PlanstepError):
+    """The commit went on but its end is not known here; `outcome(id)` tells, after reopening too."""
+
+
+class OutcomeExpired(PlanstepError):
+    """The transaction ended too long ago for its outcome to be remembered."""
+
+
+class Overloaded(PlanstepError):
+    """Too much waits already; nothing was done."""
+
+
+class SnapshotTooOld(PlanstepError):
+    """The versions that this snapshot reads are forgotten; open a new one."""
+
+
+class TransactionClosed(PlanstepError):
+    """The transaction was committed or rolled back already."""
+
+
+class TransactionTooLarge(PlanstepError):
+    """A transaction beyond its limits; nothing was done."""
+
+
+class RecordTooLarge(PlanstepError, ValueError):
+    """A record beyond 16 MiB; nothing was done."""
+
+
+class OffsetOutOfRange(PlanstepError, ValueError):
+    """An offset outside the partition's log."""
+
+
+class InvalidName(PlanstepError, ValueError):
+    """A name that topics, tables and consumers cannot have."""
+
+
+class InvalidKey(PlanstepError, TypeError):
+    """A value that has no place in the order of keys."""
+
+
+class KeyTooLong(PlanstepError, ValueError):
+    """A key whose encoding is longer than the limit; `length` and `limit` in bytes."""
+
+    def __init__(self, length: int, limit: int) -> None:
+        self.length, self.limit = length, limit
+        super().__init__(f"the key takes {length} bytes encoded, the limit is {limit}")
+
+
+class AlreadyExists(PlanstepError):
+    """The name is taken."""
+
+
+class UnknownName(PlanstepError, KeyError):
+    """No such topic or table; `nearest` is a similar name, or None."""
+
+    def __init__(self, kind: str, name: str, nearest: str | None = None) -> None:
+        self.kind, self.name, self.nearest = kind, name, nearest
+        hint = f"; did you mean {nearest!r}?" if nearest else f"; db.create_{kind} makes one"
+        self.message = f"no {kind} {name!r}{hint}"
+        super().__init__(self.message)
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class NotSupported(PlanstepError):
+    """This mode, or this version, does not do that."""
+
+
+class WrongMode(PlanstepError):
+    """The store was created with another setting than the one asked for."""
+
+    def __init__(self, setting: str, stored: object, asked: object) -> None:
+        self.setting, self.stored, self.asked = setting, stored, asked
+        super().__init__(
+            f"the store was created with {setting}={stored!r}, not {asked!r}; "
+            f"leave {setting} out to take it as stored"
+        )
+
+
+class FormatError(PlanstepError):
+    """Not a store, or one that a newer version wrote."""
+
+
+class StoreInUse(PlanstepError):
+    """Another process owns the store."""
+
+    def __init__(self, pid: int | None, since: str | None) -> None:
+        self.pid, self.since = pid, since
+        super().__init__(
+            f"the store is in use by process {pid} since {since}; open it with read_only=True to "
+            "look at it, with wait=SECONDS to wait for it, or share one engine between the threads "
+            "of one process"
+        )
+
+
+class ForkedProcess(PlanstepError):
+    """The engine belongs to the parent process; open the store anew in this one."""
+
+
+class EngineClosed(PlanstepError):
+    """The engine is closed."""
+
+
+class HostStopped(EngineClosed):
+    """The engine met a bug of its own and stopped before doing harm; reopen it."""
+
+
+class StoreClosed(EngineClosed):
+    """The store gave up after a failed write and a failed attempt to go on; reopen it."""
+
+
+class IoError(PlanstepError):
+    """The operating system refused a read, a write or a sync; nothing of that turn is kept."""
+
+
+class NoSpace(IoError):
+    """The disk is full; nothing was done. Deleting and trimming still work."""
+
+
+class Corruption(PlanstepError):
+    """Bytes on disk are not what was written; the message names where."""

@@ -1,0 +1,98 @@
+"""Overwritten versions, in memory: what snapshots older than the newest version read.
+
+    key ──▶ [(old value, step that superseded it), …]      store: only the newest version
+
+A version that a place superseded is kept while some open snapshot is older than that place, within a
+limit of bytes; the last released step always counts as open. It enters before its successor becomes
+visible, so a reader that finds a too new version (or none) in the store finds the older one here.
+
+Next: host.py.
+"""
+
+import threading
+from collections import deque
+from typing import Any
+
+from .errors import SnapshotTooOld
+
+
+class History:
+    """Invariants: for one key the superseding steps never fall; no open snapshot is below `horizon`."""
+
+    def __init__(self, bytes_max: int = 64 << 20) -> None:
+        self.bytes_max = bytes_max
+        self.bytes = 0
+        self.horizon = 0
+        self.released = 0
+        self._open: dict[int, int] = {}
+        self._versions: dict[bytes, list[tuple[Any, int]]] = {}
+        self._order: deque[tuple[int, bytes, int]] = deque()
+        self._lock = threading.Lock()
+
+    def open(self, step: int | None = None) -> int:
+        """Pins the last released step (or `step`) and returns it."""
+        with self._lock:
+            pinned = self.released if step is None else step
+            self._open[pinned] = self._open.get(pinned, 0) + 1
+            return pinned
+
+    def close(self, step: int) -> None:
+        with self._lock:
+            left = self._open.get(step, 0) - 1
+            if left > 0:
+                self._open[step] = left
+            else:
+                self._open.pop(step, None)
+
+    def oldest(self) -> int:
+        return min(self._open, default=self.released)
+
+    def install(self, superseded: list[tuple[bytes, Any, int]]) -> None:
+        """Before the turn's changes become visible: (key, old value or None, superseding step)."""
+        with self._lock:
+            for key, old, step in superseded:
+                if old is None:
+                    continue
+                size = len(key) + 64 + (len(old[2]) if isinstance(old[2], bytes) else 8)
+                self._versions.setdefault(key, []).append((old, step))
+                self._order.append((step, key, size))
+                self.bytes += size
+
+    def release(self, step: int, horizon: int | None = None) -> None:
+        """All of this host up to `step` is visible now; forgets what no snapshot can ask for.
+
+        `horizon`: the oldest snapshot as the coordinator's host knows it; None on that host itself.
+        """
+        with self._lock:
+            self.released = max(step, self.released)
+            oldest = min(self._open, default=self.released) if horizon is None else horizon
+            while self._order:
+                superseded, key, size = self._order[0]
+                if superseded > oldest:
+                    if self.bytes <= self.bytes_max:
+                        break
+                    self.horizon = max(self.horizon, superseded)
+                self._order.popleft()
+                self.bytes -= size
+                versions = self._versions[key]
+                versions.pop(0)
+                if not versions:
+                    del self._versions[key]
+
+    def value_at(self, key: bytes, newest: Any, step: int) -> Any:
+        """The version of `key` that the snapshot at `step` sees, None when absent then."""
+        if newest is not None and newest[0] <= step:
+            return newest
+        if step < self.horizon:
+            raise SnapshotTooOld(f"the snapshot at step {step} has been forgotten; open a new one")
+        for old, superseded in self._versions.get(key, ()):
+            if old[0] <= step < superseded:
+                return old
+        return None
+
+    def keys_between(self, begin: bytes, end: bytes) -> list[bytes]:
+        """Keys with old versions in a range: rows that were deleted since a snapshot."""
+        if not self._versions:
+            return []
+        with self._lock:
+            return [key for key in self._versions if begin <= key < end]

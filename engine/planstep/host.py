@@ -1,0 +1,395 @@
+"""The host: one store, the tablets that live in it, one turn at a time.
+
+    inputs ─▶ deliver, first in first out, until nothing is left ─▶ close steps ─▶ one append, one sync
+                                                                                     │ durable
+              answers to callers, frames to other hosts  ◀── released ◀──────────────┘
+
+Nobody acts on something that can still be lost: all that leaves a turn does so after `store.commit`.
+A client's input that makes a tablet raise is undone whole; a raise while executing a plan is a bug
+of ours: the turn is abandoned, the host stops and names it. Given the same inputs, clock value and
+store, a turn makes the same changes byte for byte: threads and clocks are the caller's (runtime.py),
+so the simulator drives this very class.
+
+Next: runtime.py.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from .coordinator.plan import Coordinator
+from .errors import HostStopped, PlanstepError
+from .history import History
+from .links import Link, open_link
+from .proto.ids import (
+    CATALOGUE,
+    COORDINATOR,
+    HOST,
+    PARTITION,
+    PROXY,
+    SHARD,
+    host_of,
+    kind_of,
+    tablet_id,
+    tablet_prefix,
+    tx_text,
+)
+from .proto.messages import DATAGRAMS, Message, Plan, Propose, decode, encode
+from .proto.records_pb2 import LinkFrame
+from .proxy.deterministic import Proxy, Result
+from .store import Store, Turn
+from .tablets.catalogue import Catalogue
+from .tablets.partition import Partition
+from .tablets.shard import Shard
+
+ASK_AFTER_MS = 2_000
+"""A proposal that waits this long without a plan is asked about."""
+
+
+@dataclass(slots=True)
+class Commit:
+    """A client commits: its parts by tablet."""
+
+    tx: bytes
+    parts: dict[int, Any]
+
+
+@dataclass(slots=True)
+class Deliver:
+    """A message from outside to a tablet of this host."""
+
+    target: int
+    message: Message
+
+
+@dataclass(slots=True)
+class Arrived:
+    """A frame's bytes, from another host."""
+
+    data: bytes
+
+
+@dataclass(slots=True)
+class Tick:
+    """Time has passed: resend, ask."""
+
+
+Input: TypeAlias = Commit | Deliver | Arrived | Tick
+
+
+@dataclass(slots=True)
+class Released:
+    """What a durable turn lets out."""
+
+    results: list[Result] = field(default_factory=list)
+    failures: list[tuple[Input, BaseException]] = field(default_factory=list)
+    frames: list[tuple[int, bytes]] = field(default_factory=list)
+
+
+class _Space:
+    """A tablet's keys in the turn that runs (tablets.participant.Space)."""
+
+    __slots__ = ("_host", "_prefix")
+
+    def __init__(self, host: "Host", tablet: int) -> None:
+        self._host = host
+        self._prefix = tablet_prefix(tablet)
+
+    def get(self, key: bytes) -> Any:
+        return self._host.turn.get(self._prefix + key)
+
+    def put(self, key: bytes, value: Any) -> None:
+        self._host.turn.put(self._prefix + key, value)
+
+    def delete(self, key: bytes) -> None:
+        self._host.turn.delete(self._prefix + key)
+
+    def scan(
+        self, begin: bytes, end: bytes, *, reverse: bool = False, limit: int | None = None
+    ) -> list[tuple[bytes, Any]]:
+        prefix = self._prefix
+        rows = self._host.turn.scan(prefix + begin, prefix + end, reverse=reverse, limit=limit)
+        return [(key[4:], value) for key, value in rows]
+
+    def put_version(self, key: bytes, old: Any, new: Any, step: int) -> None:
+        key = self._prefix + key
+        if old is not None:
+            self._host.superseded.append((key, old, step))
+        if new is None:
+            self._host.turn.delete(key)
+        else:
+            self._host.turn.put(key, new)
+
+    def append_payload(self, data: bytes) -> int:
+        return self._host.turn.append_payload(data)
+
+    def drop_payload(self, address: int, length: int) -> None:
+        self._host.turn.drop_payload(address, length)
+
+
+_TABLETS: dict[int, Any] = {
+    PARTITION: Partition,
+    SHARD: Shard,
+    CATALOGUE: Catalogue,
+    COORDINATOR: Coordinator,
+}
+
+
+class Host:
+    """Invariants: at most one turn is open; results leave only after their turn is durable; what a
+    discarded turn did to proxy, coordinator and links in memory is taken back."""
+
+    def __init__(
+        self,
+        number: int,
+        store: Store,
+        hosts: int = 1,
+        *,
+        proxy: int | None = None,
+        trace: bool = False,
+        observe: Callable[[Turn], None] | None = None,
+    ) -> None:
+        self.number = number
+        self.store = store
+        self.hosts = hosts
+        self.history = History()
+        self.trace = trace
+        self.observe = observe
+        self.turn: Turn
+        self.superseded: list[tuple[bytes, Any, int]] = []
+        self.messages = 0
+        self.stopped: BaseException | None = None
+        self._waiting: deque[tuple[int, Message]] = deque()
+        self._datagrams: dict[int, list[bytes]] = {}
+        self._tablets: dict[int, Any] = {}
+        self._now_ms = 0
+        self._horizon: int | None = 0 if number else None  # of the snapshots, as plans tell it
+        self._prepared: dict[tuple[int, bytes], int] = {}
+        self._events: dict[bytes, list[tuple[int, str]]] = {}
+        self._keys = _Space(self, tablet_id(HOST, number, 0))
+        self.proxy = Proxy(proxy, self._send) if proxy is not None else None
+        coordinator = tablet_id(COORDINATOR, 0, 0)
+        self._coordinator: Coordinator | None = (
+            self._tablet(coordinator) if number == host_of(coordinator) else None
+        )
+        own = tablet_prefix(tablet_id(HOST, number, 0))
+        self.links: dict[int, Link] = {}
+        for other in range(hosts):
+            if other != number:
+                o, to = own + b"O" + bytes([other]), bytes([other])
+                rows = store.scan(o, o + b"\xff" * 9)
+                last, taken = store.get(own + b"N" + to), store.get(own + b"I" + to)
+                self.links[other] = open_link(number, other, rows, last, taken)
+        self.step_released = self._last_step()
+        self.history.release(self.step_released, self._horizon)
+        if hosts > 1:
+            self._find_prepared()
+
+    def _find_prepared(self) -> None:
+        """Proposals that outlived a restart: they are asked about in time."""
+        for kind in (PARTITION, SHARD, CATALOGUE):
+            first = tablet_prefix(tablet_id(kind, self.number, 0))
+            last = tablet_prefix(tablet_id(kind, self.number, (1 << 20) - 1)) + b"\xff"
+            for key, value in self.store.scan(first, last):
+                if key[4:5] == b"t" and value[0] == 0:
+                    self._prepared[int.from_bytes(key[:4], "big"), key[5:]] = 0
+
+    def _last_step(self) -> int:
+        key = tablet_prefix(tablet_id(COORDINATOR, 0, 0)) + b"l"
+        if self.number == 0:
+            return self.store.get(key) or 0
+        own = tablet_prefix(tablet_id(HOST, self.number, 0)) + b"s"
+        return self.store.get(own) or 0
+
+    # one turn ------------------------------------------------------------------------------
+
+    def run(self, inputs: Iterable[Input], now_ms: int) -> Released:
+        """Runs one turn over the inputs and makes it durable; IoError when it could not be."""
+        if self.stopped is not None:
+            raise HostStopped(f"host {self.number} stopped: {self.stopped}") from self.stopped
+        released = Released()
+        self.turn = self.store.begin()
+        self._now_ms = now_ms
+        whole = self._mark()
+        again = False
+        try:
+            for item in inputs:
+                if type(item) is Tick:
+                    again = True
+                self._input(item, released)
+            while self._coordinator is not None and self._coordinator.pending:
+                self._coordinator.close(now_ms, self.history.oldest())
+                self._drain()
+            for link in self.links.values():
+                if link.staged or self.superseded:
+                    link.drop_acknowledged(self._keys)
+            if self.trace:
+                self._write_trace()
+            if self.observe is not None:
+                self.observe(self.turn)
+        except BaseException as error:
+            self._undo(whole)
+            self.store.abandon(self.turn)
+            if isinstance(error, Exception) and not isinstance(error, PlanstepError):
+                self.stopped = error
+                raise HostStopped(f"host {self.number} stopped while executing: {error}") from error
+            raise
+        try:
+            self.store.commit(self.turn, self._install)
+        except BaseException:
+            self._undo(whole)
+            raise
+        self.superseded.clear()
+        self.step_released = self._last_step()
+        self.history.release(self.step_released, self._horizon)
+        for link in self.links.values():
+            link.committed()
+        if self.proxy is not None:
+            released.results = self.proxy.take()
+        for target, link in self.links.items():
+            datagrams = self._datagrams.pop(target, [])
+            released.frames.extend((target, data) for data in link.frames(datagrams, again))
+        return released
+
+    def _install(self, changes: object) -> None:
+        self.history.install(self.superseded)
+
+    def _input(self, item: Input, released: Released) -> None:
+        mark = self._mark()
+        try:
+            kind = type(item)
+            if kind is Commit:
+                assert self.proxy is not None
+                self.proxy.commit(item.tx, item.parts)
+            elif kind is Deliver:
+                self._waiting.append((item.target, item.message))
+            elif kind is Arrived:
+                self._arrive(item.data)
+            else:
+                self._tick()
+            self._drain()
+        except Exception as error:
+            # A client's input is undone whole, and only that client hears of it. A link's message
+            # is part of the order: to skip it would be to lose it, so that stops the host.
+            if type(item) is Arrived:
+                raise
+            self._undo(mark)
+            released.failures.append((item, error))
+
+    def _arrive(self, data: bytes) -> None:
+        assert isinstance(data, bytes), "only bytes travel between hosts"
+        frame = LinkFrame()
+        try:
+            frame.ParseFromString(data)
+            link = self.links[frame.source]
+            datagrams = [decode(bytes(part)) for part in frame.datagrams]
+        except Exception:
+            return  # not a frame of ours: whatever was in it will be sent again
+        if frame.target != self.number:
+            return
+        link.heard(frame)
+        for part in link.take(self._keys, frame):
+            self._waiting.append(decode(part))
+        self._waiting.extend(datagrams)
+
+    def _tick(self) -> None:
+        if self.proxy is not None:
+            self.proxy.resend()
+        for (tablet, tx), since in list(self._prepared.items()):
+            record = self._tablet(tablet).space.get(b"t" + tx)
+            if record is None or record[0]:
+                del self._prepared[tablet, tx]
+            elif self._now_ms - since >= ASK_AFTER_MS:
+                self._prepared[tablet, tx] = self._now_ms
+                self._tablet(tablet).ask_about(tx)
+
+    def _drain(self) -> None:
+        waiting = self._waiting
+        tablets = self._tablets
+        while waiting:
+            target, message = waiting.popleft()
+            self.messages += 1
+            if self.trace:
+                self._note(target, message)
+            if kind_of(target) == PROXY:
+                if self.proxy is not None and target == self.proxy.id:
+                    self.proxy.handle(message)
+                continue
+            kind = type(message)
+            if kind is Propose:
+                self._prepared[target, message.tx] = self._now_ms
+            elif kind is Plan and self.number:
+                self._horizon = max(self._horizon or 0, message.horizon)
+                if message.step > (self._keys.get(b"s") or 0):
+                    self._keys.put(b"s", message.step)
+            tablet = tablets.get(target)
+            if tablet is None:
+                tablet = self._tablet(target)
+            tablet.handle(message)
+
+    def _tablet(self, tablet: int) -> Any:
+        found = self._tablets.get(tablet)
+        if found is None:
+            assert host_of(tablet) == self.number, f"tablet {tablet:#x} lives elsewhere"
+            found = _TABLETS[kind_of(tablet)](tablet, _Space(self, tablet), self._send)
+            self._tablets[tablet] = found
+        return found
+
+    def _send(self, target: int, message: Message) -> None:
+        host = 0 if kind_of(target) == PROXY else host_of(target)
+        if host == self.number:
+            self._waiting.append((target, message))
+        elif isinstance(message, DATAGRAMS):
+            self._datagrams.setdefault(host, []).append(encode(target, message))
+        else:
+            self.links[host].push(self._keys, encode(target, message))
+
+    # undoing -------------------------------------------------------------------------------
+
+    def _mark(self) -> tuple[Any, ...]:
+        return (
+            self.turn.savepoint(),
+            self.proxy.mark() if self.proxy is not None else None,
+            len(self._coordinator.pending) if self._coordinator is not None else 0,
+            {target: link.mark() for target, link in self.links.items()},
+            len(self.superseded),
+        )
+
+    def _undo(self, mark: tuple[Any, ...]) -> None:
+        savepoint, proxy, pending, links, superseded = mark
+        self.turn.rollback(savepoint)
+        if self.proxy is not None:
+            self.proxy.undo(proxy)
+        if self._coordinator is not None:
+            self._coordinator.forget(pending)
+        for target, link_mark in links.items():
+            self.links[target].undo(link_mark)
+        del self.superseded[superseded:]
+        self._waiting.clear()
+        self._datagrams.clear()
+
+    # what happened to a transaction ---------------------------------------------------------
+
+    def _note(self, target: int, message: Message) -> None:
+        if type(message) is Plan:
+            for entry in message.entries:
+                self._events.setdefault(entry[1], []).append((target, "Plan"))
+        else:
+            self._events.setdefault(message.tx, []).append((target, type(message).__name__))
+
+    def _write_trace(self) -> None:
+        turn = (self.store.last_turn + 1).to_bytes(8, "big")
+        for tx, events in self._events.items():
+            self._keys.put(b"T" + tx + turn, tuple(events))
+        self._events.clear()
+
+    def recorded(self, tx: bytes) -> list[tuple[int, list[tuple[int, str]]]]:
+        """(turn, [(tablet, message)]) as trace="messages" recorded it on this host."""
+        prefix = tablet_prefix(tablet_id(HOST, self.number, 0)) + b"T" + tx
+        rows = self.store.scan(prefix, prefix + b"\xff" * 9)
+        return [(int.from_bytes(key[-8:], "big"), list(value)) for key, value in rows]
+
+    def __repr__(self) -> str:
+        last = max((key[1] for key in self._prepared), default=None)
+        return f"<Host {self.number} step {self.step_released} last {tx_text(last) if last else '-'}>"

@@ -1,0 +1,76 @@
+"""From values inside the cores to what a caller gets: one place turns reasons into exceptions.
+
+A reason is (tablet, cause, detail…); its causes:
+
+    position   consumer, expected, actual      a range that no longer follows the committed position
+    range      consumer, end, log end          a range beyond the log
+    sequence   producer, first, last known     a producer's number that was published already
+    key        key, expected, actual version   a row changed since it was read
+    phantom    begin, expected, actual count   a range of rows changed since it was read
+    type, overflow   key, …                    an update that the row's value cannot take
+    exists     name                            created already
+    refused, withdrawn                         ended before it was planned
+
+Next: runtime.py.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from .errors import Aborted, AlreadyExists, Conflict, OffsetOutOfRange
+from .proto.ids import Place, tx_text
+from .proto.keys import decode_key
+from .proto.messages import Reason
+
+
+class Commit(NamedTuple):
+    """A committed transaction: its id, its place in the one order, what each partition published.
+
+    `published` maps a partition's tablet to the offsets [begin, end) that the records got; None
+    for a producer's repeat that was published before.
+    """
+
+    tx: bytes
+    place: Place
+    published: dict[int, Any]
+
+
+class Outcome(NamedTuple):
+    """What the store knows of a transaction: `state` is committed, aborted, refused, planned, open,
+    unknown or expired."""
+
+    tx: str
+    state: str
+    place: Place | None
+    when_ms: int
+    participants: tuple[int, ...]
+
+
+Names = Callable[[int], tuple[str, str, int]]
+"""Tablet id → (kind: topic or table, name, partition or shard number)."""
+
+
+def failure(tx: bytes, reason: Reason, names: Names) -> Exception:
+    """The exception for a transaction that did not commit."""
+    tablet, cause, *detail = reason
+    if cause in ("refused", "withdrawn"):
+        return Aborted(f"transaction {tx_text(tx)} was {cause} before it was planned")
+    if cause == "exists":
+        return AlreadyExists(f"{detail[0]!r} exists already; pass exist_ok=True to accept that")
+    kind, name, part = names(tablet)
+    where = {"kind": kind, "name": name, "part": part}
+    if cause == "range":
+        return OffsetOutOfRange(
+            f"consumer {detail[0]!r}: offset {detail[1]} is outside the log of topic {name!r}, "
+            f"partition {part}, which ends at {detail[2]}"
+        )
+    if cause == "position":
+        return Conflict(**where, consumer=detail[0], expected=detail[1], actual=detail[2])
+    if cause == "sequence":
+        return Conflict(**where, producer=detail[0], expected=detail[1], actual=detail[2])
+    key = None if cause == "phantom" else decode_key(detail[0])
+    if cause in ("type", "overflow"):
+        return TypeError(
+            f"table {name!r}, key {key!r}: add, max and min need a number of at most 64 bits"
+        )
+    return Conflict(**where, key=key, expected=detail[1], actual=detail[2])

@@ -1,0 +1,70 @@
+"""From a path to the stores of its hosts: `<path>/host-<n>`, each with log, tables and lock.
+
+Next: store/disk.py.
+"""
+
+import os
+from pathlib import Path
+
+from .errors import FormatError, NotSupported, PlanstepError, WrongMode
+from .network import Network
+from .runtime import Runtime
+from .store import DiskStore, Store
+from .store.disk import load_meta
+from .store.files import Files
+
+
+def open_stores(
+    path: Path,
+    *,
+    create: bool,
+    read_only: bool,
+    wait: float,
+    mode: str | None,
+    hosts: int | None,
+    durability: str,
+    trace: str,
+    network: Network | None,
+) -> Runtime:
+    """Opens every host's store, or none. A setting left None is taken as stored."""
+    if os.name == "nt":
+        raise NotSupported("planstep runs on Linux and macOS; on Windows use it inside WSL")
+    if durability not in ("full", "os"):
+        raise PlanstepError(f"durability is 'full' or 'os', not {durability!r}")
+    first = path / "host-0"
+    meta = load_meta(first, Files()) if first.exists() else None
+    if meta is None:
+        if not create or read_only:
+            raise FormatError(f"{path} is not a store; `create=True` makes one")
+        if path.exists() and any(p.name != "host-0" for p in path.iterdir()):
+            raise FormatError(f"{path} is neither a store nor an empty folder")
+    else:
+        if hosts is not None and hosts != meta.hosts:
+            raise WrongMode("hosts", meta.hosts, hosts)
+        if mode is not None and mode != meta.mode:
+            raise WrongMode("mode", meta.mode, mode)
+    count = meta.hosts if meta is not None else hosts or 1
+    kind = meta.mode if meta is not None else mode or "deterministic"
+    if durability == "os" and count > 1:
+        raise NotSupported("durability='os' needs hosts=1: several hosts would lose different tails")
+
+    def open_one(number: int) -> Store:
+        return DiskStore.open(
+            path / f"host-{number}",
+            create=create,
+            mode=kind,
+            hosts=count,
+            host=number,
+            wait=wait,
+            durability=durability,
+        )
+
+    stores: list[Store] = []
+    try:
+        for number in range(count):
+            stores.append(open_one(number))
+    except BaseException:
+        for store in stores:
+            store.close()
+        raise
+    return Runtime(stores, network=network, trace=trace, reopen=open_one)

@@ -1,0 +1,39 @@
+"""One host's store: a log of turns that is the truth, and LMDB as its checkpoint.
+
+    begin ─▶ Turn: put, delete, append_payload ─▶ commit: one append, one sync, then visible
+
+Two implementations, held equal by tests: MemoryStore and DiskStore.
+Next: layers.py, turn.py, log.py, disk.py.
+"""
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from .disk import DiskStore
+from .memory import MemoryStore
+from .turn import StoreCounters, Turn
+
+__all__ = ["DiskStore", "MemoryStore", "Store", "StoreCounters", "Turn"]
+
+
+class Store(Protocol):
+    """What a host needs of its store. `get` and `scan` see the last committed turn, from any thread."""
+
+    store_id: bytes
+    generation: int
+    last_turn: int
+    counters: StoreCounters
+
+    def get(self, key: bytes) -> Any: ...
+    def scan(
+        self, begin: bytes, end: bytes, *, reverse: bool = False, limit: int | None = None
+    ) -> list[tuple[bytes, Any]]: ...
+    def begin(self) -> Turn: ...
+    def commit(self, turn: Turn, before_visible: Callable[[Any], None] | None = None) -> None:
+        """One append, one sync; nothing for an empty turn. IoError: the turn never was."""
+
+    def abandon(self, turn: Turn) -> None: ...
+    def read_payload(self, address: int, length: int) -> bytes: ...
+    def checkpoint_due(self, now: float) -> bool: ...
+    def checkpoint(self) -> bool: ...
+    def close(self) -> None: ...

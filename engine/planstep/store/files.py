@@ -1,0 +1,124 @@
+"""The one way to the log's files, so that tests can make each operation fail, or the power go.
+
+Everything that can lose or tear data is a method here: allocate, write, sync, sync_folder, rename,
+remove. LMDB does its own I/O.
+
+Next: log.py.
+"""
+
+import errno
+import fcntl
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..errors import IoError, NoSpace
+
+_DSYNC: int = getattr(os, "RWF_DSYNC", 0)
+_FULLFSYNC: int | None = getattr(fcntl, "F_FULLFSYNC", None)
+_IOV_MAX = 500
+
+
+class Files:
+    """The operating system's files. Every failure is an IoError; a full disk its kind NoSpace."""
+
+    def allocate(self, path: Path, size: int) -> None:
+        """Creates a file whose `size` bytes of zeros are reserved; leaves none behind on failure."""
+        fd = -1
+        try:
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            if hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(fd, 0, size)
+            else:
+                os.truncate(fd, size)
+            os.fsync(fd)
+        except OSError as error:
+            if fd >= 0:
+                path.unlink(missing_ok=True)
+            raise _io_error(error, path) from error
+        finally:
+            if fd >= 0:
+                os.close(fd)
+
+    def open(self, path: Path, write: bool) -> int:
+        try:
+            return os.open(path, (os.O_RDWR if write else os.O_RDONLY) | os.O_CLOEXEC)
+        except OSError as error:
+            raise _io_error(error, path) from error
+
+    def close(self, fd: int) -> None:
+        os.close(fd)
+
+    def read(self, fd: int, offset: int, length: int) -> bytes:
+        """Up to `length` bytes; fewer only at the end of the file."""
+        try:
+            data = os.pread(fd, length, offset)
+            while len(data) < length:
+                more = os.pread(fd, length - len(data), offset + len(data))
+                if not more:
+                    break
+                data += more
+        except OSError as error:
+            raise _io_error(error, None) from error
+        return data
+
+    def write(self, fd: int, buffers: Sequence[bytes], offset: int, sync: bool) -> None:
+        """All of the buffers at `offset`, durable on return with `sync`."""
+        total = sum(map(len, buffers))
+        if len(buffers) > _IOV_MAX:
+            buffers = [b"".join(buffers)]
+        try:
+            if sync and _DSYNC:
+                written = os.pwritev(fd, buffers, offset, _DSYNC)
+            else:
+                written = os.pwritev(fd, buffers, offset)
+        except OSError as error:
+            raise _io_error(error, None) from error
+        if written != total:
+            rest = b"".join(buffers)[written:]
+            self.write(fd, [rest], offset + written, sync)
+        elif sync and not _DSYNC:
+            self.sync(fd)
+
+    def sync(self, fd: int) -> None:
+        try:
+            if _FULLFSYNC is not None and sys.platform == "darwin":
+                fcntl.fcntl(fd, _FULLFSYNC)
+            elif hasattr(os, "fdatasync"):
+                os.fdatasync(fd)
+            else:
+                os.fsync(fd)
+        except OSError as error:
+            raise _io_error(error, None) from error
+
+    def sync_folder(self, path: Path) -> None:
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+        except OSError as error:
+            raise _io_error(error, path) from error
+
+    def rename(self, source: Path, target: Path) -> None:
+        try:
+            os.rename(source, target)
+        except OSError as error:
+            raise _io_error(error, source) from error
+
+    def remove(self, path: Path) -> None:
+        try:
+            os.unlink(path)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            raise _io_error(error, path) from error
+
+
+def _io_error(error: OSError, path: Path | None) -> IoError:
+    where = f"{path}: " if path is not None else ""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return NoSpace(f"{where}the disk is full: free some space; nothing was written or lost")
+    return IoError(f"{where}{error.strerror or error}")

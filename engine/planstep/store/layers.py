@@ -1,0 +1,107 @@
+"""Changes that are not in LMDB yet: decoded objects, found by key, scanned in order.
+
+    newest ──▶ the turn's own changes ▸ live layer ▸ frozen layer (being written) ▸ base (LMDB)
+
+A layer maps key → value, GONE for a deletion. Keys are kept sorted per tablet (their first four
+bytes), so that a scan bisects and an append-like key costs nothing.
+
+Next: turn.py.
+"""
+
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+
+class _Gone:
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "GONE"
+
+
+GONE: Final = _Gone()
+MISSING: Final = _Gone()
+
+
+class Layer:
+    """Invariant: `order` holds exactly the keys of `values`, sorted, by tablet."""
+
+    __slots__ = ("order", "values")
+
+    def __init__(self) -> None:
+        self.values: dict[bytes, Any] = {}
+        self.order: dict[bytes, list[bytes]] = {}
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def update(self, changes: dict[bytes, Any]) -> None:
+        values = self.values
+        for key in changes:
+            if key not in values:
+                tablet = self.order.get(key[:4])
+                if tablet is None:
+                    self.order[key[:4]] = [key]
+                elif key > tablet[-1]:
+                    tablet.append(key)
+                else:
+                    insort(tablet, key)
+        values.update(changes)
+
+    def between(self, begin: bytes, end: bytes) -> list[tuple[bytes, Any]]:
+        """(key, value or GONE) with begin <= key < end, in order."""
+        if not self.values:
+            return []
+        if begin[:4] == end[:4]:
+            tablets: Iterable[bytes] = (begin[:4],)
+        else:
+            tablets = sorted(t for t in self.order if begin[:4] <= t <= end[:4])
+        rows: list[tuple[bytes, Any]] = []
+        values = self.values
+        for tablet in tablets:
+            keys = self.order.get(tablet)
+            if keys:
+                found = keys[bisect_left(keys, begin) : bisect_left(keys, end)]
+                rows += [(key, values[key]) for key in found]
+        return rows
+
+
+def merge(
+    upper: list[tuple[bytes, Any]], lower: Iterator[tuple[bytes, Any]], reverse: bool
+) -> Iterator[tuple[bytes, Any]]:
+    """Two ordered runs as one; on equal keys the upper wins. `upper` in the order of `lower`."""
+    at = 0
+    count = len(upper)
+    for key, value in lower:
+        while at < count and ((upper[at][0] > key) if reverse else (upper[at][0] < key)):
+            yield upper[at]
+            at += 1
+        if at < count and upper[at][0] == key:
+            yield upper[at]
+            at += 1
+        else:
+            yield key, value
+    yield from upper[at:]
+
+
+def merged_scan(
+    layers: list[list[tuple[bytes, Any]]],
+    base: Iterator[tuple[bytes, Any]],
+    reverse: bool,
+    limit: int | None,
+) -> list[tuple[bytes, Any]]:
+    """Scans the base under layers, oldest layer first; deletions vanish."""
+    rows = base
+    for layer in layers:
+        if layer:
+            rows = merge(layer[::-1] if reverse else layer, rows, reverse)
+    result: list[tuple[bytes, Any]] = []
+    if limit == 0:
+        return result
+    for key, value in rows:
+        if value is not GONE:
+            result.append((key, value))
+            if limit is not None and len(result) >= limit:
+                break
+    return result

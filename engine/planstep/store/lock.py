@@ -1,0 +1,66 @@
+"""One process owns a store: a flock that goes with its process, and is not inherited by a fork.
+
+Next: disk.py.
+"""
+
+import fcntl
+import json
+import os
+import time
+import weakref
+from pathlib import Path
+
+from ..errors import ForkedProcess, StoreInUse
+
+
+class OwnerLock:
+    """Held from construction to `close`. StoreInUse names the owner."""
+
+    def __init__(self, path: Path, wait: float = 0) -> None:
+        self.pid = os.getpid()
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        deadline = time.monotonic() + wait
+        while True:
+            try:
+                fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except OSError:
+                if time.monotonic() < deadline:
+                    time.sleep(0.01)
+                    continue
+                text = os.pread(self._fd, 200, 0)
+                os.close(self._fd)
+                try:
+                    owner = json.loads(text)
+                except ValueError:
+                    owner = {}
+                raise StoreInUse(owner.get("pid"), owner.get("since")) from None
+        since = time.strftime("%Y-%m-%d %H:%M:%S")
+        os.ftruncate(self._fd, 0)
+        os.pwrite(self._fd, json.dumps({"pid": self.pid, "since": since}).encode(), 0)
+        _held.add(self)
+
+    def check(self) -> None:
+        if os.getpid() != self.pid:
+            raise ForkedProcess(
+                f"this store was opened by process {self.pid}; after a fork, open it anew "
+                "(read_only=True while the parent has it)"
+            )
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            fd, self._fd = self._fd, -1
+            os.close(fd)
+
+    __hash__ = object.__hash__
+
+
+_held: "weakref.WeakSet[OwnerLock]" = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for lock in list(_held):
+        lock.close()
+
+
+os.register_at_fork(after_in_child=_after_fork)

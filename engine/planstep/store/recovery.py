@@ -1,0 +1,111 @@
+"""What a crash left behind, read back: which turns happened, and where history ends.
+
+    segments in order ─▶ records behind the checkpoint ─▶ [turns acknowledged for sure | found valid]
+                                                           ▲ synced                    ▲ copied on
+
+An invalid record is corruption when something proves that its turn was acknowledged: the checkpoint
+covers it, a valid record behind it names `synced` at or beyond it, or a later segment names a later
+end of history. Otherwise it and all behind it is a torn tail.
+
+Next: disk.py.
+"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ..errors import Corruption
+from .files import Files
+from .log import CLOSE, START, TURN, Record, later_records, read_record
+
+
+def segment_name(generation: int, number: int) -> str:
+    return f"log-{generation:08d}-{number:08d}"
+
+
+def segment_parts(name: str) -> tuple[int, int]:
+    _, generation, number = name.split("-")
+    return int(generation), int(number)
+
+
+def segment_files(folder: Path) -> list[Path]:
+    return sorted(folder.glob("log-????????-????????"))
+
+
+@dataclass(slots=True)
+class Found:
+    """Records behind the checkpoint, with their segments; `synced` is proven acknowledged."""
+
+    turns: list[tuple[str, Record, bytes]] = field(default_factory=list)
+    synced: int = 0
+    generation: int = 0
+    closed: bool = False
+    segment: str = ""
+    offset: int = 0
+    crc: int = 0
+
+
+def read_back(
+    folder: Path, files: Files, store_id: bytes, checkpoint: int, first_segment: str = ""
+) -> Found:
+    """Reads the segments from `first_segment` on for turns beyond `checkpoint`.
+
+    Raises Corruption naming segment, offset and turn.
+    """
+    found = Found(synced=checkpoint)
+    for path in segment_files(folder):
+        if path.name < first_segment:
+            continue
+        generation, _ = segment_parts(path.name)
+        found.generation = max(found.generation, generation)
+        data = _read(files, path)
+        last = found.turns[-1][1].turn if found.turns else checkpoint
+        first = read_record(data, 0, store_id, generation, None)
+        if first is None or first.kind != START:
+            # Allocated and never begun: a crash before its first record was written. Turns that an
+            # interrupted recovery had copied into it are in the segments before it.
+            beyond = later_records(data, 0, store_id, generation)
+            if any(max(r.turn, r.synced) > last for r in beyond):
+                raise Corruption(f"{path.name}: the segment's first record is damaged")
+            continue
+        # History ends where this segment says; anything earlier segments hold beyond is void.
+        end = first.turn
+        if end > last:
+            raise Corruption(
+                f"{path.name}: history goes on behind turn {end}, but only turns up to {last} "
+                "are there"
+            )
+        found.turns = [item for item in found.turns if item[1].turn <= end]
+        found.synced = max(checkpoint, end)
+        found.closed = False
+        offset, crc = 0, first.crc
+        record: Record | None = first
+        while record is not None:
+            offset, crc = record.offset + record.size, record.crc
+            last = found.turns[-1][1].turn if found.turns else checkpoint
+            found.synced = max(found.synced, record.synced)
+            found.closed = record.kind == CLOSE
+            if record.kind == TURN and record.turn > checkpoint:
+                if record.turn != last + 1:
+                    raise Corruption(f"{path.name}: turn {last + 1} is missing")
+                found.turns.append((path.name, record, data))
+                last = record.turn
+            record = read_record(data, offset, store_id, generation, crc)
+        proofs = [r.synced for r in later_records(data, offset, store_id, generation)]
+        if proofs and max(proofs) > last:
+            raise Corruption(
+                f"{path.name}: the record at byte {offset}, turn {last + 1}, is damaged; turn "
+                f"{max(proofs)} was acknowledged"
+            )
+        found.offset, found.crc, found.segment = offset, crc, path.name
+    last = found.turns[-1][1].turn if found.turns else checkpoint
+    if found.synced > last:
+        raise Corruption(f"turn {last + 1} was acknowledged, but is not there")
+    return found
+
+
+def _read(files: Files, path: Path) -> bytes:
+    fd = files.open(path, write=False)
+    try:
+        return files.read(fd, 0, path.stat().st_size)
+    finally:
+        files.close(fd)

@@ -1,0 +1,148 @@
+"""One turn's changes before they are durable: an overlay on the store, with savepoints.
+
+    savepoint ─ put ─ put ─ delete ─ append ─▶ rollback: as if they had not been
+                                            └▶ commit: one append to the log, one sync
+
+What is put and deleted within the turn, and was absent before, leaves no trace.
+
+Next: log.py.
+"""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import msgpack
+
+from .layers import GONE, MISSING, Layer, merged_scan
+
+
+@dataclass(slots=True)
+class StoreCounters:
+    """What a store has done since it was opened; bytes are bytes passed to write calls."""
+
+    turns: int = 0
+    syncs: int = 0
+    log_bytes: int = 0
+    payload_bytes: int = 0
+    checkpoints: int = 0
+    checkpoint_syncs: int = 0
+    checkpoint_bytes: int = 0
+    failed_checkpoints: int = 0
+    segments: int = 0
+    rewritten_bytes: int = 0
+    replayed_turns: int = 0
+
+
+class Savepoint(NamedTuple):
+    undo: int
+    payloads: int
+    dropped: int
+
+
+class _Base(Protocol):
+    def get(self, key: bytes) -> Any: ...
+    def scan(
+        self, begin: bytes, end: bytes, *, reverse: bool = False, limit: int | None = None
+    ) -> list[tuple[bytes, Any]]: ...
+
+
+class Turn:
+    """Invariant: undoing the whole undo log gives the store as it was."""
+
+    __slots__ = (
+        "_address",
+        "_store",
+        "_undo",
+        "dropped",
+        "overlay",
+        "payload_bytes",
+        "payloads",
+        "reserve",
+    )
+
+    def __init__(self, store: _Base, address: int) -> None:
+        self._store = store
+        self._address = address
+        self._undo: list[tuple[bytes, Any]] = []
+        self.overlay: dict[bytes, Any] = {}
+        self.payloads: list[bytes] = []
+        self.payload_bytes = 0
+        self.dropped: list[tuple[int, int]] = []
+        self.reserve = False  # frees space: may use the reserve segment
+
+    def get(self, key: bytes) -> Any:
+        value = self.overlay.get(key, MISSING)
+        if value is MISSING:
+            return self._store.get(key)
+        return None if value is GONE else value
+
+    def put(self, key: bytes, value: Any) -> None:
+        self._undo.append((key, self.overlay.get(key, MISSING)))
+        self.overlay[key] = value
+
+    def delete(self, key: bytes) -> None:
+        self._undo.append((key, self.overlay.get(key, MISSING)))
+        self.overlay[key] = GONE
+
+    def scan(
+        self, begin: bytes, end: bytes, *, reverse: bool = False, limit: int | None = None
+    ) -> list[tuple[bytes, Any]]:
+        own = Layer()
+        own.update({key: v for key, v in self.overlay.items() if begin <= key < end})
+        rows = own.between(begin, end)
+        # Each deletion of ours may hide one row below: ask for that many more.
+        below = None if limit is None else limit + len(rows)
+        base = self._store.scan(begin, end, reverse=reverse, limit=below)
+        return merged_scan([rows], iter(base), reverse, limit)
+
+    def append_payload(self, data: bytes) -> int:
+        address = self._address + self.payload_bytes
+        self.payloads.append(data)
+        self.payload_bytes += len(data)
+        return address
+
+    def drop_payload(self, address: int, length: int) -> None:
+        self.dropped.append((address, length))
+
+    def savepoint(self) -> Savepoint:
+        return Savepoint(len(self._undo), len(self.payloads), len(self.dropped))
+
+    def rollback(self, token: Savepoint) -> None:
+        undo = self._undo
+        while len(undo) > token.undo:
+            key, value = undo.pop()
+            if value is MISSING:
+                del self.overlay[key]
+            else:
+                self.overlay[key] = value
+        while len(self.payloads) > token.payloads:
+            self.payload_bytes -= len(self.payloads.pop())
+        del self.dropped[token.dropped :]
+
+    def net(self) -> dict[bytes, Any]:
+        """The changes that remain: without what came and went within the turn."""
+        get = self._store.get
+        return {k: v for k, v in self.overlay.items() if v is not GONE or get(k) is not None}
+
+    def empty(self) -> bool:
+        return not (self.payloads or self.dropped or self.net())
+
+    def changes(self) -> bytes:
+        """The net changes as the log holds them: [key, value, key, value, …], nil for deleted."""
+        return encode_changes(self.net())
+
+
+
+def encode_changes(changes: dict[bytes, Any]) -> bytes:
+    flat: list[Any] = []
+    for key, value in changes.items():
+        flat.append(key)
+        flat.append(None if value is GONE else value)
+    data: bytes = msgpack.packb(flat, use_bin_type=True)
+    return data
+
+
+def decode_changes(data: bytes) -> dict[bytes, Any]:
+    flat = msgpack.unpackb(data, use_list=False)
+    keys, values = flat[::2], flat[1::2]
+    return {k: GONE if v is None else v for k, v in zip(keys, values, strict=True)}

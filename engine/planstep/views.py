@@ -1,0 +1,198 @@
+"""Reads: every one as of a step, none in a turn, none waits for a sync.
+
+A snapshot is S, the last released step, and for each other host the number of the last message that
+the coordinator's host had sent to it by then. A host serves S once it has taken that message; a read
+then waits only for planned, undecided transactions ≤ S that write what it reads. On one host both
+hold already. S never comes from a clock.
+
+Next: runtime.py.
+"""
+
+import time
+from typing import Any, NamedTuple
+
+from .errors import PlanstepError
+from .proto.ids import Place, host_of, tablet_prefix
+from .proto.messages import PartitionPart, ShardPart
+
+_WAIT_SECONDS = 30.0
+
+
+class Slice(NamedTuple):
+    """Records lo..hi of one stored batch; the first of them has offset `offset`."""
+
+    offset: int
+    place: Place
+    lo: int
+    hi: int
+    data: bytes
+
+
+class Snapshot:
+    """A pinned step. Close it: overwritten versions stay in memory while it is open."""
+
+    __slots__ = ("_history", "marks", "step")
+
+    def __init__(self, step: int, marks: dict[int, int], history: Any) -> None:
+        self.step = step
+        self.marks = marks
+        self._history = history
+
+    def close(self) -> None:
+        history, self._history = self._history, None
+        if history is not None:
+            history.close(self.step)
+
+    def __enter__(self) -> "Snapshot":
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+
+class Views:
+    """Reads over all hosts' released state."""
+
+    def __init__(self, nodes: list[Any]) -> None:
+        self._nodes = nodes
+        self._several = len(nodes) > 1
+
+    def snapshot(self) -> Snapshot:
+        node = self._nodes[0]
+        host = node.host
+        if not self._several:
+            return Snapshot(host.history.open(), {}, host.history)
+        with node.lock:  # step and link numbers of one and the same turn
+            step = host.history.open()
+            marks = {target: link.durable for target, link in host.links.items()}
+        return Snapshot(step, marks, host.history)
+
+    def _host(self, snap: Snapshot, tablet: int, meets: Any) -> Any:
+        """The tablet's host, once it serves the snapshot for what is read."""
+        node = self._nodes[host_of(tablet)]
+        if not self._several:
+            return node.host
+        deadline = time.monotonic() + _WAIT_SECONDS
+        while not self._served(node, snap, tablet, meets):
+            with node.changed:
+                if not self._served(node, snap, tablet, meets):
+                    node.changed.wait(0.05)
+            if time.monotonic() > deadline:
+                raise PlanstepError(
+                    f"host {node.host.number} did not reach step {snap.step} within "
+                    f"{_WAIT_SECONDS:.0f} s; a host that it waits for is down"
+                )
+        return node.host
+
+    def _served(self, node: Any, snap: Snapshot, tablet: int, meets: Any) -> bool:
+        host = node.host
+        if node.down:
+            return False
+        if host.number and host.links[0].taken < snap.marks.get(host.number, 0):
+            return False
+        prefix = tablet_prefix(tablet)
+        for step, _, tx in host.store.get(prefix + b"q") or ():
+            if step > snap.step:
+                break
+            record = host.store.get(prefix + b"t" + tx)
+            if record is None or meets(record[5]):
+                return False
+        return True
+
+    # rows ----------------------------------------------------------------------------------
+
+    def read_row(self, snap: Snapshot, tablet: int, key: bytes) -> tuple[Place, bytes] | None:
+        host = self._host(
+            snap, tablet, lambda body: any(key == k for k, _, _ in ShardPart(*body).writes)
+        )
+        full = tablet_prefix(tablet) + b"r" + key
+        row = host.history.value_at(full, host.store.get(full), snap.step)
+        return None if row is None else (Place(row[0], row[1]), row[2])
+
+    def scan_rows(
+        self,
+        snap: Snapshot,
+        tablet: int,
+        begin: bytes,
+        end: bytes,
+        limit: int | None = None,
+        reverse: bool = False,
+    ) -> list[tuple[bytes, Place, bytes]]:
+        """Rows with begin <= key < end as of the snapshot, at most `limit`."""
+        host = self._host(
+            snap,
+            tablet,
+            lambda body: any(begin <= k < end for k, _, _ in ShardPart(*body).writes),
+        )
+        prefix = tablet_prefix(tablet) + b"r"
+        first, last = prefix + begin, prefix + end
+        step = snap.step
+        rows = host.store.scan(first, last, reverse=reverse, limit=limit)
+        # The history is asked after the scan: what the scan missed is in there by then.
+        hidden = host.history.keys_between(first, last)
+        if hidden or any(row[0] > step for _, row in rows):
+            newest: dict[bytes, Any] = dict.fromkeys(hidden)
+            newest.update(host.store.scan(first, last))
+            for key in host.history.keys_between(first, last):
+                newest.setdefault(key, None)
+            rows = []
+            for key in sorted(newest, reverse=reverse):
+                row = host.history.value_at(key, newest[key], step)
+                if row is not None:
+                    rows.append((key, row))
+            rows = rows[:limit]
+        return [(key[5:], Place(row[0], row[1]), row[2]) for key, row in rows]
+
+    # partitions ----------------------------------------------------------------------------
+
+    def bounds(self, snap: Snapshot, tablet: int) -> tuple[int, int]:
+        """[log start, log end) as of the snapshot."""
+        host = self._host(snap, tablet, lambda body: bool(PartitionPart(*body).slices))
+        full = tablet_prefix(tablet) + b"m"
+        meta = host.history.value_at(full, host.store.get(full), snap.step)
+        return (0, 0) if meta is None else (meta[2], meta[3])
+
+    def end(self, tablet: int) -> int:
+        """The released log end, whatever the step."""
+        store = self._nodes[host_of(tablet)].host.store
+        meta = store.get(tablet_prefix(tablet) + b"m")
+        return 0 if meta is None else int(meta[3])
+
+    def position(self, snap: Snapshot, tablet: int, consumer: str) -> int:
+        host = self._host(
+            snap,
+            tablet,
+            lambda body: any(consumer == c for c, _, _ in PartitionPart(*body).ranges),
+        )
+        full = tablet_prefix(tablet) + b"c" + consumer.encode()
+        row = host.history.value_at(full, host.store.get(full), snap.step)
+        return 0 if row is None else int(row[2])
+
+    def read_slices(
+        self, snap: Snapshot, tablet: int, offset: int, max_records: int, max_bytes: int
+    ) -> list[Slice]:
+        """The stored batches from `offset` on, cut to what fits; at least one record if any."""
+        _, end = self.bounds(snap, tablet)
+        if offset >= end:
+            return []
+        host = self._nodes[host_of(tablet)].host
+        prefix = tablet_prefix(tablet) + b"b"
+        at = prefix + offset.to_bytes(8, "big")
+        entries = host.store.scan(prefix, at + b"\x00", reverse=True, limit=1)
+        last = prefix + end.to_bytes(8, "big")
+        entries += host.store.scan(at + b"\x00", last, limit=max(1, min(max_records, 1000)))
+        result: list[Slice] = []
+        records = size = 0
+        for key, (address, length, count, step, n) in entries:
+            begin = int.from_bytes(key[-8:], "big")
+            lo = max(0, offset - begin)
+            hi = min(count, lo + max_records - records)
+            if records >= max_records or (result and size + length > max_bytes):
+                break
+            data = host.store.read_payload(address, length)
+            result.append(Slice(begin + lo, Place(step, n), lo, hi, data))
+            records += hi - lo
+            size += length
+        return result
+
+

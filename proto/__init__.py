@@ -1,0 +1,1 @@
+"""What travels and what is stored: ids, keys, batches, messages. Next: messages.py."""

@@ -1,0 +1,74 @@
+"""Identities: transactions, places, tablets.
+
+    transaction id   12 bytes  = engine generation (4) + counter (8), big endian; text "3-17"
+    place            (step, n) = where the coordinator put it in the one order
+    tablet id        32 bits   = kind (4) + host (8) + number (20); never reused, routes by itself
+"""
+
+import struct
+from typing import NamedTuple
+
+COORDINATOR, CATALOGUE, PARTITION, SHARD, PROXY, HOST = 1, 2, 3, 4, 5, 6
+KIND_NAMES = {
+    COORDINATOR: "coordinator",
+    CATALOGUE: "catalogue",
+    PARTITION: "partition",
+    SHARD: "shard",
+    PROXY: "proxy",
+    HOST: "host",
+}
+_TX = struct.Struct(">IQ")
+
+
+class Place(NamedTuple):
+    """Virtual time: plan step and position in the step's plan."""
+
+    step: int
+    n: int
+
+
+def tx_id(generation: int, counter: int) -> bytes:
+    return _TX.pack(generation, counter)
+
+
+def tx_text(tx: bytes) -> str:
+    generation, counter = _TX.unpack(tx)
+    return f"{generation}-{counter}"
+
+
+def tx_parse(text: str) -> bytes:
+    """The id behind "3-17". Raises ValueError for anything else."""
+    generation, _, counter = text.partition("-")
+    if not (generation.isdecimal() and counter.isdecimal()):
+        raise ValueError(f"{text!r} is no transaction id; one looks like 3-17")
+    try:
+        return _TX.pack(int(generation), int(counter))
+    except struct.error:
+        raise ValueError(f"{text!r} is no transaction id: a number is too large") from None
+
+
+def tablet_id(kind: int, host: int, number: int) -> int:
+    assert 0 < kind < 16 and 0 <= host < 256 and 0 <= number < 1 << 20
+    return kind << 28 | host << 20 | number
+
+
+def kind_of(tablet: int) -> int:
+    return tablet >> 28
+
+
+def host_of(tablet: int) -> int:
+    return tablet >> 20 & 0xFF
+
+
+def tablet_prefix(tablet: int) -> bytes:
+    return tablet.to_bytes(4, "big")
+
+
+def tablet_text(tablet: int) -> str:
+    """A tablet for people: "partition 5 on host 2"."""
+    kind = KIND_NAMES.get(kind_of(tablet), "tablet")
+    return f"{kind} {tablet & 0xFFFFF} on host {host_of(tablet)}"
+
+
+COORDINATOR_ID = tablet_id(COORDINATOR, 0, 0)
+CATALOGUE_ID = tablet_id(CATALOGUE, 0, 0)

@@ -1,0 +1,214 @@
+"""Messages between proxy, coordinator and tablets, and the one table that encodes them.
+
+    proxy ──Propose──▶ tablet ──Prepared | Refused──▶ proxy            datagrams: idempotent, resent by the proxy
+    proxy ──PlanRequest──▶ coordinator ──Plan──▶ tablets               links: exactly once, in order
+    tablet ──ReadSet──▶ tablet,  tablet ──Done──▶ proxy,  tablet ──Executed──▶ coordinator
+    tablet ──Ask──▶ coordinator ──Never──▶ tablet                      a proposal that nobody planned is ended
+    client ──Resolve──▶ coordinator                                    refuses what is not planned
+
+A message is a slotted class whose fields are msgpack-able: integers, bytes, text, None and tuples of
+them. Between hosts it travels as `encode(message)`; inside a host the object itself is delivered.
+Every message is idempotent: for datagrams the receiver's state absorbs repeats, for links the
+link's number does.
+
+Next: tablets/participant.py, which answers them.
+"""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
+
+import msgpack
+
+from .ids import CATALOGUE, PARTITION, SHARD, kind_of
+
+PUT, DELETE, ADD, MAX, MIN, PUT_IF_ABSENT = range(6)
+"""What a table write does to its row; all but PUT and DELETE are evaluated at execution."""
+
+Version: TypeAlias = "tuple[int, int] | None"
+"""The place (step, n) of the transaction that wrote a row; None when the row is absent."""
+
+
+class PartitionPart(NamedTuple):
+    """What a transaction asks of one topic partition.
+
+    `slices` are (data, records) with data one encoded batch while the part travels, and
+    (address, length, records) once the partition has staged them.
+    """
+
+    ranges: tuple[tuple[str, int, int], ...] = ()
+    slices: tuple[tuple[Any, ...], ...] = ()
+    producer: tuple[bytes, int, int] | None = None
+    dedupe: bool = False
+
+
+class ShardPart(NamedTuple):
+    """What a transaction asks of one table shard: versions seen, ranges seen, writes."""
+
+    reads: tuple[tuple[bytes, Version], ...] = ()
+    ranges: tuple[tuple[bytes, bytes, int, int, int], ...] = ()
+    writes: tuple[tuple[bytes, int, bytes], ...] = ()
+
+
+class CataloguePart(NamedTuple):
+    """Create a topic or table: `kind` is PARTITION or SHARD, `parts` its number of tablets."""
+
+    kind: int
+    name: str
+    parts: int
+    format: str
+    hosts: int
+
+
+Part: TypeAlias = PartitionPart | ShardPart | CataloguePart
+Reason: TypeAlias = tuple[Any, ...]
+"""Why a vote is false: (cause, detail…); `proxy/outcome.py` lists the causes."""
+
+_PARTS: dict[int, Any] = {PARTITION: PartitionPart, SHARD: ShardPart, CATALOGUE: CataloguePart}
+
+
+def as_part(tablet: int, fields: Any) -> Any:
+    """Gives a decoded tuple its class back, by the kind of the tablet that it is meant for."""
+    return _PARTS[kind_of(tablet)](*fields)
+
+
+@dataclass(slots=True)
+class Propose:
+    tx: bytes
+    proxy: int
+    part: Any
+
+
+@dataclass(slots=True)
+class Prepared:
+    tx: bytes
+    tablet: int
+
+
+@dataclass(slots=True)
+class Refused:
+    tx: bytes
+    tablet: int
+    reason: Reason
+
+
+@dataclass(slots=True)
+class Withdraw:
+    """The proxy gives a transaction up that it never asked a plan for."""
+
+    tx: bytes
+
+
+@dataclass(slots=True)
+class PlanRequest:
+    """`bodies` is () or, aligned with `participants`, the parts that travel with the request."""
+
+    tx: bytes
+    proxy: int
+    participants: tuple[int, ...]
+    voters: tuple[int, ...]
+    receivers: tuple[int, ...]
+    bodies: tuple[Any, ...] = ()
+
+
+@dataclass(slots=True)
+class PlanRefused:
+    tx: bytes
+    cause: str
+
+
+@dataclass(slots=True)
+class Plan:
+    """One step's transactions for one tablet: (n, tx, proxy, voters, receivers, body or None)."""
+
+    step: int
+    horizon: int
+    entries: tuple[tuple[Any, ...], ...]
+
+
+@dataclass(slots=True)
+class ReadSet:
+    tx: bytes
+    source: int
+    reason: Reason | None
+
+
+@dataclass(slots=True)
+class Done:
+    """A receiver has published or dropped its part; detail is its result or the reason."""
+
+    tx: bytes
+    tablet: int
+    step: int
+    n: int
+    committed: bool
+    detail: Any
+
+
+@dataclass(slots=True)
+class Executed:
+    tx: bytes
+    committed: bool
+
+
+@dataclass(slots=True)
+class Ask:
+    tx: bytes
+    tablet: int
+
+
+@dataclass(slots=True)
+class Never:
+    tx: bytes
+
+
+@dataclass(slots=True)
+class Resolve:
+    tx: bytes
+
+
+_CODES: dict[int, Any] = {
+    1: Propose,
+    2: Prepared,
+    3: Refused,
+    4: Withdraw,
+    5: PlanRequest,
+    6: PlanRefused,
+    7: Plan,
+    8: ReadSet,
+    9: Done,
+    10: Executed,
+    11: Ask,
+    12: Never,
+    13: Resolve,
+}
+_CODE_OF = {kind: code for code, kind in _CODES.items()}
+DATAGRAMS = (Propose, Prepared, Refused, Withdraw)
+"""Messages that may be lost: the proxy's requests and the answers to them."""
+
+Message: TypeAlias = Any
+
+
+def encode(target: int, message: Message) -> bytes:
+    """The bytes of one message on a link: [code, target, field…]."""
+    fields = [getattr(message, name) for name in message.__slots__]
+    data: bytes = msgpack.packb([_CODE_OF[type(message)], target, *fields], use_bin_type=True)
+    return data
+
+
+def decode(data: bytes) -> tuple[int, Message]:
+    """(target, message). Raises ValueError for anything that `encode` cannot have made."""
+    try:
+        code, target, *fields = msgpack.unpackb(data, use_list=False)
+        message = _CODES[code](*fields)
+        if code == 1:
+            message.part = as_part(target, message.part)
+        elif code == 7:
+            message.entries = tuple(
+                (*entry[:5], None if entry[5] is None else as_part(target, entry[5]))
+                for entry in message.entries
+            )
+        elif code == 5 and message.bodies:
+            message.bodies = tuple(map(as_part, message.participants, message.bodies))
+    except Exception as error:  # whatever a malformed frame makes msgpack or a class raise
+        raise ValueError(f"not a message: {error}") from error
+    return target, message

@@ -1,0 +1,1 @@
+"""One client's transactions. Next: deterministic.py."""

@@ -1,0 +1,202 @@
+"""The proxy: one client's side of its transactions, from `commit` to the answer.
+
+    commit(tx, parts) ─▶ Propose to each ─▶ all Prepared ─▶ PlanRequest ─▶ Done from each receiver ─▶ answer
+                      └▶ one Refused ─▶ Withdraw to the others ─▶ answer: aborted
+
+When every participant lives on the coordinator's host, the parts travel with the plan request and
+the first two messages of each participant fall away: they would be delivered in the same turn and
+shared its fate. It holds nothing durable: a transaction whose proxy is gone is ended by the
+participants' own question to the coordinator, or runs to its end unheard, and is found by its id.
+
+Until the plan request left the proxy may resend and withdraw; afterwards it only listens.
+Next: engine/planstep/host.py, which runs all of these.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..proto.ids import COORDINATOR_ID, PARTITION, SHARD, host_of, kind_of
+from ..proto.messages import (
+    ADD,
+    MAX,
+    MIN,
+    Done,
+    Message,
+    PlanRefused,
+    PlanRequest,
+    Prepared,
+    Propose,
+    Reason,
+    Refused,
+    Withdraw,
+)
+
+
+def votes(tablet: int, part: Any) -> bool:
+    """A participant with a condition: its vote can be false."""
+    kind = kind_of(tablet)
+    if kind == PARTITION:
+        return bool(part.ranges) or part.producer is not None
+    if kind == SHARD:
+        return (
+            bool(part.reads or part.ranges)
+            or any(op in (ADD, MAX, MIN) for _, op, _ in part.writes)
+        )
+    return True
+
+
+def receives(tablet: int, part: Any) -> bool:
+    """A participant with an effect."""
+    kind = kind_of(tablet)
+    if kind == PARTITION:
+        return bool(part.ranges or part.slices)
+    return bool(part.writes) if kind == SHARD else True
+
+
+@dataclass(slots=True)
+class Result:
+    """How a transaction ended. `reason` is None when it committed, else (tablet, cause, detail…)."""
+
+    tx: bytes
+    step: int = 0
+    n: int = 0
+    reason: Reason | None = None
+    details: dict[int, Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Open:
+    parts: dict[int, Any]
+    waiting: dict[int, None]
+    request: PlanRequest
+    planned: bool
+    result: Result
+    touched: int
+
+
+class Proxy:
+    """Invariant: a transaction is in `open` from commit to answer, and answered once.
+
+    The journal holds what each entry was before the running turn touched it, so that the host can
+    take an input, or a turn whose sync failed, back whole.
+    """
+
+    __slots__ = ("finished", "id", "inputs", "journal", "merge", "open", "send")
+
+    def __init__(self, address: int, send: Any, merge: bool = True) -> None:
+        self.id = address
+        self.send = send
+        self.merge = merge
+        self.open: dict[bytes, _Open] = {}
+        self.finished: list[Result] = []
+        self.journal: list[tuple[bytes, _Open | None]] = []
+        self.inputs = 0
+
+    def mark(self) -> tuple[int, int]:
+        """Starts an input; `undo` with the mark takes back all that came since."""
+        self.inputs += 1
+        return len(self.journal), len(self.finished)
+
+    def undo(self, mark: tuple[int, int]) -> None:
+        while len(self.journal) > mark[0]:
+            tx, entry = self.journal.pop()
+            if entry is None:
+                self.open.pop(tx, None)
+            else:
+                self.open[tx] = entry
+        del self.finished[mark[1] :]
+
+    def take(self) -> list[Result]:
+        """The answers of a turn that is durable; ends its journal."""
+        self.journal.clear()
+        finished, self.finished = self.finished, []
+        return finished
+
+    def _touch(self, entry: _Open) -> None:
+        if entry.touched != self.inputs:
+            old = entry.result
+            result = Result(old.tx, old.step, old.n, old.reason, dict(old.details))
+            before = _Open(
+                entry.parts, dict(entry.waiting), entry.request, entry.planned, result, entry.touched
+            )
+            self.journal.append((old.tx, before))
+            entry.touched = self.inputs
+
+    def commit(self, tx: bytes, parts: dict[int, Any]) -> None:
+        if tx in self.open:
+            return
+        participants = tuple(sorted(parts))
+        voters = tuple(t for t in participants if votes(t, parts[t]))
+        receivers = tuple(t for t in participants if receives(t, parts[t]))
+        assert receivers, "a transaction without effects needs no plan"
+        home = host_of(COORDINATOR_ID)
+        merged = self.merge and all(host_of(t) == home for t in participants)
+        bodies = tuple(parts[t] for t in participants) if merged else ()
+        request = PlanRequest(tx, self.id, participants, voters, receivers, bodies)
+        waiting = dict.fromkeys(receivers if merged else participants)
+        self.journal.append((tx, None))
+        self.open[tx] = _Open(parts, waiting, request, merged, Result(tx), self.inputs)
+        if merged:
+            self.send(COORDINATOR_ID, request)
+        else:
+            for tablet in participants:
+                self.send(tablet, Propose(tx, self.id, parts[tablet]))
+
+    def handle(self, message: Message) -> None:
+        entry = self.open.get(message.tx)
+        if entry is None:
+            return
+        self._touch(entry)
+        kind = type(message)
+        if kind is Done:
+            entry.waiting.pop(message.tablet, None)
+            result = entry.result
+            result.step, result.n = message.step, message.n
+            if message.committed:
+                result.details[message.tablet] = message.detail
+            elif result.reason is None:
+                result.reason = message.detail
+            if entry.planned and not entry.waiting:
+                self._finish(entry)
+        elif kind is Prepared:
+            if not entry.planned:
+                entry.waiting.pop(message.tablet, None)
+                if not entry.waiting:
+                    entry.planned = True
+                    entry.waiting = dict.fromkeys(entry.request.receivers)
+                    self.send(COORDINATOR_ID, entry.request)
+        elif kind is Refused:
+            if not entry.planned:
+                for tablet in entry.parts:
+                    if tablet != message.tablet:
+                        self.send(tablet, Withdraw(message.tx))
+                entry.result.reason = message.reason
+                self._finish(entry)
+        elif kind is PlanRefused:
+            entry.result.reason = (COORDINATOR_ID, message.cause)
+            self._finish(entry)
+        else:
+            raise AssertionError(f"proxy got {message!r}")
+
+    def resend(self) -> None:
+        """Asks again where no answer came; the host calls it from time to time."""
+        for tx, entry in self.open.items():
+            if not entry.planned:
+                for tablet in entry.waiting:
+                    self.send(tablet, Propose(tx, self.id, entry.parts[tablet]))
+
+    def withdraw(self, tx: bytes) -> bool:
+        """Gives a transaction up if its plan request has not left; False when it is too late."""
+        entry = self.open.get(tx)
+        if entry is None or entry.planned:
+            return False
+        self._touch(entry)
+        for tablet in entry.parts:
+            self.send(tablet, Withdraw(tx))
+        entry.result.reason = (self.id, "withdrawn")
+        self._finish(entry)
+        return True
+
+    def _finish(self, entry: _Open) -> None:
+        del self.open[entry.result.tx]
+        self.finished.append(entry.result)

@@ -1,0 +1,1 @@
+"""State machines that hold data. Next: participant.py."""

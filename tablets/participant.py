@@ -1,0 +1,260 @@
+"""What every participant of a transaction does: prepare, vote, decide, publish.
+
+    Propose ─▶ PREPARED ──Plan──▶ PLANNED ─▶ (vote, if it has a condition) ─▶ DECIDED ─▶ gone
+                  │                              ▲
+                Never / Withdraw ─▶ gone      ReadSets
+
+A planned transaction waits for an earlier undecided one only where the two meet: `meets(a, b)` of
+the concrete tablet says whether they touch the same consumer, producer, key, or both publish. The
+wait always points to an earlier place, so there is no cycle. Conditions are evaluated when nothing
+earlier is in the way, effects are applied when every vote is known; one false vote decides at once.
+
+Keys, behind the tablet's prefix:
+    t<tx>   (step, n, proxy, voters, receivers, body, missing votes, reason, blockers)
+    q       ((step, n, tx), …) planned and undecided, in place order
+
+Invariants: step is 0 exactly while the transaction is not planned; a record leaves `t` and `q`
+together; blockers are all earlier in `q`; a record without blockers has voted.
+
+What it leaves out: it never ends a proposal by itself (the coordinator does), it knows no time.
+Next: partition.py, shard.py, catalogue.py.
+"""
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from ..proto.ids import COORDINATOR_ID
+from ..proto.messages import (
+    Ask,
+    Done,
+    Executed,
+    Message,
+    Never,
+    Plan,
+    Prepared,
+    Propose,
+    ReadSet,
+    Reason,
+    Refused,
+    Withdraw,
+)
+
+
+class Space(Protocol):
+    """A tablet's own keys in the turn that runs, and the turn's payloads."""
+
+    def get(self, key: bytes) -> Any: ...
+    def put(self, key: bytes, value: Any) -> None: ...
+    def delete(self, key: bytes) -> None: ...
+    def scan(
+        self, begin: bytes, end: bytes, *, reverse: bool = False, limit: int | None = None
+    ) -> list[tuple[bytes, Any]]: ...
+    def put_version(self, key: bytes, old: Any, new: Any, step: int) -> None:
+        """Like put (or delete when `new` is None); keeps `old` for snapshots before `step`."""
+
+    def append_payload(self, data: bytes) -> int: ...
+    def drop_payload(self, address: int, length: int) -> None: ...
+
+
+Send = Callable[[int, Message], None]
+QUEUE = b"q"
+
+
+class Participant:
+    """The protocol's half of a tablet; subclasses bring check, stage, apply, discard, meets."""
+
+    __slots__ = ("id", "send", "space")
+
+    def __init__(self, tablet: int, space: Space, send: Send) -> None:
+        self.id = tablet
+        self.space = space
+        self.send = send
+
+    # what the concrete tablet brings -------------------------------------------------------
+
+    def check(self, body: Any, early: bool) -> Reason | None:
+        """None, or why the body's conditions do not hold now; `early`: why they never will."""
+        raise NotImplementedError
+
+    def stage(self, part: Any) -> Any:
+        """The body to keep: payloads go into the log, invisible."""
+        return part
+
+    def apply(self, body: Any, step: int, n: int) -> Any:
+        """Publishes; the returned detail goes to the proxy."""
+        raise NotImplementedError
+
+    def discard(self, body: Any) -> None:
+        """Gives back what `stage` kept."""
+
+    def meets(self, earlier: Any, later: Any) -> bool:
+        raise NotImplementedError
+
+    # messages ------------------------------------------------------------------------------
+
+    def handle(self, message: Message) -> None:
+        kind = type(message)
+        if kind is Plan:
+            for entry in message.entries:
+                self._plan(message.step, *entry)
+        elif kind is ReadSet:
+            self._readset(message)
+        elif kind is Propose:
+            self._propose(message)
+        elif kind is Withdraw or kind is Never:
+            self._drop(message.tx)
+        else:
+            raise AssertionError(f"tablet {self.id:#x} got {message!r}")
+
+    def ask_about(self, tx: bytes) -> None:
+        """Called by the host when a proposal has waited long: the coordinator ends it or plans it."""
+        record = self.space.get(b"t" + tx)
+        if record is not None and record[0] == 0:
+            self.send(COORDINATOR_ID, Ask(tx, self.id))
+
+    def _vote(self, body: Any, early: bool) -> Reason | None:
+        """The check's answer with this tablet named in front: it travels to other tablets."""
+        reason = self.check(body, early)
+        return None if reason is None else (self.id, *reason)
+
+    def _propose(self, message: Propose) -> None:
+        key = b"t" + message.tx
+        if self.space.get(key) is None:
+            reason = self._vote(message.part, True)
+            if reason is not None:
+                self.send(message.proxy, Refused(message.tx, self.id, reason))
+                return
+            body = self.stage(message.part)
+            self.space.put(key, (0, 0, message.proxy, (), (), body, None, None, ()))
+        self.send(message.proxy, Prepared(message.tx, self.id))
+
+    def _drop(self, tx: bytes) -> None:
+        record = self.space.get(b"t" + tx)
+        if record is not None and record[0] == 0:
+            self.discard(record[5])
+            self.space.delete(b"t" + tx)
+
+    def _plan(
+        self,
+        step: int,
+        n: int,
+        tx: bytes,
+        proxy: int,
+        voters: tuple[int, ...],
+        receivers: tuple[int, ...],
+        part: Any,
+    ) -> None:
+        space = self.space
+        queue = space.get(QUEUE) or ()
+        got: tuple[Any, ...] = ()
+        reason: Reason | None = None
+        if part is not None:
+            body = part
+        else:
+            record = space.get(b"t" + tx)
+            assert record is not None and record[0] == 0, "a planned transaction was prepared here"
+            body, got, reason = record[5], record[6] or (), record[7]
+        # Alone, and nothing in the way: decided here and now, and `t` and `q` stay untouched.
+        if not queue and voters in ((), (self.id,)) and receivers == (self.id,):
+            if voters:
+                reason = self._vote(body, False)
+            if part is not None and reason is None:
+                body = self.stage(body)
+            self._publish(step, n, tx, proxy, receivers, body, reason, part is None)
+            return
+        if part is not None:
+            body = self.stage(body)
+        missing = tuple(v for v in voters if v not in got)
+        blockers = tuple(
+            other for _, _, other in queue if self.meets(space.get(b"t" + other)[5], body)
+        )
+        record = (step, n, proxy, voters, receivers, body, missing, reason, blockers)
+        space.put(b"t" + tx, record)
+        space.put(QUEUE, (*queue, (step, n, tx)))
+        if not blockers:
+            self._go(tx)
+
+    def _readset(self, message: ReadSet) -> None:
+        key = b"t" + message.tx
+        record = self.space.get(key)
+        if record is None:
+            return  # decided already, by an earlier false vote
+        step, n, proxy, voters, receivers, body, missing, reason, blockers = record
+        reason = reason if reason is not None else message.reason
+        if step == 0:  # before its plan: kept, as the set of votes already here
+            got = (*(missing or ()), message.source)
+            self.space.put(key, (*record[:6], got, reason, ()))
+            return
+        missing = tuple(v for v in missing if v != message.source)
+        self.space.put(
+            key, (step, n, proxy, voters, receivers, body, missing, reason, blockers)
+        )
+        if not blockers:
+            self._settle(message.tx)
+
+    # deciding ------------------------------------------------------------------------------
+
+    def _go(self, tx: bytes) -> None:
+        """Nothing earlier is in the way: vote, then see whether that settles it."""
+        record = self.space.get(b"t" + tx)
+        step, n, proxy, voters, receivers, body, missing, reason, _ = record
+        if self.id in voters:
+            own = self._vote(body, False)
+            for receiver in receivers:
+                if receiver != self.id:
+                    self.send(receiver, ReadSet(tx, self.id, own))
+            reason = own if reason is None else reason
+            missing = tuple(v for v in missing if v != self.id)
+            self.space.put(
+                b"t" + tx, (step, n, proxy, voters, receivers, body, missing, reason, ())
+            )
+        self._settle(tx)
+
+    def _settle(self, tx: bytes) -> None:
+        step, n, proxy, _, receivers, body, missing, reason, _ = self.space.get(b"t" + tx)
+        if self.id in receivers:
+            if missing and reason is None:
+                return
+            self._publish(step, n, tx, proxy, receivers, body, reason, True)
+        else:
+            self.space.delete(b"t" + tx)
+        queue = tuple(entry for entry in self.space.get(QUEUE) if entry[2] != tx)
+        if queue:
+            self.space.put(QUEUE, queue)
+        else:
+            self.space.delete(QUEUE)
+        freed = []
+        for _, _, other in queue:
+            record = self.space.get(b"t" + other)
+            if tx in record[8]:
+                blockers = tuple(b for b in record[8] if b != tx)
+                self.space.put(b"t" + other, (*record[:8], blockers))
+                if not blockers:
+                    freed.append(other)
+        for other in freed:
+            record = self.space.get(b"t" + other)
+            if record is not None and not record[8]:
+                self._go(other)
+
+    def _publish(
+        self,
+        step: int,
+        n: int,
+        tx: bytes,
+        proxy: int,
+        receivers: tuple[int, ...],
+        body: Any,
+        reason: Reason | None,
+        kept: bool,
+    ) -> None:
+        committed = reason is None
+        detail: Any = reason
+        if committed:
+            detail = self.apply(body, step, n)
+        elif kept:
+            self.discard(body)
+        if kept:
+            self.space.delete(b"t" + tx)
+        self.send(proxy, Done(tx, self.id, step, n, committed, detail))
+        if receivers[0] == self.id:
+            self.send(COORDINATOR_ID, Executed(tx, committed))

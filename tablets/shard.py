@@ -1,0 +1,122 @@
+"""The table shard: rows with the place that wrote them, and the conditions a transaction puts on them.
+
+Keys, behind the tablet's prefix:
+
+    r<key>   (step, n, value)      value is opaque here, except to ADD, MAX and MIN: a msgpack number
+
+A key read is valid while the row's version is the one seen (absence is a version too); a range read
+while count and hash over exactly the part seen are unchanged. ADD and its like read no version, so
+counters do not conflict; they are evaluated here, at the transaction's place.
+
+Next: catalogue.py.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgpack
+
+from ..proto.messages import ADD, DELETE, MAX, MIN, PUT, PUT_IF_ABSENT, Reason, ShardPart
+from ..proto.ranges import range_digest
+from .participant import Participant
+
+
+def number_of(value: bytes) -> int | float | None:
+    """The number that a row holds, or None when it holds something else (bool included)."""
+    try:
+        number = msgpack.unpackb(value)
+    except Exception:  # msgpack raises a family of unrelated errors for foreign bytes
+        return None
+    return number if type(number) in (int, float) else None
+
+
+def evaluate(op: int, old: bytes | None, value: bytes) -> bytes | None:
+    """The row after one update, None for absent. The pure heart of ADD, MAX, MIN, PUT_IF_ABSENT."""
+    if op == PUT:
+        return value
+    if op == DELETE:
+        return None
+    if old is None:
+        return value
+    if op == PUT_IF_ABSENT:
+        return old
+    a, b = number_of(old), number_of(value)
+    assert a is not None and b is not None, "checked before execution"
+    result = a + b if op == ADD else max(a, b) if op == MAX else min(a, b)
+    packed: bytes = msgpack.packb(result)
+    return packed
+
+
+def _in_ranges(keys: Iterable[bytes], ranges: tuple[tuple[bytes, bytes, int, int, int], ...]) -> bool:
+    return any(begin <= key < end for key in keys for begin, end, _, _, _ in ranges)
+
+
+class Shard(Participant):
+    """Invariant: a row's place is the place of the last transaction that changed it."""
+
+    __slots__ = ()
+
+    def check(self, body: Any, early: bool) -> Reason | None:
+        part = ShardPart(*body)
+        space = self.space
+        for key, version in part.reads:
+            row = space.get(b"r" + key)
+            actual = row[:2] if row is not None else None
+            if actual != (tuple(version) if version is not None else None):
+                return ("key", key, version, actual)
+        for begin, end, limit, count, digest in part.ranges:
+            rows = space.scan(b"r" + begin, b"r" + end, limit=limit)
+            seen = range_digest((key[1:], row[0], row[1]) for key, row in rows)
+            if seen != (count, digest):
+                return ("phantom", begin, count, seen[0])
+        held: dict[bytes, bytes | None] = {}
+        for key, op, value in part.writes:
+            if key in held:
+                old = held[key]
+            else:
+                row = space.get(b"r" + key)
+                old = row[2] if row is not None else None
+            if op in (ADD, MAX, MIN) and old is not None:
+                total = number_of(old)
+                if total is None:
+                    return ("type", key, "number", "other")
+                if op == ADD and not _addable(total, value):
+                    return ("overflow", key, "64 bits", "more")
+            held[key] = evaluate(op, old, value)
+        return None
+
+    def apply(self, body: Any, step: int, n: int) -> None:
+        space = self.space
+        for key, op, value in ShardPart(*body).writes:
+            row_key = b"r" + key
+            row = space.get(row_key)
+            old = row[2] if row is not None else None
+            new = evaluate(op, old, value)
+            if op == PUT_IF_ABSENT and old is not None:
+                continue
+            if new is None:
+                if row is not None:
+                    space.put_version(row_key, row, None, step)
+            else:
+                space.put_version(row_key, row, (step, n, new), step)
+
+    def meets(self, earlier: Any, later: Any) -> bool:
+        a, b = ShardPart(*earlier), ShardPart(*later)
+        a_writes = {key: None for key, _, _ in a.writes}
+        b_writes = {key: None for key, _, _ in b.writes}
+        return (
+            any(key in a_writes for key in b_writes)
+            or any(key in a_writes for key, _ in b.reads)
+            or any(key in b_writes for key, _ in a.reads)
+            or _in_ranges(a_writes, b.ranges)
+            or _in_ranges(b_writes, a.ranges)
+        )
+
+
+def _addable(total: int | float, value: bytes) -> bool:
+    """msgpack holds integers of 64 bits: a sum beyond them is refused, never wrapped."""
+    more = number_of(value)
+    if more is None:
+        return False
+    result = total + more
+    return isinstance(result, float) or -(1 << 63) <= result < (1 << 64)
