@@ -14,7 +14,7 @@ import sys
 import zlib
 from array import array
 from collections.abc import Mapping, Sequence
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from struct import Struct
 from typing import Any
 
@@ -61,7 +61,7 @@ def encode_batch(
 ) -> bytes:
     """The batch's bytes. `headers` are mappings, or bytes that `encode_headers` made."""
     count = len(values)
-    if keys is not None and len(keys) != count or headers is not None and len(headers) != count:
+    if (keys is not None and len(keys) != count) or (headers is not None and len(headers) != count):
         raise ValueError("values, keys and headers must have the same length")
     packed: Sequence[bytes | None] | None = None
     if headers is not None:
@@ -84,8 +84,6 @@ def encode_batch(
     for piece in pieces:
         crc = zlib.crc32(piece, crc)
     return b"".join([head, _CRC.pack(crc), *pieces])
-
-
 
 
 def encode_headers(headers: Mapping[str, bytes]) -> bytes:
@@ -162,7 +160,7 @@ class Batch:
                 if sys.byteorder == "big":
                     offsets.byteswap()
                 data = content.tobytes()
-                found = [data[a:b] for a, b in zip(offsets, offsets[1:], strict=False)]
+                found = [data[a:b] for a, b in pairwise(offsets)]
                 if bitmap is not None:
                     found = [
                         item if bitmap[i >> 3] >> (i & 7) & 1 else None

@@ -1,8 +1,8 @@
 """Identities: transactions, places, tablets.
 
-    transaction id   12 bytes  = engine generation (4) + counter (8), big endian; text "3-17"
-    place            (step, n) = where the coordinator put it in the one order
-    tablet id        32 bits   = kind (4) + host (8) + number (20); never reused, routes by itself
+transaction id   12 bytes  = engine generation (4) + counter (8), big endian; text "3-17"
+place            (step, n) = where the coordinator put it in the one order
+tablet id        32 bits   = kind (4) + host (8) + number (20); never reused, routes by itself
 """
 
 import struct

@@ -19,11 +19,12 @@ from typing import Any, TypeAlias
 
 from ..errors import InvalidKey, InvalidName, KeyTooLong
 
-Key: TypeAlias = "None | bool | int | float | str | bytes | tuple[Any, ...]"
+Key: TypeAlias = "bool | int | float | str | bytes | tuple[Any, ...] | None"
 KEY_BYTES_MAX = 480
 _DEPTH_MAX = 32
 _NAME = re.compile(r"[a-zA-Z0-9._-]{1,200}")
-_NONE, _FALSE, _TRUE, _INT, _FLOAT, _STR, _BYTES, _TUPLE = (bytes([i]) for i in range(1, 9))
+_NONE, _FALSE, _TRUE, _INT = b"\x01", b"\x02", b"\x03", b"\x04"
+_FLOAT, _STR, _BYTES, _TUPLE = b"\x05", b"\x06", b"\x07", b"\x08"
 _END = b"\x00"
 
 
@@ -39,13 +40,13 @@ def _encode(key: Any, depth: int) -> bytes:
     kind = type(key)
     if kind is str:
         try:
-            return _STR + key.encode().replace(b"\0", b"\0\xff") + b"\0\0"
+            return bytes(_STR + key.encode().replace(b"\0", b"\0\xff") + b"\0\0")
         except UnicodeEncodeError:
             raise InvalidKey("a key's text must not hold lone surrogates") from None
     if kind is int:
         return _INT + _integer(key)
     if kind is bytes:
-        return _BYTES + key.replace(b"\0", b"\0\xff") + b"\0\0"
+        return bytes(_BYTES + key.replace(b"\0", b"\0\xff") + b"\0\0")
     if kind is tuple:
         if depth >= _DEPTH_MAX:
             raise InvalidKey(f"a key nests at most {_DEPTH_MAX} tuples")
@@ -59,7 +60,7 @@ def _encode(key: Any, depth: int) -> bytes:
             raise InvalidKey("NaN has no place in the order of keys")
         (bits,) = struct.unpack(">Q", struct.pack(">d", key + 0.0))
         bits ^= 0xFFFFFFFFFFFFFFFF if bits >> 63 else 1 << 63
-        return _FLOAT + bits.to_bytes(8, "big")
+        return bytes(_FLOAT + bits.to_bytes(8, "big"))
     raise InvalidKey(
         f"{kind.__name__} is no key; keys are None, bool, int, float, str, bytes and tuples of them"
     )

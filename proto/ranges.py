@@ -2,9 +2,9 @@
 
     rows (key, step, n), in the order of the scan ──▶ (count, crc32 chain)
 
-The face computes it over the rows that it gave to the caller, the shard again over the rows that are
-there at execution: equal means that the range is unchanged. Rows enter with their length, so that no
-two sequences of rows share their bytes. A crc finds accidents, not forgers: both sides are ours.
+The face computes it over the rows that it gave to the caller, the shard again over those that are
+there at execution: equal means that the range is unchanged. Rows enter with their length, so that
+no two sequences of rows share their bytes. A crc finds accidents, not forgers: both sides are ours.
 
 Next: tablets/shard.py, which compares.
 """

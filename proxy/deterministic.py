@@ -38,9 +38,8 @@ def votes(tablet: int, part: Any) -> bool:
     if kind == PARTITION:
         return bool(part.ranges) or part.producer is not None
     if kind == SHARD:
-        return (
-            bool(part.reads or part.ranges)
-            or any(op in (ADD, MAX, MIN) for _, op, _ in part.writes)
+        return bool(part.reads or part.ranges) or any(
+            op in (ADD, MAX, MIN) for _, op, _ in part.writes
         )
     return True
 
@@ -117,7 +116,12 @@ class Proxy:
             old = entry.result
             result = Result(old.tx, old.step, old.n, old.reason, dict(old.details))
             before = _Open(
-                entry.parts, dict(entry.waiting), entry.request, entry.planned, result, entry.touched
+                entry.parts,
+                dict(entry.waiting),
+                entry.request,
+                entry.planned,
+                result,
+                entry.touched,
             )
             self.journal.append((old.tx, before))
             entry.touched = self.inputs

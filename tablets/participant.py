@@ -186,9 +186,7 @@ class Participant:
             self.space.put(key, (*record[:6], got, reason, ()))
             return
         missing = tuple(v for v in missing if v != message.source)
-        self.space.put(
-            key, (step, n, proxy, voters, receivers, body, missing, reason, blockers)
-        )
+        self.space.put(key, (step, n, proxy, voters, receivers, body, missing, reason, blockers))
         if not blockers:
             self._settle(message.tx)
 

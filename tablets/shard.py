@@ -47,7 +47,9 @@ def evaluate(op: int, old: bytes | None, value: bytes) -> bytes | None:
     return packed
 
 
-def _in_ranges(keys: Iterable[bytes], ranges: tuple[tuple[bytes, bytes, int, int, int], ...]) -> bool:
+def _in_ranges(
+    keys: Iterable[bytes], ranges: tuple[tuple[bytes, bytes, int, int, int], ...]
+) -> bool:
     return any(begin <= key < end for key in keys for begin, end, _, _, _ in ranges)
 
 

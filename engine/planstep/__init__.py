@@ -1,1 +1,97 @@
-"""Planstep."""
+"""Planstep: topics and tables that commit together, in one order, in your own process.
+
+    db = planstep.open("shop.planstep")
+    db.create_topic("clicks", partitions=16, exist_ok=True)
+    db.create_table("totals", exist_ok=True)
+    with db.transaction() as tx:
+        tx.write("clicks", b"…", key="u1")
+        tx.add("totals", "u1", 1)
+
+Next: api/__init__.py.
+"""
+
+from .api.batch import ReadBatch, Record, Rows
+from .api.engine import Engine
+from .api.handles import Table, Topic, Written
+from .api.opening import open
+from .api.snapshot import SnapshotView
+from .api.transaction import Transaction
+from .api.writer import Writer
+from .errors import (
+    Aborted,
+    AlreadyExists,
+    Conflict,
+    Corruption,
+    EngineClosed,
+    ForkedProcess,
+    FormatError,
+    HostStopped,
+    InvalidKey,
+    InvalidName,
+    IoError,
+    KeyTooLong,
+    NoSpace,
+    NotSupported,
+    OffsetOutOfRange,
+    OutcomeExpired,
+    Overloaded,
+    PlanstepError,
+    RecordTooLarge,
+    SnapshotTooOld,
+    StoreClosed,
+    StoreInUse,
+    TransactionClosed,
+    TransactionTooLarge,
+    Undetermined,
+    UnknownName,
+    WrongMode,
+)
+from .outcome import Commit, Outcome
+from .proto.ids import Place
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Aborted",
+    "AlreadyExists",
+    "Commit",
+    "Conflict",
+    "Corruption",
+    "Engine",
+    "EngineClosed",
+    "ForkedProcess",
+    "FormatError",
+    "HostStopped",
+    "InvalidKey",
+    "InvalidName",
+    "IoError",
+    "KeyTooLong",
+    "NoSpace",
+    "NotSupported",
+    "OffsetOutOfRange",
+    "Outcome",
+    "OutcomeExpired",
+    "Overloaded",
+    "Place",
+    "PlanstepError",
+    "ReadBatch",
+    "Record",
+    "RecordTooLarge",
+    "Rows",
+    "SnapshotTooOld",
+    "SnapshotView",
+    "StoreClosed",
+    "StoreInUse",
+    "Table",
+    "Topic",
+    "Transaction",
+    "TransactionClosed",
+    "TransactionTooLarge",
+    "Undetermined",
+    "UnknownName",
+    "Writer",
+    "Written",
+    "WrongMode",
+    "__version__",
+    "open",
+]

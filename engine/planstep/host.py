@@ -258,13 +258,12 @@ class Host:
     def _input(self, item: Input, released: Released) -> None:
         mark = self._mark()
         try:
-            kind = type(item)
-            if kind is Commit:
+            if isinstance(item, Commit):
                 assert self.proxy is not None
                 self.proxy.commit(item.tx, item.parts)
-            elif kind is Deliver:
+            elif isinstance(item, Deliver):
                 self._waiting.append((item.target, item.message))
-            elif kind is Arrived:
+            elif isinstance(item, Arrived):
                 self._arrive(item.data)
             else:
                 self._tick()
@@ -392,4 +391,6 @@ class Host:
 
     def __repr__(self) -> str:
         last = max((key[1] for key in self._prepared), default=None)
-        return f"<Host {self.number} step {self.step_released} last {tx_text(last) if last else '-'}>"
+        return (
+            f"<Host {self.number} step {self.step_released} last {tx_text(last) if last else '-'}>"
+        )

@@ -58,7 +58,7 @@ def failure(tx: bytes, reason: Reason, names: Names) -> Exception:
     if cause == "exists":
         return AlreadyExists(f"{detail[0]!r} exists already; pass exist_ok=True to accept that")
     kind, name, part = names(tablet)
-    where = {"kind": kind, "name": name, "part": part}
+    where: dict[str, Any] = {"kind": kind, "name": name, "part": part}
     if cause == "range":
         return OffsetOutOfRange(
             f"consumer {detail[0]!r}: offset {detail[1]} is outside the log of topic {name!r}, "

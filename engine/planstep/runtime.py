@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from .coordinator.plan import PLANNED, STATES
 from .errors import (
     Aborted,
     AlreadyExists,
@@ -31,10 +32,9 @@ from .errors import (
     NotSupported,
     PlanstepError,
     Undetermined,
-    UnknownName,
 )
-from .host import Commit as CommitInput
 from .host import Arrived, Deliver, Host, Input, Tick
+from .host import Commit as CommitInput
 from .network import Network
 from .outcome import Commit, Outcome, failure
 from .proto.ids import (
@@ -45,15 +45,13 @@ from .proto.ids import (
     SHARD,
     Place,
     host_of,
-    kind_of,
     tablet_id,
     tablet_prefix,
     tx_parse,
     tx_text,
 )
 from .proto.messages import CataloguePart, Resolve
-from .coordinator.plan import PLANNED, STATES
-from .store import DiskStore, MemoryStore, Store
+from .store import MemoryStore, Store
 from .views import Snapshot, Views
 
 _TURN_INPUTS = 1000
@@ -151,11 +149,11 @@ class Runtime:
         while inbox and len(inputs) < _TURN_INPUTS and size < _TURN_BYTES:
             item = inbox.popleft()
             inputs.append(item)
-            if type(item) is CommitInput:
+            if isinstance(item, CommitInput):
                 for part in item.parts.values():
                     for piece in getattr(part, "slices", ()):
                         size += len(piece[0])
-            elif type(item) is Arrived:
+            elif isinstance(item, Arrived):
                 size += len(item.data)
         if not inputs or node.down:
             return
@@ -184,8 +182,8 @@ class Runtime:
             raise
         for target, data in released.frames:
             self.network.send(node.host.number, target, data)
-        for item, error in released.failures:
-            self._fail([item], error)
+        for item, cause in released.failures:
+            self._fail([item], cause)
         for result in released.results:
             future = self._futures.pop(result.tx, None)
             if future is None:
@@ -205,7 +203,7 @@ class Runtime:
 
     def _fail(self, inputs: Iterable[Input], error: BaseException) -> None:
         for item in inputs:
-            if type(item) is CommitInput:
+            if isinstance(item, CommitInput):
                 future = self._futures.pop(item.tx, None)
                 if future is not None:
                     future.set_exception(error)
@@ -409,13 +407,11 @@ class Runtime:
         return self.views.snapshot()
 
     def __getattr__(self, name: str) -> Any:
-        if name in ("read_row", "scan_rows", "bounds", "position", "read_slices"):
+        if name in ("read_row", "scan_rows", "bounds", "position", "last_sequence", "read_slices"):
             return getattr(self.views, name)
         raise AttributeError(name)
 
-    def wait_published(
-        self, tablets: Iterable[int], seen: dict[int, int], timeout: float
-    ) -> bool:
+    def wait_published(self, tablets: Iterable[int], seen: dict[int, int], timeout: float) -> bool:
         """Waits until one of the partitions has a released end beyond `seen`; False at time-out."""
         deadline = time.monotonic() + timeout
         watched = list(tablets)

@@ -12,6 +12,7 @@ from .runtime import Runtime
 from .store import DiskStore, Store
 from .store.disk import load_meta
 from .store.files import Files
+from .store.readonly import ReadOnlyStore
 
 
 def open_stores(
@@ -46,7 +47,13 @@ def open_stores(
     count = meta.hosts if meta is not None else hosts or 1
     kind = meta.mode if meta is not None else mode or "deterministic"
     if durability == "os" and count > 1:
-        raise NotSupported("durability='os' needs hosts=1: several hosts would lose different tails")
+        raise NotSupported(
+            "durability='os' needs hosts=1: several hosts would lose different tails"
+        )
+
+    if read_only:
+        looks: list[Store] = [ReadOnlyStore.open(path / f"host-{n}") for n in range(count)]
+        return Runtime(looks, trace=trace)
 
     def open_one(number: int) -> Store:
         return DiskStore.open(

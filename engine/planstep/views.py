@@ -158,6 +158,12 @@ class Views:
         meta = store.get(tablet_prefix(tablet) + b"m")
         return 0 if meta is None else int(meta[3])
 
+    def last_sequence(self, tablet: int, producer: bytes) -> int | None:
+        """The highest released number of a producer in a partition, None when it has none."""
+        store = self._nodes[host_of(tablet)].host.store
+        known = store.get(tablet_prefix(tablet) + b"p" + producer)
+        return None if known is None else int(known[0])
+
     def position(self, snap: Snapshot, tablet: int, consumer: str) -> int:
         host = self._host(
             snap,
@@ -194,5 +200,3 @@ class Views:
             records += hi - lo
             size += length
         return result
-
-

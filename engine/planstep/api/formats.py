@@ -136,9 +136,7 @@ def encode_record_key(format_name: str, key: Any, where: str) -> bytes | None:
     )
 
 
-def encode_record_keys(
-    format_name: str, keys: Sequence[Any], where: str
-) -> Sequence[bytes | None]:
+def encode_record_keys(format_name: str, keys: Sequence[Any], where: str) -> Sequence[bytes | None]:
     """A column of record keys as stored."""
     kinds = set(map(type, keys))
     if kinds <= _TEXT:

@@ -20,9 +20,7 @@ def shard_of(key: bytes, shards: tuple[int, ...]) -> int:
     return shards[partition_of(key, len(shards))]
 
 
-def partitions_of(
-    keys: Sequence[bytes | None], partitions: int, keyless: int | None
-) -> list[int]:
+def partitions_of(keys: Sequence[bytes | None], partitions: int, keyless: int | None) -> list[int]:
     """The partition of each record; `keyless` is where records without key go."""
     crc32 = zlib.crc32
     if keyless is None:

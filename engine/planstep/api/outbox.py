@@ -184,5 +184,3 @@ class Outbox:
                 shown = decode_headers(headers)
                 found.append(Record(decode_value(form, value), key, shown, partition, -1, 0))
         return found
-
-

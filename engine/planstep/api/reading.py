@@ -8,7 +8,7 @@ Nothing here records conditions; conditions.py does that for transactions.
 Next: transaction.py.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -141,13 +141,13 @@ class Reading:
         return found
 
     def starts(
-        self, topic: "TopicInfo", start: "int | dict[int, int]", partition: int | None
+        self, topic: "TopicInfo", start: "int | Mapping[int, int]", partition: int | None
     ) -> dict[int, int]:
         """What `start=` and `partition=` of an inspection mean: partition → offset.
 
         0 stands for the oldest record that is still there.
         """
-        if isinstance(start, dict):
+        if isinstance(start, Mapping):
             return {check_partition(topic, p): offset for p, offset in start.items()}
         chosen: Iterable[int]
         if partition is not None:
@@ -167,9 +167,7 @@ class Reading:
 def check_partition(topic: "TopicInfo", partition: int) -> int:
     count = len(topic.partitions)
     if not isinstance(partition, int) or not 0 <= partition < count:
-        raise ValueError(
-            f"topic {topic.name!r} has partitions 0 to {count - 1}, not {partition!r}"
-        )
+        raise ValueError(f"topic {topic.name!r} has partitions 0 to {count - 1}, not {partition!r}")
     return partition
 
 

@@ -9,10 +9,15 @@
 Next: transaction.py.
 """
 
+from typing import Any
+
 import msgpack
 
+from ..errors import RecordTooLarge
 from ..proto.messages import ADD, DELETE, MAX, MIN, PUT, PUT_IF_ABSENT
 from ..tablets.shard import evaluate, number_of
+from .formats import encode_value
+from .limits import RECORD_BYTES_MAX
 
 _NUMERIC = (ADD, MAX, MIN)
 
@@ -72,6 +77,17 @@ class RowWrites:
         for op, value in self.pending.get(key, ()):
             old = value if op == PUT else None if op == DELETE else self._evaluated(op, old, value)
         return old
+
+
+def pack_value(table: str, format_name: str, value: Any) -> bytes:
+    """A row's value as stored."""
+    data = encode_value(format_name, value, f"table {table!r}")
+    if len(data) > RECORD_BYTES_MAX:
+        raise RecordTooLarge(
+            f"table {table!r}: a value of {len(data):,} bytes, the limit is {RECORD_BYTES_MAX:,}; "
+            "nothing was written"
+        )
+    return data
 
 
 def pack_number(table: str, format_name: str, value: object) -> bytes:

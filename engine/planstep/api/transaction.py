@@ -21,33 +21,26 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from ..errors import Aborted, OffsetOutOfRange, TransactionClosed, TransactionTooLarge
+from ..errors import Aborted, TransactionClosed, TransactionTooLarge
 from ..outcome import Commit, Outcome
 from ..proto.ids import tx_text
 from ..proto.keys import Key, check_name, encode_key
-from ..proto.messages import (
-    ADD,
-    DELETE,
-    MAX,
-    MIN,
-    PUT,
-    PUT_IF_ABSENT,
-    PartitionPart,
-    ShardPart,
-)
-from .batch import ReadBatch, Record, Rows, Segment
+from ..proto.messages import ADD, DELETE, MAX, MIN, PUT, PUT_IF_ABSENT
+from .batch import ReadBatch, Record, Rows
 from .commit import CommitHandle, finished, local_outcome, read_only_commit, wait_outcome
 from .conditions import Conditions
+from .consuming import consume_next, consume_range, wait_for_records
 from .formats import decode_value
 from .keyspace import scan_range, shard_of
-from .limits import INDEX_ENTRIES_MAX, READ_BYTES, TRANSACTION_BYTES_MAX
+from .limits import READ_BYTES, TRANSACTION_BYTES_MAX
 from .outbox import Headers, Outbox
+from .parts import Parts, build_parts
 from .reading import Reading, check_limits, check_partition
-from .rowwrites import RowWrites, check_size, pack_number, pack_value
+from .rowwrites import RowWrites, pack_number, pack_value
 from .scanning import merged
 
 if TYPE_CHECKING:
-    from ..runtime import TableInfo, TopicInfo
+    from ..runtime import TableInfo
     from .engine import Engine
 
 T = TypeVar("T")
@@ -106,49 +99,22 @@ class Transaction:
         deadline = time.monotonic() + timeout
         while True:
             reading = self._view()
-            segments = self._consume_next(reading, info, consumer, max_records, max_bytes, partition)
-            left = deadline - time.monotonic()
-            if segments or left <= 0 or not self._waitable:
+            segments = consume_next(
+                reading,
+                self._conditions,
+                self._engine._turns,
+                info,
+                consumer,
+                partition,
+                max_records,
+                max_bytes,
+            )
+            if segments or not self._waitable or time.monotonic() >= deadline:
                 self._waitable = False
                 return ReadBatch(topic, info.format, segments)
-            tablets = info.partitions if partition is None else (info.partitions[partition],)
-            seen = {tablet: reading.bounds(tablet)[1] for tablet in tablets}
+            wait_for_records(reading, info, partition, deadline)
             self._release()
-            self._runtime.wait_published(tablets, seen, left)
             self._check()
-
-    def _consume_next(
-        self,
-        reading: Reading,
-        info: "TopicInfo",
-        consumer: str,
-        max_records: int,
-        max_bytes: int,
-        partition: int | None,
-    ) -> list[Segment]:
-        count = len(info.partitions)
-        turns = self._engine._turns
-        turn = turns.get((info.name, consumer), 0)
-        order = [(turn + i) % count for i in range(count)] if partition is None else [partition]
-        found: list[Segment] = []
-        for p in order:
-            tablet = info.partitions[p]
-            offset = self._conditions.consumed_to(tablet, consumer)
-            if offset is None:
-                offset = reading.position(tablet, consumer)
-            segments, size = reading.segments(info, p, offset, max_records, max_bytes)
-            if not segments:
-                continue
-            found += segments
-            records = sum(segment.hi - segment.lo for segment in segments)
-            self._conditions.consume(tablet, consumer, offset, offset + records)
-            max_records -= records
-            max_bytes -= size
-            if max_records <= 0 or max_bytes <= 0:
-                if partition is None:
-                    turns[info.name, consumer] = (p + 1) % count
-                break
-        return found
 
     def consume(self, topic: str, consumer: str, partition: int, begin: int, end: int) -> None:
         """Consumes the offsets [begin, end) without reading them, for callers that read elsewhere.
@@ -159,22 +125,9 @@ class Transaction:
         self._check()
         info = self._engine._topic(topic)
         check_name(consumer)
-        tablet = info.partitions[check_partition(info, partition)]
-        low, high = self._view().bounds(tablet)
-        if not low <= begin <= end <= high:
-            raise OffsetOutOfRange(
-                f"topic {topic!r}, partition {partition}: [{begin}, {end}) is outside the log "
-                f"[{low}, {high})"
-            )
-        known = self._conditions.consumed_to(tablet, consumer)
-        if known is not None and known != begin:
-            raise OffsetOutOfRange(
-                f"topic {topic!r}, partition {partition}: this transaction consumed up to {known} "
-                f"already, so the next range begins there, not at {begin}"
-            )
+        check_partition(info, partition)
+        consume_range(self._view(), self._conditions, info, consumer, partition, begin, end)
         self._waitable = False
-        if begin < end:
-            self._conditions.consume(tablet, consumer, begin, end)
 
     def write(
         self,
@@ -320,7 +273,6 @@ class Transaction:
 
     def _write_row(self, info: "TableInfo", key: Key, op: int, value: bytes) -> None:
         raw = encode_key(key)
-        check_size(info.name, key, value)
         self._grow(len(raw) + len(value))
         writes = self._rows.get(info.name)
         if writes is None:
@@ -380,7 +332,13 @@ class Transaction:
                 self._result = future.result()
         return self._result
 
-    def _send(self) -> dict[int, Any] | None:
+    def _ended_by(self, error: BaseException) -> bool:
+        future = self._future
+        return error is self._failure or (
+            future is not None and future.done() and error is future.exception()
+        )
+
+    def _send(self) -> Parts | None:
         """Closes the transaction for its owner; the parts, or None when it has no effects."""
         self._check()
         parts = self._parts()
@@ -393,43 +351,13 @@ class Transaction:
             self._result = read_only_commit(self._tx, step)
         return parts
 
-    def _parts(self) -> dict[int, Any] | None:
+    def _parts(self) -> Parts | None:
         conditions = self._conditions
         if not (self._outboxes or self._rows or conditions.consumed):
             return None
         self._engine._writable()
-        conditions.check_ranged()
-        slices: dict[int, tuple[tuple[bytes, int], ...]] = {}
-        now_ms = time.time_ns() // 1_000_000
-        for outbox in self._outboxes.values():
-            for partition, column in outbox.columns.items():
-                slices[outbox.topic.partitions[partition]] = column.batches(now_ms)
-        entries = sum(map(len, slices.values()))
-        if entries > INDEX_ENTRIES_MAX:
-            raise TransactionTooLarge(
-                f"the transaction writes {entries:,} batches, the limit is {INDEX_ENTRIES_MAX:,}; "
-                "nothing was written"
-            )
-        writes: dict[int, list[tuple[bytes, int, bytes]]] = {}
-        for name, rows in self._rows.items():
-            shards = self._engine._table(name).shards
-            for key, ops in rows.pending.items():
-                target = writes.setdefault(shard_of(key, shards), [])
-                target += [(key, op, value) for op, value in ops]
-        parts: dict[int, Any] = {}
-        for tablet in {**slices, **conditions.consumed}:
-            ranges = tuple(
-                (consumer, begin, end)
-                for consumer, (begin, end) in conditions.consumed.get(tablet, {}).items()
-            )
-            parts[tablet] = PartitionPart(ranges=ranges, slices=slices.get(tablet, ()))
-        for tablet in {**writes, **dict.fromkeys(conditions.shards())}:
-            parts[tablet] = ShardPart(
-                reads=conditions.reads_of(tablet),
-                ranges=conditions.ranges_of(tablet),
-                writes=tuple(writes.get(tablet, ())),
-            )
-        return parts
+        rows = [(self._engine._table(name), writes) for name, writes in self._rows.items()]
+        return build_parts(conditions, self._outboxes.values(), rows)
 
     # ---------------------------------------------------------------------------------------
 
@@ -487,5 +415,3 @@ class Transaction:
 
     def __repr__(self) -> str:
         return f"<Transaction {self.id} {self._state}>"
-
-

@@ -10,7 +10,7 @@ What a crash leaves: a torn last record (void), an unbegun segment, a spare, a s
 an older turn (the log has the rest). Opening deals with each and says so in `counters`.
 
 What it leaves out: rewriting of mostly dead segments.
-Next: recovery.py.
+Next: readonly.py.
 """
 
 import os
@@ -45,6 +45,7 @@ from .log import (
     encode_pairs,
     encode_record,
 )
+from .readonly import ReleasedMark
 from .recovery import read_back, segment_files, segment_name, segment_parts
 from .table import Table
 from .turn import StoreCounters, Turn, decode_changes, encode_changes
@@ -88,9 +89,13 @@ class DiskStore:
         self._run_starts: list[int] = []
         self._dropped: list[tuple[int, int]] = []
         self._changed_at = self._unsaved_bytes = 0.0
+        self._next_address = 0
+        self._segment = ""
         self._table = Table(folder / "table")
+        self._released = ReleasedMark(folder / "released", write=True)
         try:
             self._recover()
+            self._released.show(self.generation, self.last_turn)
         except BaseException:
             self._table.close()
             raise
@@ -316,6 +321,7 @@ class DiskStore:
             self._synced = self.last_turn
             self.counters.syncs += 1
         self._offset, self._crc = position + size, crc
+        self._released.show(self.generation, self.last_turn)
         self.counters.turns += 1
         self.counters.log_bytes += size
         self.counters.payload_bytes += turn.payload_bytes
@@ -375,8 +381,10 @@ class DiskStore:
         if frozen is not None:
             return True
         keys = len(live)
-        return keys >= _CHECKPOINT_KEYS or self._unsaved_bytes >= SEGMENT_BYTES or bool(
-            (keys or self._runs) and now - self._changed_at >= _CHECKPOINT_SECONDS
+        return (
+            keys >= _CHECKPOINT_KEYS
+            or self._unsaved_bytes >= SEGMENT_BYTES
+            or bool((keys or self._runs) and now - self._changed_at >= _CHECKPOINT_SECONDS)
         )
 
     def checkpoint(self, closing: bool = False) -> bool:
@@ -462,6 +470,7 @@ class DiskStore:
                     self._files.close(fd)
                 self._fds.clear()
             self._table.close()
+            self._released.close()
             self._lock.close()
 
 

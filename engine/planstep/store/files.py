@@ -63,6 +63,19 @@ class Files:
             raise _io_error(error, None) from error
         return data
 
+    def data_end(self, fd: int) -> int:
+        """Where the file's last written byte can be: a preallocated rest need not be read."""
+        size = os.fstat(fd).st_size
+        end = 0
+        try:
+            while end < size:
+                end = os.lseek(fd, os.lseek(fd, end, os.SEEK_DATA), os.SEEK_HOLE)
+        except OSError as error:
+            return end if error.errno == errno.ENXIO else size  # nothing but holes; or unknown
+        except AttributeError:
+            return size
+        return end
+
     def write(self, fd: int, buffers: Sequence[bytes], offset: int, sync: bool) -> None:
         """All of the buffers at `offset`, durable on return with `sync`."""
         total = sum(map(len, buffers))

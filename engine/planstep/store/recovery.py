@@ -106,6 +106,6 @@ def read_back(
 def _read(files: Files, path: Path) -> bytes:
     fd = files.open(path, write=False)
     try:
-        return files.read(fd, 0, path.stat().st_size)
+        return files.read(fd, 0, files.data_end(fd))
     finally:
         files.close(fd)

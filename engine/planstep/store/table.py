@@ -13,6 +13,7 @@ Next: disk.py.
 import hashlib
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -57,18 +58,32 @@ class Table:
         if not read_only:
             self._env.reader_check()
 
-    def get(self, key: bytes) -> Any:
+    def pin(self) -> Any:
+        """A read transaction for the other methods' `txn`: all of them then see one moment."""
+        return self._env.begin()
+
+    @contextmanager
+    def _reading(self, txn: Any) -> Iterator[Any]:
         try:
-            with self._env.begin() as txn:
-                data = txn.get(b"k" + key)
+            if txn is not None:
+                yield txn
+            else:
+                with self._env.begin() as own:
+                    yield own
         except lmdb.Error as error:
             raise Corruption(f"the tables cannot be read: {error}") from error
+
+    def get(self, key: bytes, txn: Any = None) -> Any:
+        with self._reading(txn) as reading:
+            data = reading.get(b"k" + key)
         return None if data is None else msgpack.unpackb(data, use_list=False)
 
-    def scan(self, begin: bytes, end: bytes, reverse: bool) -> Iterator[tuple[bytes, Any]]:
+    def scan(
+        self, begin: bytes, end: bytes, reverse: bool, txn: Any = None
+    ) -> Iterator[tuple[bytes, Any]]:
         """Lazily, in one read transaction that ends with the iterator."""
         first, last = b"k" + begin, b"k" + end
-        with self._env.begin() as txn, txn.cursor() as cursor:
+        with self._reading(txn) as reading, reading.cursor() as cursor:
             if reverse:
                 found = cursor.set_range(last)
                 found = cursor.prev() if found else cursor.last()
@@ -81,21 +96,22 @@ class Table:
                     yield cursor.key()[1:], msgpack.unpackb(cursor.value(), use_list=False)
                     found = cursor.next()
 
-    def state(self) -> Any:
+    def state(self, txn: Any = None) -> Any:
         """(T, next address, first segment needed, closed, crc), or None in a new store."""
-        try:
-            with self._env.begin() as txn:
-                data = txn.get(b"m")
-        except lmdb.Error as error:
-            raise Corruption(f"the tables cannot be read: {error}") from error
+        with self._reading(txn) as reading:
+            data = reading.get(b"m")
         return None if data is None else msgpack.unpackb(data, use_list=False)
 
-    def find_payload(self, address: int) -> tuple[int, str, int, int] | None:
+    def find_payload(self, address: int, txn: Any = None) -> tuple[int, str, int, int] | None:
         """(first address, segment, offset, length) of the run that holds `address`."""
-        with self._env.begin() as txn, txn.cursor() as cursor:
+        with self._reading(txn) as reading, reading.cursor() as cursor:
             key = b"a" + address.to_bytes(8, "big")
             if not cursor.set_range(key) or cursor.key() != key:
-                if not cursor.prev():
+                # Behind the last run set_range leaves no place to step back from.
+                found = cursor.prev() if cursor.key() else cursor.last()
+                while found and cursor.key() > key:
+                    found = cursor.prev()
+                if not found:
                     return None
             if cursor.key()[:1] != b"a":
                 return None

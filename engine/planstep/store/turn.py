@@ -132,7 +132,6 @@ class Turn:
         return encode_changes(self.net())
 
 
-
 def encode_changes(changes: dict[bytes, Any]) -> bytes:
     flat: list[Any] = []
     for key, value in changes.items():

@@ -1,0 +1,91 @@
+"""Reading on where a consumer stopped: which partitions, from which offsets, how much.
+
+A read takes partition after partition until it is full; the consumer's next read begins with the
+partition behind the one where this one was full, so that a busy partition starves no other. That
+turn is a hint in memory: correctness is in the ranges, which the partitions check.
+
+Next: transaction.py.
+"""
+
+import time
+from typing import TYPE_CHECKING
+
+from ..errors import OffsetOutOfRange
+from .batch import Segment
+from .conditions import Conditions
+from .reading import Reading
+
+if TYPE_CHECKING:
+    from ..runtime import TopicInfo
+
+Turns = dict[tuple[str, str], int]
+"""(topic, consumer) → the partition to begin with."""
+
+
+def consume_next(
+    reading: Reading,
+    conditions: Conditions,
+    turns: Turns,
+    topic: "TopicInfo",
+    consumer: str,
+    partition: int | None,
+    max_records: int,
+    max_bytes: int,
+) -> list[Segment]:
+    """The next records of this consumer; the ranges are entered into the conditions."""
+    count = len(topic.partitions)
+    turn = turns.get((topic.name, consumer), 0)
+    order = [(turn + i) % count for i in range(count)] if partition is None else [partition]
+    found: list[Segment] = []
+    for p in order:
+        tablet = topic.partitions[p]
+        offset = conditions.consumed_to(tablet, consumer)
+        if offset is None:
+            offset = reading.position(tablet, consumer)
+        segments, size = reading.segments(topic, p, offset, max_records, max_bytes)
+        if not segments:
+            continue
+        found += segments
+        records = sum(segment.hi - segment.lo for segment in segments)
+        conditions.consume(tablet, consumer, offset, offset + records)
+        max_records -= records
+        max_bytes -= size
+        if max_records <= 0 or max_bytes <= 0:
+            if partition is None:
+                turns[topic.name, consumer] = (p + 1) % count
+            break
+    return found
+
+
+def consume_range(
+    reading: Reading,
+    conditions: Conditions,
+    topic: "TopicInfo",
+    consumer: str,
+    partition: int,
+    begin: int,
+    end: int,
+) -> None:
+    """Enters [begin, end) for a consumer without reading it."""
+    tablet = topic.partitions[partition]
+    low, high = reading.bounds(tablet)
+    where = f"topic {topic.name!r}, partition {partition}"
+    if not low <= begin <= end <= high:
+        raise OffsetOutOfRange(f"{where}: [{begin}, {end}) is outside the log [{low}, {high})")
+    known = conditions.consumed_to(tablet, consumer)
+    if known is not None and known != begin:
+        raise OffsetOutOfRange(
+            f"{where}: this transaction consumed up to {known} already, so the next range begins "
+            f"there, not at {begin}"
+        )
+    if begin < end:
+        conditions.consume(tablet, consumer, begin, end)
+
+
+def wait_for_records(
+    reading: Reading, topic: "TopicInfo", partition: int | None, deadline: float
+) -> None:
+    """Returns once a partition has grown since the snapshot, or at the deadline."""
+    tablets = topic.partitions if partition is None else (topic.partitions[partition],)
+    seen = {tablet: reading.bounds(tablet)[1] for tablet in tablets}
+    reading.runtime.wait_published(tablets, seen, deadline - time.monotonic())

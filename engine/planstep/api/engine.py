@@ -1,0 +1,362 @@
+"""The engine: what `planstep.open` gives. It names topics and tables and begins transactions.
+
+    Engine ─▶ transaction(), run(fn), snapshot()        reads and writes, together
+           ─▶ topic(name), table(name)                  handles for one statement at a time
+           ─▶ outcome(id), resolve(id), stats()         what happened
+
+Every public call checks that the engine is open and that this is the process which opened it.
+
+Next: transaction.py.
+"""
+
+import os
+import random
+import time
+from collections import deque
+from collections.abc import Callable
+from difflib import get_close_matches
+from itertools import count
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ..errors import (
+    AlreadyExists,
+    Conflict,
+    EngineClosed,
+    ForkedProcess,
+    NotSupported,
+    OutcomeExpired,
+    SnapshotTooOld,
+    UnknownName,
+)
+from ..outcome import Outcome
+from ..proto.ids import tx_parse
+from ..proto.keys import check_name
+from .consuming import Turns
+from .formats import check_format
+from .handles import Table, Topic, Written
+from .limits import PARTITIONS_MAX
+from .opening import Settings, Slot
+from .outbox import Headers
+from .snapshot import SnapshotView
+from .transaction import Transaction
+
+if TYPE_CHECKING:
+    from ..runtime import Runtime, TableInfo, TopicInfo
+    from ..views import Snapshot
+
+T = TypeVar("T")
+_PAUSE_MIN, _PAUSE_MAX = 0.001, 0.1
+
+
+class Engine:
+    """An open store. Threads share it; each takes its own transactions.
+
+    Invariants: closed once the last open is closed; never usable in a forked child.
+    """
+
+    def __init__(self, path: str, runtime: "Runtime", settings: Settings, slot: Slot) -> None:
+        self.path = path
+        self._runtime = runtime
+        self._settings = settings
+        self._slot = slot
+        self._opened = 1
+        self._closed = False
+        self._pid = os.getpid()
+        self._turns: Turns = {}
+        self._keyless_turns: dict[int, Any] = {}
+        self._dropped: deque[Snapshot] = deque()
+
+    # names ---------------------------------------------------------------------------------
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int | None = None,
+        format: str | None = None,
+        exist_ok: bool = False,
+    ) -> Topic:
+        """Creates a topic of `partitions` logs (1 if not given), for ever.
+
+        format    what a value is: "bytes" (if not given), "utf8", "json", "msgpack"
+        exist_ok  accept a topic of that name; AlreadyExists still if it has another number of
+                  partitions or another format than given here
+        """
+        self._writable()
+        check_name(name)
+        parts = _count("partitions", 1 if partitions is None else partitions)
+        form = check_format("bytes" if format is None else format)
+        found = self._runtime.topics().get(name)
+        if found is None:
+            try:
+                found = self._runtime.create_topic(name, parts, form)
+            except AlreadyExists:
+                found = self._runtime.topics().get(name)
+                if not exist_ok or found is None:
+                    raise
+        elif not exist_ok:
+            raise _taken("topic", name)
+        _same("topic", name, "partitions", len(found.partitions), partitions)
+        _same("topic", name, "format", found.format, format)
+        return Topic(self, name)
+
+    def create_table(
+        self,
+        name: str,
+        shards: int | None = None,
+        format: str | None = None,
+        exist_ok: bool = False,
+    ) -> Table:
+        """Creates a table of `shards` key spaces (4 if not given), for ever.
+
+        format    what a value is: "msgpack" (if not given), "json", "utf8", "bytes"
+        exist_ok  as in create_topic
+        """
+        self._writable()
+        check_name(name)
+        parts = _count("shards", 4 if shards is None else shards)
+        form = check_format("msgpack" if format is None else format)
+        found = self._runtime.tables().get(name)
+        if found is None:
+            try:
+                found = self._runtime.create_table(name, parts, form)
+            except AlreadyExists:
+                found = self._runtime.tables().get(name)
+                if not exist_ok or found is None:
+                    raise
+        elif not exist_ok:
+            raise _taken("table", name)
+        _same("table", name, "shards", len(found.shards), shards)
+        _same("table", name, "format", found.format, format)
+        return Table(self, name)
+
+    def topics(self) -> dict[str, Topic]:
+        """All topics by name, in order of name."""
+        self._check()
+        return {name: Topic(self, name) for name in sorted(self._runtime.topics())}
+
+    def tables(self) -> dict[str, Table]:
+        """All tables by name, in order of name."""
+        self._check()
+        return {name: Table(self, name) for name in sorted(self._runtime.tables())}
+
+    def topic(self, name: str) -> Topic:
+        """The topic of that name; UnknownName suggests the nearest."""
+        self._check()
+        self._topic(name)
+        return Topic(self, name)
+
+    def table(self, name: str) -> Table:
+        """The table of that name; UnknownName suggests the nearest."""
+        self._check()
+        self._table(name)
+        return Table(self, name)
+
+    # transactions --------------------------------------------------------------------------
+
+    def transaction(self) -> Transaction:
+        """Begins a transaction. In a `with` it commits at the end and rolls back on an error."""
+        self._check()
+        self._drop()
+        return Transaction(self)
+
+    def run(self, fn: Callable[[Transaction], T], attempts: int = 20, deadline: float = 30.0) -> T:
+        """Runs `fn(tx)`, commits, and returns fn's value; after a Conflict it does so again.
+
+        `fn` may run several times, each time with a new transaction: keep effects elsewhere out of
+        it. Between attempts it waits about twice as long each time, 1 to 100 ms, jittered. The last
+        Conflict is raised after `attempts`, or when `deadline` seconds have passed. Other errors
+        are raised at once, Undetermined too: `fn` must not run twice when the first may count.
+        """
+        if attempts < 1:
+            raise ValueError("attempts is at least 1")
+        end = time.monotonic() + deadline
+        for attempt in count(1):
+            tx = self.transaction()
+            try:
+                with tx:
+                    value = fn(tx)
+                if tx._future is not None:
+                    tx._future.result()
+                return value
+            except (Conflict, SnapshotTooOld) as error:
+                if isinstance(error, Conflict) and not tx._ended_by(error):
+                    raise  # of some other transaction that fn ran
+                pause = random.uniform(0.5, 1.0) * min(_PAUSE_MIN * 2 ** (attempt - 1), _PAUSE_MAX)
+                if attempt >= attempts or time.monotonic() + pause >= end:
+                    error.add_note(f"db.run gave up after {attempt} attempts")
+                    raise
+                time.sleep(pause)
+        raise AssertionError
+
+    def snapshot(self) -> SnapshotView:
+        """A view of everything as of the last released step; close it, or use it in a `with`."""
+        self._check()
+        self._drop()
+        return SnapshotView(self)
+
+    def write(
+        self,
+        topic: str,
+        value: Any,
+        key: Any = None,
+        headers: Headers | None = None,
+        partition: int | None = None,
+    ) -> Written:
+        """Writes one record in a transaction of its own; returns where it is."""
+        return self.topic(topic).write(value, key, headers, partition)
+
+    def outcome(self, tx: str | bytes) -> Outcome:
+        """How the transaction with this id ended, from what is durable.
+
+        `state` is committed, aborted, refused (ended before it was planned), planned, open (it runs
+        in this engine) or unknown (it never asked for a place). OutcomeExpired when it is too old.
+        """
+        self._check()
+        raw = _tx_bytes(tx)
+        outcome = self._runtime.outcome(raw)
+        if outcome.state == "unknown":  # it may have ended between the places it is looked for
+            outcome = self._runtime.outcome(raw)
+        if outcome.state == "expired":
+            raise OutcomeExpired(
+                f"transaction {outcome.tx} ended more than an hour and a million transactions ago"
+            )
+        return outcome
+
+    def resolve(self, tx: str | bytes) -> Outcome:
+        """Ends a transaction that is not planned, durably; never decides one that is planned."""
+        self._writable()
+        return self._runtime.resolve(_tx_bytes(tx))
+
+    def transactions(self, limit: int = 100) -> list[Outcome]:
+        """The newest transactions that are remembered, newest first."""
+        self._check()
+        return self._runtime.transactions(limit)
+
+    def stats(self) -> dict[str, Any]:
+        """Counters since the engine was opened, of all hosts together and of each."""
+        self._check()
+        return self._runtime.stats()
+
+    # the end -------------------------------------------------------------------------------
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    def close(self) -> None:
+        """Closes the engine when every `open` of it has been closed: finishes what was submitted.
+
+        Does nothing on a closed engine, and in a forked child.
+        """
+        if self._pid != os.getpid():
+            return
+        with self._slot.lock:
+            if self._closed:
+                return
+            self._opened -= 1
+            if self._opened == 0:
+                self._end()
+
+    def _end(self) -> None:
+        self._closed = True
+        self._slot.engine = None
+        self._drop()
+        self._runtime.close()
+
+    def _close_at_exit(self) -> None:
+        if self._pid == os.getpid() and self._slot.lock.acquire(timeout=1.0):
+            try:
+                if not self._closed:
+                    self._end()
+            finally:
+                self._slot.lock.release()
+
+    def __enter__(self) -> "Engine":
+        self._check()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Engine {self.path!r}{' closed' if self._closed else ''}>"
+
+    # what the rest of the face asks --------------------------------------------------------
+
+    def _check(self) -> None:
+        if self._pid != os.getpid():
+            raise ForkedProcess(
+                f"{self.path!r} was opened by process {self._pid}, of which this is a fork; open "
+                "it here after the parent closed it, or open it in one process only"
+            )
+        if self._closed:
+            raise EngineClosed(f"the engine of {self.path!r} is closed; open it again")
+
+    def _writable(self) -> None:
+        self._check()
+        if self._settings.read_only:
+            raise NotSupported(f"{self.path!r} was opened with read_only=True: it takes no writes")
+
+    def _topic(self, name: str) -> "TopicInfo":
+        topics = self._runtime.topics()
+        found = topics.get(name)
+        if found is None:
+            raise _unknown("topic", name, list(topics))
+        return found
+
+    def _table(self, name: str) -> "TableInfo":
+        tables = self._runtime.tables()
+        found = tables.get(name)
+        if found is None:
+            raise _unknown("table", name, list(tables))
+        return found
+
+    def _keyless(self, topic: "TopicInfo") -> int:
+        """Where one transaction's records without key go: transactions take turns."""
+        turns = self._keyless_turns.setdefault(topic.id, count())
+        return int(next(turns)) % len(topic.partitions)
+
+    def _drop(self) -> None:
+        """Unpins the snapshots of transactions that nobody ended."""
+        while self._dropped:
+            try:
+                self._dropped.popleft().close()
+            except IndexError:  # another thread was faster
+                return
+
+
+def _unknown(kind: str, name: Any, names: list[str]) -> UnknownName:
+    nearest = get_close_matches(str(name), names, n=1)
+    return UnknownName(kind, name, nearest[0] if nearest else None)
+
+
+def _taken(kind: str, name: str) -> AlreadyExists:
+    return AlreadyExists(f"{kind} {name!r} exists already; pass exist_ok=True to accept that")
+
+
+def _same(kind: str, name: str, setting: str, stored: Any, asked: Any) -> None:
+    if asked is not None and asked != stored:
+        raise AlreadyExists(
+            f"{kind} {name!r} exists with {setting}={stored!r}, not {asked!r}; leave {setting} out "
+            "to take it as it is"
+        )
+
+
+def _count(what: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= PARTITIONS_MAX:
+        raise ValueError(f"{what} is a number from 1 to {PARTITIONS_MAX:,}, not {value!r}")
+    return value
+
+
+def _tx_bytes(tx: str | bytes) -> bytes:
+    if isinstance(tx, str):
+        return tx_parse(tx)
+    if not isinstance(tx, bytes) or len(tx) != 12:
+        raise ValueError(f"{tx!r} is no transaction id: 12 bytes, or text like 3-17")
+    return tx

@@ -1,0 +1,176 @@
+"""`planstep.open`: settings checked, one engine per path and process, counted.
+
+    open(path) ─▶ slot of the real path ─▶ engine open already? same settings ─▶ the same engine
+                                        └─▶ open_runtime ─▶ a new one
+
+A setting left None is taken as stored, or as the engine that is open has it. A forked child forgets
+the parent's engines: it may open other stores, and gets StoreInUse for the parent's.
+
+Next: engine.py.
+"""
+
+import atexit
+import os
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ..errors import NotSupported, WrongMode
+
+if TYPE_CHECKING:
+    from .engine import Engine
+
+MEMORY = ":memory:"
+MODES = ("deterministic",)
+MODES_TO_COME = ("kafka", "pulsar")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What an engine was opened with; two opens of one path must agree on it.
+
+    Invariant: valid by themselves; whether they fit the store, the runtime says.
+    """
+
+    mode: str | None = None
+    hosts: int | None = None
+    read_only: bool = False
+    durability: str = "full"
+    placement: str = "shared"
+    trace: str = "summary"
+
+    def check(self) -> None:
+        if self.mode in MODES_TO_COME:
+            raise NotSupported(
+                f"mode={self.mode!r} is not there yet; mode='deterministic' is the only one"
+            )
+        _choice("mode", self.mode, (None, *MODES))
+        _choice("durability", self.durability, ("full", "os"))
+        _choice("placement", self.placement, ("shared", "separate"))
+        _choice("trace", self.trace, ("summary", "messages"))
+        hosts = self.hosts
+        if hosts is not None and (
+            isinstance(hosts, bool) or not isinstance(hosts, int) or not 1 <= hosts <= 255
+        ):
+            raise ValueError(f"hosts is 1 to 255, or None for as stored, not {hosts!r}")
+        if self.durability == "os" and hosts is not None and hosts > 1:
+            raise NotSupported(
+                "durability='os' needs hosts=1: several hosts would lose different tails"
+            )
+
+    def agree(self, path: str, asked: "Settings", hosts: int) -> None:
+        """Whether a second open may share this engine; WrongMode names both values."""
+        for name in ("read_only", "durability", "placement", "trace"):
+            here, there = getattr(self, name), getattr(asked, name)
+            if here != there:
+                raise _Disagreement(path, name, here, there)
+        if asked.hosts not in (None, hosts):
+            raise _Disagreement(path, "hosts", hosts, asked.hosts)
+
+
+class _Disagreement(WrongMode):
+    def __init__(self, path: str, setting: str, here: object, there: object) -> None:
+        super().__init__(setting, here, there)
+        self.args = (
+            f"{path} is open in this process already with {setting}={here!r}, not {there!r}; close "
+            "that engine first, or open with the same settings",
+        )
+
+
+def _choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:
+    if value not in choices:
+        raise ValueError(f"{name}={value!r}: choose one of {', '.join(map(repr, choices))}")
+
+
+class Slot:
+    """One path of this process: its engine, if open, and a lock for opening and closing it."""
+
+    __slots__ = ("engine", "lock")
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.engine: Engine | None = None
+
+
+_slots: dict[str, Slot] = {}
+
+
+def _forget() -> None:
+    """In a forked child: no engine of the parent's, and no lock that its threads held."""
+    _slots.clear()
+
+
+def _close_all() -> None:
+    for slot in list(_slots.values()):
+        engine = slot.engine
+        if engine is not None:
+            engine._close_at_exit()
+
+
+os.register_at_fork(after_in_child=_forget)
+atexit.register(_close_all)
+
+
+def open(
+    path: str | os.PathLike[str],
+    create: bool = True,
+    read_only: bool = False,
+    wait: float = 0,
+    mode: str | None = None,
+    hosts: int | None = None,
+    durability: str = "full",
+    placement: str = "shared",
+    trace: str = "summary",
+    switch_interval: float | None = 0.0005,
+) -> "Engine":
+    """Opens the store at `path`, a folder, or one in memory for ":memory:".
+
+    create           make the store when there is none; False: a path without one is an error
+    read_only        writing raises NotSupported
+    wait             seconds to wait for another process that owns the store; else StoreInUse
+    mode             "deterministic"; None: as stored
+    hosts            logs that the tablets are spread over, fixed at creation; None: as stored, new: 1
+    durability       "full": a commit survives power loss; "os": it survives the process, needs hosts=1
+    placement        "shared": tablets of a host exchange messages within a turn; "separate": they do not
+    trace            "summary", or "messages": every message of a transaction is kept for inspection
+    switch_interval  seconds, lowers sys.setswitchinterval to it so that a busy thread delays commits
+                     less; None leaves the interpreter alone
+
+    The same path opened again in this process with equal settings gives the same engine, which closes
+    with the last `close`. Every ":memory:" is an engine of its own.
+    """
+    from ..runtime import open_runtime
+    from .engine import Engine
+
+    settings = Settings(mode, hosts, read_only, durability, placement, trace)
+    settings.check()
+    if wait < 0:
+        raise ValueError("wait is a number of seconds, at least 0")
+    text = os.fspath(path)
+    if not isinstance(text, str) or not text or "\0" in text:
+        raise ValueError(f"{path!r} is no path; use a folder's name, or ':memory:'")
+    memory = text == MEMORY
+    if memory and read_only:
+        raise NotSupported("':memory:' is empty when it is opened: read_only makes no sense there")
+    real = text if memory else os.path.realpath(text)
+    slot = Slot() if memory else _slots.setdefault(real, Slot())
+    with slot.lock:
+        engine = slot.engine
+        if engine is not None:
+            engine._settings.agree(real, settings, engine._runtime.hosts)
+            engine._opened += 1
+            return engine
+        runtime = open_runtime(
+            text,
+            create=create,
+            read_only=read_only,
+            wait=wait,
+            mode=mode,
+            hosts=hosts,
+            durability=durability,
+            placement=placement,
+            trace=trace,
+            switch_interval=switch_interval,
+        )
+        slot.engine = Engine(real, runtime, settings, slot)
+        return slot.engine

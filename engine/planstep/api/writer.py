@@ -1,0 +1,212 @@
+"""A buffered writer of one topic whose records are numbered: a repeat is published once.
+
+    write ─▶ per partition: (number, value, key, headers) … ─flush─▶ one transaction over all partitions
+
+Each partition remembers the last number of each producer that it published. A flush that ended
+Undetermined, or was interrupted, is simply flushed again: what was published is skipped. After a
+restart under the same producer name, numbers go on behind the last published one; a program that
+repeats its input passes its own increasing numbers instead (a line number, an offset), and records
+that were published before are skipped.
+
+Numbers of one partition must rise. Records with a key go where the key says; a record without key
+goes to the partition `number % partitions` when the caller numbers it, else partition after partition,
+one for each flush.
+
+Next: engine.py.
+"""
+
+import os
+import threading
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from ..errors import Conflict, TransactionClosed
+from ..outcome import Commit
+from ..proto.messages import PartitionPart
+from .keyspace import partitions_of
+from .limits import TRANSACTION_BYTES_MAX
+from .outbox import Headers, Outbox
+from .parts import encode_outboxes
+from .reading import check_partition
+
+if TYPE_CHECKING:
+    from .engine import Engine
+
+LINGER_RECORDS = 1000
+LINGER_BYTES = 1 << 20
+_PRODUCER_BYTES_MAX = 200
+_Item = tuple[int, bytes, bytes | None, bytes | None, int]
+
+
+class Writer:
+    """Threads may share it. Invariants: in a partition's buffer numbers rise; what is buffered
+    leaves it only when its transaction is known to have committed."""
+
+    def __init__(
+        self,
+        engine: "Engine",
+        topic: str,
+        producer: str | bytes | None,
+        dedupe: bool,
+        linger_records: int,
+        linger_bytes: int,
+    ) -> None:
+        if linger_records < 1 or not 1 <= linger_bytes <= TRANSACTION_BYTES_MAX // 2:
+            raise ValueError("linger_records is at least 1, linger_bytes 1 to 512 MiB")
+        raw = producer.encode() if isinstance(producer, str) else producer
+        if raw is None:
+            raw = os.urandom(16)
+        if not isinstance(raw, bytes) or not 1 <= len(raw) <= _PRODUCER_BYTES_MAX:
+            raise ValueError(f"producer is a name of 1 to {_PRODUCER_BYTES_MAX} bytes")
+        self.producer = raw
+        self.topic = topic
+        self._engine = engine
+        self._info = engine._topic(topic)
+        self._dedupe = dedupe
+        self._linger_records = linger_records
+        self._linger_bytes = linger_bytes
+        self._lock = threading.RLock()
+        self._buffers: dict[int, list[_Item]] = {}
+        self._last: dict[int, int] = {}
+        self._records = 0
+        self._bytes = 0
+        self._flushes = 0
+        self._encoder = Outbox(self._info, 0)
+        self._closed = False
+
+    @property
+    def buffered(self) -> int:
+        """Records that wait for a flush."""
+        return self._records
+
+    def write(
+        self,
+        value: Any,
+        key: Any = None,
+        headers: Headers | None = None,
+        partition: int | None = None,
+        sequence: int | None = None,
+    ) -> int:
+        """Buffers one record and returns its number; flushes when enough has gathered.
+
+        `sequence` is the caller's own number, rising within each partition.
+        """
+        raw, keys, packed, size = self._encoder.encode(
+            (value,), None if key is None else (key,), None if headers is None else (headers,)
+        )
+        raw_key = keys[0] if keys else None
+        if partition is not None:
+            check_partition(self._info, partition)
+        if sequence is not None and not 0 <= sequence < 1 << 63:
+            raise ValueError("sequence is 0 to 2**63 - 1")
+        with self._lock:
+            self._check()
+            if partition is None:
+                count = len(self._info.partitions)
+                turn = self._flushes if sequence is None else sequence
+                (partition,) = partitions_of((raw_key,), count, turn % count)
+            buffer = self._buffers.get(partition)
+            if sequence is None:
+                sequence = self._last_of(partition) + 1
+            elif buffer and sequence <= buffer[-1][0]:
+                raise ValueError(
+                    f"topic {self.topic!r}, partition {partition}: sequence {sequence} does not "
+                    f"rise above {buffer[-1][0]}, which was written before"
+                )
+            if buffer is None:
+                buffer = self._buffers[partition] = []
+            buffer.append((sequence, raw[0], raw_key, packed[0] if packed else None, size))
+            self._last[partition] = sequence
+            self._records += 1
+            self._bytes += size
+            if self._records >= self._linger_records or self._bytes >= self._linger_bytes:
+                self.flush()
+            return sequence
+
+    def _last_of(self, partition: int) -> int:
+        last = self._last.get(partition)
+        if last is None:
+            tablet = self._info.partitions[partition]
+            known = self._engine._runtime.last_sequence(tablet, self.producer)
+            last = self._last[partition] = -1 if known is None else known
+        return last
+
+    def flush(self) -> Commit | None:
+        """Publishes what is buffered, in one transaction; None when there was nothing new.
+
+        Undetermined, KeyboardInterrupt, Aborted: the records stay buffered, flush again. Conflict
+        when dedupe=False and another writer of this producer was faster.
+        """
+        with self._lock:
+            self._check()
+            while self._records:
+                parts = self._parts()
+                try:
+                    runtime = self._engine._runtime
+                    done = runtime.commit(runtime.new_tx(), parts)
+                except Conflict as conflict:
+                    if not self._dedupe or not self._skip(conflict):
+                        raise
+                    continue
+                self._buffers.clear()
+                self._records = self._bytes = 0
+                self._flushes += 1
+                return done
+            return None
+
+    def _parts(self) -> dict[int, Any]:
+        outbox = Outbox(self._info, 0)
+        for partition, items in self._buffers.items():
+            if items:
+                _, values, keys, headers, _ = zip(*items, strict=True)
+                outbox.add(values, keys, headers, partition)
+        slices = encode_outboxes([outbox])
+        parts: dict[int, Any] = {}
+        for partition, items in self._buffers.items():
+            if items:
+                tablet = self._info.partitions[partition]
+                numbers = (self.producer, items[0][0], items[-1][0])
+                parts[tablet] = PartitionPart((), slices[tablet], numbers, self._dedupe)
+        return parts
+
+    def _skip(self, conflict: Conflict) -> bool:
+        """Part of a partition's records was published before: keeps only what is new."""
+        items = self._buffers.get(conflict.part)
+        if conflict.producer is None or not items:
+            return False
+        kept = [item for item in items if item[0] > conflict.actual]
+        if len(kept) == len(items):
+            return False
+        self._buffers[conflict.part] = kept
+        self._records -= len(items) - len(kept)
+        self._bytes -= sum(item[4] for item in items[: len(items) - len(kept)])
+        return True
+
+    def _check(self) -> None:
+        self._engine._writable()
+        if self._closed:
+            raise TransactionClosed("the writer is closed; open another with topic.writer()")
+
+    def close(self) -> None:
+        """Flushes and closes. When the flush fails the writer stays open."""
+        with self._lock:
+            if not self._closed:
+                self.flush()
+                self._closed = True
+
+    def __enter__(self) -> "Writer":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is None:
+            self.close()
+        else:
+            self._closed = True  # what is not flushed is dropped, as with a transaction
+
+    def __repr__(self) -> str:
+        return f"<Writer of topic {self.topic!r}, {self._records} records buffered>"
