@@ -26,7 +26,8 @@ class Partition(Participant):
 
     __slots__ = ()
 
-    def check(self, body: PartitionPart, early: bool) -> Reason | None:
+    def check(self, body: Any, early: bool) -> Reason | None:
+        body = PartitionPart(*body)
         space = self.space
         _, _, start, end = space.get(META) or (0, 0, 0, 0)
         for consumer, begin, stop in body.ranges:

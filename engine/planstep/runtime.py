@@ -11,15 +11,12 @@ Reads look at the last released step: rows through the store and the history (vi
 Next: api/engine.py, the face.
 """
 
-import os
-import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Iterable
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from .coordinator.plan import PLANNED, STATES
@@ -51,7 +48,7 @@ from .proto.ids import (
     tx_text,
 )
 from .proto.messages import CataloguePart, Resolve
-from .store import MemoryStore, Store
+from .store import Store
 from .views import Snapshot, Views
 
 _TURN_INPUTS = 1000
@@ -111,6 +108,7 @@ class Runtime:
         self._counter = 0
         self._counter_lock = threading.Lock()
         self._futures: dict[bytes, Future[Commit]] = {}
+        self._answers: dict[bytes, Commit | BaseException] = {}
         self._closed = False
         self._stopping = threading.Event()
         self.network = network or Network()
@@ -185,16 +183,13 @@ class Runtime:
         for item, cause in released.failures:
             self._fail([item], cause)
         for result in released.results:
-            future = self._futures.pop(result.tx, None)
-            if future is None:
-                continue
             if result.reason is None:
                 self.committed += 1
                 place = Place(result.step, result.n)
-                future.set_result(Commit(result.tx, place, result.details))
+                self._answers[result.tx] = Commit(result.tx, place, result.details)
             else:
                 self.conflicts += 1
-                future.set_exception(failure(result.tx, result.reason, self._name_of))
+                self._answers[result.tx] = failure(result.tx, result.reason, self._name_of)
         with node.changed:
             node.changed.notify_all()
         if node.host.number:
@@ -204,39 +199,63 @@ class Runtime:
     def _fail(self, inputs: Iterable[Input], error: BaseException) -> None:
         for item in inputs:
             if isinstance(item, CommitInput):
-                future = self._futures.pop(item.tx, None)
-                if future is not None:
-                    future.set_exception(error)
+                self._answers[item.tx] = error
 
     def _stop_everything(self, error: BaseException) -> None:
         for tx in list(self._futures):
-            future = self._futures.pop(tx, None)
-            if future is not None:
-                future.set_exception(
-                    Undetermined(f"transaction {tx_text(tx)}: {error}; reopen and ask its outcome")
-                )
+            self._answers.setdefault(
+                tx, Undetermined(f"transaction {tx_text(tx)}: {error}; reopen and ask its outcome")
+            )
 
-    def _pump(self, node: Node, future: "Future[Any] | None") -> None:
+    def _answer(self) -> None:
+        """Ends the futures that have an answer. Never under a turn lock: callbacks may commit.
+
+        Two threads may meet here, and an interrupt may leave some: each step may be repeated.
+        """
+        while self._answers:
+            for tx, answer in self._answers.copy().items():
+                future = self._futures.get(tx)
+                if future is not None and not future.done():
+                    try:
+                        if isinstance(answer, BaseException):
+                            future.set_exception(answer)
+                        else:
+                            future.set_result(answer)
+                    except InvalidStateError:
+                        pass  # another thread was faster
+                self._futures.pop(tx, None)
+                self._answers.pop(tx, None)
+
+    def _pump(self, node: Node, future: "Future[Any] | None", tx: bytes = b"") -> None:
         """The caller runs turns until its own future is done, or nothing waits."""
         while node.inbox if future is None else not future.done():
-            with node.lock:
-                if future is not None and future.done():
-                    return
-                if node.host.stopped is not None or node.down:
-                    self._fail(list(node.inbox), EngineClosed("the engine is closed"))
-                    node.inbox.clear()
-                    return
-                self._turn(node)
+            try:
+                with node.lock:
+                    if tx in self._answers:
+                        continue
+                    if node.host.stopped is not None or node.down:
+                        self._fail(list(node.inbox), EngineClosed("the engine is closed"))
+                        node.inbox.clear()
+                        if future is not None:
+                            self._answers.setdefault(tx, EngineClosed("the engine is closed"))
+                        return
+                    if future is None or not future.done():
+                        self._turn(node)
+            finally:
+                self._answer()
 
     def _loop(self, node: Node) -> None:
         while not self._stopping.is_set() and not node.down:
             node.wake.wait(0.5)
             node.wake.clear()
             while node.inbox and not node.down and not self._stopping.is_set():
-                with node.lock:
-                    if node.down or node.host.stopped is not None:
-                        return
-                    self._turn(node)
+                try:
+                    with node.lock:
+                        if node.down or node.host.stopped is not None:
+                            return
+                        self._turn(node)
+                finally:
+                    self._answer()
 
     def _deliver(self, target: int, data: bytes) -> None:
         node = self.nodes[target]
@@ -289,6 +308,7 @@ class Runtime:
         if stopped is not None:
             raise HostStopped(f"the engine stopped: {stopped}; reopen it")
         future: Future[Commit] = Future()
+        future.set_running_or_notify_cancel()  # a commit cannot be withdrawn, so nor cancelled
         self._futures[tx] = future
         self.nodes[0].inbox.append(CommitInput(tx, parts))
         return future
@@ -303,7 +323,11 @@ class Runtime:
         """Commits and waits. Conflict, Aborted, or Undetermined after `timeout` seconds."""
         future = self._enqueue(tx, parts)
         if self.hosts == 1:
-            self._pump(self.nodes[0], future)
+            try:
+                self._pump(self.nodes[0], future, tx)
+            except BaseException:
+                self._submitted.set()  # interrupted: it goes on without this thread
+                raise
         else:
             self.nodes[0].wake.set()
         try:
@@ -317,19 +341,23 @@ class Runtime:
     def _tell(self, target: int, message: Any) -> None:
         node = self.nodes[host_of(target)]
         node.inbox.append(Deliver(target, message))
-        with node.lock:
-            while node.inbox and node.host.stopped is None:
-                self._turn(node)
+        try:
+            with node.lock:
+                while node.inbox and node.host.stopped is None:
+                    self._turn(node)
+        finally:
+            self._answer()
 
     def outcome(self, tx: bytes | str) -> Outcome:
         """How a transaction ended, from what is durable."""
         tx = tx_parse(tx) if isinstance(tx, str) else tx
         store = self.nodes[0].host.store
         prefix = tablet_prefix(COORDINATOR_ID)
+        running = tx in self._futures  # asked first: once it is gone its record is there
         record = store.get(prefix + b"o" + tx)
         if record is not None:
             return _outcome(tx, record)
-        if tx in self._futures:
+        if running:
             return Outcome(tx_text(tx), "open", None, 0, ())
         forgotten = store.get(prefix + b"f")
         state = "expired" if forgotten is not None and tx <= forgotten else "unknown"
@@ -491,6 +519,7 @@ class Runtime:
                     node.down = True
                     node.host.store.close()
         self._stop_everything(EngineClosed("the engine was closed"))
+        self._answer()
 
 
 def _outcome(tx: bytes, record: Any) -> Outcome:
@@ -498,37 +527,3 @@ def _outcome(tx: bytes, record: Any) -> Outcome:
     place = Place(step, n) if step else None
     assert state != PLANNED or place is not None
     return Outcome(tx_text(tx), STATES[state], place, when_ms, participants)
-
-
-def open_runtime(
-    path: str | os.PathLike[str],
-    *,
-    create: bool = True,
-    read_only: bool = False,
-    wait: float = 0,
-    mode: str | None = None,
-    hosts: int | None = None,
-    durability: str = "full",
-    placement: str = "shared",
-    trace: str = "summary",
-    switch_interval: float | None = 0.0005,
-    network: Network | None = None,
-) -> Runtime:
-    """Opens the stores of all hosts under `path`, or in memory for ":memory:"."""
-    if switch_interval is not None and sys.getswitchinterval() > switch_interval:
-        sys.setswitchinterval(switch_interval)
-    if path == ":memory:":
-        return Runtime([MemoryStore() for _ in range(hosts or 1)], network=network, trace=trace)
-    from .storage import open_stores
-
-    return open_stores(
-        Path(path),
-        create=create,
-        read_only=read_only,
-        wait=wait,
-        mode=mode,
-        hosts=hosts,
-        durability=durability,
-        trace=trace,
-        network=network,
-    )

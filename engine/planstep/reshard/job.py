@@ -14,6 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import planstep
@@ -203,7 +204,9 @@ def _reshard(
     lock = threading.Lock()
 
     def move(tx: planstep.Transaction, partition: int) -> int:
-        records = tx.read(EVENTS, CONSUMER, max_records=batch, max_bytes=64 << 20, partition=partition)
+        records = tx.read(
+            EVENTS, CONSUMER, max_records=batch, max_bytes=64 << 20, partition=partition
+        )
         values = records.values
         if not values:
             return 0
@@ -217,7 +220,7 @@ def _reshard(
         try:
             for partition in range(worker, partitions, workers):
                 while not failures:
-                    moved = tries.run(db, lambda tx, p=partition: move(tx, p))
+                    moved = tries.run(db, partial(move, partition=partition))
                     if not moved:
                         break
                     with lock:

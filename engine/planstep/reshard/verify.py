@@ -62,7 +62,9 @@ def verify(store: str, source: Source) -> dict[str, Any]:
                     last[order] = ident[1]
         counts = Counter(user for _, user, _ in expected.values())
         table = dict(view.scan(TOTALS))
-        mismatches = sum(1 for user in counts.keys() | table.keys() if counts[user] != table.get(user))
+        mismatches = sum(
+            1 for user in counts.keys() | table.keys() if counts[user] != table.get(user)
+        )
         dropped = 0
         while batch := view.read(REJECTED, dropped, partition=0, max_records=_READ):
             dropped += len(batch)

@@ -41,13 +41,19 @@ class Layer:
         for key in changes:
             if key not in values:
                 tablet = self.order.get(key[:4])
-                if tablet is None:
+                if not tablet:
                     self.order[key[:4]] = [key]
                 elif key > tablet[-1]:
                     tablet.append(key)
                 else:
                     insort(tablet, key)
         values.update(changes)
+
+    def remove(self, key: bytes) -> None:
+        """Takes a key out, for a layer that lies on nothing."""
+        del self.values[key]
+        order = self.order[key[:4]]
+        del order[bisect_left(order, key)]
 
     def between(self, begin: bytes, end: bytes) -> list[tuple[bytes, Any]]:
         """(key, value or GONE) with begin <= key < end, in order."""

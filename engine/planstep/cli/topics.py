@@ -1,0 +1,131 @@
+"""`planstep topic …`. Next: tables.py."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import planstep
+
+from .output import Json, Store, existing, print_json, print_rows
+
+app = typer.Typer(help="Create, list, describe, write and read topics.", no_args_is_help=True)
+
+
+@app.command()
+def create(
+    store: Store,
+    name: str,
+    partitions: Annotated[int, typer.Option(min=1)] = 1,
+    format: Annotated[str, typer.Option(help="bytes, utf8, json or msgpack.")] = "bytes",
+    hosts: Annotated[int | None, typer.Option(help="Hosts of a new store.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Create a topic, and the store if there is none.
+
+    Example: planstep topic create shop.planstep clicks --partitions 16
+    """
+    with planstep.open(store, hosts=hosts) as db:
+        db.create_topic(name, partitions=partitions, format=format)
+    if as_json:
+        print_json({"topic": name, "partitions": partitions, "format": format})
+    else:
+        print(f"topic {name}: {partitions} partitions, format {format}")
+
+
+@app.command("list")
+def list_topics(store: Store, as_json: Json = False) -> None:
+    """List topics with their sizes."""
+    with existing(store) as db:
+        found = [topic.describe() for topic in db.topics().values()]
+    if as_json:
+        rows = [
+            {
+                "name": t.name,
+                "partitions": len(t.partitions),
+                "records": t.records,
+                "format": t.format,
+            }
+            for t in found
+        ]
+        print_json({"topics": rows})
+    else:
+        cells = [[t.name, len(t.partitions), t.records, t.format] for t in found]
+        print_rows("topics", ["name", "partitions", "records", "format"], cells)
+
+
+@app.command()
+def describe(store: Store, name: str, as_json: Json = False) -> None:
+    """Show each partition's log start and log end."""
+    with existing(store) as db:
+        topic = db.topic(name).describe()
+    if as_json:
+        parts = [{"partition": p, "start": start, "end": end} for p, start, end in topic.partitions]
+        print_json({"name": name, "format": topic.format, "partitions": parts})
+    else:
+        rows = [list(bounds) for bounds in topic.partitions]
+        print_rows(name, ["partition", "start", "end"], rows)
+
+
+@app.command()
+def write(
+    store: Store,
+    name: str,
+    values: Annotated[
+        list[str] | None, typer.Argument(help="Values; lines of stdin if none.")
+    ] = None,
+    key: Annotated[str | None, typer.Option(help="One key for all.")] = None,
+    file: Annotated[Path | None, typer.Option(help="One record per line of a file.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Write records, all in one transaction.
+
+    Example: printf 'a\\nb\\n' | planstep topic write shop.planstep clicks --key u1
+    """
+    if file is not None:
+        lines = file.read_text().splitlines()
+    else:
+        lines = values or [line.rstrip("\n") for line in sys.stdin]
+    with existing(store, read_only=False) as db:
+        form = db.topic(name).format
+        encoded = [line.encode() if form == "bytes" else _value(form, line) for line in lines]
+        with db.transaction() as tx:
+            tx.write_batch(name, encoded, keys=None if key is None else [key] * len(encoded))
+        place = tx.commit.place
+    if as_json:
+        print_json({"topic": name, "records": len(encoded), "place": place})
+    else:
+        print(f"{len(encoded)} records written at place {place}")
+
+
+def _value(form: str, line: str) -> object:
+    import json
+
+    return line if form == "utf8" else json.loads(line)
+
+
+@app.command()
+def read(
+    store: Store,
+    name: str,
+    partition: Annotated[int | None, typer.Option(help="Only this partition.")] = None,
+    start: Annotated[int, typer.Option(help="From this offset of the partition.")] = 0,
+    limit: Annotated[int, typer.Option(help="At most so many records.")] = 100,
+    as_json: Json = False,
+) -> None:
+    """Show records; nothing is consumed.
+
+    Example: planstep topic read shop.planstep clicks --partition 3 --start 100
+    """
+    with existing(store) as db:
+        batch = db.topic(name).read(start, partition, max_records=limit)
+    if as_json:
+        rows = [
+            {"partition": r.partition, "offset": r.offset, "key": r.key, "value": r.value}
+            for r in batch
+        ]
+        print_json({"topic": name, "records": rows})
+    else:
+        cells = [[r.partition, r.offset, r.key, r.value] for r in batch]
+        print_rows(name, ["partition", "offset", "key", "value"], cells)

@@ -1,0 +1,209 @@
+"""The simulator: the real cores, hosts and links; time, delivery and crashes from one seed.
+
+    seed ─▶ which host takes its turn · which frames are lost, repeated, held back · who crashes when
+            └─▶ Host.run over MemoryStore ─▶ results, histories, recorded inputs
+
+Stores are in memory: a crash keeps what was committed and loses the rest, as the disk store is tested
+to do. Inputs of each turn can be recorded and replayed into fresh cores: the changes must be the same
+byte for byte, under any PYTHONHASHSEED.
+
+Next: tests/sim, which drive it.
+"""
+
+import random
+from dataclasses import dataclass, field
+from typing import Any
+
+from .host import Arrived, Commit, Host, Input, Tick
+from .proto.ids import PROXY, tablet_id, tx_id
+from .proxy.deterministic import Result
+from .store import MemoryStore, Turn
+
+
+@dataclass(slots=True)
+class Recorded:
+    """One turn: which host (and its how-many-th life), what came in, when, and what it changed."""
+
+    host: int
+    life: int
+    inputs: list[Input]
+    now_ms: int
+    changes: bytes
+
+
+@dataclass
+class Faults:
+    """Probabilities per frame or turn; all zero heals the world."""
+
+    lose: float = 0.05
+    repeat: float = 0.05
+    delay: float = 0.2
+    crash: float = 0.01
+
+
+@dataclass
+class World:
+    """Hosts that exchange bytes, one event at a time."""
+
+    seed: int
+    hosts: int = 4
+    faults: Faults = field(default_factory=Faults)
+    merge: bool = True
+
+    def __post_init__(self) -> None:
+        self.random = random.Random(self.seed)
+        self.now_ms = 1_000
+        self.lives = [0] * self.hosts
+        self.results: dict[bytes, Result] = {}
+        self.recorded: list[Recorded] = []
+        self.crashes = self.lost = self.repeated = 0
+        self._counter = 0
+        self._changes = b""
+        self._held: list[tuple[int, int, bytes]] = []
+        self.stores = [MemoryStore(bytes([i]) * 16) for i in range(self.hosts)]
+        self.inboxes: list[list[Input]] = [[] for _ in range(self.hosts)]
+        self.nodes = [self._host(i) for i in range(self.hosts)]
+
+    def _host(self, number: int) -> Host:
+        store = self.stores[number]
+        proxy = tablet_id(PROXY, 0, store.generation) if number == 0 else None
+        host = Host(number, store, self.hosts, proxy=proxy, observe=self._observe)
+        if host.proxy is not None:
+            host.proxy.merge = self.merge
+        return host
+
+    def _observe(self, turn: Turn) -> None:
+        self._changes = turn.changes()
+
+    def commit(self, parts: dict[int, Any]) -> bytes:
+        """Hands a transaction to the proxy; its result will be in `results`, unless host 0 dies."""
+        self._counter += 1
+        tx = tx_id(self.stores[0].generation, self._counter)
+        self.inboxes[0].append(Commit(tx, parts))
+        return tx
+
+    def step(self) -> None:
+        """One event: time passes, or a host takes its turn, or a host crashes."""
+        draw = self.random
+        self.now_ms += draw.randrange(1, 20)
+        number = draw.randrange(self.hosts)
+        if draw.random() < self.faults.crash:
+            self.crash(number)
+            return
+        if draw.random() < 0.2:
+            self.inboxes[number].append(Tick())
+        self._deliver_held()
+        inputs = self.inboxes[number]
+        if not inputs:
+            return
+        if draw.random() < self.faults.delay:
+            draw.shuffle(inputs)
+        taken = draw.randrange(1, len(inputs) + 1)
+        self.inboxes[number] = inputs[taken:]
+        self._turn(number, inputs[:taken])
+
+    def _turn(self, number: int, inputs: list[Input]) -> None:
+        released = self.nodes[number].run(inputs, self.now_ms)
+        turn = Recorded(number, self.lives[number], inputs, self.now_ms, self._changes)
+        self.recorded.append(turn)
+        if released.failures:
+            raise released.failures[0][1]
+        for result in released.results:
+            assert result.tx not in self.results, "answered once"
+            self.results[result.tx] = result
+        # A crash between the sync and the release: durable, and nobody hears of it.
+        if self.random.random() < self.faults.crash:
+            self.crash(number)
+            return
+        for target, data in released.frames:
+            self._send(target, data)
+
+    def _send(self, target: int, data: bytes) -> None:
+        draw = self.random.random
+        if draw() < self.faults.lose:
+            self.lost += 1
+            return
+        copies = 1
+        if draw() < self.faults.repeat:
+            self.repeated += 1
+            copies = 2
+        for _ in range(copies):
+            if draw() < self.faults.delay:
+                self._held.append((self.random.randrange(1, 60), target, data))
+            else:
+                self.inboxes[target].append(Arrived(data))
+
+    def _deliver_held(self) -> None:
+        still = []
+        for turns, target, data in self._held:
+            if turns <= 1:
+                self.inboxes[target].append(Arrived(data))
+            else:
+                still.append((turns - 1, target, data))
+        self._held = still
+
+    def crash(self, number: int) -> None:
+        """The host loses what was not committed, its inbox included, and starts again."""
+        self.crashes += 1
+        self.lives[number] += 1
+        self.stores[number] = self.stores[number].crash()
+        self.inboxes[number] = []
+        self.nodes[number] = self._host(number)
+
+    def run(self, events: int) -> None:
+        for _ in range(events):
+            self.step()
+
+    def settle(self, events_max: int = 20_000) -> int:
+        """Heals the world and runs until nothing is under way; returns the events it took."""
+        self.faults = Faults(0, 0, 0, 0)
+        for event in range(events_max):
+            if event % 50 == 0 and self.settled():
+                return event
+            self.step()
+        raise AssertionError(f"seed {self.seed}: not settled after {events_max} events")
+
+    def settled(self) -> bool:
+        if any(self.inboxes) or self._held:
+            return False
+        proxy = self.nodes[0].proxy
+        assert proxy is not None
+        if proxy.open:
+            return False
+        for host, store in zip(self.nodes, self.stores, strict=True):
+            if any(link.queue and link.queue[-1][0] > link.acknowledged for link in host.links.values()):
+                return False
+            for key, _ in store.scan(b"\x00" * 4, b"\xff" * 5):
+                if key[:1] in (b"\x20", b"\x30", b"\x40") or key[0] >> 4 in (2, 3, 4):
+                    if key[4:5] in (b"t", b"q"):
+                        return False
+        return True
+
+
+def replay(recorded: list[Recorded], hosts: int, merge: bool = True) -> list[bytes]:
+    """The changes that fresh cores make of recorded inputs; a new life starts from its store."""
+    stores = [MemoryStore(bytes([i]) * 16) for i in range(hosts)]
+    seen = b""
+
+    def observe(turn: Turn) -> None:
+        nonlocal seen
+        seen = turn.changes()
+
+    def host(number: int) -> Host:
+        proxy = tablet_id(PROXY, 0, stores[number].generation) if number == 0 else None
+        made = Host(number, stores[number], hosts, proxy=proxy, observe=observe)
+        if made.proxy is not None:
+            made.proxy.merge = merge
+        return made
+
+    nodes = [host(number) for number in range(hosts)]
+    lives = [0] * hosts
+    result = []
+    for turn in recorded:
+        while lives[turn.host] < turn.life:
+            lives[turn.host] += 1
+            stores[turn.host] = stores[turn.host].crash()
+            nodes[turn.host] = host(turn.host)
+        nodes[turn.host].run(turn.inputs, turn.now_ms)
+        result.append(seen)
+    return result

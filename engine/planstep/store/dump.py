@@ -1,0 +1,56 @@
+"""A log's records as plain values, for people who look. Reads files only. Next: verify.py."""
+
+from pathlib import Path
+from typing import Any
+
+from ..proto.ids import KIND_NAMES, tablet_text
+from .disk import load_meta
+from .files import Files
+from .layers import GONE
+from .log import CLOSE, START, read_record
+from .recovery import read_segment, segment_files, segment_parts
+from .turn import decode_changes
+
+_KINDS = {START: "start", CLOSE: "close"}
+
+
+def dump(folder: Path) -> list[dict[str, Any]]:
+    """Every valid record of a host's log, in order."""
+    files = Files()
+    meta = load_meta(folder, files)
+    if meta is None:
+        return []
+    rows: list[dict[str, Any]] = []
+    for path in segment_files(folder):
+        generation, _ = segment_parts(path.name)
+        data = read_segment(files, path)
+        record = read_record(data, 0, meta.store_id, generation, None)
+        while record is not None:
+            changed = [
+                f"{describe_key(key)}{' deleted' if value is GONE else ''}"
+                for key, value in decode_changes(record.changes or b"\x90").items()
+            ]
+            rows.append(
+                {
+                    "segment": path.name,
+                    "offset": record.offset,
+                    "kind": _KINDS.get(record.kind, "turn"),
+                    "turn": record.turn,
+                    "synced": record.synced,
+                    "payload_bytes": record.payload_length,
+                    "changes": changed,
+                }
+            )
+            after = record.offset + record.size
+            record = read_record(data, after, meta.store_id, generation, record.crc)
+    return rows
+
+
+def describe_key(key: bytes) -> str:
+    """A store key for people: its tablet, then the key's own letters."""
+    tablet = int.from_bytes(key[:4], "big")
+    if tablet >> 28 not in KIND_NAMES:
+        return key.hex()
+    rest = key[4:]
+    text = rest.decode() if rest.isascii() and rest.decode().isprintable() else rest.hex(" ", 4)
+    return f"{tablet_text(tablet)}: {text}"

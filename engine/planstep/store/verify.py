@@ -1,0 +1,107 @@
+"""Everything that can be recomputed, recomputed: digests of tablets, the log's crc chain, payload bounds.
+
+Reads one host's folder that no engine has open. What recovery itself refuses is the first problem.
+
+Next: nothing; this is the last of the store.
+"""
+
+from pathlib import Path
+from typing import NamedTuple
+
+import msgpack
+
+from ..errors import PlanstepError
+from ..proto.ids import tablet_text
+from .disk import load_meta
+from .dump import describe_key
+from .files import Files
+from .log import START, later_records, read_record
+from .recovery import read_back, read_segment, segment_files, segment_parts
+from .table import Table, hash_entry
+
+_MASK = (1 << 64) - 1
+
+
+class Problem(NamedTuple):
+    """One thing that is not what was written: the tablet (or file), the key (or place), and what."""
+
+    tablet: str
+    key: str
+    what: str
+
+
+def verify(folder: Path) -> list[Problem]:
+    """All problems of one host's store; empty when all is as written."""
+    files = Files()
+    problems: list[Problem] = []
+    try:
+        meta = load_meta(folder, files)
+        if meta is None:
+            return [Problem("store", str(folder), "not a store")]
+        table = Table(folder / "table", read_only=True)
+    except PlanstepError as error:
+        return [Problem("store", str(folder), str(error))]
+    try:
+        problems += _check_table(folder, table)
+        state = table.state() or (0, 0, "", False, 0)
+        read_back(folder, files, meta.store_id, state[0], state[2])
+        problems += _check_log(folder, files, meta.store_id)
+    except PlanstepError as error:
+        problems.append(Problem("log", "", str(error)))
+    finally:
+        table.close()
+    return problems
+
+
+def _check_table(folder: Path, table: Table) -> list[Problem]:
+    problems = []
+    sizes = {path.name: path.stat().st_size for path in segment_files(folder)}
+    found: dict[bytes, list[int]] = {}
+    stored: dict[bytes, tuple[int, int]] = {}
+    for key, value in table.entries():
+        kind, name = key[:1], key[1:]
+        if kind == b"k":
+            tablet = found.setdefault(name[:4], [0, 0])
+            tablet[0] += hash_entry(name, value)
+            tablet[1] += 1
+            try:
+                msgpack.unpackb(value, use_list=False)
+            except Exception:  # msgpack raises a family of unrelated errors for foreign bytes
+                problems.append(Problem("table", describe_key(name), "the value is not readable"))
+        elif kind == b"d":
+            digest, count = msgpack.unpackb(value)
+            stored[name] = (digest, count)
+        elif kind == b"a":
+            segment, offset, length, live = msgpack.unpackb(value)
+            if offset + length > sizes.get(segment, 0) and live:
+                at = f"payload address {int.from_bytes(name, 'big')}"
+                problems.append(Problem("log", at, f"{segment} does not hold it"))
+    for prefix in sorted(found.keys() | stored.keys()):
+        digest, count = found.get(prefix, [0, 0])
+        if (digest & _MASK, count) != stored.get(prefix, (0, 0)):
+            where = tablet_text(int.from_bytes(prefix, "big"))
+            what = f"the digest over its {count} keys is not the one stored at the checkpoint"
+            problems.append(Problem(where, "", what))
+    return problems
+
+
+def _check_log(folder: Path, files: Files, store_id: bytes) -> list[Problem]:
+    """Each segment's chain, also of turns that the checkpoint covers."""
+    problems = []
+    for path in segment_files(folder):
+        generation, _ = segment_parts(path.name)
+        data = read_segment(files, path)
+        offset, last = 0, 0
+        record = read_record(data, 0, store_id, generation, None)
+        if record is None or record.kind != START:
+            if later_records(data, 0, store_id, generation):
+                problems.append(Problem(path.name, "byte 0", "the first record is damaged"))
+            continue
+        while record is not None:
+            offset, last = record.offset + record.size, record.turn
+            record = read_record(data, offset, store_id, generation, record.crc)
+        beyond = later_records(data, offset, store_id, generation)
+        if any(r.synced > last for r in beyond):
+            what = f"the record of turn {last + 1} is damaged"
+            problems.append(Problem(path.name, f"byte {offset}", what))
+    return problems
