@@ -151,22 +151,27 @@ class Batch:
     def _list(self, column: int) -> list[bytes | None]:
         found = self._columns[column]
         if found is None:
-            buffers = self.buffers(column)
-            if buffers is None:
-                found = [None] * self.count
-            else:
-                bitmap, raw, content = buffers
-                offsets = array("i", raw.tobytes())
-                if sys.byteorder == "big":
-                    offsets.byteswap()
-                data = content.tobytes()
-                found = [data[a:b] for a, b in pairwise(offsets)]
-                if bitmap is not None:
-                    found = [
-                        item if bitmap[i >> 3] >> (i & 7) & 1 else None
-                        for i, item in enumerate(found)
-                    ]
-            self._columns[column] = found
+            found = self._columns[column] = self.part(column, 0, self.count)
+        return found
+
+    def part(self, column: int, lo: int, hi: int) -> list[bytes | None]:
+        """Items lo..hi of keys 0, values 1 or headers 2; looks at nothing else."""
+        buffers = self.buffers(column)
+        if buffers is None:
+            return [None] * (hi - lo)
+        bitmap, raw, content = buffers
+        offsets = array("i", raw[4 * lo : 4 * (hi + 1)].tobytes())
+        if sys.byteorder == "big":
+            offsets.byteswap()
+        base = offsets[0]
+        data = content[base : offsets[-1]].tobytes()
+        if base:
+            offsets = array("i", [offset - base for offset in offsets])
+        found: list[bytes | None] = [data[a:b] for a, b in pairwise(offsets)]
+        if bitmap is not None:
+            for i in range(lo, hi):
+                if not bitmap[i >> 3] >> (i & 7) & 1:
+                    found[i - lo] = None
         return found
 
     @property

@@ -171,7 +171,9 @@ class World:
         if proxy.open:
             return False
         for host, store in zip(self.nodes, self.stores, strict=True):
-            if any(link.queue and link.queue[-1][0] > link.acknowledged for link in host.links.values()):
+            if any(
+                link.queue and link.queue[-1][0] > link.acknowledged for link in host.links.values()
+            ):
                 return False
             for key, _ in store.scan(b"\x00" * 4, b"\xff" * 5):
                 if key[:1] in (b"\x20", b"\x30", b"\x40") or key[0] >> 4 in (2, 3, 4):

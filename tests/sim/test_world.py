@@ -96,7 +96,9 @@ def expected(world: World, work: Workload) -> dict[bytes, Any]:
             continue
         asked = work.asked[tx]
         holds = all(_holds(model, tablet, part) for tablet, part in asked.items())
-        assert holds == (state == 2), f"seed {world.seed}: {tx!r} at {(step, n)} was decided wrongly"
+        assert holds == (state == 2), (
+            f"seed {world.seed}: {tx!r} at {(step, n)} was decided wrongly"
+        )
         if holds:
             for tablet, part in asked.items():
                 _apply(model, tablet, part, step, n)
@@ -156,7 +158,9 @@ def stored(world: World) -> dict[bytes, Any]:
     return found
 
 
-def run(seed: int, hosts: int, transactions: int = 40, merge: bool = True) -> tuple[World, Workload]:
+def run(
+    seed: int, hosts: int, transactions: int = 40, merge: bool = True
+) -> tuple[World, Workload]:
     world = World(seed, hosts, merge=merge)
     work = Workload(world)
     for _ in range(transactions):

@@ -64,7 +64,7 @@ def parse_clf(line: bytes) -> tuple[str, str] | None:
         host, user, path = (part.decode() for part in match.groups())
     except UnicodeDecodeError:
         return None
-    return path or "/", host if user == "-" else user
+    return path.strip("/") or "/", host if user == "-" else user
 
 
 def parse_generated(line: bytes) -> tuple[str, str] | None:

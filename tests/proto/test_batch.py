@@ -1,0 +1,60 @@
+"""Batches: what goes in comes out, and no flipped bit comes out unnoticed."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from planstep.errors import Corruption
+from planstep.proto.batch import Batch, encode_batch
+
+cells = st.none() | st.binary(max_size=20)
+rows = st.lists(
+    st.tuples(
+        cells, cells, st.none() | st.dictionaries(st.text(max_size=5), st.binary(max_size=5))
+    ),
+    max_size=20,
+)
+
+
+@given(rows, st.integers(0, 1 << 60))
+def test_round_trip(
+    records: list[tuple[bytes | None, bytes | None, dict[str, bytes] | None]], ms: int
+) -> None:
+    values = [value for value, _, _ in records]
+    keys = [key for _, key, _ in records]
+    headers = [header for _, _, header in records]
+    batch = Batch.decode(encode_batch(values, keys, headers, ms))
+    assert batch.count == len(records) and batch.timestamp_ms == ms
+    assert batch.values == values and batch.keys == keys
+    assert batch.headers == [header or {} for header in headers]
+
+
+def test_columns_that_are_not_given_take_nothing() -> None:
+    alone = encode_batch([b"x"])
+    assert Batch.decode(alone).keys == [None] and Batch.decode(alone).headers == [{}]
+    assert len(alone) < len(encode_batch([b"x"], [b"k"]))
+
+
+def test_buffers_are_aligned_and_start_at_zero() -> None:
+    batch = Batch.decode(encode_batch([b"abc", b"d"], [b"k", None]))
+    for column in (0, 1):
+        found = batch.buffers(column)
+        assert found is not None
+        _, offsets, data = found
+        base = memoryview(batch.data)
+        for view in (offsets, data):
+            assert bytes(base).index(bytes(view)) % 8 == 0
+        assert offsets[:4] == b"\0\0\0\0"
+
+
+def test_every_flipped_byte_is_noticed() -> None:
+    data = encode_batch([b"abc", b""], [b"k", None], [None, {"h": b"v"}], 5)
+    for i in range(len(data)):
+        for mask in (1, 0x80):
+            bad = bytearray(data)
+            bad[i] ^= mask
+            with pytest.raises(Corruption):
+                Batch.decode(bytes(bad))
+    for i in range(len(data)):
+        with pytest.raises(Corruption):
+            Batch.decode(data[:i])

@@ -1,0 +1,64 @@
+"""The wheel holds every package, and works away from the repository; importing it is light."""
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tomllib
+import venv
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+
+
+def run(*command: str | Path, cwd: Path) -> str:
+    env = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PLANSTEP_STORE")}
+    ended = subprocess.run(
+        list(map(str, command)), cwd=cwd, env=env, capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout
+
+
+def test_the_wheel_works_outside_the_repository(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    ignored = shutil.ignore_patterns(".venv", ".git", "build", "*.egg-info", ".*_cache", "tests")
+    shutil.copytree(ROOT, source, symlinks=True, ignore=ignored)
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
+    options = ["--no-build-isolation", "--no-deps", "--quiet"]
+    run(*pip, "wheel", *options, "--wheel-dir", tmp_path, source, cwd=tmp_path)
+    (wheel,) = tmp_path.glob("planstep-*.whl")
+    home = tmp_path / "home"
+    venv.create(home, with_pip=False)
+    python = home / "bin" / "python"
+    run(*pip, "--python", python, "install", "--no-deps", "--quiet", wheel, cwd=tmp_path)
+    # Everything else comes from the environment that runs the tests: nothing is downloaded.
+    site = next((home / "lib").glob("python3*/site-packages"))
+    (site / "outer.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    out = run(python, "-c", "import planstep; print(planstep.__file__)", cwd=tmp_path)
+    assert out.startswith(str(home.resolve())) or out.startswith(str(home))
+    out = run(home / "bin" / "planstep", "reshard", "--generate", "2k", "--json", cwd=tmp_path)
+    assert '"verified": true' in out
+
+
+def test_every_package_is_listed() -> None:
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        listed = tomllib.load(file)["tool"]["setuptools"]["packages"]
+    top = ROOT / "engine" / "planstep"
+    found = ["planstep"]
+    for folder in sorted(top.iterdir()):
+        if (folder / "__init__.py").exists():
+            found.append(f"planstep.{folder.name}")
+    assert listed == found
+
+
+def test_importing_needs_three_packages_and_no_more(tmp_path: Path) -> None:
+    code = (
+        "import sys; before = set(sys.modules); import planstep; "
+        "print(*sorted({m.partition('.')[0] for m in set(sys.modules) - before}))"
+    )
+    loaded = run(sys.executable, "-c", code, cwd=tmp_path).split()
+    foreign = [m for m in loaded if m not in sys.stdlib_module_names and not m.startswith("_")]
+    # cython_runtime is what compiled parts of those packages bring along, no package.
+    assert set(foreign) <= {"planstep", "lmdb", "msgpack", "google", "cython_runtime"}
