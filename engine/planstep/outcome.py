@@ -50,6 +50,13 @@ Names = Callable[[int], tuple[str, str, int]]
 """Tablet id → (kind: topic or table, name, partition or shard number)."""
 
 
+def _key(data: bytes) -> Any:
+    try:
+        return decode_key(data)
+    except ValueError:
+        return data  # a client of the runtime with keys of its own making
+
+
 def failure(tx: bytes, reason: Reason, names: Names) -> Exception:
     """The exception for a transaction that did not commit."""
     tablet, cause, *detail = reason
@@ -68,7 +75,7 @@ def failure(tx: bytes, reason: Reason, names: Names) -> Exception:
         return Conflict(**where, consumer=detail[0], expected=detail[1], actual=detail[2])
     if cause == "sequence":
         return Conflict(**where, producer=detail[0], expected=detail[1], actual=detail[2])
-    key = None if cause == "phantom" else decode_key(detail[0])
+    key = None if cause == "phantom" else _key(detail[0])
     if cause in ("type", "overflow"):
         return TypeError(
             f"table {name!r}, key {key!r}: add, max and min need a number of at most 64 bits"

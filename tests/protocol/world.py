@@ -1,0 +1,64 @@
+"""A small table and topic on an in-memory engine, for scenarios that talk to the runtime."""
+
+from collections.abc import Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from typing import Any
+
+from planstep.network import FaultyNetwork, Network
+from planstep.outcome import Commit
+from planstep.proto.batch import encode_batch
+from planstep.proto.messages import PUT, PartitionPart, ShardPart
+from planstep.runtime import Runtime
+from planstep.storage import open_runtime
+
+
+def records(*values: bytes) -> tuple[tuple[bytes, int], ...]:
+    return ((encode_batch(list(values)), len(values)),)
+
+
+class World:
+    """`a`, `b`: topics of 4 partitions; `rows`: a table of 4 shards. Tablets spread over the hosts."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self.runtime = runtime
+        self.a = runtime.create_topic("a", 4, "bytes").partitions
+        self.b = runtime.create_topic("b", 4, "bytes").partitions
+        self.rows = runtime.create_table("rows", 4, "msgpack").shards
+
+    def commit(self, parts: dict[int, Any]) -> Commit:
+        return self.runtime.commit(self.runtime.new_tx(), parts, timeout=30)
+
+    def submit(self, parts: dict[int, Any]) -> "Future[Commit]":
+        return self.runtime.submit(self.runtime.new_tx(), parts)
+
+    def put(self, shard: int, key: bytes, value: bytes) -> Commit:
+        return self.commit({self.rows[shard]: ShardPart(writes=((key, PUT, value),))})
+
+    def write(self, tablet: int, *values: bytes) -> Commit:
+        return self.commit({tablet: PartitionPart(slices=records(*values))})
+
+    def get(self, shard: int, key: bytes) -> Any:
+        with self.runtime.snapshot() as snap:
+            row = self.runtime.read_row(snap, self.rows[shard], key)
+        return row
+
+    def end(self, tablet: int) -> int:
+        with self.runtime.snapshot() as snap:
+            end: int = self.runtime.bounds(snap, tablet)[1]
+        return end
+
+    def position(self, tablet: int, consumer: str = "c") -> int:
+        with self.runtime.snapshot() as snap:
+            position: int = self.runtime.position(snap, tablet, consumer)
+        return position
+
+
+@contextmanager
+def world(hosts: int, faults: int | None = None) -> Iterator[World]:
+    network: Network = Network() if faults is None else FaultyNetwork(faults)
+    runtime = open_runtime(":memory:", hosts=hosts, network=network)
+    try:
+        yield World(runtime)
+    finally:
+        runtime.close()
