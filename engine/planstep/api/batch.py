@@ -10,13 +10,14 @@ Iterating gives `Record`s; the columns are much faster, and `tx.write_batch` tak
 Next: reading.py, which makes them.
 """
 
-import html
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from ..proto.batch import Batch, decode_headers
 from .formats import decode_record_keys, decode_values
+
+_KEYS, _VALUES, _HEADERS = range(3)
 
 
 class Record(NamedTuple):
@@ -58,21 +59,18 @@ class ReadBatch:
     def __len__(self) -> int:
         return self._length
 
-    def _raw(self, name: str) -> list[Any]:
-        segments = self.segments
-        if len(segments) == 1 and segments[0].lo == 0 and segments[0].hi == segments[0].batch.count:
-            return list(getattr(segments[0].batch, name))
-        column: list[Any] = []
-        for segment in segments:
-            column += getattr(segment.batch, name)[segment.lo : segment.hi]
-        return column
+    def _raw(self, column: int) -> list[Any]:
+        items: list[Any] = []
+        for segment in self.segments:
+            items += segment.batch.part(column, segment.lo, segment.hi)
+        return items
 
     @property
     def values(self) -> list[Any]:
         """The values, decoded by the topic's format."""
         found = self._columns.get("values")
         if found is None:
-            found = self._columns["values"] = decode_values(self.format, self._raw("values"))
+            found = self._columns["values"] = decode_values(self.format, self._raw(_VALUES))
         return found
 
     @property
@@ -80,7 +78,7 @@ class ReadBatch:
         """The keys, None where a record has none."""
         found = self._columns.get("keys")
         if found is None:
-            found = self._columns["keys"] = decode_record_keys(self.format, self._raw("keys"))
+            found = self._columns["keys"] = decode_record_keys(self.format, self._raw(_KEYS))
         return found
 
     @property
@@ -88,7 +86,7 @@ class ReadBatch:
         """The headers, an empty dict where a record has none."""
         found = self._columns.get("headers")
         if found is None:
-            raw = self._raw("header_bytes")
+            raw = self._raw(_HEADERS)
             found = self._columns["headers"] = [decode_headers(item) for item in raw]
         return found
 
@@ -169,6 +167,7 @@ class Rows(list[tuple[Any, Any]]):
 
 def html_table(title: str, columns: tuple[str, ...], rows: list[Any], total: int) -> str:
     """A small table for notebooks; long values are cut, all text is escaped."""
+    import html  # its table of entities is large, and only notebooks come here
 
     def cell(value: Any) -> str:
         text = repr(value)

@@ -1,25 +1,31 @@
-"""How a transaction ends, seen from its owner.
+"""The life of a transaction, seen from its owner.
 
-    open ──commit()/submit()──▶ sent ─▶ committed | aborted       sent: it cannot be withdrawn any more
+    open ──commit()/submit()──▶ sent ─▶ committed | aborted     once sent it cannot be withdrawn
       └───rollback()──────────▶ rolled back
 
 `tx.commit` is called to commit, and afterwards carries the certificate: `tx.commit.place`.
 
-Next: transaction.py.
+Next: transaction.py, which adds what a transaction holds.
 """
 
 import time
 from concurrent.futures import Future
-from typing import TYPE_CHECKING
+from types import TracebackType
+from typing import TYPE_CHECKING, TypeVar
 
+from ..errors import Aborted, OffsetOutOfRange, TransactionClosed
 from ..outcome import Commit, Outcome
 from ..proto.ids import Place, tx_text
+from .parts import Parts
+from .reading import Reading
 
 if TYPE_CHECKING:
     from ..runtime import Runtime
-    from .transaction import Transaction
+    from .engine import Engine
 
+Self = TypeVar("Self", bound="Life")
 _UNSETTLED = ("open", "planned")
+_WITHOUT_EFFECT = (Aborted, TypeError, OffsetOutOfRange)
 
 
 class CommitHandle:
@@ -27,7 +33,7 @@ class CommitHandle:
 
     __slots__ = ("_tx",)
 
-    def __init__(self, tx: "Transaction") -> None:
+    def __init__(self, tx: "Life") -> None:
         self._tx = tx
 
     def __call__(self, timeout: float | None = None) -> Commit:
@@ -42,11 +48,162 @@ class CommitHandle:
     @property
     def place(self) -> Place | None:
         """(step, n). A transaction without effects has (S, None): behind all of step S."""
-        committed = self._tx._committed()
-        return None if committed is None else committed.place
+        return self._tx._place()
 
     def __repr__(self) -> str:
         return f"<commit of {self._tx!r}>"
+
+
+class Life:
+    """Invariant: the snapshot is pinned only while the state is "open"."""
+
+    def __init__(self, engine: "Engine") -> None:
+        self._engine = engine
+        self._runtime = engine._runtime
+        self._tx = self._runtime.new_tx()
+        self._state = "open"
+        self._reading: Reading | None = None
+        self._future: Future[Commit] | None = None
+        self._result: Commit | None = None
+        self._failure: BaseException | None = None
+        self._known_place: Place | None = None
+
+    @property
+    def id(self) -> str:
+        """The transaction's id, as in "3-17": `db.outcome(id)` finds it, after reopening too."""
+        return tx_text(self._tx)
+
+    @property
+    def commit(self) -> CommitHandle:
+        """Call it to commit; afterwards `tx.commit.place` is the place (step, n)."""
+        return CommitHandle(self)
+
+    def submit(self) -> "Future[Commit]":
+        """Commits without waiting; the future gives the Commit or raises as `commit` would.
+
+        It cannot be cancelled. Its callbacks run on a thread of the engine: with several hosts they
+        must not wait for this engine themselves, but hand over to a thread or loop of their own.
+        """
+        parts = self._send()
+        if parts is None:
+            assert self._result is not None
+            self._future = finished(self._result)
+        else:
+            self._future = self._runtime.submit(self._tx, parts)
+        return self._future
+
+    def rollback(self) -> None:
+        """Ends the transaction without effect."""
+        self._check()
+        self._state = "rolled back"
+        self._release()
+
+    def outcome(self, timeout: float | None = None) -> Outcome:
+        """How the transaction ended; waits for that, at most `timeout` seconds, once it was sent."""
+        self._engine._check()
+        if self._result is not None and self._result.place.n is None:
+            return local_outcome(self._tx, "committed", self._result.place)
+        if self._state in ("open", "rolled back"):
+            return local_outcome(self._tx, "open" if self._state == "open" else "aborted")
+        outcome = wait_outcome(self._runtime, self._tx, timeout)
+        if outcome.state == "unknown" and self._state == "aborted":
+            return local_outcome(self._tx, "aborted")
+        if outcome.state == "committed":
+            self._known_place = outcome.place
+        return outcome
+
+    def _commit(self, timeout: float | None) -> Commit:
+        parts = self._send()
+        if parts is not None:
+            try:
+                self._result = self._runtime.commit(self._tx, parts, timeout)
+            except BaseException as error:
+                self._failure = error
+                if isinstance(error, _WITHOUT_EFFECT):
+                    self._state = "aborted"
+                raise
+        assert self._result is not None
+        self._state = "committed"
+        return self._result
+
+    def _place(self) -> Place | None:
+        future = self._future
+        if self._result is None and future is not None and future.done():
+            if not future.cancelled() and future.exception() is None:
+                self._result = future.result()
+        return self._known_place if self._result is None else self._result.place
+
+    def _ended_by(self, error: BaseException) -> bool:
+        future = self._future
+        return error is self._failure or (
+            future is not None and future.done() and error is future.exception()
+        )
+
+    def _send(self) -> Parts | None:
+        """Closes the transaction for its owner; the parts, or None when it has no effects."""
+        self._check()
+        parts = self._parts()
+        step: int | None = None
+        if parts is None:
+            step = self._view().snap.step
+        self._state = "sent"
+        self._release()
+        if step is not None:
+            self._result = read_only_commit(self._tx, step)
+        return parts
+
+    def _parts(self) -> Parts | None:
+        """What to send, None without effects; what is wrong with it is raised here."""
+        raise NotImplementedError
+
+    def _check(self) -> None:
+        self._engine._check()
+        if self._state != "open":
+            how = "sent to commit" if self._state == "sent" else self._state
+            raise TransactionClosed(
+                f"transaction {self.id} was {how} already; begin another with db.transaction()"
+            )
+
+    def _view(self) -> Reading:
+        reading = self._reading
+        if reading is None:
+            reading = self._reading = Reading(self._runtime, self._runtime.snapshot())
+        return reading
+
+    def _release(self) -> None:
+        reading, self._reading = self._reading, None
+        if reading is not None:
+            reading.snap.close()
+
+    def __enter__(self: Self) -> Self:
+        self._check()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._state != "open":
+            return
+        try:
+            if error is None:
+                self._commit(None)
+        finally:
+            if self._state == "open":  # an error, or a commit that was refused before it was sent
+                self._state = "rolled back"
+                self._release()
+
+    def __del__(self) -> None:
+        # Dropped without an end: the engine unpins its snapshot later. Closing it here could meet
+        # a lock that this very thread holds, wherever the garbage collector happened to run.
+        reading = getattr(self, "_reading", None)
+        if reading is not None:
+            self._engine._dropped.append(reading.snap)
+
+    def __repr__(self) -> str:
+        return f"<Transaction {self.id} {self._state}>"
 
 
 def read_only_commit(tx: bytes, step: int) -> Commit:
@@ -66,8 +223,6 @@ def wait_outcome(runtime: "Runtime", tx: bytes, timeout: float | None) -> Outcom
     pause = 0.0005
     while True:
         outcome = runtime.outcome(tx)
-        if outcome.state == "unknown":  # it may have ended between the two places it is looked for
-            outcome = runtime.outcome(tx)
         if outcome.state not in _UNSETTLED:
             return outcome
         if deadline is not None and time.monotonic() >= deadline:

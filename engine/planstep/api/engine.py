@@ -213,10 +213,7 @@ class Engine:
         in this engine) or unknown (it never asked for a place). OutcomeExpired when it is too old.
         """
         self._check()
-        raw = _tx_bytes(tx)
-        outcome = self._runtime.outcome(raw)
-        if outcome.state == "unknown":  # it may have ended between the places it is looked for
-            outcome = self._runtime.outcome(raw)
+        outcome = self._runtime.outcome(_tx_bytes(tx))
         if outcome.state == "expired":
             raise OutcomeExpired(
                 f"transaction {outcome.tx} ended more than an hour and a million transactions ago"
@@ -236,7 +233,7 @@ class Engine:
     def recorded(self, tx: str | bytes) -> list[tuple[int, int, int, str]]:
         """(host, turn, tablet, message) of a transaction's way, as trace="messages" recorded it.
 
-        Empty for a transaction that ran under trace "summary" or "off".
+        Empty for a transaction that ran under trace="summary".
         """
         self._check()
         return self._runtime.recorded(_tx_bytes(tx))

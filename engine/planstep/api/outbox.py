@@ -44,12 +44,12 @@ class Column:
     def __init__(self) -> None:
         self.values: list[bytes] = []
         self.keys: list[bytes | None] = []
-        self.headers: list[bytes | None] = []
+        self.headers: list[bytes | None] | None = None  # until a record has some
 
     def batches(self, timestamp_ms: int) -> tuple[tuple[bytes, int], ...]:
         """(encoded batch, records), each of about BATCH_BYTES at most."""
-        keys = self.keys if any(key is not None for key in self.keys) else None
-        headers = self.headers if any(item is not None for item in self.headers) else None
+        keys = self.keys if self.keys.count(None) < len(self.keys) else None
+        headers = self.headers
         result = []
         for a, b in self._cuts():
             data = encode_batch(
@@ -94,6 +94,9 @@ class Outbox:
         headers: Iterable[Headers | None] | None,
     ) -> tuple[Sequence[bytes], Sequence[bytes | None] | None, list[bytes | None] | None, int]:
         """The columns as stored and their bytes; raises before anything is kept."""
+        for name, given in (("values", values), ("keys", keys)):
+            if isinstance(given, (str, bytes)):
+                raise TypeError(f"{self.where}: {name} is a list of them, not one {given!r:.40}")
         values = values if isinstance(values, (list, tuple)) else list(values)
         form = self.topic.format
         raw = encode_values(form, values, self.where)
@@ -118,7 +121,11 @@ class Outbox:
         total = largest = 0
         for column in (values, keys, headers):
             if column:
-                sizes = [0 if item is None else len(item) for item in column]
+                sizes = (
+                    [0 if item is None else len(item) for item in column]
+                    if None in column
+                    else list(map(len, column))  # type: ignore[arg-type]
+                )
                 total += sum(sizes)
                 largest += max(sizes)
         if largest > RECORD_BYTES_MAX:  # of different records perhaps: look closely
@@ -141,7 +148,6 @@ class Outbox:
     ) -> None:
         count = len(self.topic.partitions)
         size = len(values)
-        absent: list[bytes | None] = [None] * size
         if partition is None and keys is not None and count > 1:
             keyless = self.keyless if None in keys else None
             chosen = partitions_of(keys, count, keyless)
@@ -151,28 +157,35 @@ class Outbox:
                 add_value, add_key = appends[p]
                 add_value(value)
                 add_key(key)
-            for p, item in zip(chosen, headers or absent, strict=True):
-                columns[p].headers.append(item)
+            if headers is not None:
+                split: list[list[bytes | None]] = [[] for _ in range(count)]
+                for p, item in zip(chosen, headers, strict=True):
+                    split[p].append(item)
+                for column, items in zip(columns, split, strict=True):
+                    column.headers = items
             for p, column in enumerate(columns):
                 if column.values:
                     self._extend(p, column.values, column.keys, column.headers)
             return
         target = self.keyless if partition is None else check_partition(self.topic, partition)
-        self._extend(target if count > 1 else 0, values, keys or absent, headers or absent)
+        self._extend(target, values, [None] * size if keys is None else keys, headers)
 
     def _extend(
         self,
         partition: int,
         values: Sequence[bytes],
         keys: Sequence[bytes | None],
-        headers: Sequence[bytes | None],
+        headers: Sequence[bytes | None] | None,
     ) -> None:
         column = self.columns.get(partition)
         if column is None:
             column = self.columns[partition] = Column()
+        if headers is not None or column.headers is not None:
+            if column.headers is None:
+                column.headers = [None] * len(column.values)
+            column.headers += [None] * len(values) if headers is None else headers
         column.values += values
         column.keys += keys
-        column.headers += headers
 
     def records(self) -> list[Record]:
         """What has been written so far, as a reader would get it, without offsets."""
@@ -180,7 +193,8 @@ class Outbox:
         found = []
         for partition, column in sorted(self.columns.items()):
             keys = decode_record_keys(form, column.keys)
-            for value, key, headers in zip(column.values, keys, column.headers, strict=True):
-                shown = decode_headers(headers)
+            headers = column.headers or [None] * len(keys)
+            for value, key, packed in zip(column.values, keys, headers, strict=True):
+                shown = decode_headers(packed)
                 found.append(Record(decode_value(form, value), key, shown, partition, -1, 0))
         return found

@@ -17,17 +17,13 @@ Next: engine.py.
 
 import time
 from collections.abc import Iterable
-from concurrent.futures import Future
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from ..errors import Aborted, TransactionClosed, TransactionTooLarge
-from ..outcome import Commit, Outcome
-from ..proto.ids import tx_text
+from ..errors import TransactionTooLarge
 from ..proto.keys import Key, check_name, encode_key
 from ..proto.messages import ADD, DELETE, MAX, MIN, PUT, PUT_IF_ABSENT
 from .batch import ReadBatch, Record, Rows
-from .commit import CommitHandle, finished, local_outcome, read_only_commit, wait_outcome
+from .commit import Life
 from .conditions import Conditions
 from .consuming import consume_next, consume_range, wait_for_records
 from .formats import decode_value
@@ -35,7 +31,7 @@ from .keyspace import scan_range, shard_of
 from .limits import READ_BYTES, TRANSACTION_BYTES_MAX
 from .outbox import Headers, Outbox
 from .parts import Parts, build_parts
-from .reading import Reading, check_limits, check_partition
+from .reading import check_limits, check_partition
 from .rowwrites import RowWrites, pack_number, pack_value
 from .scanning import merged
 
@@ -46,31 +42,19 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Transaction:
+class Transaction(Life):
     """One transaction. `with db.transaction() as tx:` commits at the end, rolls back on an error.
 
     Invariants: nothing leaves before commit or submit; after that, nothing more is accepted.
     """
 
     def __init__(self, engine: "Engine") -> None:
-        self._engine = engine
-        self._runtime = engine._runtime
-        self._tx = self._runtime.new_tx()
-        self._state = "open"
-        self._reading: Reading | None = None
+        super().__init__(engine)
         self._waitable = True
         self._conditions = Conditions()
         self._outboxes: dict[str, Outbox] = {}
         self._rows: dict[str, RowWrites] = {}
         self._bytes = 0
-        self._future: Future[Commit] | None = None
-        self._result: Commit | None = None
-        self._failure: BaseException | None = None
-
-    @property
-    def id(self) -> str:
-        """The transaction's id, as in "3-17": `db.outcome(id)` finds it, after reopening too."""
-        return tx_text(self._tx)
 
     # topics --------------------------------------------------------------------------------
 
@@ -279,78 +263,6 @@ class Transaction:
             writes = self._rows[info.name] = RowWrites(info.name)
         writes.write(raw, op, value)
 
-    # ending --------------------------------------------------------------------------------
-
-    @property
-    def commit(self) -> CommitHandle:
-        """Call it to commit; afterwards `tx.commit.place` is the place (step, n)."""
-        return CommitHandle(self)
-
-    def submit(self) -> "Future[Commit]":
-        """Commits without waiting; the future gives the Commit or raises as `commit` would."""
-        parts = self._send()
-        if parts is None:
-            assert self._result is not None
-            self._future = finished(self._result)
-        else:
-            self._future = self._runtime.submit(self._tx, parts)
-        return self._future
-
-    def rollback(self) -> None:
-        """Ends the transaction without effect."""
-        self._check()
-        self._state = "rolled back"
-        self._release()
-
-    def outcome(self, timeout: float | None = None) -> Outcome:
-        """How the transaction ended; waits for that, at most `timeout` seconds, once it was sent."""
-        self._engine._check()
-        if self._result is not None:
-            return local_outcome(self._tx, "committed", self._result.place)
-        if self._state in ("open", "rolled back"):
-            return local_outcome(self._tx, "open" if self._state == "open" else "aborted")
-        outcome = wait_outcome(self._runtime, self._tx, timeout)
-        if outcome.state == "unknown" and isinstance(self._failure, Aborted):
-            return local_outcome(self._tx, "aborted")
-        return outcome
-
-    def _commit(self, timeout: float | None) -> Commit:
-        parts = self._send()
-        if parts is not None:
-            try:
-                self._result = self._runtime.commit(self._tx, parts, timeout)
-            except BaseException as error:
-                self._failure = error
-                raise
-        assert self._result is not None
-        return self._result
-
-    def _committed(self) -> Commit | None:
-        future = self._future
-        if self._result is None and future is not None and future.done():
-            if not future.cancelled() and future.exception() is None:
-                self._result = future.result()
-        return self._result
-
-    def _ended_by(self, error: BaseException) -> bool:
-        future = self._future
-        return error is self._failure or (
-            future is not None and future.done() and error is future.exception()
-        )
-
-    def _send(self) -> Parts | None:
-        """Closes the transaction for its owner; the parts, or None when it has no effects."""
-        self._check()
-        parts = self._parts()
-        step: int | None = None
-        if parts is None:
-            step = self._view().snap.step
-        self._state = "sent"
-        self._release()
-        if step is not None:
-            self._result = read_only_commit(self._tx, step)
-        return parts
-
     def _parts(self) -> Parts | None:
         conditions = self._conditions
         if not (self._outboxes or self._rows or conditions.consumed):
@@ -359,27 +271,6 @@ class Transaction:
         rows = [(self._engine._table(name), writes) for name, writes in self._rows.items()]
         return build_parts(conditions, self._outboxes.values(), rows)
 
-    # ---------------------------------------------------------------------------------------
-
-    def _check(self) -> None:
-        self._engine._check()
-        if self._state != "open":
-            how = "rolled back" if self._state == "rolled back" else "committed, or is committing"
-            raise TransactionClosed(
-                f"transaction {self.id} was {how}; begin another with db.transaction()"
-            )
-
-    def _view(self) -> Reading:
-        reading = self._reading
-        if reading is None:
-            reading = self._reading = Reading(self._runtime, self._runtime.snapshot())
-        return reading
-
-    def _release(self) -> None:
-        reading, self._reading = self._reading, None
-        if reading is not None:
-            reading.snap.close()
-
     def _grow(self, size: int) -> None:
         if self._bytes + size > TRANSACTION_BYTES_MAX:
             raise TransactionTooLarge(
@@ -387,31 +278,3 @@ class Transaction:
                 f"{TRANSACTION_BYTES_MAX:,}; nothing was written"
             )
         self._bytes += size
-
-    def __enter__(self) -> "Transaction":
-        self._check()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._state != "open":
-            return
-        if error is None:
-            self._commit(None)
-        else:
-            self._state = "rolled back"
-            self._release()
-
-    def __del__(self) -> None:
-        # Dropped without an end: the engine unpins its snapshot later. Closing it here could meet
-        # a lock that this very thread holds, wherever the garbage collector happened to run.
-        reading = getattr(self, "_reading", None)
-        if reading is not None:
-            self._engine._dropped.append(reading.snap)
-
-    def __repr__(self) -> str:
-        return f"<Transaction {self.id} {self._state}>"

@@ -1,0 +1,23 @@
+"""Each test of the face runs on a store in memory, on one on disk, and on one of two hosts."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import planstep
+
+
+@pytest.fixture(params=["memory", "disk", "two hosts"])
+def db(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[planstep.Engine]:
+    path = str(tmp_path / "shop.planstep") if request.param == "disk" else ":memory:"
+    with planstep.open(path, hosts=2 if request.param == "two hosts" else None) as engine:
+        yield engine
+
+
+@pytest.fixture
+def shop(db: planstep.Engine) -> planstep.Engine:
+    db.create_topic("clicks", partitions=4)
+    db.create_topic("by-user", partitions=3)
+    db.create_table("totals")
+    return db

@@ -1,0 +1,118 @@
+"""The buffered writer: numbers, repeats, restarts."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import planstep
+
+
+def test_buffered_records_leave_together(shop: planstep.Engine) -> None:
+    topic = shop.topic("clicks")
+    with topic.writer(linger_records=10) as writer:
+        for i in range(9):
+            writer.write(b"%d" % i, key="k")
+        assert writer.buffered == 9 and topic.describe().records == 0
+        writer.write(b"9", key="k", headers={"last": b"yes"})
+        assert writer.buffered == 0 and topic.describe().records == 10
+        writer.write(b"10", key="k")
+    batch = topic.read()
+    assert batch.values == [b"%d" % i for i in range(11)]
+    assert batch.headers[9] == {"last": b"yes"}
+    with pytest.raises(planstep.TransactionClosed):
+        writer.write(b"x")
+    by_bytes = topic.writer(linger_bytes=100)
+    by_bytes.write(b"x" * 100)
+    assert by_bytes.buffered == 0 and by_bytes.flush() is None
+
+
+def test_an_error_in_the_block_drops_what_is_buffered(shop: planstep.Engine) -> None:
+    with pytest.raises(KeyError), shop.topic("clicks").writer() as writer:
+        writer.write(b"x")
+        raise KeyError
+    assert shop.topic("clicks").describe().records == 0
+
+
+def test_numbers_go_on_after_a_restart(tmp_path: Path) -> None:
+    with planstep.open(tmp_path / "s") as db:
+        with db.create_topic("t", partitions=2).writer(producer="loader") as writer:
+            assert [writer.write(b"a", partition=p) for p in (0, 0, 1)] == [0, 1, 0]
+    with planstep.open(tmp_path / "s") as db:
+        with db.topic("t").writer(producer="loader") as writer:
+            assert [writer.write(b"b", partition=p) for p in (0, 1)] == [2, 1]
+        assert db.topic("t").describe().records == 5
+
+
+def test_repeated_input_is_published_once(shop: planstep.Engine) -> None:
+    lines = [b"line %d" % i for i in range(20)]
+
+    def load(upto: int, linger: int) -> None:
+        with shop.topic("clicks").writer(producer="file", linger_records=linger) as writer:
+            for number, line in enumerate(lines[:upto]):
+                writer.write(line, key=line[-1:], sequence=number)
+
+    load(8, 3)
+    load(15, 4)
+    load(20, 1000)
+    load(20, 7)
+    assert sorted(shop.topic("clicks").read().values) == sorted(lines)
+
+
+def test_numbered_records_without_key_repeat_into_the_same_partition(
+    shop: planstep.Engine,
+) -> None:
+    for linger in (1, 5, 100):
+        with shop.topic("clicks").writer(producer="file", linger_records=linger) as writer:
+            for number in range(10):
+                writer.write(b"%d" % number, sequence=number)
+    batch = shop.topic("clicks").read()
+    assert sorted(batch.values) == [b"%d" % i for i in range(10)]
+    assert all(int(r.value) % 4 == r.partition for r in batch)
+
+
+def test_without_dedupe_a_repeat_is_a_conflict(shop: planstep.Engine) -> None:
+    one = shop.topic("clicks").writer(producer="p", dedupe=False)
+    two = shop.topic("clicks").writer(producer="p", dedupe=False)
+    one.write(b"1", partition=0)
+    two.write(b"2", partition=0)
+    one.flush()
+    with pytest.raises(planstep.Conflict) as caught:
+        two.flush()
+    assert caught.value.producer == b"p" and two.buffered == 1
+    with pytest.raises(ValueError, match="does not rise"):
+        two.write(b"3", partition=0, sequence=0)
+
+
+def test_a_flush_that_was_lost_sight_of_is_flushed_again(
+    shop: planstep.Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runtime = shop._runtime
+    commit = runtime.commit
+
+    def interrupted(*args: Any) -> Any:
+        commit(*args)
+        raise KeyboardInterrupt
+
+    writer = shop.topic("clicks").writer()
+    writer.write(b"x", key="k")
+    with monkeypatch.context() as patch:
+        patch.setattr(runtime, "commit", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            writer.flush()
+    writer.write(b"y", key="k")
+    writer.close()
+    assert shop.topic("clicks").read().values == [b"x", b"y"]
+
+
+def test_settings_are_checked(shop: planstep.Engine) -> None:
+    topic = shop.topic("clicks")
+    for settings in ({"producer": ""}, {"producer": b"x" * 201}, {"linger_records": 0}):
+        with pytest.raises(ValueError):
+            topic.writer(**settings)
+    writer = topic.writer()
+    with pytest.raises(ValueError, match="sequence"):
+        writer.write(b"x", sequence=-1)
+    with pytest.raises(TypeError):
+        writer.write("text")
+    assert writer.buffered == 0
