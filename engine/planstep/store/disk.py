@@ -166,6 +166,7 @@ class DiskStore:
         doubtful = [item for item in found.turns if item[1].turn > found.synced]
         self._fd = -1
         self._begin_segment(found.synced, doubtful)
+        self._files.sync_folder(self.folder / "table")  # LMDB does not, when it creates its file
         self._files.sync_folder(self.folder)
 
     def _note_run(self, address: int, segment: str, offset: int, length: int) -> None:
