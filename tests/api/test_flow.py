@@ -211,7 +211,9 @@ def test_money_moves_and_every_snapshot_sees_all_of_it(shop: planstep.Engine) ->
     threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
     for thread in threads:
         thread.start()
-    while any(thread.is_alive() for thread in threads):
+    running = True
+    while running:  # looks once more after the last thread has ended
+        running = any(thread.is_alive() for thread in threads)
         with shop.snapshot() as view:
             seen.append(sum(balance for _, balance in view.scan("totals")))
             assert view.step >= 0 and min(b for _, b in view.scan("totals")) >= 0
