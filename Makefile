@@ -35,7 +35,7 @@ compare: setup
 	$(BIN)/planstep reshard --demo
 
 bench: setup
-	$(BIN)/pytest -q bench
+	$(BIN)/pytest -q bench -o python_files="bench_*.py"
 
 proto: setup
 	cd proto && ../$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. records.proto

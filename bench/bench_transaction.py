@@ -1,0 +1,128 @@
+"""One small durable transaction (1 range, 1 topic write, 2 rows), alone and with 64 in flight.
+
+Beside each: a bare durable append of about the same bytes; and SQLite (WAL, synchronous=FULL).
+"""
+
+import sqlite3
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import planstep
+
+ROUNDS = 2000
+
+
+def prepare(db: planstep.Engine) -> None:
+    db.create_topic("in")
+    db.create_topic("out")
+    db.create_table("t", shards=2)
+    db.topic("in").write_batch([b"x" * 100] * (ROUNDS + 100))
+
+
+def transact(db: planstep.Engine, i: int) -> None:
+    with db.transaction() as tx:
+        tx.read("in", "c", max_records=1)
+        tx.write("out", b"y" * 100)
+        tx.put("t", i, i)
+        tx.put("t", -i, i)
+
+
+@pytest.mark.benchmark(group="one small transaction")
+def test_planstep(benchmark: Any, db: planstep.Engine) -> None:
+    prepare(db)
+    numbers = iter(range(10**9))
+    benchmark.pedantic(lambda: transact(db, next(numbers)), rounds=ROUNDS)
+    stats = db.stats()["store"]
+    benchmark.extra_info["bytes_per_turn"] = stats["log_bytes"] // stats["turns"]
+
+
+@pytest.mark.benchmark(group="one small transaction")
+def test_bare_append(benchmark: Any, append: Callable[[bytes], None]) -> None:
+    benchmark.pedantic(append, args=(b"z" * 700,), rounds=ROUNDS)
+
+
+@pytest.mark.benchmark(group="one small transaction")
+def test_sqlite(benchmark: Any, tmp_path: Path) -> None:
+    connection = sqlite3.connect(tmp_path / "s.db", isolation_level=None)
+    connection.execute("PRAGMA journal_mode=WAL")
+    connection.execute("PRAGMA synchronous=FULL")
+    for name in ("out (o INTEGER PRIMARY KEY, v BLOB)", "t (k INTEGER PRIMARY KEY, v INTEGER)"):
+        connection.execute(f"CREATE TABLE {name}")
+    connection.execute("CREATE TABLE inp (o INTEGER PRIMARY KEY, v BLOB)")
+    connection.execute("CREATE TABLE pos (c TEXT PRIMARY KEY, o INTEGER)")
+    rows = [(i, b"x" * 100) for i in range(1, ROUNDS + 100)]
+    connection.executemany("INSERT INTO inp VALUES (?, ?)", rows)
+    connection.execute("INSERT INTO pos VALUES ('c', 0)")
+    numbers = iter(range(1, 10**9))
+
+    def one() -> None:
+        i = next(numbers)
+        run = connection.execute
+        run("BEGIN IMMEDIATE")
+        (at,) = run("SELECT o FROM pos WHERE c = 'c'").fetchone()
+        run("SELECT v FROM inp WHERE o = ?", (at + 1,)).fetchone()
+        run("UPDATE pos SET o = ? WHERE c = 'c'", (at + 1,))
+        run("INSERT INTO out (v) VALUES (?)", (b"y" * 100,))
+        run("INSERT OR REPLACE INTO t VALUES (?, ?)", (i, i))
+        run("INSERT OR REPLACE INTO t VALUES (?, ?)", (-i, i))
+        run("COMMIT")
+
+    benchmark.pedantic(one, rounds=ROUNDS)
+    connection.close()
+
+
+@pytest.mark.benchmark(group="64 in flight, 1,280 transactions")
+def test_planstep_64_in_flight(benchmark: Any, db: planstep.Engine) -> None:
+    db.create_topic("out", partitions=4)
+    db.create_table("t", shards=2)
+    counter = iter(range(10**9))
+
+    def work() -> None:
+        for _ in range(20):
+            i = next(counter)
+            with db.transaction() as tx:
+                tx.write("out", b"y" * 100)
+                tx.put("t", i, i)
+                tx.put("t", -i, i)
+
+    def sixty_four() -> None:
+        threads = [threading.Thread(target=work) for _ in range(64)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    before = db.stats()["store"]["syncs"]
+    benchmark.pedantic(sixty_four, rounds=5)
+    syncs = db.stats()["store"]["syncs"] - before
+    benchmark.extra_info["syncs_per_transaction"] = syncs / (5 * 64 * 20)
+
+
+@pytest.mark.benchmark(group="64 in flight, 1,280 transactions")
+def test_planstep_submitted(benchmark: Any, db: planstep.Engine) -> None:
+    """One thread that keeps 64 commits in flight through `submit`."""
+    db.create_topic("out", partitions=4)
+    db.create_table("t", shards=2)
+    counter = iter(range(10**9))
+
+    def submit() -> Any:
+        i = next(counter)
+        tx = db.transaction()
+        tx.write("out", b"y" * 100)
+        tx.put("t", i, i)
+        tx.put("t", -i, i)
+        return tx.submit()
+
+    def run() -> None:
+        for _ in range(20):
+            for future in [submit() for _ in range(64)]:
+                future.result()
+
+    before = db.stats()["store"]["syncs"]
+    benchmark.pedantic(run, rounds=5)
+    syncs = db.stats()["store"]["syncs"] - before
+    benchmark.extra_info["syncs_per_transaction"] = syncs / (5 * 64 * 20)
