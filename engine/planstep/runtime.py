@@ -274,6 +274,7 @@ class Runtime:
                 self._submitted.clear()
             if self._stopping.is_set():
                 return
+            self._answer()  # what an interrupted caller left
             now = time.monotonic()
             ticking = self.hosts > 1 and now - last >= 0.1
             if ticking:

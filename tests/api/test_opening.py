@@ -171,17 +171,19 @@ def test_an_interrupted_commit_goes_on(
 ) -> None:
     pump = shop._runtime._pump
 
+    runtime, here = shop._runtime, threading.current_thread()
+    pump = runtime._pump
+
     def interrupt(*args: Any) -> None:
-        # Ctrl-C reaches the main thread; the service thread goes on pumping.
-        if threading.current_thread() is not threading.main_thread():
-            return pump(*args)
-        raise KeyboardInterrupt
+        if threading.current_thread() is here:
+            raise KeyboardInterrupt
+        pump(*args)
 
     tx = shop.transaction()
     tx.put("totals", "k", 1)
     with monkeypatch.context() as patch:
-        if shop._runtime.hosts == 1:
-            patch.setattr(shop._runtime, "_pump", interrupt)
+        if runtime.hosts == 1:
+            patch.setattr(runtime, "_pump", interrupt)
         else:
             patch.setattr("planstep.runtime.Future.result", interrupt)
         with pytest.raises(KeyboardInterrupt):

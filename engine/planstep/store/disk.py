@@ -44,9 +44,10 @@ from .log import (
     decode_pairs,
     encode_pairs,
     encode_record,
+    read_record,
 )
 from .readonly import ReleasedMark
-from .recovery import read_back, segment_files, segment_name, segment_parts
+from .recovery import read_back, read_segment, segment_files, segment_name, segment_parts
 from .table import Table
 from .turn import StoreCounters, Turn, decode_changes, encode_changes
 
@@ -83,6 +84,7 @@ class DiskStore:
         self._fds: dict[str, int] = {}
         self._fd_lock = threading.Lock()
         self._broken: BaseException | None = None
+        self._doubt: IoError | None = None
         self._closed = False
         self._layers: tuple[Layer, Layer | None] = (Layer(), None)
         self._runs: list[tuple[int, str, int, int]] = []
@@ -179,7 +181,7 @@ class DiskStore:
         """A new segment whose first record says that history ends at `end`; `copies` follow it.
 
         The copies are durable before the first record is: until it is there, the segments that
-        they came from count.
+        they came from count, and the copies prove nothing (their `synced` is 0).
         """
         name = segment_name(self.generation, self._number)
         size = OVERHEAD + sum(record.size for _, record, _ in copies) + CLOSE_SIZE
@@ -204,7 +206,7 @@ class DiskStore:
                     self.generation,
                     record.turn,
                     record.address,
-                    end,
+                    0,
                     offset,
                     crc,
                     record.changes,
@@ -296,6 +298,8 @@ class DiskStore:
         size = OVERHEAD + len(changes) + len(dropped) + turn.payload_bytes
         if size > RECORD_BYTES_MAX:
             raise TransactionTooLarge(f"a turn of {size} bytes is beyond what the log can hold")
+        if self._doubt is not None:
+            self._go_on_elsewhere(self._doubt)
         if self._offset + size + CLOSE_SIZE > self._size:
             self._roll(size)
         position = self._offset
@@ -340,7 +344,11 @@ class DiskStore:
     def _roll(self, size: int) -> None:
         """The next segment of this generation; NoSpace leaves all as it was."""
         if not self._sync:
-            self._files.sync(self._fd)
+            try:
+                self._files.sync(self._fd)
+            except IoError as error:
+                self._go_on_elsewhere(error)
+                raise
         wanted = self._segment_bytes
         self._segment_bytes = max(wanted, size + OVERHEAD + CLOSE_SIZE)
         self._number += 1
@@ -365,13 +373,34 @@ class DiskStore:
         self.generation += 1
         self._number = 0
         try:
-            self._begin_segment(self.last_turn, [])
+            self._begin_segment(self._synced, self._unsynced())
+            self._doubt = None
         except BaseException as error:
             self._broken = error
             raise StoreClosed(
                 f"writing failed ({cause}), and so did going on in a new segment ({error}); "
                 "reopen the store: the last transactions are undetermined until then"
             ) from cause
+
+    def _unsynced(self) -> list[Any]:
+        """Turns acknowledged before any sync (durability "os"): read back, to be copied on.
+
+        A sync that failed is not tried again: it may succeed without having written anything.
+        """
+        if self._synced == self.last_turn:
+            return []
+        data = read_segment(self._files, self.folder / self._segment)
+        generation, _ = segment_parts(self._segment)
+        copies = []
+        record = read_record(data, 0, self.store_id, generation, None)
+        while record is not None and record.offset < self._offset:
+            if record.kind == TURN and record.turn > self._synced:
+                copies.append((self._segment, record, data))
+            after = record.offset + record.size
+            record = read_record(data, after, self.store_id, generation, record.crc)
+        if len(copies) != self.last_turn - self._synced:
+            raise IoError(f"{self._segment}: unsynced turns cannot be read back")
+        return copies
 
     # behind --------------------------------------------------------------------------------
 
@@ -410,8 +439,7 @@ class DiskStore:
                 frozen = self._layers[1]
                 assert frozen is not None
             if not self._sync:
-                self._files.sync(self._fd)
-                self._synced = self._frozen_at[0]
+                self._sync_log(self._frozen_at[0])
             try:
                 written, live_bytes = self._table.checkpoint(
                     frozen.values,
@@ -434,6 +462,16 @@ class DiskStore:
             self._remove_dead(live_bytes, self._frozen_at[2])
             return True
 
+    def _sync_log(self, turn: int) -> None:
+        if self._doubt is not None:
+            raise self._doubt  # until the next commit, or close, has gone on elsewhere
+        try:
+            self._files.sync(self._fd)
+        except IoError as error:
+            self._doubt = error
+            raise
+        self._synced = max(self._synced, turn)
+
     def _remove_dead(self, live: dict[str, int], first_needed: str) -> None:
         """Segments behind the checkpoint in which no payload is live."""
         for path in segment_files(self.folder):
@@ -450,6 +488,8 @@ class DiskStore:
             return
         try:
             if self._broken is None:
+                if self._doubt is not None:
+                    self._go_on_elsewhere(self._doubt)
                 if self._layers[1] is not None:
                     self.checkpoint()
                 self.checkpoint(closing=True)

@@ -62,9 +62,10 @@ def read_back(
         first = read_record(data, 0, store_id, generation, None)
         if first is None or first.kind != START:
             # Allocated and never begun: a crash before its first record was written. Turns that an
-            # interrupted recovery had copied into it are in the segments before it.
+            # interrupted recovery had copied into it (synced 0) count where they came from, if the
+            # power left them there.
             beyond = later_records(data, 0, store_id, generation)
-            if any(max(r.turn, r.synced) > last for r in beyond):
+            if any(r.synced and max(r.turn, r.synced) > last for r in beyond):
                 raise Corruption(f"{path.name}: the segment's first record is damaged")
             continue
         # History ends where this segment says; anything earlier segments hold beyond is void.
@@ -77,10 +78,10 @@ def read_back(
         found.turns = [item for item in found.turns if item[1].turn <= end]
         found.synced = max(checkpoint, end)
         found.closed = False
-        offset, crc = 0, first.crc
+        offset, crc, whole = 0, first.crc, end
         record: Record | None = first
         while record is not None:
-            offset, crc = record.offset + record.size, record.crc
+            offset, crc, whole = record.offset + record.size, record.crc, record.turn
             last = found.turns[-1][1].turn if found.turns else checkpoint
             found.synced = max(found.synced, record.synced)
             found.closed = record.kind == CLOSE
@@ -90,11 +91,13 @@ def read_back(
                 found.turns.append((path.name, record, data))
                 last = record.turn
             record = read_record(data, offset, store_id, generation, crc)
-        proofs = [r.synced for r in later_records(data, offset, store_id, generation)]
-        if proofs and max(proofs) > last:
+        later = later_records(data, offset, store_id, generation)
+        proof = max((r.synced for r in later), default=0)
+        # A damaged record that the checkpoint covers loses nothing, unless turns are behind it.
+        if proof > last or (proof > whole and any(r.turn > last for r in later)):
             raise Corruption(
-                f"{path.name}: the record at byte {offset}, turn {last + 1}, is damaged; turn "
-                f"{max(proofs)} was acknowledged"
+                f"{path.name}: the record at byte {offset}, turn {whole + 1}, is damaged; turn "
+                f"{proof} was acknowledged"
             )
         found.offset, found.crc, found.segment = offset, crc, path.name
     last = found.turns[-1][1].turn if found.turns else checkpoint

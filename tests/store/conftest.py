@@ -1,0 +1,23 @@
+"""Makes storekit.py importable for the tests beside it; a folder in memory where there is one."""
+
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+
+@pytest.fixture
+def quick_path(tmp_path: Path) -> Iterator[Path]:
+    """As tmp_path, for tests that open thousands of stores and do not need a disk."""
+    memory = Path("/dev/shm")
+    if not memory.is_dir():
+        yield tmp_path
+        return
+    folder = Path(tempfile.mkdtemp(prefix="planstep-", dir=memory))
+    yield folder
+    shutil.rmtree(folder)

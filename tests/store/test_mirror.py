@@ -1,0 +1,117 @@
+"""MemoryStore and DiskStore hold the same after the same: closed, crashed and checkpointed."""
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from storekit import FIRST, LAST, TABLETS, contents, crash
+
+from planstep.store import DiskStore, MemoryStore
+
+KEYS = [tablet + bytes(name) for tablet in TABLETS for name in (b"", b"a", b"ab", b"b", b"\xff")]
+keys = st.sampled_from(KEYS)
+values = st.one_of(st.integers(-5, 1 << 40), st.binary(max_size=40), st.just((1, "x", b"y")))
+steps = st.one_of(
+    st.tuples(st.just("put"), keys, values),
+    st.tuples(st.just("delete"), keys),
+    st.tuples(st.just("payload"), keys, st.binary(min_size=1, max_size=3000)),
+    st.tuples(st.just("drop"), keys),
+    st.tuples(st.just("savepoint")),
+    st.tuples(st.just("rollback")),
+    st.tuples(st.just("scan"), keys, keys, st.booleans(), st.sampled_from([None, 0, 1, 2, 5])),
+)
+actions = st.one_of(
+    st.tuples(st.just("turn"), st.lists(steps, max_size=10)),
+    st.tuples(st.just("turn"), st.lists(steps, max_size=10)),
+    st.tuples(st.just("turn"), st.lists(steps, max_size=10)),
+    st.tuples(st.just("scan"), keys, keys, st.booleans(), st.sampled_from([None, 0, 1, 2, 5])),
+    st.sampled_from([("checkpoint",), ("reopen",), ("crash",), ("abandon",)]),
+)
+
+
+def payload_of(value: Any) -> tuple[int, int] | None:
+    return value[1:] if isinstance(value, tuple) and value[0] == "P" else None
+
+
+def play(stores: list[Any], script: list[Any]) -> None:
+    """One turn of the same steps on both; what each step answers is equal."""
+    turns = [store.begin() for store in stores]
+    tokens: list[list[Any]] = []
+    for step in script:
+        kind, *rest = step
+        if kind == "savepoint":
+            tokens.append([turn.savepoint() for turn in turns])
+        elif kind == "rollback":
+            if tokens:
+                for turn, token in zip(turns, tokens.pop(), strict=True):
+                    turn.rollback(token)
+        elif kind == "scan":
+            begin, end, reverse, limit = rest
+            rows = [turn.scan(begin, end, reverse=reverse, limit=limit) for turn in turns]
+            assert rows[0] == rows[1]
+        else:
+            key = rest[0]
+            held = [turn.get(key) for turn in turns]
+            assert held[0] == held[1]
+            old = payload_of(held[0])
+            for turn in turns:
+                # What is overwritten is dropped, as the cores do: nobody reads it again.
+                if old is not None:
+                    turn.drop_payload(*old)
+                if kind == "put":
+                    turn.put(key, rest[1])
+                elif kind == "payload":
+                    turn.put(key, ("P", turn.append_payload(rest[1]), len(rest[1])))
+                elif kind == "delete" or old is not None:
+                    turn.delete(key)
+    for store, turn in zip(stores, turns, strict=True):
+        store.commit(turn)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.lists(actions, max_size=25), st.sampled_from(["full", "os"]))
+def test_both_stores_hold_the_same(script: list[Any], durability: str) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name) / "s"
+
+        def opened() -> DiskStore:
+            return DiskStore.open(folder, segment_bytes=8 << 10, durability=durability)
+
+        memory, disk = MemoryStore(), opened()
+        try:
+            for kind, *rest in script:
+                if kind == "turn":
+                    play([memory, disk], rest[0])
+                elif kind == "scan":
+                    begin, end, reverse, limit = rest
+                    rows = memory.scan(begin, end, reverse=reverse, limit=limit)
+                    assert disk.scan(begin, end, reverse=reverse, limit=limit) == rows
+                elif kind == "checkpoint":
+                    disk.checkpoint()
+                elif kind == "abandon":
+                    for store in (memory, disk):
+                        turn = store.begin()
+                        turn.put(KEYS[0], "never")
+                        turn.append_payload(b"never")
+                        store.abandon(turn)
+                else:
+                    generation = disk.generation
+                    if kind == "reopen":
+                        disk.close()
+                    else:
+                        crash(disk)
+                    memory, disk = memory.crash(), opened()
+                    assert disk.generation > generation
+                assert memory.last_turn == disk.last_turn
+                assert contents(memory) == contents(disk)
+                for key in KEYS:
+                    assert memory.get(key) == disk.get(key)
+                rows = memory.scan(FIRST, LAST, reverse=True)
+                assert disk.scan(FIRST, LAST, reverse=True) == rows
+            disk.close()
+            disk = opened()
+            assert contents(memory) == contents(disk)
+        finally:
+            crash(disk)

@@ -1,0 +1,256 @@
+"""Who may open a store, what opening finds, and what a full disk does."""
+
+import errno
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from storekit import TABLETS, FaultyFiles, contents, crash, write
+
+from planstep.errors import FormatError, ForkedProcess, NoSpace, StoreClosed, StoreInUse, WrongMode
+from planstep.proto.records_pb2 import StoreMeta
+from planstep.store import DiskStore
+from planstep.store.recovery import segment_files
+
+A, B = TABLETS
+SMALL = 64 << 10
+
+
+def opened(folder: Path, **settings: object) -> DiskStore:
+    return DiskStore.open(folder, **{"segment_bytes": SMALL, **settings})  # type: ignore[arg-type]
+
+
+def test_a_second_owner_is_told_who_the_first_is(tmp_path: Path) -> None:
+    store = opened(tmp_path / "s")
+    with pytest.raises(StoreInUse) as refused:
+        opened(tmp_path / "s")
+    assert refused.value.pid == os.getpid() and refused.value.since
+    code = (
+        "import sys; from pathlib import Path; from planstep.store import DiskStore\n"
+        "from planstep.errors import StoreInUse\n"
+        "try: DiskStore.open(Path(sys.argv[1]))\n"
+        "except StoreInUse as error: print(error.pid)\n"
+    )
+    told = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "s")], capture_output=True, text=True
+    )
+    assert told.stdout.strip() == str(os.getpid()), told.stderr
+    store.close()
+    opened(tmp_path / "s").close()
+
+
+def test_wait_waits_for_the_owner_and_no_longer(tmp_path: Path) -> None:
+    store = opened(tmp_path / "s")
+    with pytest.raises(StoreInUse):
+        opened(tmp_path / "s", wait=0.03)
+    closing = threading.Timer(0.05, store.close)
+    closing.start()
+    opened(tmp_path / "s", wait=10).close()
+    closing.join()
+
+
+def test_a_killed_owner_leaves_no_lock(tmp_path: Path) -> None:
+    code = (
+        "import os, sys; from pathlib import Path; from planstep.store import DiskStore\n"
+        "store = DiskStore.open(Path(sys.argv[1]), segment_bytes=65536)\n"
+        "turn = store.begin(); turn.put(bytes.fromhex(sys.argv[2]), 1); store.commit(turn)\n"
+        "os.kill(os.getpid(), 9)\n"
+    )
+    key = A + b"k"
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path / "s"), key.hex()])
+    assert done.returncode == -9
+    store = opened(tmp_path / "s")
+    assert store.get(key) == 1
+    store.close()
+
+
+def test_a_forked_child_is_refused(tmp_path: Path) -> None:
+    store = opened(tmp_path / "s")
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            store.begin()
+        except ForkedProcess:
+            code = 42
+        finally:
+            os._exit(code)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 42
+    with pytest.raises(StoreInUse):
+        opened(tmp_path / "s")  # the child's end has not let go of the parent's lock
+    write(store, {A: 1})
+    store.close()
+
+
+@pytest.mark.parametrize("setting", [{"hosts": 2}, {"host": 1}, {"mode": "kafka"}])
+def test_other_settings_than_the_stores_are_refused(
+    tmp_path: Path, setting: dict[str, object]
+) -> None:
+    opened(tmp_path / "s").close()
+    (name,) = setting
+    with pytest.raises(WrongMode, match=name):
+        opened(tmp_path / "s", **setting)
+    opened(tmp_path / "s").close()  # the refused one has let go of the lock
+
+
+def test_a_newer_format_is_refused(tmp_path: Path) -> None:
+    opened(tmp_path / "s").close()
+    path = tmp_path / "s" / "meta.pb"
+    meta = StoreMeta.FromString(path.read_bytes())
+    meta.format = 2
+    path.write_bytes(meta.SerializeToString())
+    with pytest.raises(FormatError, match="format 2"):
+        opened(tmp_path / "s")
+
+
+@pytest.mark.parametrize("garbage", [b"", b"\0" * 60, b"\xff" * 60, b"\x0a\x02ab", b"garbage"])
+def test_a_damaged_meta_is_refused(tmp_path: Path, garbage: bytes) -> None:
+    opened(tmp_path / "s").close()
+    (tmp_path / "s" / "meta.pb").write_bytes(garbage)
+    with pytest.raises(FormatError, match=r"meta\.pb"):
+        opened(tmp_path / "s")
+
+
+def test_a_folder_that_is_no_store_is_not_created(tmp_path: Path) -> None:
+    with pytest.raises(FormatError):
+        opened(tmp_path / "s", create=False)
+    assert not (tmp_path / "s").exists()
+
+
+def test_a_closed_store_takes_nothing(tmp_path: Path) -> None:
+    store = opened(tmp_path / "s")
+    store.close()
+    store.close()
+    with pytest.raises(StoreClosed):
+        store.begin()
+
+
+def test_only_turns_behind_the_checkpoint_are_replayed(tmp_path: Path) -> None:
+    store = opened(tmp_path / "s")
+    for n in range(7):
+        write(store, {A + bytes([n]): n})
+    store.checkpoint()
+    for n in range(7, 10):
+        write(store, {A + bytes([n]): n})
+    crash(store)
+    store = opened(tmp_path / "s")
+    assert store.counters.replayed_turns == 3
+    assert contents(store) == {A + bytes([n]): n for n in range(10)}
+    store.close()
+    store = opened(tmp_path / "s")
+    assert store.counters.replayed_turns == 0 and store.last_turn == 10
+    store.close()
+
+
+def test_generations_grow(tmp_path: Path) -> None:
+    generations = []
+    for n in range(6):
+        store = opened(tmp_path / "s")
+        generations.append(store.generation)
+        if n % 2:
+            write(store, {A: n})
+            store.checkpoint()
+        if n % 3:
+            store.close()
+        else:
+            crash(store)
+    assert generations == sorted(set(generations))
+
+
+def test_an_empty_turn_writes_nothing(tmp_path: Path) -> None:
+    store = opened(tmp_path / "s")
+    before = store.counters.log_bytes
+    store.commit(store.begin())
+    turn = store.begin()
+    turn.put(A, 1)
+    turn.delete(A)
+    store.commit(turn)
+    assert (store.last_turn, store.counters.turns, store.counters.log_bytes) == (0, 0, before)
+    store.close()
+
+
+def test_a_turn_larger_than_a_segment(tmp_path: Path) -> None:
+    store = opened(tmp_path / "s")
+    data = os.urandom(3 * SMALL)
+    write(store, {B: 1}, {A: data})
+    write(store, {B: 2})
+    crash(store)
+    store = opened(tmp_path / "s")
+    assert contents(store) == {A: data, B: 2}
+    store.close()
+
+
+def test_dead_segments_are_removed(tmp_path: Path) -> None:
+    store = opened(tmp_path / "s")
+    data = bytes(20_000)
+    for n in range(12):
+        write(store, {}, {A + bytes([n]): data})
+    store.checkpoint()
+    held = len(segment_files(store.folder))
+    assert held >= 4  # live payloads keep them
+    for n in range(11):
+        turn = store.begin()
+        _, address, length = turn.get(A + bytes([n]))
+        turn.drop_payload(address, length)
+        turn.delete(A + bytes([n]))
+        store.commit(turn)
+    store.checkpoint()
+    left = segment_files(store.folder)
+    assert len(left) <= 2
+    assert contents(store) == {A + bytes([11]): data}
+    store.close()
+    store = opened(tmp_path / "s")
+    assert contents(store) == {A + bytes([11]): data}
+    store.close()
+
+
+def test_segments_without_payloads_go_with_the_checkpoint(tmp_path: Path) -> None:
+    store = opened(tmp_path / "s")
+    for n in range(30):
+        write(store, {A: bytes(9_000 + n)})
+    assert len(segment_files(store.folder)) > 3
+    store.checkpoint()
+    assert len(segment_files(store.folder)) == 1
+    store.close()
+
+
+def test_a_full_disk_is_met_before_any_effect(tmp_path: Path) -> None:
+    files = FaultyFiles("allocate", code=errno.ENOSPC, times=0)
+    store = opened(tmp_path / "s", files=files)
+    data = bytes(30_000)
+    write(store, {}, {A + b"0": data})
+    write(store, {}, {A + b"1": data})
+    files.nth, files.times = 0, None
+    held = contents(store)
+    names = [path.name for path in segment_files(store.folder)]
+    for n in range(3):
+        with pytest.raises(NoSpace):
+            write(store, {B: n}, {A + b"2": data})
+        assert contents(store) == held and store.last_turn == 2
+        assert [path.name for path in segment_files(store.folder)] == names
+    write(store, {B: "small turns still fit"})
+    files.times = 0
+    write(store, {}, {A + b"2": data})
+    held |= {B: "small turns still fit", A + b"2": data}
+    assert contents(store) == held and store.last_turn == 4
+    crash(store)
+    store = opened(tmp_path / "s")
+    assert contents(store) == held
+    store.close()
+
+
+def test_the_tables_folder_is_synced(tmp_path: Path) -> None:
+    """LMDB creates its file and does not sync the folder; a checkpoint must not vanish with it."""
+    synced = []
+
+    class Listening(FaultyFiles):
+        def sync_folder(self, path: Path) -> None:
+            synced.append((path, (path / "data.mdb").exists()))
+            super().sync_folder(path)
+
+    opened(tmp_path / "s", files=Listening()).close()
+    assert (tmp_path / "s" / "table", True) in synced
