@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from storekit import TABLETS, FaultyFiles, contents, crash, write
 
-from planstep.errors import FormatError, ForkedProcess, NoSpace, StoreClosed, StoreInUse, WrongMode
+from planstep.errors import ForkedProcess, FormatError, NoSpace, StoreClosed, StoreInUse, WrongMode
 from planstep.proto.records_pb2 import StoreMeta
 from planstep.store import DiskStore
 from planstep.store.recovery import segment_files
