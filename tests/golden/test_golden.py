@@ -2,6 +2,7 @@
 
     T1 begin            a transaction of client T1           T1 get k / put k v / add k n / scan p
     T1 read a c         consumer c reads topic a             T1 write a v      T1 commit / rollback
+    W writer a P strict | dedupe      a plain writer of producer P on topic a      W send v 5
     show k | topic a | position a c                           what anybody sees now
 
 Each line's answer stands behind "->" in the file. One golden per anomaly; all run on one host and on
@@ -23,6 +24,7 @@ class Conversation:
     def __init__(self, db: planstep.Engine) -> None:
         self.db = db
         self.open: dict[str, planstep.Transaction] = {}
+        self.writers: dict[str, planstep.Writer] = {}
 
     def say(self, line: str) -> str:
         words = line.split()
@@ -32,11 +34,23 @@ class Conversation:
         if verb == "begin":
             self.open[client] = self.db.transaction()
             return "ok"
+        if verb == "writer":
+            topic, producer, how = rest
+            self.writers[client] = self.db.topic(topic).writer(
+                producer, dedupe=how == "dedupe", linger_records=1
+            )
+            return "ok"
         try:
+            if verb == "send":
+                return self.send(client, *rest)
             return str(getattr(self, verb)(self.open[client], *rest))
         except planstep.Conflict as error:
             what = error.consumer or error.producer or error.key or "range"
             return f"CONFLICT on {error.name} {what}"
+
+    def send(self, client: str, value: str, number: str) -> str:
+        self.writers[client].write(value, sequence=int(number))
+        return "sent"
 
     def look(self, what: str, name: str, consumer: str = "") -> str:
         if what == "show":
