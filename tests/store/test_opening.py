@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from storekit import TABLETS, FaultyFiles, contents, crash, write
@@ -254,3 +255,44 @@ def test_the_tables_folder_is_synced(tmp_path: Path) -> None:
 
     opened(tmp_path / "s", files=Listening()).close()
     assert (tmp_path / "s" / "table", True) in synced
+
+
+def test_payloads_are_read_while_a_checkpoint_ends(tmp_path: Path) -> None:
+    """A reader never meets the runs of after a checkpoint with the addresses of before."""
+    told: list[object] = []
+    readers: list[threading.Thread] = []
+
+    class Watched(DiskStore):
+        @property
+        def _run_starts(self) -> list[int]:
+            return self._starts
+
+        @_run_starts.setter
+        def _run_starts(self, starts: list[int]) -> None:
+            if readers == [] and hasattr(self, "_starts") and self.last_turn == 3:
+                readers.append(threading.Thread(target=read))
+                readers[0].start()
+                readers[0].join(0.05)  # it may have to wait for us
+            self._starts = starts
+
+    def read() -> None:
+        try:
+            told.append(store.read_payload(7, 3))
+        except Exception as error:
+            told.append(error)
+
+    store = Watched.open(tmp_path / "s", segment_bytes=SMALL)
+    write(store, {}, {A + b"0": b"zero"})
+    write(store, {}, {A + b"1": b"one"})
+    commit = store._table.checkpoint
+
+    def slow(*args: Any) -> Any:
+        write(store, {}, {A + b"2": b"two"})
+        return commit(*args)
+
+    store._table.checkpoint = slow  # type: ignore[method-assign]
+    store.checkpoint()
+    readers[0].join()
+    assert told == [b"two"]
+    store._table.checkpoint = commit  # type: ignore[method-assign]
+    store.close()

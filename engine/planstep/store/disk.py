@@ -261,7 +261,8 @@ class DiskStore:
         return merged_scan(layers, self._table.scan(begin, end, reverse), reverse, limit)
 
     def read_payload(self, address: int, length: int) -> bytes:
-        runs, starts = self._runs, self._run_starts
+        with self._mutex:  # a checkpoint replaces both
+            runs, starts = self._runs, self._run_starts
         at = bisect_right(starts, address) - 1
         if at >= 0 and at < len(runs) and runs[at][0] <= address < runs[at][0] + runs[at][3]:
             first, segment, offset, _ = runs[at]
