@@ -10,10 +10,10 @@ from pathlib import Path
 from .errors import FormatError, NotSupported, PlanstepError, WrongMode
 from .network import Network
 from .runtime import Runtime
+from .settled import look
 from .store import DiskStore, MemoryStore, Store
-from .store.disk import load_meta
 from .store.files import Files
-from .store.readonly import ReadOnlyStore
+from .store.meta import load_meta
 
 
 def _open_stores(
@@ -53,8 +53,7 @@ def _open_stores(
         )
 
     if read_only:
-        looks: list[Store] = [ReadOnlyStore.open(path / f"host-{n}") for n in range(count)]
-        return Runtime(looks, trace=trace)
+        return Runtime(look(path, count), trace=trace)
 
     def open_one(number: int) -> Store:
         return DiskStore.open(

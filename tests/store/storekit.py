@@ -25,8 +25,7 @@ def crash(store: DiskStore) -> None:
     store._lock.close()
     store._table.close()
     store._released.close()
-    for fd in {store._fd, *store._fds.values()}:
-        os.close(fd)
+    store._folder.close()
 
 
 def contents(store: Any) -> Contents:

@@ -118,8 +118,8 @@ def test_flipped_bytes(quick_path: Path, checkpoint_at: int | None, closed: bool
         crash(store)
     if checkpoint_at is None and not closed:
         assert detected == len(sample.used) - last.size
-    if closed:
-        assert detected == 0  # the checkpoint has all
+    if closed:  # the checkpoint has all but the closing record
+        assert detected == sample.records[-1].size
 
 
 def test_a_lost_segment_is_missed(quick_path: Path) -> None:
@@ -167,17 +167,19 @@ def test_verify_names_flips_in_the_tables(quick_path: Path) -> None:
     sample = Sample(quick_path / "s", None, True)
     table = sample.table
     for value in (b"v" * 20, b"l" * 20):
-        at = table.find(value)
-        assert at > 0
+        at, named = table.find(value), 0
         while at > 0:
             damaged = bytearray(table)
             damaged[at + 3] ^= 4
             sample.table = bytes(damaged)
             sample.with_log(sample.used)
             problems = verified(sample)
-            assert [p.tablet for p in problems] == ["partition 1 on host 0"], problems
-            assert "digest" in problems[0].what
+            if problems:  # else an older copy of the page was hit, which nothing refers to
+                assert [p.tablet for p in problems] == ["partition 1 on host 0"], problems
+                assert "digest" in problems[0].what
+                named += 1
             at = table.find(value, at + len(value))
+        assert named
 
 
 def test_verify_names_payloads_that_no_segment_holds(quick_path: Path) -> None:

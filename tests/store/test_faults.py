@@ -56,6 +56,7 @@ class Run:
 
     def reopen(self) -> None:
         if self.store is not None:
+            self.refused += self.store.counters.failed_chores
             crash(self.store)
         self.store = None
         self.open(self.files)
@@ -69,6 +70,8 @@ class Run:
                 assert self.store is not None
                 try:
                     self.store.checkpoint()
+                except StoreClosed:
+                    self.closed = True
                 except IoError:
                     self.refused += 1
                 assert contents(self.store) == self.held
@@ -76,7 +79,10 @@ class Run:
                 self.reopen()
                 assert self.store is not None and contents(self.store) == self.held
         assert self.store is not None
-        self.store.close()
+        try:
+            self.store.close()
+        finally:
+            self.refused += self.store.counters.failed_chores
 
     def check(self) -> None:
         """After all, with files that do not fail: exactly what was acknowledged."""
@@ -109,12 +115,13 @@ def test_each_operation_fails(
         try:
             run.play()
         except StoreClosed:
-            raise AssertionError("only commit says StoreClosed here") from None
+            assert durability == "os"  # closing syncs the log, and then goes on elsewhere
         except IoError:
             run.refused += 1  # opening, or closing
         if times == 1:
             assert not run.closed
-            assert run.refused == files.failed
+            # A full disk may be got over by means of the reserve; nothing else is swallowed.
+            assert run.refused == files.failed or code == errno.ENOSPC
         run.check()
         runs += 1
         if not files.failed:

@@ -10,7 +10,7 @@ it was after its last commit.
 
 import random
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -156,7 +156,8 @@ class Disk:
             self.names, self.pending = dict(self.live), []
         elif kind == "table" and whole:
             self.table, turns = rest
-            del self.history[: len(self.history) - 1 - turns]
+            if turns is not None:
+                del self.history[: len(self.history) - 1 - turns]
         elif kind == "begin":
             (self.flying,) = rest
         elif kind == "acknowledged":
@@ -229,18 +230,23 @@ class Run:
                 break
             except IoError:
                 pass  # a failure that was to meet something else
-        table, commit = self.store._table, self.store._table.checkpoint
-
-        def checkpoint(*args: Any) -> Any:
-            answer = commit(*args)
-            data = (self.folder / "table" / "data.mdb").read_bytes()
-            behind = self.store.last_turn - args[3][0]
-            self.files.trace.append(("table", data, behind))
-            return answer
-
-        table.checkpoint = checkpoint  # type: ignore[method-assign]
+        self.watch("checkpoint", lambda args: self.store.last_turn - args[3][0])
+        self.watch("move", lambda args: None)
+        self.watch("mark_closed", lambda args: None)
         self.held = contents(self.store)
         self.files.trace.append(("opened", self.held))
+
+    def watch(self, name: str, behind: Callable[[Any], int | None]) -> None:
+        """Each commit to LMDB goes into the trace; `behind`: turns that it leaves to the log."""
+        commit = getattr(self.store._table, name)
+
+        def watched(*args: Any) -> Any:
+            answer = commit(*args)
+            data = (self.folder / "table" / "data.mdb").read_bytes()
+            self.files.trace.append(("table", data, behind(args)))
+            return answer
+
+        setattr(self.store._table, name, watched)
 
     def checkpoint(self) -> None:
         try:

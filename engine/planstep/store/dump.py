@@ -4,11 +4,12 @@ from pathlib import Path
 from typing import Any
 
 from ..proto.ids import KIND_NAMES, tablet_text
-from .disk import load_meta
 from .files import Files
+from .folder import segment_files, segment_parts
 from .layers import GONE
 from .log import CLOSE, START, read_record
-from .recovery import read_segment, segment_files, segment_parts
+from .meta import load_meta
+from .recovery import read_segment
 from .turn import decode_changes
 
 _KINDS = {START: "start", CLOSE: "close"}

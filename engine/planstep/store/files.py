@@ -1,7 +1,7 @@
 """The one way to the log's files, so that tests can make each operation fail, or the power go.
 
-Everything that can lose or tear data is a method here: allocate, write, sync, sync_folder, rename,
-remove. LMDB does its own I/O.
+Everything that can lose or tear data is a method here: allocate, write, shrink, sync, sync_folder,
+rename, remove. LMDB does its own I/O.
 
 Next: log.py.
 """
@@ -93,6 +93,13 @@ class Files:
             self.write(fd, [rest], offset + written, sync)
         elif sync and not _DSYNC:
             self.sync(fd)
+
+    def shrink(self, fd: int, size: int) -> None:
+        """Cuts off what was allocated behind the last written byte."""
+        try:
+            os.ftruncate(fd, size)
+        except OSError as error:
+            raise _io_error(error, None) from error
 
     def sync(self, fd: int) -> None:
         try:

@@ -10,6 +10,7 @@
 Kinds: START opens a segment and names in `turn` where history ends: what earlier segments hold beyond
 that turn is void for ever. TURN is one turn. CLOSE ends a clean close. `synced` is the last turn whose
 sync had returned when the record was written: a valid record proves those turns were acknowledged.
+DATA is an extent of payload in a data file (rewrite.py): no part of history.
 
 changes: msgpack [key, value, …], nil for deleted. dropped: msgpack [address, length, …].
 
@@ -23,7 +24,7 @@ from typing import Any
 
 import msgpack
 
-START, TURN, CLOSE = 1, 2, 3
+START, TURN, CLOSE, DATA = 1, 2, 3, 4
 _MAGIC = b"PSL1"
 _HEADER = Struct("<4sIIIII16sQQQQI")
 _CRC = Struct("<I")

@@ -1,130 +1,115 @@
 """Looking at a store that another process owns, or that nobody does.
 
-    owner ── after each sync ──▶ released: (generation, turn)   16 bytes, mapped
-    reader ── LMDB as of turn T (one pinned transaction) + the log's turns T+1 … released ──▶ a fixed view
+    lease ─▶ LMDB as of turn T (one pinned transaction) + the log's turns T+1 … released ─▶ a fixed view
 
-The view stands still; open again for a newer one. The mark says how far the owner has released; where
-it does not speak (after a power loss), turns that the log proves acknowledged are shown.
+The view stands still; open again for a newer one. The owner's mark says how far it has released; where
+the mark is of another boot of the machine, all that is valid in the log came from the disk and counts.
 
-What it leaves out: leases. A segment is removed only when no published record lies in it, so none
-that a reader may want goes away.
+With several hosts the views must fit together: settled.py looks at all marks in one moment, passes each
+host's here as `until`, and lets this store take what its host still has to do, in memory.
 
 Next: recovery.py.
 """
 
-import mmap
-import os
 import threading
-import zlib
+from bisect import bisect_right
 from collections.abc import Callable
 from pathlib import Path
-from struct import Struct
 from typing import Any
 
 from ..errors import Corruption, FormatError, IoError, NotSupported
 from ..proto.records_pb2 import StoreMeta
 from .files import Files
+from .folder import Folder
 from .layers import GONE, MISSING, Layer, merged_scan
-from .log import TURN
+from .lease import Lease
+from .mark import Mark, read_mark
+from .meta import load_meta
 from .recovery import read_back
-from .table import Table
+from .table import Extent, Table
 from .turn import StoreCounters, Turn, decode_changes
 
-_MARK = Struct("<IQ")
-_CRC = Struct("<I")
+_TRIES = 20
 
 
-class ReleasedMark:
-    """The mapped file in which the owner says what it has released."""
-
-    def __init__(self, path: Path, write: bool) -> None:
-        flags = os.O_RDWR | os.O_CREAT if write else os.O_RDONLY
-        fd = os.open(path, flags | os.O_CLOEXEC, 0o600)
-        try:
-            if write:
-                os.ftruncate(fd, mmap.PAGESIZE)
-            access = mmap.ACCESS_WRITE if write else mmap.ACCESS_READ
-            self._map = mmap.mmap(fd, mmap.PAGESIZE, access=access)
-        finally:
-            os.close(fd)
-
-    def show(self, generation: int, turn: int) -> None:
-        data = _MARK.pack(generation, turn)
-        self._map[:16] = data + _CRC.pack(zlib.crc32(data))
-
-    def read(self) -> tuple[int, int] | None:
-        """(generation, turn), None while it says nothing whole."""
-        for _ in range(100):  # a torn look is looked at again
-            data = self._map[:16]
-            if zlib.crc32(data[:12]) == _CRC.unpack_from(data, 12)[0]:
-                return _MARK.unpack_from(data)
-        return None
-
-    def close(self) -> None:
-        self._map.close()
+class Passed(IoError):
+    """The owner's checkpoint is beyond the mark that was to be looked at: take a newer mark."""
 
 
 class ReadOnlyStore:
     """A store's content as of one turn; `get`, `scan` and `read_payload` as everywhere."""
 
-    def __init__(self, folder: Path, meta: StoreMeta, files: Files | None = None) -> None:
+    def __init__(
+        self, folder: Path, meta: StoreMeta, files: Files | None = None, until: Mark | None = None
+    ) -> None:
         self.folder = folder
         self.meta = meta
         self.store_id = meta.store_id
         self.generation = 0
         self.counters = StoreCounters()
-        self._files = files or Files()
+        self.settling = False
+        self._folder = Folder(folder, files or Files(), 0)
         self._lock = threading.Lock()
-        self._fds: dict[str, int] = {}
-        self._runs: list[tuple[int, str, int, int]] = []
-        self._layer = Layer()
-        for attempt in range(20):
+        self._closed = False
+        for attempt in range(_TRIES):
+            lease = Lease(folder)
             try:
-                self._look()
+                self._look(lease, until)
+                self._lease = lease
                 return
-            except (IoError, Corruption):
-                # The owner checkpointed and removed segments, or began one, between two looks.
-                if attempt == 19:
+            except (IoError, Corruption) as error:
+                lease.close()
+                self._folder.close()
+                # The owner checkpointed, or began a segment, between two looks.
+                if attempt == _TRIES - 1 or isinstance(error, Passed):
                     raise
+            except BaseException:
+                lease.close()
+                raise
 
     @classmethod
-    def open(cls, folder: Path) -> "ReadOnlyStore":
-        from .disk import load_meta  # the owner's side knows this module, not the reverse
-
+    def open(cls, folder: Path, until: Mark | None = None) -> "ReadOnlyStore":
+        """FormatError when there is no store, Corruption, IoError. `until`: see `Passed`."""
         meta = load_meta(folder, Files())
         if meta is None:
             raise FormatError(f"{folder} is not a store")
-        return cls(folder, meta)
+        return cls(folder, meta, until=until)
 
-    def _look(self) -> None:
-        try:
-            mark_file = ReleasedMark(self.folder / "released", write=False)
-        except OSError:
-            mark = None
-        else:
-            mark = mark_file.read()
-            mark_file.close()
+    def _look(self, lease: Lease, until: Mark | None) -> None:
+        mark = until if until is not None else read_mark(self.folder / "released")
+        self._runs: list[Extent] = []
+        self._layer = Layer()
+        self._added: list[bytes] = []
         self._table = Table(self.folder / "table", read_only=True)
         try:
             self._txn = self._table.pin()
+            lease.name(self._table.newest(self._txn))
             state = self._table.state(self._txn) or (0, 0, "", False, 0)
-            found = read_back(self.folder, self._files, self.store_id, state[0], state[2])
+            self.last_turn: int = state[0]
+            self._next: int = state[1]
+            first, closed = state[2:4]
+            found = read_back(
+                self.folder, self._folder.files, self.store_id, self.last_turn, first, closed
+            )
             shown = found.synced
-            if mark is not None and mark[0] >= found.generation:
-                shown = max(shown, mark[1])
-            self.last_turn = state[0]
+            if mark is None or not mark.current:
+                shown = found.turns[-1][1].turn if found.turns else shown
+            elif mark.generation >= found.generation:
+                if until is not None and self.last_turn > mark.turn:
+                    raise Passed(f"{self.folder}: turn {mark.turn} is behind the checkpoint")
+                # What the log proves beyond the mark was shown later than the mark was looked at.
+                shown = mark.turn if until is not None else max(shown, mark.turn)
             for segment, record, _ in found.turns:
-                if record.turn <= shown and record.kind == TURN:
+                if record.turn <= shown:
                     self._layer.update(decode_changes(record.changes))
                     self.last_turn = record.turn
                     if record.payload_length:
-                        self._runs.append(
-                            (record.address, segment, record.payload_offset, record.payload_length)
-                        )
+                        run = (record.address, segment, record.payload_offset)
+                        self._runs.append(Extent(*run, record.payload_length))
+                        self._next = record.address + record.payload_length
             self.generation = found.generation
         except BaseException:
             self._table.close()
-            self._layer, self._runs = Layer(), []
             raise
 
     def get(self, key: bytes) -> Any:
@@ -143,24 +128,40 @@ class ReadOnlyStore:
 
     def read_payload(self, address: int, length: int) -> bytes:
         with self._lock:
-            held = (run for run in self._runs if run[0] <= address < run[0] + run[3])
-            run = next(held, None) or self._table.find_payload(address, self._txn)
-            if run is None or not run[0] <= address < run[0] + run[3]:
+            at = bisect_right(self._runs, address, key=lambda run: run.address) - 1
+            extent: Extent | None = self._runs[at] if at >= 0 else None
+            if extent is None or address >= extent.address + extent.length:
+                extent = self._table.find_payload(address, self._txn)
+            if extent is None:
                 raise Corruption(f"no payload at address {address}")
-            first, segment, offset, _ = run
-            fd = self._fds.get(segment, -1)
-            if fd < 0:
-                fd = self._fds[segment] = self._files.open(self.folder / segment, write=False)
-            return self._files.read(fd, offset + address - first, length)
+            if not extent.file:  # added while settling
+                return self._added[extent.offset][address - extent.address :][:length]
+            at = extent.offset + address - extent.address
+            data = self._folder.read(extent.file, at, length)
+        if len(data) < length:
+            raise Corruption(f"{extent.file}: payload at address {address} is cut off")
+        return data
+
+    # settling: what the owner has decided and this host has not done yet, in memory ---------
 
     def begin(self) -> Turn:
-        raise NotSupported("the store was opened with read_only=True; reopen it to write")
+        if not self.settling:
+            raise NotSupported("the store was opened with read_only=True; reopen it to write")
+        return Turn(self, self._next)
 
     def abandon(self, turn: Turn) -> None:
-        """There are no turns here."""
+        """Nothing of the turn has been taken."""
 
     def commit(self, turn: Turn, before_visible: Callable[[Any], None] | None = None) -> None:
-        self.begin()
+        """Takes a turn into memory, while `settling`."""
+        net = turn.net()
+        if before_visible is not None:
+            before_visible(net)
+        for data in turn.payloads:
+            self._runs.append(Extent(self._next, "", len(self._added), len(data)))
+            self._added.append(bytes(data))
+            self._next += len(data)
+        self._layer.update(net)
 
     def checkpoint_due(self, now: float) -> bool:
         return False
@@ -170,8 +171,10 @@ class ReadOnlyStore:
 
     def close(self) -> None:
         with self._lock:
-            for fd in self._fds.values():
-                self._files.close(fd)
-            self._fds.clear()
+            if self._closed:
+                return
+            self._closed = True
+            self._folder.close()
             self._txn.abort()
             self._table.close()
+            self._lease.close()

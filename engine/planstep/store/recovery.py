@@ -15,20 +15,8 @@ from pathlib import Path
 
 from ..errors import Corruption
 from .files import Files
+from .folder import segment_files, segment_parts
 from .log import CLOSE, START, TURN, Record, later_records, read_record
-
-
-def segment_name(generation: int, number: int) -> str:
-    return f"log-{generation:08d}-{number:08d}"
-
-
-def segment_parts(name: str) -> tuple[int, int]:
-    _, generation, number = name.split("-")
-    return int(generation), int(number)
-
-
-def segment_files(folder: Path) -> list[Path]:
-    return sorted(folder.glob("log-????????-????????"))
 
 
 @dataclass(slots=True)
@@ -45,11 +33,17 @@ class Found:
 
 
 def read_back(
-    folder: Path, files: Files, store_id: bytes, checkpoint: int, first_segment: str = ""
+    folder: Path,
+    files: Files,
+    store_id: bytes,
+    checkpoint: int,
+    first_segment: str = "",
+    closed: bool = False,
 ) -> Found:
     """Reads the segments from `first_segment` on for turns beyond `checkpoint`.
 
-    Raises Corruption naming segment, offset and turn.
+    `closed`: the checkpoint knows that `first_segment` was closed behind it. Raises Corruption naming
+    segment, offset and turn.
     """
     found = Found(synced=checkpoint)
     for path in segment_files(folder):
@@ -98,6 +92,11 @@ def read_back(
             raise Corruption(
                 f"{path.name}: the record at byte {offset}, turn {whole + 1}, is damaged; turn "
                 f"{proof} was acknowledged"
+            )
+        closing = found.closed or any(r.kind == CLOSE for r in later)
+        if closed and path.name == first_segment and not closing:
+            raise Corruption(
+                f"{path.name}: the record at byte {offset} is damaged; the store was closed there"
             )
         found.offset, found.crc, found.segment = offset, crc, path.name
     last = found.turns[-1][1].turn if found.turns else checkpoint

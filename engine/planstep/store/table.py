@@ -1,8 +1,11 @@
 """LMDB as the checkpoint: the tablets' tables as of turn T, T itself, and where payloads are.
 
     k<key>         value (msgpack)            d<tablet 4>   (digest, keys): order-independent
-    a<address 8>   (segment, offset, length, live bytes)
+    a<address 8>   (file, offset, length)     an extent: payload bytes that are live, and where
+    s<file>        (live bytes, lowest address, end of the highest)
     m              (T, next address, segment, closed, crc)
+
+An extent is what one turn appended, less what was dropped since: dropping trims, splits or deletes it.
 
 Each checkpoint is one fully synced LMDB transaction. The digest of a tablet is the sum, modulo 2^64,
 of a hash of each key with its value; it is updated from old and new value inside the checkpoint.
@@ -15,7 +18,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import lmdb
 import msgpack
@@ -30,6 +33,15 @@ _MASK = (1 << 64) - 1
 def hash_entry(key: bytes, value: bytes) -> int:
     digest = hashlib.blake2b(value, digest_size=8, key=hashlib.sha256(key).digest()).digest()
     return int.from_bytes(digest, "little")
+
+
+class Extent(NamedTuple):
+    """`length` payload bytes from `address` on are at `offset` of a file."""
+
+    address: int
+    file: str
+    offset: int
+    length: int
 
 
 class Table:
@@ -102,30 +114,70 @@ class Table:
             data = reading.get(b"m")
         return None if data is None else msgpack.unpackb(data, use_list=False)
 
-    def find_payload(self, address: int, txn: Any = None) -> tuple[int, str, int, int] | None:
-        """(first address, segment, offset, length) of the run that holds `address`."""
+    def newest(self, txn: Any = None) -> int:
+        """The id of the newest transaction, or of `txn`."""
+        with self._reading(txn) as reading:
+            number: int = reading.id()
+        return number
+
+    def find_payload(self, address: int, txn: Any = None) -> Extent | None:
+        """The extent that holds `address`; None where nothing live is."""
         with self._reading(txn) as reading, reading.cursor() as cursor:
-            key = b"a" + address.to_bytes(8, "big")
-            if not cursor.set_range(key) or cursor.key() != key:
-                # Behind the last run set_range leaves no place to step back from.
-                found = cursor.prev() if cursor.key() else cursor.last()
-                while found and cursor.key() > key:
-                    found = cursor.prev()
-                if not found:
-                    return None
-            if cursor.key()[:1] != b"a":
-                return None
-            segment, offset, length, _ = msgpack.unpackb(cursor.value(), use_list=False)
-            return int.from_bytes(cursor.key()[1:], "big"), segment, offset, length
+            return _extent_at(cursor, address)
+
+    def live(self) -> dict[str, int]:
+        """Live payload bytes by file, as of the last checkpoint; files without any are not there."""
+        with self._reading(None) as reading:
+            return _live(reading)
+
+    def extents(self, files: frozenset[str]) -> list[Extent]:
+        """All extents in the given files, by address."""
+        found: list[Extent] = []
+        with self._reading(None) as reading, reading.cursor() as cursor:
+            bounds = [
+                msgpack.unpackb(data)[1:]
+                for name in sorted(files)
+                if (data := reading.get(b"s" + name.encode())) is not None
+            ]
+            if not bounds:
+                return []
+            end = max(stop for _, stop in bounds)
+            more = cursor.set_range(_address(min(start for start, _ in bounds)))
+            while more and cursor.key() < _address(end):
+                extent = _decode_extent(*cursor.item())
+                if extent.file in files:
+                    found.append(extent)
+                more = cursor.next()
+        return found
+
+    def move(self, extents: list[Extent], old: frozenset[str]) -> dict[str, int]:
+        """The extents are elsewhere now, and `old` holds none; returns live bytes by file."""
+        try:
+            with self._env.begin(write=True) as txn:
+                for name in sorted(old):
+                    txn.delete(b"s" + name.encode())
+                _put_extents(txn, extents)
+                return _live(txn)
+        except lmdb.Error as error:
+            raise _failure("moving payloads", error) from error
+
+    def mark_closed(self, segment: str) -> None:
+        """The closing record in `segment` is durable: from here on its absence is corruption."""
+        try:
+            with self._env.begin(write=True) as txn:
+                turn, address, _, _, crc = msgpack.unpackb(txn.get(b"m"))
+                txn.put(b"m", msgpack.packb((turn, address, segment, True, crc)))
+        except lmdb.Error as error:
+            raise _failure("the closing mark", error) from error
 
     def checkpoint(
         self,
         changes: dict[bytes, Any],
-        payloads: list[tuple[int, str, int, int]],
+        payloads: list[Extent],
         dropped: list[tuple[int, int]],
         state: tuple[Any, ...],
     ) -> tuple[int, dict[str, int]]:
-        """One synced transaction; returns (bytes written, live payload bytes by segment)."""
+        """One synced transaction; returns (bytes written, live payload bytes by file)."""
         written = 0
         digests: dict[bytes, list[int]] = {}
         try:
@@ -149,17 +201,13 @@ class Table:
                         tablet[1] -= 1
                 for prefix, (digest, count) in digests.items():
                     txn.put(b"d" + prefix, msgpack.packb((digest & _MASK, count)))
-                for address, segment, offset, length in payloads:
-                    entry = msgpack.packb((segment, offset, length, length))
-                    txn.put(b"a" + address.to_bytes(8, "big"), entry)
+                _put_extents(txn, payloads)
                 for address, length in dropped:
                     _drop(txn, address, length)
                 txn.put(b"m", msgpack.packb(state))
                 live = _live(txn)
-        except (lmdb.MapFullError, lmdb.DiskError) as error:
-            raise NoSpace(f"the checkpoint found no space: {error}") from error
         except lmdb.Error as error:
-            raise IoError(f"the checkpoint failed: {error}") from error
+            raise _failure("the checkpoint", error) from error
         return written, live
 
     def entries(self) -> Iterator[tuple[bytes, bytes]]:
@@ -171,23 +219,84 @@ class Table:
         self._env.close()
 
 
+def _failure(what: str, error: lmdb.Error) -> IoError:
+    if isinstance(error, (lmdb.MapFullError, lmdb.DiskError)):
+        return NoSpace(f"{what} found no space: {error}")
+    return IoError(f"{what} failed: {error}")
+
+
+# extents -----------------------------------------------------------------------------------
+
+
+def _address(address: int) -> bytes:
+    return b"a" + address.to_bytes(8, "big")
+
+
+def _decode_extent(key: bytes, value: bytes) -> Extent:
+    return Extent(int.from_bytes(key[1:], "big"), *msgpack.unpackb(value))
+
+
+def _extent_at(cursor: Any, address: int) -> Extent | None:
+    key = _address(address)
+    if not cursor.set_range(key) or cursor.key() != key:
+        # Behind the last key set_range leaves no place to step back from.
+        found = cursor.prev() if cursor.key() else cursor.last()
+        while found and cursor.key() > key:
+            found = cursor.prev()
+        if not found:
+            return None
+    if cursor.key()[:1] != b"a":
+        return None
+    extent = _decode_extent(*cursor.item())
+    return extent if address < extent.address + extent.length else None
+
+
+def _count(txn: Any, file: str, live: int, low: int, high: int) -> None:
+    """`live` bytes more or fewer in a file, between two addresses."""
+    key = b"s" + file.encode()
+    stored = txn.get(key)
+    if stored is not None:
+        before, lowest, highest = msgpack.unpackb(stored)
+        live, low, high = live + before, min(low, lowest), max(high, highest)
+    if live:
+        txn.put(key, msgpack.packb((live, low, high)))
+    else:
+        txn.delete(key)
+
+
+def _put_extents(txn: Any, extents: list[Extent]) -> None:
+    sums: dict[str, list[int]] = {}
+    for address, file, offset, length in extents:
+        txn.put(_address(address), msgpack.packb((file, offset, length)))
+        end = address + length
+        held = sums.setdefault(file, [0, address, end])
+        held[:] = held[0] + length, min(held[1], address), max(held[2], end)
+    for file, (live, low, high) in sums.items():
+        _count(txn, file, live, low, high)
+
+
 def _drop(txn: Any, address: int, length: int) -> None:
+    """Takes [address, address + length) out of the extent that holds it."""
     with txn.cursor() as cursor:
-        key = b"a" + address.to_bytes(8, "big")
-        if not cursor.set_range(key) or cursor.key() != key:
-            if not cursor.prev() or cursor.key()[:1] != b"a":
-                return
-        segment, offset, total, live = msgpack.unpackb(cursor.value())
-        entry = (segment, offset, total, max(0, live - length))
-        txn.put(cursor.key(), msgpack.packb(entry))
+        extent = _extent_at(cursor, address)
+    if extent is None:
+        return
+    start, file, offset, held = extent
+    stop, end = min(address + length, start + held), start + held
+    if start < address:
+        txn.put(_address(start), msgpack.packb((file, offset, address - start)))
+    else:
+        txn.delete(_address(start))
+    if stop < end:
+        txn.put(_address(stop), msgpack.packb((file, offset + stop - start, end - stop)))
+    _count(txn, file, address - stop, start, end)
 
 
 def _live(txn: Any) -> dict[str, int]:
     live: dict[str, int] = {}
     with txn.cursor() as cursor:
-        found = cursor.set_range(b"a")
-        while found and cursor.key()[:1] == b"a":
-            segment, _, _, bytes_live = msgpack.unpackb(cursor.value())
-            live[segment] = live.get(segment, 0) + bytes_live
+        found = cursor.set_range(b"s")
+        while found and cursor.key()[:1] == b"s":
+            live[cursor.key()[1:].decode()] = msgpack.unpackb(cursor.value())[0]
             found = cursor.next()
     return live

@@ -28,7 +28,9 @@ class StoreCounters:
     checkpoint_syncs: int = 0
     checkpoint_bytes: int = 0
     failed_checkpoints: int = 0
+    failed_chores: int = 0
     segments: int = 0
+    rewrites: int = 0
     rewritten_bytes: int = 0
     replayed_turns: int = 0
 

@@ -12,11 +12,12 @@ import msgpack
 
 from ..errors import PlanstepError
 from ..proto.ids import tablet_text
-from .disk import load_meta
 from .dump import describe_key
 from .files import Files
+from .folder import data_files, segment_files, segment_parts
 from .log import START, later_records, read_record
-from .recovery import read_back, read_segment, segment_files, segment_parts
+from .meta import load_meta
+from .recovery import read_back, read_segment
 from .table import Table, hash_entry
 
 _MASK = (1 << 64) - 1
@@ -44,8 +45,8 @@ def verify(folder: Path) -> list[Problem]:
     try:
         problems += _check_table(folder, table)
         state = table.state() or (0, 0, "", False, 0)
-        read_back(folder, files, meta.store_id, state[0], state[2])
-        problems += _check_log(folder, files, meta.store_id)
+        read_back(folder, files, meta.store_id, state[0], state[2], state[3])
+        problems += _check_log(folder, files, meta.store_id, table.live())
     except PlanstepError as error:
         problems.append(Problem("log", "", str(error)))
     finally:
@@ -55,7 +56,10 @@ def verify(folder: Path) -> list[Problem]:
 
 def _check_table(folder: Path, table: Table) -> list[Problem]:
     problems = []
-    sizes = {path.name: path.stat().st_size for path in segment_files(folder)}
+    files = [*segment_files(folder), *data_files(folder)]
+    sizes = {path.name: path.stat().st_size for path in files}
+    live: dict[str, int] = {}
+    counted: dict[str, int] = {}
     found: dict[bytes, list[int]] = {}
     stored: dict[bytes, tuple[int, int]] = {}
     for key, value in table.entries():
@@ -72,22 +76,39 @@ def _check_table(folder: Path, table: Table) -> list[Problem]:
             digest, count = msgpack.unpackb(value)
             stored[name] = (digest, count)
         elif kind == b"a":
-            segment, offset, length, live = msgpack.unpackb(value)
-            if offset + length > sizes.get(segment, 0) and live:
+            file, offset, length = msgpack.unpackb(value)
+            live[file] = live.get(file, 0) + length
+            if offset + length > sizes.get(file, 0):
                 at = f"payload address {int.from_bytes(name, 'big')}"
-                problems.append(Problem("log", at, f"{segment} does not hold it"))
+                problems.append(Problem("log", at, f"{file} does not hold it"))
+        elif kind == b"s":
+            counted[name.decode()] = msgpack.unpackb(value)[0]
     for prefix in sorted(found.keys() | stored.keys()):
         digest, count = found.get(prefix, [0, 0])
         if (digest & _MASK, count) != stored.get(prefix, (0, 0)):
             where = tablet_text(int.from_bytes(prefix, "big"))
             what = f"the digest over its {count} keys is not the one stored at the checkpoint"
             problems.append(Problem(where, "", what))
+    for file in sorted(live.keys() | counted.keys()):
+        if live.get(file, 0) != counted.get(file, 0):
+            what = f"{live.get(file, 0)} bytes are live, {counted.get(file, 0)} are counted"
+            problems.append(Problem("log", file, what))
     return problems
 
 
-def _check_log(folder: Path, files: Files, store_id: bytes) -> list[Problem]:
-    """Each segment's chain, also of turns that the checkpoint covers."""
+def _check_log(folder: Path, files: Files, store_id: bytes, live: dict[str, int]) -> list[Problem]:
+    """Each file's chain, also of turns that the checkpoint covers."""
     problems = []
+    for path in data_files(folder):
+        if path.name not in live:
+            continue  # begun by a rewriting that a crash ended: nothing refers to it
+        generation, _ = segment_parts(path.name)
+        data = read_segment(files, path)
+        offset = crc = 0
+        while (record := read_record(data, offset, store_id, generation, crc)) is not None:
+            offset, crc = record.offset + record.size, record.crc
+        if offset < path.stat().st_size:
+            problems.append(Problem(path.name, f"byte {offset}", "the record there is damaged"))
     for path in segment_files(folder):
         generation, _ = segment_parts(path.name)
         data = read_segment(files, path)

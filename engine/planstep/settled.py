@@ -1,0 +1,78 @@
+"""Several hosts, read by another process: views that fit together, at one step that all have executed.
+
+    marks of all hosts in one moment ─▶ a view of each host at its mark ─▶ settle ─▶ step S everywhere
+
+A host releases nothing before its mark says so. So what all marks say in one and the same moment is a
+consistent cut: no view holds the effect of something that another view lacks. A host may be behind in
+it, with plans and votes under way. Those are in the views too, in the senders' durable queues, and how
+they end is decided already: the hosts themselves, in memory over the views, take them to their end.
+The owner will come to the same state; nothing here is written or sent to it.
+
+The moment: all marks are read twice, until nothing has changed between.
+
+Next: storage.py.
+"""
+
+from pathlib import Path
+
+from .errors import Corruption, FormatError, IoError
+from .host import Arrived, Host, Tick
+from .store import Store
+from .store.mark import Mark, read_mark
+from .store.readonly import Passed, ReadOnlyStore
+
+_TRIES = 50
+_ROUNDS_MAX = 100_000
+
+
+def look(path: Path, hosts: int) -> list[Store]:
+    """Read-only stores of all hosts, at one step. FormatError, Corruption, IoError."""
+    if hosts == 1:
+        return [ReadOnlyStore.open(path / "host-0")]
+    for attempt in range(_TRIES):
+        views: list[ReadOnlyStore] = []
+        try:
+            marks = _marks(path, hosts)
+            for number, mark in enumerate(marks):
+                views.append(ReadOnlyStore.open(path / f"host-{number}", mark))
+            _settle(views)
+            return list(views)
+        except BaseException as error:
+            for view in views:
+                view.close()
+            # Between the marks and the views the owner may have checkpointed, or be opening.
+            if not isinstance(error, (Passed, FormatError, Corruption)) or attempt == _TRIES - 1:
+                raise
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _marks(path: Path, hosts: int) -> list[Mark | None]:
+    files = [path / f"host-{number}" / "released" for number in range(hosts)]
+    for _ in range(10_000):
+        first = [read_mark(file) for file in files]
+        if first == [read_mark(file) for file in files]:
+            return first
+    raise IoError(f"{path}: its owner is too busy to be looked at; try again")
+
+
+def _settle(views: list[ReadOnlyStore]) -> None:
+    """Delivers what is under way between the hosts until nothing is."""
+    for view in views:
+        view.settling = True
+    hosts = [Host(number, view, len(views)) for number, view in enumerate(views)]
+    frames = [frame for host in hosts for frame in host.run([Tick()], 0).frames]
+    rounds = 0
+    while frames:
+        arriving: dict[int, list[Arrived]] = {}
+        for target, data in frames:
+            arriving.setdefault(target, []).append(Arrived(data))
+        frames = [
+            frame
+            for number in sorted(arriving)
+            for frame in hosts[number].run(arriving[number], 0).frames
+        ]
+        rounds += 1
+        if rounds > _ROUNDS_MAX:
+            raise IoError("the hosts' messages do not come to an end")
+    for view in views:
+        view.settling = False

@@ -1,0 +1,232 @@
+"""What is done beside the turns, by whoever calls `checkpoint`: LMDB, the files, their space.
+
+    layers ──checkpoint──▶ LMDB at turn T ─▶ files nobody needs go ─▶ spare, reserve, rewriting
+
+A checkpoint holds only turns whose sync returned. A failed one keeps its layer and is tried again;
+when much waits behind failing ones, writes are refused. The chores after it may fail too: then the
+store works on without them, counts that, and tries again later.
+
+Next: rewrite.py.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from ..errors import Corruption, IoError, NoSpace, PlanstepError
+from .files import Files
+from .folder import Folder
+from .layers import Layer
+from .rewrite import choose, rewrite
+from .table import Extent, Table
+from .turn import StoreCounters
+
+CHECKPOINT_BYTES = 64 << 20
+CHECKPOINT_KEYS = 50_000
+CHECKPOINT_SECONDS = 5.0
+WAITING_BYTES_MAX = 256 << 20
+RETRY_SECONDS = 5.0
+
+
+class Behind:
+    """The part of a DiskStore that is behind. Invariants: LMDB holds only turns whose sync returned;
+    a layer is dropped, by one assignment, after its LMDB commit."""
+
+    generation: int
+    last_turn: int
+    store_id: bytes
+    counters: StoreCounters
+    _appending: threading.Lock
+    _broken: BaseException | None
+    _closed: bool
+    _crc: int
+    _fd: int
+    _files: Files
+    _folder: Folder
+    _next_address: int
+    _offset: int
+    _segment: str
+    _size: int
+    _sync: bool
+    _synced: int
+    _table: Table
+
+    def __init__(self) -> None:
+        self._mutex = threading.Lock()
+        self._checkpointing = threading.Lock()
+        self._layers: tuple[Layer, Layer | None] = (Layer(), None)
+        self._frozen_at: tuple[int, int, str, bool, int] = (0, 0, "", False, 0)
+        self._runs: list[Extent] = []
+        self._run_starts: list[int] = []
+        self._dropped: list[tuple[int, int]] = []
+        self._frozen_runs = self._frozen_dropped = 0
+        self._changed_at = 0.0
+        self._unsaved_bytes = self._frozen_bytes = 0
+        self._failing: PlanstepError | None = None
+        self._on_reserve = False
+        self._data_number = 0
+        self._unreadable: dict[str, None] = {}
+        self._chores_at = 0.0
+
+    def _go_on_elsewhere(self, cause: BaseException) -> None:
+        raise NotImplementedError
+
+    def checkpoint_due(self, now: float) -> bool:
+        """Is there something for `checkpoint` to do? `now`: time.monotonic()."""
+        live, frozen = self._layers
+        if self._closed or self._broken is not None:
+            return False
+        if frozen is not None:
+            return now >= self._chores_at  # it failed: not at once again
+        keys = len(live)
+        return (
+            keys >= CHECKPOINT_KEYS
+            or self._unsaved_bytes >= CHECKPOINT_BYTES
+            or bool((keys or self._runs) and now - self._changed_at >= CHECKPOINT_SECONDS)
+            or (self._lacks_spare() and now >= self._chores_at)
+        )
+
+    def checkpoint(self) -> bool:
+        """Writes the layers to LMDB, then does the chores; False when there was no layer to write."""
+        with self._checkpointing:
+            if self._closed:
+                return False
+            written = self._write_checkpoint()
+            self._chores()
+            return written
+
+    def _checkpoint_all(self) -> None:
+        """Before closing: whatever is in memory."""
+        with self._checkpointing:
+            while self._write_checkpoint():
+                pass
+
+    def _write_checkpoint(self) -> bool:
+        with self._appending, self._mutex:
+            frozen = self._layers[1]
+            if frozen is None:
+                if not len(self._layers[0]) and not self._runs and not self._dropped:
+                    if self._table.state() is not None:
+                        return False
+                frozen = self._layers[0]
+                self._layers = (Layer(), frozen)
+                self._frozen_at = (
+                    self.last_turn,
+                    self._next_address,
+                    self._segment,
+                    False,
+                    self._crc,
+                )
+                self._frozen_runs = len(self._runs)
+                self._frozen_dropped = len(self._dropped)
+                self._frozen_bytes, self._unsaved_bytes = self._unsaved_bytes, 0
+        try:
+            if not self._sync:
+                self._sync_log(self._frozen_at[0])
+            written = self._commit_frozen(frozen)
+        except PlanstepError as error:
+            self.counters.failed_checkpoints += 1
+            self._failing = error
+            self._chores_at = time.monotonic() + RETRY_SECONDS
+            raise
+        with self._mutex:
+            self._layers = (self._layers[0], None)
+            self._runs = self._runs[self._frozen_runs :]
+            self._run_starts = [run.address for run in self._runs]
+            del self._dropped[: self._frozen_dropped]
+            self._frozen_bytes = 0
+        self._failing = None
+        self.counters.checkpoints += 1
+        self.counters.checkpoint_syncs += 2
+        self.counters.checkpoint_bytes += written
+        return True
+
+    def _commit_frozen(self, frozen: Layer) -> int:
+        runs, dropped = self._runs[: self._frozen_runs], self._dropped[: self._frozen_dropped]
+        try:
+            written, _ = self._table.checkpoint(frozen.values, runs, dropped, self._frozen_at)
+        except NoSpace:
+            if not self._folder.give_back_spare():
+                raise
+            written, _ = self._table.checkpoint(frozen.values, runs, dropped, self._frozen_at)
+        return written
+
+    def _sync_log(self, turn: int) -> None:
+        """At durability "os": what LMDB is to hold is durable in the log first."""
+        fd = self._fd
+        try:
+            self._files.sync(fd)
+        except IoError as error:
+            with self._appending:
+                if self._broken is None and self._fd == fd:
+                    self._go_on_elsewhere(error)
+            raise
+        with self._appending:
+            self._synced = max(self._synced, turn)
+
+    def _refuse_beyond_memory(self) -> None:
+        if self._failing is not None and (
+            self._unsaved_bytes + self._frozen_bytes > WAITING_BYTES_MAX
+        ):
+            raise NoSpace(
+                f"checkpoints fail ({self._failing}), and {WAITING_BYTES_MAX >> 20} MB wait in "
+                "memory for the next: writes are refused until one succeeds"
+            )
+
+    # chores --------------------------------------------------------------------------------
+
+    def _lacks_spare(self) -> bool:
+        return self._offset * 2 > self._size and self._folder.lacks_spare()
+
+    def _try(self, chore: Callable[[], Any]) -> None:
+        """Does what the store can work on without; a failure is counted and tried again later."""
+        try:
+            chore()
+        except PlanstepError:
+            self.counters.failed_chores += 1
+            self._chores_at = time.monotonic() + RETRY_SECONDS
+
+    def _chores(self) -> None:
+        if self._table.state() is None:
+            return
+        self._try(self._remove_unneeded)
+        if self._lacks_spare():
+            self._try(self._folder.keep_spare)
+        if not self._on_reserve and self._folder.lacks_reserve():
+            self._try(self._folder.keep_reserve)
+        self._try(self._rewrite)
+
+    def _remove_unneeded(self) -> None:
+        needed = frozenset(self._table.live())
+        first = self._table.state()[2]
+        self._folder.remove_unneeded(needed, first, self._table.newest())
+
+    def _rewrite(self) -> None:
+        first = self._table.state()[2]
+        sizes = {
+            name: size
+            for name, size in self._folder.sizes().items()
+            if (name < first or name.startswith("data-")) and name not in self._unreadable
+        }
+        old = choose(self._table.live(), sizes, self._folder.segment_bytes)
+        if not old:
+            return
+        try:
+            size, _ = rewrite(
+                self._folder,
+                self._table,
+                self.store_id,
+                self.generation,
+                self._data_number,
+                old,
+            )
+        except Corruption:
+            self._unreadable.update(dict.fromkeys(old))  # readers are told, whenever they ask
+            raise
+        finally:
+            self._data_number += 1
+        self.counters.rewrites += 1
+        self.counters.rewritten_bytes += size
+        self.counters.checkpoint_syncs += 3
+        self._remove_unneeded()

@@ -1,0 +1,93 @@
+"""Files of which little is live are copied together, so that their space comes back.
+
+    log-…-3   ▒▒▒█▒▒▒▒     ▒ dropped, or covered by the checkpoint     ──▶  data-…-0  ███
+    log-…-4   ▒█▒▒▒▒█▒     █ live extents                                   then both are removed
+
+Addresses stay: only the table of extents learns the new places, in one transaction, after the copy is
+durable. A crash before it leaves a file that nothing refers to; one after it, files that nothing
+refers to. Bytes are copied as they are: the batches in them carry their own checksums.
+
+What it leaves out: extents beyond 64 MB (one huge transaction). Their file stays until all is dropped.
+
+Next: disk.py.
+"""
+
+from ..errors import Corruption
+from .folder import Folder, data_name
+from .log import DATA, HEADER_SIZE, OVERHEAD, encode_record
+from .table import Extent, Table
+
+SMALL_FILES_MAX = 16
+EXTENT_BYTES_MAX = 64 << 20
+_WRITE_BYTES = 1 << 20
+
+
+def choose(live: dict[str, int], sizes: dict[str, int], bytes_max: int) -> list[str]:
+    """Which files to copy together: those mostly dead, and small ones once they are many.
+
+    `live` and `sizes` are bytes by file name. At most about `bytes_max` live bytes; empty when there
+    is nothing worth it.
+    """
+    held = sorted(name for name in live if name in sizes)
+    dead = [name for name in held if live[name] * 2 < sizes[name]]
+    small = [name for name in held if sizes[name] * 8 < bytes_max]
+    wanted = dead + ([n for n in small if n not in dead] if len(small) > SMALL_FILES_MAX else [])
+    chosen: list[str] = []
+    size = 0
+    for name in wanted:
+        if chosen and size + live[name] > bytes_max:
+            break
+        chosen.append(name)
+        size += live[name]
+    return chosen
+
+
+def rewrite(
+    folder: Folder, table: Table, store_id: bytes, generation: int, number: int, old: list[str]
+) -> tuple[int, dict[str, int]]:
+    """Copies what is live in `old` into one data file; (bytes written, live bytes by file).
+
+    NoSpace or another IoError, or Corruption when an extent cannot be read: then nothing has changed.
+    """
+    extents = table.extents(frozenset(old))
+    name = data_name(generation, number)
+    size = sum(OVERHEAD + extent.length for extent in extents)
+    fd = folder.create(name, size)
+    try:
+        moved = _copy(folder, fd, name, store_id, generation, extents)
+        folder.files.sync(fd)
+        folder.files.sync_folder(folder.path)
+    except BaseException:
+        folder.discard(name)
+        raise
+    # Should this fail, it may yet have happened: both copies stay until a later commit has decided.
+    return size, table.move(moved, frozenset(old))
+
+
+def _copy(
+    folder: Folder,
+    fd: int,
+    name: str,
+    store_id: bytes,
+    generation: int,
+    extents: list[Extent],
+) -> list[Extent]:
+    moved: list[Extent] = []
+    waiting: list[bytes] = []
+    begin = position = crc = 0
+    for address, file, offset, length in extents:
+        data = folder.read(file, offset, length)
+        if len(data) < length:
+            raise Corruption(f"{file}: payload at address {address} is cut off")
+        buffers, size, crc = encode_record(
+            DATA, store_id, generation, 0, address, 0, position, crc, payloads=[data]
+        )
+        moved.append(Extent(address, name, position + HEADER_SIZE, length))
+        waiting += buffers
+        position += size
+        if position - begin >= _WRITE_BYTES:
+            folder.files.write(fd, waiting, begin, False)
+            waiting, begin = [], position
+    if waiting:
+        folder.files.write(fd, waiting, begin, False)
+    return moved
