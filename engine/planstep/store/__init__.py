@@ -20,10 +20,12 @@ class Store(Protocol):
     """What a host needs of its store. `get` and `scan` see the last committed turn, from any thread."""
 
     store_id: bytes
-    generation: int
-    last_turn: int
     counters: StoreCounters
 
+    @property
+    def generation(self) -> int: ...
+    @property
+    def last_turn(self) -> int: ...
     def get(self, key: bytes) -> Any: ...
     def scan(
         self, begin: bytes, end: bytes, *, reverse: bool = False, limit: int | None = None

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..errors import Corruption, IoError, NoSpace, PlanstepError
+from .append import LogEnd
 from .files import Files
 from .folder import Folder
 from .layers import Layer
@@ -33,26 +34,17 @@ class Behind:
     """The part of a DiskStore that is behind. Invariants: LMDB holds only turns whose sync returned;
     a layer is dropped, by one assignment, after its LMDB commit."""
 
-    generation: int
-    last_turn: int
     store_id: bytes
     counters: StoreCounters
-    _appending: threading.Lock
-    _broken: BaseException | None
-    _closed: bool
-    _crc: int
-    _fd: int
     _files: Files
     _folder: Folder
-    _next_address: int
-    _offset: int
-    _segment: str
-    _size: int
-    _sync: bool
-    _synced: int
+    _log: LogEnd
     _table: Table
 
-    def __init__(self) -> None:
+    def __init__(self, sync: bool) -> None:
+        self._sync = sync  # each turn: durability "full"
+        self._closed = False
+        self._appending = threading.Lock()  # taken before `_mutex`
         self._mutex = threading.Lock()
         self._checkpointing = threading.Lock()
         self._layers: tuple[Layer, Layer | None] = (Layer(), None)
@@ -64,18 +56,14 @@ class Behind:
         self._changed_at = 0.0
         self._unsaved_bytes = self._frozen_bytes = 0
         self._failing: PlanstepError | None = None
-        self._on_reserve = False
         self._data_number = 0
         self._unreadable: dict[str, None] = {}
         self._chores_at = 0.0
 
-    def _go_on_elsewhere(self, cause: BaseException) -> None:
-        raise NotImplementedError
-
     def checkpoint_due(self, now: float) -> bool:
         """Is there something for `checkpoint` to do? `now`: time.monotonic()."""
         live, frozen = self._layers
-        if self._closed or self._broken is not None:
+        if self._closed or self._log.broken is not None:
             return False
         if frozen is not None:
             return now >= self._chores_at  # it failed: not at once again
@@ -111,13 +99,8 @@ class Behind:
                         return False
                 frozen = self._layers[0]
                 self._layers = (Layer(), frozen)
-                self._frozen_at = (
-                    self.last_turn,
-                    self._next_address,
-                    self._segment,
-                    False,
-                    self._crc,
-                )
+                log = self._log
+                self._frozen_at = (log.turn, log.address, log.segment, False, log.crc)
                 self._frozen_runs = len(self._runs)
                 self._frozen_dropped = len(self._dropped)
                 self._frozen_bytes, self._unsaved_bytes = self._unsaved_bytes, 0
@@ -154,16 +137,17 @@ class Behind:
 
     def _sync_log(self, turn: int) -> None:
         """At durability "os": what LMDB is to hold is durable in the log first."""
-        fd = self._fd
+        log = self._log
+        fd = log.fd
         try:
             self._files.sync(fd)
         except IoError as error:
             with self._appending:
-                if self._broken is None and self._fd == fd:
-                    self._go_on_elsewhere(error)
+                if log.broken is None and log.fd == fd:
+                    log.go_on_elsewhere(error)
             raise
         with self._appending:
-            self._synced = max(self._synced, turn)
+            log.synced = max(log.synced, turn)
 
     def _refuse_beyond_memory(self) -> None:
         if self._failing is not None and (
@@ -177,7 +161,7 @@ class Behind:
     # chores --------------------------------------------------------------------------------
 
     def _lacks_spare(self) -> bool:
-        return self._offset * 2 > self._size and self._folder.lacks_spare()
+        return self._log.offset * 2 > self._log.size and self._folder.lacks_spare()
 
     def _try(self, chore: Callable[[], Any]) -> None:
         """Does what the store can work on without; a failure is counted and tried again later."""
@@ -193,7 +177,7 @@ class Behind:
         self._try(self._remove_unneeded)
         if self._lacks_spare():
             self._try(self._folder.keep_spare)
-        if not self._on_reserve and self._folder.lacks_reserve():
+        if not self._log.on_reserve and self._folder.lacks_reserve():
             self._try(self._folder.keep_reserve)
         self._try(self._rewrite)
 
@@ -217,7 +201,7 @@ class Behind:
                 self._folder,
                 self._table,
                 self.store_id,
-                self.generation,
+                self._log.generation,
                 self._data_number,
                 old,
             )
