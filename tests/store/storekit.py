@@ -40,10 +40,18 @@ def resolve(store: Any, value: Any) -> Any:
 
 
 def write(
-    store: Any, changes: dict[bytes, Any], payloads: dict[bytes, bytes] | None = None
+    store: Any,
+    changes: dict[bytes, Any],
+    payloads: dict[bytes, bytes] | None = None,
+    *,
+    frees: bool = False,
 ) -> None:
-    """One turn; None deletes."""
+    """One turn; None deletes. A payload that loses its key is dropped."""
     turn = store.begin()
+    for key in {**changes, **(payloads or {})}:
+        old = turn.get(key)
+        if isinstance(old, tuple) and old and old[0] == "P":
+            turn.drop_payload(old[1], old[2])
     for key, value in changes.items():
         if value is None:
             turn.delete(key)
@@ -51,6 +59,7 @@ def write(
             turn.put(key, value)
     for key, data in (payloads or {}).items():
         turn.put(key, ("P", turn.append_payload(data), len(data)))
+    turn.reserve = frees
     store.commit(turn)
 
 
@@ -127,3 +136,8 @@ class FaultyFiles(FastFiles):
         if error := self._error("rename"):
             raise error
         super().rename(source, target)
+
+    def remove(self, path: Path) -> None:
+        if error := self._error("remove"):
+            raise error
+        super().remove(path)

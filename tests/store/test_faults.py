@@ -102,7 +102,7 @@ SHORT = [lambda size: 0, lambda size: size // 2, lambda size: size - 1, lambda s
 
 @pytest.mark.parametrize("durability", ["full", "os"])
 @pytest.mark.parametrize("times", [1, 2, None])
-@pytest.mark.parametrize("kind", ["write", "sync", "allocate", "rename", "sync_folder"])
+@pytest.mark.parametrize("kind", ["write", "sync", "allocate", "rename", "sync_folder", "remove"])
 def test_each_operation_fails(
     quick_path: Path, kind: str, times: int | None, durability: str
 ) -> None:
@@ -126,4 +126,4 @@ def test_each_operation_fails(
         runs += 1
         if not files.failed:
             break
-    assert runs > {"write": 25, "sync": 1, "rename": 1}.get(kind, 6)
+    assert runs > {"write": 25, "sync": 1, "rename": 1, "remove": 1}.get(kind, 6)

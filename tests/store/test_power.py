@@ -19,6 +19,7 @@ from storekit import TABLETS, Contents, FastFiles, contents, crash, write
 
 from planstep.errors import IoError, PlanstepError, StoreClosed
 from planstep.store import DiskStore
+from planstep.store.readonly import ReadOnlyStore
 
 SECTOR = 512
 SMALL = 8 << 10
@@ -292,6 +293,10 @@ class Run:
 
 def check(folder: Path, disk: Disk, durability: str, rng: random.Random, where: str) -> None:
     disk.image(folder, rng)
+    if (folder / "meta.pb").exists() and (folder / "table" / "data.mdb").exists():
+        look = ReadOnlyStore.open(folder)
+        assert contents(look) in disk.allowed(), f"{where}, looked at"
+        look.close()
     try:
         store = DiskStore.open(
             folder, files=FastFiles(), durability=durability, segment_bytes=SMALL

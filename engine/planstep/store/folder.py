@@ -113,16 +113,11 @@ class Folder:
 
     def shrink(self, name: str, size: int) -> None:
         """Gives back what was allocated behind a segment's last record."""
-        with self._lock:
-            fd = self._fds.get(name, -1)
-            own = fd < 0
-            if own:
-                fd = self.files.open(self.path / name, write=True)
-            try:
-                self.files.shrink(fd, size)
-            finally:
-                if own:
-                    self.files.close(fd)
+        fd = self.files.open(self.path / name, write=True)
+        try:
+            self.files.shrink(fd, size)
+        finally:
+            self.files.close(fd)
 
     # reading -------------------------------------------------------------------------------
 

@@ -1,0 +1,231 @@
+"""The log's end: where the next record goes, and what to do when it cannot go there.
+
+    turn ─▶ room? ─ no ─▶ next segment (spare, new file, or for what frees space the reserve)
+              │                    └ NoSpace: before any effect
+              ▼
+            write ─ failed ─▶ doubt: a new segment under the next generation names where history ends
+                                     └ failed too: broken, and the store closes
+
+Never behind doubt: after a write or sync that failed nothing is appended to that segment again.
+
+Next: recovery.py.
+"""
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from ..errors import IoError, NoSpace, StoreClosed
+from .files import Files
+from .folder import Folder, segment_name, segment_parts
+from .log import CLOSE, CLOSE_SIZE, OVERHEAD, START, TURN, Record, encode_record, read_record
+from .recovery import read_segment
+from .table import Extent
+from .turn import StoreCounters, Turn
+
+Copies: TypeAlias = list[tuple[str, Record, bytes]]
+"""Records to be written again, each with its segment's name and bytes."""
+
+
+class LogEnd:
+    """One host's log, for whoever holds the store's lock for appending.
+
+    Invariants: `turn` is the last turn written, `synced` the last whose sync returned; `offset` and
+    `crc` are those behind the last record of `segment`; `address` is that of the next payload byte.
+    """
+
+    def __init__(
+        self,
+        folder: Folder,
+        store_id: bytes,
+        sync: bool,
+        counters: StoreCounters,
+        moved: Callable[[dict[int, Extent]], None],
+    ) -> None:
+        self.generation = 0
+        self.number = 0
+        self.turn = 0
+        self.synced = 0
+        self.address = 0
+        self.fd = -1
+        self.segment = ""
+        self.size = self.offset = self.crc = 0
+        self.on_reserve = False
+        self.broken: BaseException | None = None
+        self._folder = folder
+        self._files: Files = folder.files
+        self._store_id = store_id
+        self._sync = sync
+        self._counters = counters
+        self._moved = moved
+
+    def begin_segment(self, end: int, copies: Copies, room: int = 0, reserve: bool = False) -> None:
+        """A new segment whose first record says that history ends at `end`; `copies` follow it.
+
+        `room`: bytes that must fit behind them. `reserve`: when the disk is full, take what was put
+        aside. The copies are durable before the first record is: until it is there, the segments
+        that they came from count, and the copies prove nothing (their `synced` is 0).
+        """
+        name = segment_name(self.generation, self.number)
+        needed = OVERHEAD + sum(record.size for _, record, _ in copies) + room + CLOSE_SIZE
+        from_reserve = False
+        try:
+            fd, size = self._folder.create_segment(name, needed)
+        except NoSpace:
+            if not reserve:
+                raise
+            fd, size = self._folder.create_from_reserve(name, needed)
+            from_reserve = True
+        try:
+            offset, crc, moved = self._write_start(fd, name, end, copies)
+            self._files.sync_folder(self._folder.path)
+        except NoSpace:
+            self._folder.discard(name)
+            raise
+        except BaseException:
+            self._folder.let_go(name)
+            raise
+        self._moved(moved)
+        self.fd, self.segment, self.size = fd, name, size
+        self.offset, self.crc = offset, crc
+        self.on_reserve = from_reserve
+        self.synced = self.turn
+        self._counters.segments += 1
+        self._counters.log_bytes += offset
+
+    def _write_start(
+        self, fd: int, name: str, end: int, copies: Copies
+    ) -> tuple[int, int, dict[int, Extent]]:
+        sid, generation = self._store_id, self.generation
+        start, offset, crc = encode_record(START, sid, generation, end, self.address, end, 0, 0)
+        moved: dict[int, Extent] = {}
+        for _, record, data in copies:
+            begin = record.payload_offset
+            payload = data[begin : begin + record.payload_length]
+            buffers, size, crc = encode_record(
+                TURN,
+                sid,
+                generation,
+                record.turn,
+                record.address,
+                0,
+                offset,
+                crc,
+                record.changes,
+                record.dropped,
+                [payload],
+            )
+            self._files.write(fd, buffers, offset, False)
+            if payload:
+                at = offset + begin - record.offset
+                moved[record.address] = Extent(record.address, name, at, len(payload))
+            offset += size
+        if copies:
+            self._files.sync(fd)
+        self._files.write(fd, start, 0, True)
+        self._counters.syncs += 1 + bool(copies)
+        return offset, crc, moved
+
+    def append(self, changes: bytes, dropped: bytes, turn: Turn, frees: bool) -> Extent:
+        """Writes one turn; returns where its payload is. NoSpace: before any effect; `frees`: what
+        frees space may use the reserve. Another IoError: the turn never was. StoreClosed: broken."""
+        size = OVERHEAD + len(changes) + len(dropped) + turn.payload_bytes
+        self._make_room(size, frees)
+        position = self.offset
+        buffers, size, crc = encode_record(
+            TURN,
+            self._store_id,
+            self.generation,
+            self.turn + 1,
+            self.address,
+            self.synced,
+            position,
+            self.crc,
+            changes,
+            dropped,
+            turn.payloads,
+        )
+        try:
+            self._files.write(self.fd, buffers, position, self._sync)
+        except BaseException as error:
+            self.go_on_elsewhere(error)
+            raise
+        self.turn += 1
+        if self._sync:
+            self.synced = self.turn
+            self._counters.syncs += 1
+        self.offset, self.crc = position + size, crc
+        self._counters.turns += 1
+        self._counters.log_bytes += size
+        self._counters.payload_bytes += turn.payload_bytes
+        payload_at = position + size - 4 - turn.payload_bytes
+        extent = Extent(self.address, self.segment, payload_at, turn.payload_bytes)
+        self.address += turn.payload_bytes
+        return extent
+
+    def _make_room(self, size: int, frees: bool) -> None:
+        if self.offset + size + CLOSE_SIZE <= self.size and (frees or not self.on_reserve):
+            return
+        if not self._sync:
+            try:
+                self._files.sync(self.fd)
+            except IoError as error:
+                self.go_on_elsewhere(error)
+                raise
+        self.number += 1
+        try:
+            self.begin_segment(self.turn, [], size, reserve=frees)
+        except NoSpace:
+            self.number -= 1
+            raise
+        except IoError as error:
+            self.number -= 1
+            self.go_on_elsewhere(error)
+            raise
+
+    def go_on_elsewhere(self, cause: BaseException) -> None:
+        """After doubt: history ends at the last acknowledged turn, in a new generation."""
+        self.generation += 1
+        self.number = 0
+        try:
+            self.begin_segment(self.synced, self._unsynced(), reserve=True)
+        except BaseException as error:
+            self.broken = error
+            raise StoreClosed(
+                f"writing failed ({cause}), and so did going on in a new segment ({error}); "
+                "reopen the store: the last transactions are undetermined until then"
+            ) from cause
+
+    def _unsynced(self) -> Copies:
+        """Turns acknowledged before any sync (durability "os"): read back, to be copied on.
+
+        A sync that failed is not tried again: it may succeed without having written anything.
+        """
+        if self.synced == self.turn:
+            return []
+        data = read_segment(self._files, self._folder.path / self.segment)
+        generation, _ = segment_parts(self.segment)
+        copies: Copies = []
+        record = read_record(data, 0, self._store_id, generation, None)
+        while record is not None and record.offset < self.offset:
+            if record.kind == TURN and record.turn > self.synced:
+                copies.append((self.segment, record, data))
+            after = record.offset + record.size
+            record = read_record(data, after, self._store_id, generation, record.crc)
+        if len(copies) != self.turn - self.synced:
+            raise IoError(f"{self.segment}: unsynced turns cannot be read back")
+        return copies
+
+    def write_close(self) -> None:
+        """The closing record, durable."""
+        buffers, size, crc = encode_record(
+            CLOSE,
+            self._store_id,
+            self.generation,
+            self.turn,
+            self.address,
+            self.turn,
+            self.offset,
+            self.crc,
+        )
+        self._files.write(self.fd, buffers, self.offset, True)
+        self.offset, self.crc = self.offset + size, crc

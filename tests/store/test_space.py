@@ -1,0 +1,493 @@
+"""Space: what is dropped comes back, a full disk can be freed, readers keep what they look at."""
+
+import errno
+import hashlib
+import os
+import random
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from storekit import FIRST, LAST, TABLETS, FastFiles, FaultyFiles, contents, crash, write
+
+from planstep.errors import NoSpace
+from planstep.store import DiskStore
+from planstep.store.folder import data_files, segment_files
+from planstep.store.lease import oldest_lease
+from planstep.store.readonly import ReadOnlyStore
+from planstep.store.rewrite import SMALL_FILES_MAX, choose
+from planstep.store.table import Extent, Table
+from planstep.store.verify import verify
+
+SMALL = 8 << 10
+A, B = TABLETS
+
+
+def open_small(folder: Path, files: FastFiles | None = None, **more: Any) -> DiskStore:
+    return DiskStore.open(folder, files=files or FastFiles(), segment_bytes=SMALL, **more)
+
+
+def fill(store: DiskStore, keys: range, size: int = 900) -> None:
+    for n in keys:
+        write(store, {}, {B + n.to_bytes(2, "big"): bytes([n % 251]) * size})
+
+
+def drop(store: DiskStore, keys: range) -> None:
+    write(store, {B + n.to_bytes(2, "big"): None for n in keys})
+
+
+# extents -------------------------------------------------------------------------------------
+
+
+@given(
+    st.lists(st.integers(1, 40), min_size=1, max_size=6),
+    st.lists(st.tuples(st.integers(0, 239), st.integers(1, 30)), max_size=12),
+)
+def test_dropping_leaves_exactly_the_rest(
+    tmp_path_factory: pytest.TempPathFactory, lengths: list[int], drops: list[tuple[int, int]]
+) -> None:
+    """Against a brute-force model: one flag for each byte."""
+    folder = tmp_path_factory.mktemp("table")
+    table = Table(folder)
+    runs: list[Extent] = []
+    where: dict[int, tuple[str, int]] = {}
+    address = 0
+    for n, length in enumerate(lengths):
+        runs.append(Extent(address, f"log-{n % 2}", 7 * n, length))
+        where |= {address + i: (f"log-{n % 2}", 7 * n + i) for i in range(length)}
+        address += length
+    table.checkpoint({}, runs, [], (1, address, "", False, 0))
+    dropped: list[tuple[int, int]] = []
+    for begin, length in drops:
+        run = next((r for r in runs if r.address <= begin < r.address + r.length), None)
+        if run is not None:  # a slice lies within what one turn appended
+            length = min(length, run.address + run.length - begin)
+            if all(begin + i in where for i in range(length)):  # and is dropped once
+                for i in range(length):
+                    del where[begin + i]
+                dropped.append((begin, length))
+    table.checkpoint({}, [], dropped, (2, address, "", False, 0))
+    for at in range(address):
+        extent = table.find_payload(at)
+        found = None if extent is None else (extent.file, extent.offset + at - extent.address)
+        assert found == where.get(at)
+    held = [file for file, _ in where.values()]
+    assert table.live() == {file: held.count(file) for file in sorted(set(held))}
+    for files in (frozenset({"log-0"}), frozenset({"log-1"}), frozenset({"log-0", "log-1"})):
+        assert sum(e.length for e in table.extents(files)) == sum(map(held.count, files))
+    table.close()
+
+
+sizes_of_files = st.dictionaries(
+    st.integers(0, 60).map("log-{:02d}".format),
+    st.tuples(st.integers(1, 2000), st.integers(0, 2000)),
+    max_size=40,
+)
+
+
+@given(sizes_of_files)
+def test_what_is_rewritten_is_worth_it(files: dict[str, tuple[int, int]]) -> None:
+    live = {name: held for name, (held, _) in files.items()}
+    sizes = {name: held + rest for name, (held, rest) in files.items()}
+    chosen = choose(live, sizes, 4000)
+    dead = [name for name in live if live[name] * 2 < sizes[name]]
+    small = [name for name in live if sizes[name] * 8 < 4000]
+    assert len(chosen) == len(set(chosen))
+    assert set(chosen) <= set(dead) | set(small)
+    assert bool(chosen) == bool(dead or len(small) > SMALL_FILES_MAX)
+    assert len(chosen) == 1 or sum(live[name] for name in chosen) <= 4000
+
+
+# rewriting -----------------------------------------------------------------------------------
+
+
+def test_mostly_dead_segments_are_rewritten(quick_path: Path) -> None:
+    store = open_small(quick_path / "s")
+    fill(store, range(80))
+    before = len(segment_files(store.folder))
+    drop(store, range(0, 80, 8))
+    store.checkpoint()
+    assert store.counters.rewrites == 0  # most is live
+    drop(store, range(80)[1::8])
+    drop(store, range(80)[2::8])
+    drop(store, range(80)[3::8])
+    drop(store, range(80)[4::8])
+    drop(store, range(80)[5::8])
+    held = contents(store)
+    for n in range(4):
+        write(store, {A: n})
+        store.checkpoint()
+    assert store.counters.rewrites
+    held[A] = contents(store)[A]
+    assert contents(store) == held and len(held) == 21
+    assert data_files(store.folder) and len(segment_files(store.folder)) < before / 2
+    size = sum(p.stat().st_size for p in [*segment_files(store.folder), *data_files(store.folder)])
+    assert size < 80 * 900 / 1.5
+    crash(store)
+    store = open_small(quick_path / "s")
+    assert contents(store) == held
+    store.close()
+    assert verify(quick_path / "s") == []
+    look = ReadOnlyStore.open(quick_path / "s")
+    assert contents(look) == held
+    look.close()
+
+
+def test_small_files_become_one(quick_path: Path) -> None:
+    """A program that opens, writes a little and closes leaves no file behind each time."""
+    held = {}
+    for n in range(3 * SMALL_FILES_MAX):
+        store = open_small(quick_path / "s")
+        write(store, {}, {B + bytes([n]): b"x" * n})
+        held[B + bytes([n])] = b"x" * n
+        store.checkpoint()
+        store.close()
+    store = open_small(quick_path / "s")
+    assert contents(store) == held
+    assert len(segment_files(store.folder)) <= SMALL_FILES_MAX + 3
+    store.close()
+    assert verify(quick_path / "s") == []
+
+
+def test_reads_go_on_while_files_are_rewritten(quick_path: Path) -> None:
+    store = open_small(quick_path / "s")
+    fill(store, range(400))
+    kept = range(0, 400, 40)
+    values = {n: store.get(B + n.to_bytes(2, "big")) for n in kept}
+    done = threading.Event()
+    failures: list[BaseException] = []
+    reads = 0
+
+    def look() -> None:
+        nonlocal reads
+        try:
+            while not done.is_set():
+                for n, (_, address, length) in values.items():
+                    assert store.read_payload(address, length) == bytes([n % 251]) * 900
+                    reads += 1
+        except BaseException as error:
+            failures.append(error)
+
+    reader = threading.Thread(target=look)
+    reader.start()
+    try:
+        for n in range(400):
+            if n not in kept:
+                drop(store, range(n, n + 1))
+            if n % 20 == 0:
+                store.checkpoint()
+        for n in range(10):
+            write(store, {A: n})
+            store.checkpoint()
+    finally:
+        done.set()
+        reader.join()
+    assert not failures and reads and store.counters.rewrites > 1
+    store.close()
+
+
+@pytest.mark.parametrize("kind", ["allocate", "write", "sync", "sync_folder", "remove"])
+def test_a_failure_while_rewriting_loses_nothing(quick_path: Path, kind: str) -> None:
+    """Whichever operation of it fails, and whatever is left behind, nothing is lost and all is freed."""
+    failed, n = True, 0
+    while failed:
+        folder = quick_path / str(n)
+        store = open_small(folder)
+        fill(store, range(40))
+        for begin in range(0, 40, 8):
+            drop(store, range(begin + 1, begin + 8))
+        held = contents(store)
+        store._folder.files = files = FaultyFiles(kind, n)
+        store.checkpoint()
+        failed = bool(files.failed)
+        assert store.counters.failed_chores == files.failed
+        assert contents(store) == held
+        crash(store)
+        store = open_small(folder)
+        assert contents(store) == held
+        for value in range(3):
+            write(store, {A: value})
+            store.checkpoint()
+        assert contents(store) == {**held, A: 2}
+        store.close()
+        assert verify(folder) == []
+        assert 1 <= len(data_files(folder)) <= 2 and len(segment_files(folder)) <= 2
+        n += 1
+    assert n > 1
+
+
+# a full disk ---------------------------------------------------------------------------------
+
+
+def test_a_full_disk_can_be_freed(quick_path: Path) -> None:
+    store = open_small(quick_path / "s")
+    fill(store, range(60))
+    full = FaultyFiles("allocate", 0, code=errno.ENOSPC, times=None)
+    store._folder.files = store._log._files = full
+    held = contents(store)
+    refused = 0
+    for n in range(100, 120):
+        try:
+            fill(store, range(n, n + 1))
+            held[B + n.to_bytes(2, "big")] = bytes([n % 251]) * 900
+        except NoSpace:
+            refused += 1
+        assert contents(store) == held
+    assert refused > 5
+    for n in range(50):  # these find room in the reserve
+        key = B + n.to_bytes(2, "big")
+        write(store, {key: None}, frees=True)
+        del held[key]
+        assert contents(store) == held
+    with pytest.raises(NoSpace):
+        fill(store, range(1))
+    before = len(segment_files(store.folder))
+    store.checkpoint()
+    assert len(segment_files(store.folder)) < before
+    crash(store)
+
+    store = open_small(quick_path / "s")
+    assert contents(store) == held
+    fill(store, range(10))
+    held |= {B + n.to_bytes(2, "big"): bytes([n]) * 900 for n in range(10)}
+    store.checkpoint()
+    assert not store._folder.lacks_reserve()
+    store.close()
+    assert verify(quick_path / "s") == []
+
+
+def test_a_store_opens_on_a_full_disk(quick_path: Path) -> None:
+    store = open_small(quick_path / "s")
+    fill(store, range(20))
+    held = contents(store)
+    crash(store)
+    files = FaultyFiles("allocate", 0, code=errno.ENOSPC, times=None)
+    store = open_small(quick_path / "s", files)
+    assert contents(store) == held
+    with pytest.raises(NoSpace):
+        fill(store, range(1))
+    write(store, {B + bytes(2): None}, frees=True)
+    del held[B + bytes(2)]
+    files.times = files.failed  # from here on the disk has room
+    fill(store, range(30, 40))
+    store.checkpoint()
+    assert not store._folder.lacks_reserve()
+    crash(store)
+    store = open_small(quick_path / "s")
+    assert contents(store) == {
+        **held,
+        **{B + bytes([0, n]): bytes([n]) * 900 for n in range(30, 40)},
+    }
+    crash(store)
+
+
+def test_the_next_segment_is_allocated_ahead(quick_path: Path) -> None:
+    files = FaultyFiles("allocate", 10**6)  # counts
+    store = open_small(quick_path / "s", files)
+    fill(store, range(6))
+    assert store.checkpoint_due(0.0)
+    store.checkpoint()
+    assert not store._folder.lacks_spare()
+    before, segments = files.calls, store.counters.segments
+    fill(store, range(6, 10))
+    assert store.counters.segments == segments + 1
+    assert files.calls == before
+    store.close()
+
+
+def test_writes_are_refused_when_checkpoints_keep_failing(
+    quick_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("planstep.store.behind.WAITING_BYTES_MAX", 20_000)
+    store = open_small(quick_path / "s")
+    commit = store._table.checkpoint
+
+    def failing(*args: Any) -> Any:
+        raise NoSpace("made to fail")
+
+    store._table.checkpoint = failing  # type: ignore[method-assign]
+    with pytest.raises(NoSpace):
+        store.checkpoint()
+    written = 0
+    with pytest.raises(NoSpace, match="checkpoints fail"):
+        for written in range(100):
+            fill(store, range(written, written + 1))
+    assert 20 <= written < 30
+    drop(store, range(0))
+    write(store, {B + bytes(2): None}, frees=True)
+    held = contents(store)
+    assert len(held) == written - 1
+    store._table.checkpoint = commit  # type: ignore[method-assign]
+    store.checkpoint()
+    store.checkpoint()
+    fill(store, range(1))
+    crash(store)
+    store = open_small(quick_path / "s")
+    assert contents(store) == {**held, B + bytes(2): bytes(900)}
+    crash(store)
+
+
+# checkpoints ---------------------------------------------------------------------------------
+
+
+def test_a_checkpoint_never_holds_a_turn_without_its_changes(quick_path: Path) -> None:
+    """It begins while a turn is durable and not yet shown."""
+    for seed in range(5):
+        store = open_small(quick_path / str(seed))
+        write(store, {A: 0})
+        turn = store.begin()
+        turn.put(A, 1)
+        checkpoint = threading.Thread(target=store.checkpoint)
+
+        def begin(changes: object, checkpoint: threading.Thread = checkpoint) -> None:
+            checkpoint.start()
+            checkpoint.join(0.02)
+
+        store.commit(turn, begin)
+        checkpoint.join()
+        crash(store)
+        store = open_small(quick_path / str(seed))
+        assert store.get(A) == 1
+        crash(store)
+
+
+def test_a_torn_commit_of_the_tables_is_not_seen(quick_path: Path) -> None:
+    """Power loss within an LMDB commit: any of its pages, but not its root, or all with the root."""
+    rng = random.Random(5)
+    seen = set()
+    for seed in range(40):
+        folder = quick_path / str(seed)
+        store = open_small(folder)
+        for n in range(rng.randrange(1, 5)):
+            write(store, {A + bytes([rng.randrange(200)]): n for _ in range(50)})
+            store.checkpoint()
+        fill(store, range(5))
+        held = contents(store)
+        path = folder / "table" / "data.mdb"
+        before = path.read_bytes()
+        logs = {p.name: p.read_bytes() for p in segment_files(folder)}
+        store.checkpoint()
+        after = path.read_bytes()
+        crash(store)
+        for p in segment_files(folder):
+            p.unlink()
+        for name, data in logs.items():
+            (folder / name).write_bytes(data)
+        image = bytearray(before.ljust(len(after), b"\0"))
+        pages = os.sysconf("SC_PAGE_SIZE")
+        whole = seed % 4 == 0
+        for at in range(0, len(after), 512):
+            if (whole or rng.random() < 0.5) and (at >= 2 * pages or whole):
+                image[at : at + 512] = after[at : at + 512]
+        path.write_bytes(image)
+        store = open_small(folder)
+        assert contents(store) == held
+        seen.add(store.counters.replayed_turns > 0)
+        crash(store)
+    assert seen == {True, False}
+
+
+# leases --------------------------------------------------------------------------------------
+
+
+LOOK = """
+import hashlib, pathlib, sys
+sys.path.insert(0, sys.argv[2])
+from storekit import contents
+from planstep.store.readonly import ReadOnlyStore
+
+look = ReadOnlyStore.open(pathlib.Path(sys.argv[1]))
+for line in sys.stdin:
+    print(hashlib.sha256(repr(contents(look)).encode()).hexdigest(), flush=True)
+look.close()
+"""
+
+
+def look_on(folder: Path) -> "subprocess.Popen[str]":
+    """A reader in a process of its own that has its view when this returns."""
+    child = subprocess.Popen(
+        [sys.executable, "-c", LOOK, str(folder), str(Path(__file__).parent)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    seen(child)
+    return child
+
+
+def seen(child: "subprocess.Popen[str]") -> str:
+    assert child.stdin is not None and child.stdout is not None
+    print(file=child.stdin, flush=True)
+    return child.stdout.readline().strip()
+
+
+def test_a_reader_keeps_the_files_it_looks_at(quick_path: Path) -> None:
+    store = open_small(quick_path / "s")
+    fill(store, range(60))
+    store.checkpoint()
+    held = hashlib.sha256(repr(contents(store)).encode()).hexdigest()
+    child = look_on(store.folder)
+    assert seen(child) == held
+    drop(store, range(60))
+    for n in range(5):
+        write(store, {A: n})
+        store.checkpoint()
+    before = len(segment_files(store.folder))
+    assert seen(child) == held
+    newer = look_on(store.folder)
+    child.communicate()
+    write(store, {A: 5})
+    store.checkpoint()
+    assert len(segment_files(store.folder)) < before / 2  # the newer one needs none of them
+    assert seen(newer) == hashlib.sha256(repr({A: 4}).encode()).hexdigest()
+    newer.communicate()
+    assert not list((quick_path / "s" / "leases").iterdir())
+    store.close()
+
+
+def test_a_killed_readers_lease_goes_with_it(quick_path: Path) -> None:
+    store = open_small(quick_path / "s")
+    fill(store, range(60))
+    store.checkpoint()
+    child = look_on(store.folder)
+    assert oldest_lease(store.folder) == store._table.newest()
+    drop(store, range(60))
+    for n in range(3):
+        write(store, {A: n})
+        store.checkpoint()
+    before = len(segment_files(store.folder))
+    child.kill()
+    child.communicate()
+    write(store, {A: 3})
+    store.checkpoint()
+    assert len(segment_files(store.folder)) < before / 2
+    assert oldest_lease(store.folder) is None
+    assert not list((quick_path / "s" / "leases").iterdir())
+    store.close()
+
+
+def test_a_lease_that_names_nothing_yet_keeps_everything(quick_path: Path) -> None:
+    from planstep.store.lease import Lease
+
+    store = open_small(quick_path / "s")
+    fill(store, range(30))
+    lease = Lease(store.folder)
+    assert oldest_lease(store.folder) == 0
+    drop(store, range(30))
+    store.checkpoint()
+    write(store, {A: 1})
+    before = segment_files(store.folder)
+    store.checkpoint()
+    assert segment_files(store.folder) == before
+    lease.close()
+    lease.close()
+    write(store, {A: 2})
+    store.checkpoint()
+    assert len(segment_files(store.folder)) < len(before)
+    assert store.scan(FIRST, LAST) == [(A, 2)]
+    store.close()
