@@ -5,19 +5,63 @@
     W writer a P strict | dedupe      a plain writer of producer P on topic a      W send v 5
     show k | topic a | position a c                           what anybody sees now
 
+Those about delays run on disk, on four hosts:
+
+    hold k | let go     plans and votes for the host of key k wait, until they are let go
+    T1 submit / end     commits, waits only until it has its place / has ended
+    T1 ask k / answer   get k, in the background
+    look k l            what a read-only process sees of the keys
+
 Each line's answer stands behind "->" in the file. One golden per anomaly; all run on one host and on
 four. To write a new one: the script without answers, then PLANSTEP_GOLDEN=write, then read it.
 """
 
 import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor, TimeoutError
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import planstep
+from planstep.api.keyspace import shard_of
+from planstep.network import Network
+from planstep.proto.ids import host_of
+from planstep.proto.keys import encode_key
+from planstep.proto.records_pb2 import LinkFrame
 
 SCRIPTS = sorted((Path(__file__).parent / "scripts").glob("*.txt"))
+DELAYED = sorted((Path(__file__).parent / "scripts" / "delayed").glob("*.txt"))
+LOOK = """
+import sys, planstep
+with planstep.open(sys.argv[1], read_only=True) as db:
+    print(*(f"{key}={db.table('t').get(key)}" for key in sys.argv[2:]))
+"""
+
+
+class HeldNetwork(Network):
+    """Keeps the messages of the links to one host (plans and votes) until they are let go."""
+
+    def __init__(self, deliver: Callable[[int, bytes], None]) -> None:
+        super().__init__()
+        self.deliver = deliver
+        self.held: dict[int, list[tuple[int, bytes]]] = {}
+
+    def send(self, source: int, target: int, data: bytes) -> None:
+        if target in self.held and LinkFrame.FromString(data).messages:
+            self.held[target].append((source, data))
+        else:
+            super().send(source, target, data)
+
+    def let_go(self) -> None:
+        held, self.held = self.held, {}
+        for target, frames in held.items():
+            for source, data in frames:
+                self.send(source, target, data)
 
 
 class Conversation:
@@ -25,11 +69,28 @@ class Conversation:
         self.db = db
         self.open: dict[str, planstep.Transaction] = {}
         self.writers: dict[str, planstep.Writer] = {}
+        self.asked: dict[str, Future[Any]] = {}
+        self.sent: dict[str, Future[planstep.Commit]] = {}
+        self.threads = ThreadPoolExecutor(4)
+        self.network = HeldNetwork(db._runtime.network.deliver)
+        db._runtime.network = self.network
 
     def say(self, line: str) -> str:
         words = line.split()
         if words[0] in ("show", "topic", "position"):
             return self.look(*words)
+        if words[0] == "look":
+            command = [sys.executable, "-c", LOOK, self.db.path, *words[1:]]
+            return subprocess.run(
+                command, capture_output=True, text=True, check=True
+            ).stdout.strip()
+        if words[0] == "hold":
+            shards = self.db._runtime.tables()["t"].shards
+            self.network.held[host_of(shard_of(encode_key(words[1]), shards))] = []
+            return "ok"
+        if words == ["let", "go"]:
+            self.network.let_go()
+            return "ok"
         client, verb, *rest = words
         if verb == "begin":
             self.open[client] = self.db.transaction()
@@ -43,6 +104,8 @@ class Conversation:
         try:
             if verb == "send":
                 return self.send(client, *rest)
+            if verb in ("submit", "ask", "answer", "end"):
+                return str(getattr(self, verb)(client, *rest))
             return str(getattr(self, verb)(self.open[client], *rest))
         except planstep.Conflict as error:
             what = error.consumer or error.producer or error.key or "range"
@@ -58,6 +121,28 @@ class Conversation:
         if what == "topic":
             return " ".join(record.value for record in self.db.topic(name).read()) or "empty"
         return str(self.db.topic(name).position(consumer)[0])
+
+    def submit(self, client: str) -> str:
+        tx = self.open[client]
+        self.sent[client] = tx.submit()
+        deadline = time.monotonic() + 30
+        while (state := self.db.outcome(tx.id).state) == "open" and time.monotonic() < deadline:
+            time.sleep(0.001)
+        return "placed" if state in ("planned", "committed") else state
+
+    def end(self, client: str) -> str:
+        self.sent[client].result(30)
+        return "committed"
+
+    def ask(self, client: str, key: str) -> str:
+        asked = self.asked[client] = self.threads.submit(self.open[client].get, "t", key)
+        try:
+            return str(asked.result(0.1))
+        except TimeoutError:
+            return "waits"
+
+    def answer(self, client: str) -> Any:
+        return self.asked[client].result(30)
 
     def get(self, tx: planstep.Transaction, key: str) -> Any:
         return tx.get("t", key)
@@ -90,22 +175,33 @@ class Conversation:
         return "rolled back"
 
 
-@pytest.mark.parametrize("hosts", [1, 4])
-@pytest.mark.parametrize("script", SCRIPTS, ids=[path.stem for path in SCRIPTS])
-def test_conversation(script: Path, hosts: int) -> None:
+def converse(script: Path, db: planstep.Engine) -> None:
     lines = script.read_text().splitlines()
-    with planstep.open(":memory:", hosts=hosts) as db:
-        db.create_topic("a", partitions=1, format="utf8")
-        db.create_topic("b", partitions=1, format="utf8")
-        db.create_table("t", shards=4)
-        talk = Conversation(db)
-        told = []
-        for line in lines:
-            said = line.split(" -> ")[0].rstrip()
-            if not said or said.startswith("#"):
-                told.append(said)
-            else:
-                told.append(f"{said:24} -> {talk.say(said)}")
+    db.create_topic("a", partitions=1, format="utf8")
+    db.create_topic("b", partitions=1, format="utf8")
+    db.create_table("t", shards=4)
+    talk = Conversation(db)
+    told = []
+    for line in lines:
+        said = line.split(" -> ")[0].rstrip()
+        if not said or said.startswith("#"):
+            told.append(said)
+        else:
+            told.append(f"{said:24} -> {talk.say(said)}")
+    talk.threads.shutdown()
     if os.environ.get("PLANSTEP_GOLDEN") == "write":
         script.write_text("\n".join(told) + "\n")
     assert told == lines
+
+
+@pytest.mark.parametrize("hosts", [1, 4])
+@pytest.mark.parametrize("script", SCRIPTS, ids=[path.stem for path in SCRIPTS])
+def test_conversation(script: Path, hosts: int) -> None:
+    with planstep.open(":memory:", hosts=hosts) as db:
+        converse(script, db)
+
+
+@pytest.mark.parametrize("script", DELAYED, ids=[path.stem for path in DELAYED])
+def test_conversation_with_delays(script: Path, tmp_path: Path) -> None:
+    with planstep.open(tmp_path / "s", hosts=4) as db:
+        converse(script, db)

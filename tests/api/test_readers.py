@@ -1,0 +1,102 @@
+"""Read-only openers beside an owner that commits, is killed, and comes back: always one step, all hosts."""
+
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+import planstep
+
+OWNER = """
+import sys
+import planstep
+
+db = planstep.open(sys.argv[1], hosts=int(sys.argv[2]))
+db.create_topic("a", partitions=3, exist_ok=True)
+db.create_topic("b", partitions=3, exist_ok=True)
+db.create_table("t", shards=4, exist_ok=True)
+n = db.table("t").get("k0", 0)
+futures = []
+while True:
+    n += 1
+    tx = db.transaction()
+    for key in range(8):
+        tx.put("t", f"k{key}", n)
+    tx.write("a", b"%d" % n, partition=n % 3)
+    tx.write("b", b"%d" % n, partition=n % 2)
+    futures.append(tx.submit())
+    if len(futures) > 4:
+        futures.pop(0).result()
+        print(n - 5, flush=True)
+"""
+
+
+@contextmanager
+def owner(store: Path, hosts: int) -> Iterator["subprocess.Popen[str]"]:
+    command = [sys.executable, "-c", OWNER, str(store), str(hosts)]
+    child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        yield child
+    finally:
+        child.send_signal(signal.SIGKILL)
+        child.communicate()
+
+
+def acknowledged(child: "subprocess.Popen[str]") -> int:
+    assert child.stdout is not None
+    return int(child.stdout.readline())
+
+
+def seen(db: planstep.Engine) -> int:
+    """The number that all tables and topics agree on."""
+    with db.snapshot() as view:
+        rows = {view.get("t", f"k{key}") for key in range(8)}
+        assert len(rows) == 1, rows
+        n = int(rows.pop())
+        for topic in ("a", "b"):
+            values = [int(r.value) for p in range(3) for r in view.read(topic, 0, p, 10**6)]
+            assert sorted(values) == list(range(1, n + 1)), topic
+    return n
+
+
+@pytest.mark.parametrize("hosts", [1, 4])
+def test_readers_of_a_live_store_see_one_step(tmp_path: Path, hosts: int) -> None:
+    store = tmp_path / "s"
+    rng = random.Random(hosts)
+    last = 0
+    for _ in range(3):
+        with owner(store, hosts) as child:
+            for _ in range(8):
+                for _ in range(rng.randrange(1, 20)):
+                    known = acknowledged(child)
+                with planstep.open(store, read_only=True) as db:
+                    n = seen(db)
+                assert n >= max(last, known)
+                last = n
+        # Killed: what was acknowledged and what somebody saw is there.
+        with planstep.open(store, read_only=True) as db:
+            dead = seen(db)
+            assert dead >= last
+            with pytest.raises(planstep.NotSupported):
+                db.table("t").put("k0", 0)
+        with planstep.open(store) as db:
+            last = seen(db)
+            assert last >= dead
+
+
+def test_a_reader_stands_still_while_the_owner_goes_on(tmp_path: Path) -> None:
+    store = tmp_path / "s"
+    with owner(store, 4) as child:
+        acknowledged(child)
+        with planstep.open(store, read_only=True) as db:
+            n = seen(db)
+            for _ in range(200):
+                acknowledged(child)
+            assert seen(db) == n
+        with planstep.open(store, read_only=True) as db:
+            assert seen(db) > n
