@@ -1,6 +1,7 @@
 """The coordinator: gives every transaction its place in one order, and remembers how each ended.
 
     PlanRequest ─▶ waiting in this turn ──close(now)──▶ step = last + 1 ─▶ Plan to each participant
+                                                     └▶ or returned, to be decided at once by the host
 
 A step is closed before anything of it executes; what arrives later in the turn gets the next one.
 There is no grid: the host closes a step as soon as the turn has nothing else to deliver, so the
@@ -36,13 +37,15 @@ class Coordinator:
     """Invariants: steps strictly increase; a transaction has at most one place; it is written before
     any participant sees it, since both leave the turn together."""
 
-    __slots__ = ("id", "pending", "send", "space")
+    __slots__ = ("id", "keeps_participants", "pending", "send", "space", "step")
 
     def __init__(self, tablet: int, space: Any, send: Any) -> None:
         self.id = tablet
         self.space = space
         self.send = send
         self.pending: dict[bytes, PlanRequest] = {}
+        self.keeps_participants = True
+        self.step = (0, 0, 0)  # the one closed last: step, wall ms, horizon
 
     def handle(self, message: Message) -> None:
         kind = type(message)
@@ -78,19 +81,46 @@ class Coordinator:
         self.space.put(b"k", (self.space.get(b"k") or 0) + 1)
         return True
 
-    def close(self, now_ms: int, horizon: int = 0) -> int:
-        """Closes one step over all that waits and announces it; returns the step.
+    def close(self, now_ms: int, horizon: int = 0, at_once: bool = False) -> list[PlanRequest]:
+        """Closes one step over all that waits, and announces it.
 
         `horizon` is the oldest step that an open snapshot may read; it goes along with the plans so
-        that other hosts know which overwritten versions they may forget.
+        that other hosts know which overwritten versions they may forget. With `at_once`, a step
+        whose requests all carry their parts is returned instead, in place order: the host ends each
+        by `decided` or `announce`, before it delivers anything else.
         """
         step: int = (self.space.get(b"l") or 0) + 1
         self.space.put(b"l", step)
-        requests, self.pending = self.pending, {}
+        self.step = (step, now_ms, horizon)
+        requests = list(self.pending.values())
+        self.pending = {}
+        kept = (self.space.get(b"k") or 0) + len(requests)
+        if kept > OUTCOMES_KEPT and step % _PRUNE_EVERY == 0:
+            kept -= self._prune(kept - OUTCOMES_KEPT, now_ms)
+        self.space.put(b"k", kept)
+        if at_once and all(request.bodies for request in requests):
+            return requests
+        self._announce(list(enumerate(requests)))
+        return []
+
+    def announce(self, n: int, request: PlanRequest) -> None:
+        """Sends the plan of one request of the step that was closed last."""
+        self._announce([(n, request)])
+
+    def decided(self, n: int, request: PlanRequest, committed: bool) -> None:
+        """The host has ended a request of the step that was closed last, at its place."""
+        step, now_ms, _ = self.step
+        state = COMMITTED if committed else ABORTED
+        participants = request.participants if self.keeps_participants else ()
+        self.space.put(b"o" + request.tx, (state, step, n, now_ms, participants))
+
+    def _announce(self, requests: list[tuple[int, PlanRequest]]) -> None:
+        step, now_ms, horizon = self.step
         plans: dict[int, list[tuple[Any, ...]]] = {}
-        for n, request in enumerate(requests.values()):
+        for n, request in requests:
             tx, participants, bodies = request.tx, request.participants, request.bodies
-            self.space.put(b"o" + tx, (PLANNED, step, n, now_ms, participants))
+            kept = participants if self.keeps_participants else ()
+            self.space.put(b"o" + tx, (PLANNED, step, n, now_ms, kept))
             for i, tablet in enumerate(participants):
                 entry = (
                     n,
@@ -106,11 +136,6 @@ class Coordinator:
                     plans[tablet] = [entry]
         for tablet, entries in plans.items():
             self.send(tablet, Plan(step, horizon, tuple(entries)))
-        kept = (self.space.get(b"k") or 0) + len(requests)
-        if kept > OUTCOMES_KEPT and step % _PRUNE_EVERY == 0:
-            kept -= self._prune(kept - OUTCOMES_KEPT, now_ms)
-        self.space.put(b"k", kept)
-        return step
 
     def forget(self, kept: int) -> None:
         """Drops the requests that came after the first `kept`: the host undoes an input."""

@@ -182,6 +182,19 @@ class Proxy:
         else:
             raise AssertionError(f"proxy got {message!r}")
 
+    def decided(
+        self, tx: bytes, step: int, n: int, reason: Reason | None, details: dict[int, Any]
+    ) -> None:
+        """The host decided it at its place, with every participant there: the answer in one.
+
+        In the turn that took it in, so the journal has it as absent and need not have it again.
+        """
+        entry = self.open.get(tx)
+        if entry is not None:
+            result = entry.result
+            result.step, result.n, result.reason, result.details = step, n, reason, details
+            self._finish(entry)
+
     def resend(self) -> None:
         """Asks again where no answer came; the host calls it from time to time."""
         for tx, entry in self.open.items():

@@ -106,6 +106,20 @@ class Participant:
         else:
             raise AssertionError(f"tablet {self.id:#x} got {message!r}")
 
+    # decided at once: all participants are here, and nothing is in the way -------------------
+
+    def idle(self) -> bool:
+        """Nothing planned is undecided here."""
+        return not self.space.get(QUEUE)
+
+    def vote(self, body: Any) -> Reason | None:
+        """None, or why the conditions do not hold at this place; this tablet named in front."""
+        return self._vote(body, False)
+
+    def publish(self, body: Any, step: int, n: int) -> Any:
+        """Stages and applies a part that every voter agreed to; the detail for the proxy."""
+        return self.apply(self.stage(body), step, n)
+
     def ask_about(self, tx: bytes) -> None:
         """Called by the host when a proposal has waited long: the coordinator ends it or plans it."""
         record = self.space.get(b"t" + tx)

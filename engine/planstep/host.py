@@ -35,7 +35,7 @@ from .proto.ids import (
     tablet_prefix,
     tx_text,
 )
-from .proto.messages import DATAGRAMS, Message, Plan, Propose, decode, encode
+from .proto.messages import DATAGRAMS, Message, Plan, PlanRequest, Propose, decode, encode
 from .proto.records_pb2 import LinkFrame
 from .proxy.deterministic import Proxy, Result
 from .store import Store, Turn
@@ -219,7 +219,10 @@ class Host:
                     again = True
                 self._input(item, released)
             while self._coordinator is not None and self._coordinator.pending:
-                self._coordinator.close(now_ms, self.history.oldest())
+                # With every message to be recorded, every message is sent.
+                here = self._coordinator.close(now_ms, self.history.oldest(), not self.trace)
+                for n, request in enumerate(here):
+                    self._decide(self._coordinator, n, request)
                 self._drain()
             for link in self.links.values():
                 if link.staged or self.superseded:
@@ -302,6 +305,31 @@ class Host:
             elif self._now_ms - since >= ASK_AFTER_MS:
                 self._prepared[tablet, tx] = self._now_ms
                 self._tablet(tablet).ask_about(tx)
+
+    def _decide(self, coordinator: Coordinator, n: int, request: PlanRequest) -> None:
+        """A transaction whose participants are all here: plan, votes, effects and answer in one.
+
+        What the messages would have brought about, without sending them. Where something undecided
+        is in the way, they are sent.
+        """
+        tablets = [self._tablet(tablet) for tablet in request.participants]
+        if not all([tablet.idle() for tablet in tablets]):
+            coordinator.announce(n, request)
+            self._drain()
+            return
+        reason = None
+        for tablet, body in zip(tablets, request.bodies, strict=True):
+            if reason is None and tablet.id in request.voters:
+                reason = tablet.vote(body)
+        details: dict[int, Any] = {}
+        step = coordinator.step[0]
+        if reason is None:
+            for tablet, body in zip(tablets, request.bodies, strict=True):
+                if tablet.id in request.receivers:
+                    details[tablet.id] = tablet.publish(body, step, n)
+        coordinator.decided(n, request, reason is None)
+        if self.proxy is not None and request.proxy == self.proxy.id:
+            self.proxy.decided(request.tx, step, n, reason, details)
 
     def _drain(self) -> None:
         waiting = self._waiting
