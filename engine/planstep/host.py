@@ -35,7 +35,18 @@ from .proto.ids import (
     tablet_prefix,
     tx_text,
 )
-from .proto.messages import DATAGRAMS, Message, Plan, PlanRequest, Propose, decode, encode
+from .proto.messages import (
+    DATAGRAMS,
+    DELETE,
+    Message,
+    Plan,
+    PlanRequest,
+    Propose,
+    Refused,
+    ShardPart,
+    decode,
+    encode,
+)
 from .proto.records_pb2 import LinkFrame
 from .proxy.deterministic import Proxy, Result
 from .store import Store, Turn
@@ -85,6 +96,11 @@ class Released:
     results: list[Result] = field(default_factory=list)
     failures: list[tuple[Input, BaseException]] = field(default_factory=list)
     frames: list[tuple[int, bytes]] = field(default_factory=list)
+
+
+def frees(part: Any) -> bool:
+    """A part that only deletes rows: it may use what was put aside for a full disk."""
+    return isinstance(part, ShardPart) and all(op == DELETE for _, op, _ in part.writes)
 
 
 class _Space:
@@ -147,14 +163,15 @@ class Host:
         hosts: int = 1,
         *,
         proxy: int | None = None,
-        trace: bool = False,
+        trace: str = "summary",
         observe: Callable[[Turn], None] | None = None,
     ) -> None:
         self.number = number
         self.store = store
         self.hosts = hosts
         self.history = History()
-        self.trace = trace
+        self.trace = trace == "messages"
+        self.at_once = not self.trace  # with every message to be recorded, every message is sent
         self.observe = observe
         self.turn: Turn
         self.superseded: list[tuple[bytes, Any, int]] = []
@@ -173,6 +190,8 @@ class Host:
         self._coordinator: Coordinator | None = (
             self._tablet(coordinator) if number == host_of(coordinator) else None
         )
+        if self._coordinator is not None:
+            self._coordinator.keeps_participants = trace != "off"
         own = tablet_prefix(tablet_id(HOST, number, 0))
         self.links: dict[int, Link] = {}
         for other in range(hosts):
@@ -204,12 +223,17 @@ class Host:
 
     # one turn ------------------------------------------------------------------------------
 
-    def run(self, inputs: Iterable[Input], now_ms: int) -> Released:
-        """Runs one turn over the inputs and makes it durable; IoError when it could not be."""
+    def run(self, inputs: Iterable[Input], now_ms: int, reserve: bool = False) -> Released:
+        """Runs one turn over the inputs and makes it durable; IoError when it could not be.
+
+        `reserve`: the disk is full, and the turn may use what was put aside: proposals that would
+        take space are refused.
+        """
         if self.stopped is not None:
             raise HostStopped(f"host {self.number} stopped: {self.stopped}") from self.stopped
         released = Released()
         self.turn = self.store.begin()
+        self.turn.reserve = reserve
         self._now_ms = now_ms
         whole = self._mark()
         again = False
@@ -219,8 +243,7 @@ class Host:
                     again = True
                 self._input(item, released)
             while self._coordinator is not None and self._coordinator.pending:
-                # With every message to be recorded, every message is sent.
-                here = self._coordinator.close(now_ms, self.history.oldest(), not self.trace)
+                here = self._coordinator.close(now_ms, self.history.oldest(), self.at_once)
                 for n, request in enumerate(here):
                     self._decide(self._coordinator, n, request)
                 self._drain()
@@ -345,6 +368,9 @@ class Host:
                 continue
             kind = type(message)
             if kind is Propose:
+                if self.turn.reserve and not frees(message.part):
+                    self._send(message.proxy, Refused(message.tx, target, (target, "space")))
+                    continue
                 self._prepared[target, message.tx] = self._now_ms
             elif kind is Plan and self.number:
                 self._horizon = max(self._horizon or 0, message.horizon)

@@ -10,6 +10,7 @@ A reason is (tablet, cause, detail…); its causes:
     type, overflow   key, …                    an update that the row's value cannot take
     exists     name                            created already
     refused, withdrawn                         ended before it was planned
+    space                                      the disk of the tablet's host is full
 
 Next: runtime.py.
 """
@@ -17,8 +18,8 @@ Next: runtime.py.
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from .errors import Aborted, AlreadyExists, Conflict, OffsetOutOfRange
-from .proto.ids import Place, tx_text
+from .errors import Aborted, AlreadyExists, Conflict, NoSpace, OffsetOutOfRange
+from .proto.ids import Place, host_of, tx_text
 from .proto.keys import decode_key
 from .proto.messages import Reason
 
@@ -65,6 +66,11 @@ def failure(tx: bytes, reason: Reason, names: Names) -> Exception:
     if cause == "exists":
         return AlreadyExists(f"{detail[0]!r} exists already; pass exist_ok=True to accept that")
     kind, name, part = names(tablet)
+    if cause == "space":
+        return NoSpace(
+            f"{kind} {name!r}: the disk of host {host_of(tablet)} is full: free some space; nothing "
+            "was written or lost"
+        )
     where: dict[str, Any] = {"kind": kind, "name": name, "part": part}
     if cause == "range":
         return OffsetOutOfRange(

@@ -63,6 +63,7 @@ def _open_stores(
             hosts=count,
             host=number,
             wait=wait,
+            files=Files(),
             durability=durability,
         )
 

@@ -169,23 +169,21 @@ def test_another_process_is_refused_and_a_forgotten_close_loses_nothing(tmp_path
 def test_an_interrupted_commit_goes_on(
     shop: planstep.Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pump = shop._runtime._pump
-
     runtime, here = shop._runtime, threading.current_thread()
-    pump = runtime._pump
+    turn = runtime._turn
 
     def interrupt(*args: Any) -> None:
         if threading.current_thread() is here:
             raise KeyboardInterrupt
-        pump(*args)
+        turn(*args)
 
     tx = shop.transaction()
     tx.put("totals", "k", 1)
     with monkeypatch.context() as patch:
         if runtime.hosts == 1:
-            patch.setattr(runtime, "_pump", interrupt)
+            patch.setattr(runtime, "_turn", interrupt)
         else:
-            patch.setattr("planstep.runtime.Future.result", interrupt)
+            patch.setattr("planstep.node.Waiter.wait", interrupt)
         with pytest.raises(KeyboardInterrupt):
             tx.commit()
         with pytest.raises(planstep.TransactionClosed):

@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
-from ..errors import Aborted, OffsetOutOfRange, TransactionClosed
+from ..errors import Aborted, NoSpace, OffsetOutOfRange, Overloaded, TransactionClosed
 from ..outcome import Commit, Outcome
 from ..proto.ids import Place, tx_text
 from .parts import Parts
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 Self = TypeVar("Self", bound="Life")
 _UNSETTLED = ("open", "planned")
-_WITHOUT_EFFECT = (Aborted, TypeError, OffsetOutOfRange)
+_WITHOUT_EFFECT = (Aborted, NoSpace, Overloaded, TypeError, OffsetOutOfRange)
 
 
 class CommitHandle:
@@ -40,7 +40,8 @@ class CommitHandle:
         """Commits, and waits until that is durable and visible.
 
         Raises Conflict when something read has changed (`db.run` tries again), Aborted for other
-        reasons, Undetermined after `timeout` seconds: it goes on then, as it does after
+        reasons, Overloaded or NoSpace when there is no room (nothing was done), Undetermined after
+        `timeout` seconds: it goes on then, as it does after
         KeyboardInterrupt, and `tx.outcome()` waits for its end.
         """
         return self._tx._commit(timeout)
@@ -81,15 +82,20 @@ class Life:
     def submit(self) -> "Future[Commit]":
         """Commits without waiting; the future gives the Commit or raises as `commit` would.
 
-        It cannot be cancelled. Its callbacks run on a thread of the engine: with several hosts they
-        must not wait for this engine themselves, but hand over to a thread or loop of their own.
+        It cannot be cancelled. Its callbacks run on a thread of the engine, one after the other:
+        they may commit, but must not wait for another future of this engine. Overloaded, without
+        effect, when there is no room for its bytes within 30 s.
         """
         parts = self._send()
         if parts is None:
             assert self._result is not None
             self._future = finished(self._result)
         else:
-            self._future = self._runtime.submit(self._tx, parts)
+            try:
+                self._future = self._runtime.submit(self._tx, parts)
+            except Overloaded as error:
+                self._state, self._failure = "aborted", error
+                raise
         return self._future
 
     def rollback(self) -> None:

@@ -16,7 +16,7 @@ from .conditions import Conditions
 from .reading import Reading
 
 if TYPE_CHECKING:
-    from ..runtime import TopicInfo
+    from ..names import TopicInfo
 
 Turns = dict[tuple[str, str], int]
 """(topic, consumer) → the partition to begin with."""

@@ -26,6 +26,7 @@ from ..errors import (
     ForkedProcess,
     NotSupported,
     OutcomeExpired,
+    Overloaded,
     SnapshotTooOld,
     UnknownName,
 )
@@ -42,7 +43,8 @@ from .snapshot import SnapshotView
 from .transaction import Transaction
 
 if TYPE_CHECKING:
-    from ..runtime import Runtime, TableInfo, TopicInfo
+    from ..names import TableInfo, TopicInfo
+    from ..runtime import Runtime
     from ..views import Snapshot
 
 T = TypeVar("T")
@@ -161,11 +163,11 @@ class Engine:
         return Transaction(self)
 
     def run(self, fn: Callable[[Transaction], T], attempts: int = 20, deadline: float = 30.0) -> T:
-        """Runs `fn(tx)`, commits, and returns fn's value; after a Conflict it does so again.
+        """Runs `fn(tx)`, commits, and returns fn's value; after Conflict or Overloaded, once more.
 
         `fn` may run several times, each time with a new transaction: keep effects elsewhere out of
         it. Between attempts it waits about twice as long each time, 1 to 100 ms, jittered. The last
-        Conflict is raised after `attempts`, or when `deadline` seconds have passed. Other errors
+        error is raised after `attempts`, or when `deadline` seconds have passed. Other errors
         are raised at once, Undetermined too: `fn` must not run twice when the first may count.
         """
         if attempts < 1:
@@ -179,8 +181,8 @@ class Engine:
                 if tx._future is not None:
                     tx._future.result()
                 return value
-            except (Conflict, SnapshotTooOld) as error:
-                if isinstance(error, Conflict) and not tx._ended_by(error):
+            except (Conflict, Overloaded, SnapshotTooOld) as error:
+                if not isinstance(error, SnapshotTooOld) and not tx._ended_by(error):
                     raise  # of some other transaction that fn ran
                 pause = random.uniform(0.5, 1.0) * min(_PAUSE_MIN * 2 ** (attempt - 1), _PAUSE_MAX)
                 if attempt >= attempts or time.monotonic() + pause >= end:

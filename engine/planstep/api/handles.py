@@ -18,7 +18,7 @@ from .outbox import Headers
 from .writer import LINGER_BYTES, LINGER_RECORDS, Writer
 
 if TYPE_CHECKING:
-    from ..runtime import TableInfo, TopicInfo
+    from ..names import TableInfo, TopicInfo
     from .engine import Engine
     from .transaction import Transaction
 

@@ -47,7 +47,7 @@ class Settings:
         _choice("mode", self.mode, (None, *MODES))
         _choice("durability", self.durability, ("full", "os"))
         _choice("placement", self.placement, ("shared", "separate"))
-        _choice("trace", self.trace, ("summary", "messages"))
+        _choice("trace", self.trace, ("off", "summary", "messages"))
         hosts = self.hosts
         if hosts is not None and (
             isinstance(hosts, bool) or not isinstance(hosts, int) or not 1 <= hosts <= 255
@@ -132,7 +132,8 @@ def open(
     hosts            logs that the tablets are spread over, fixed at creation; None: as stored, new: 1
     durability       "full": a commit survives power loss; "os": it survives the process, needs hosts=1
     placement        "shared": tablets of a host exchange messages within a turn; "separate": they do not
-    trace            "summary", or "messages": every message of a transaction is kept for inspection
+    trace            what is kept of a transaction's way: "off" only how it ended, "summary" its
+                     participants too, "messages" every message, for `planstep tx explain`
     switch_interval  seconds, lowers sys.setswitchinterval to it so that a busy thread delays commits
                      less; None leaves the interpreter alone
 

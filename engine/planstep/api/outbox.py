@@ -21,7 +21,7 @@ from .limits import BATCH_BYTES, RECORD_BYTES_MAX
 from .reading import check_partition
 
 if TYPE_CHECKING:
-    from ..runtime import TopicInfo
+    from ..names import TopicInfo
 
 Headers = Mapping[str, bytes | str]
 

@@ -21,7 +21,7 @@ from .outbox import Outbox
 from .rowwrites import RowWrites
 
 if TYPE_CHECKING:
-    from ..runtime import TableInfo
+    from ..names import TableInfo
 
 Parts = dict[int, Any]
 

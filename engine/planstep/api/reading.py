@@ -19,7 +19,8 @@ from .batch import Segment
 from .keyspace import shard_of
 
 if TYPE_CHECKING:
-    from ..runtime import Runtime, TableInfo, TopicInfo
+    from ..names import TableInfo, TopicInfo
+    from ..runtime import Runtime
     from ..views import Snapshot
 
 

@@ -20,7 +20,7 @@ from .reading import Reading
 from .rowwrites import RowWrites
 
 if TYPE_CHECKING:
-    from ..runtime import TableInfo
+    from ..names import TableInfo
 
 
 def merged(

@@ -36,7 +36,7 @@ from .rowwrites import RowWrites, pack_number, pack_value
 from .scanning import merged
 
 if TYPE_CHECKING:
-    from ..runtime import TableInfo
+    from ..names import TableInfo
     from .engine import Engine
 
 T = TypeVar("T")

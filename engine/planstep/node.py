@@ -1,0 +1,115 @@
+"""Who runs a host's turn: with one host, whoever commits and finds nobody at it.
+
+    commit ─▶ inbox ─▶ somebody leads? ─ no ─▶ leads: turn after turn until its own is answered
+                            │ yes                      └▶ hands over: to one that still waits, or to nobody
+                            ▼
+                       waits, is answered by the leader, or is handed the lead
+
+Those that arrive during a turn's sync wait in the inbox and share the next turn: the group commit.
+Only one of them is woken to lead it. With several hosts each host's thread runs its turns and
+callers only wait.
+
+Next: runtime.py.
+"""
+
+import threading
+from collections import deque
+from concurrent.futures import Future
+from queue import Empty, SimpleQueue
+from typing import Any
+
+from .host import Host, Input
+from .outcome import Commit
+
+
+class Waiter:
+    """A transaction that was sent: its answer, and how to wake whoever waits for it."""
+
+    __slots__ = ("_wake", "answer", "future", "leads", "left", "size", "tx")
+
+    def __init__(self, tx: bytes, size: int, future: "Future[Commit] | None") -> None:
+        self.tx = tx
+        self.size = size
+        self.future = future
+        self.answer: Commit | BaseException | None = None
+        self.leads = False
+        self.left = False  # nobody waits any more
+        self._wake: SimpleQueue[None] = SimpleQueue()
+
+    def wake(self) -> None:
+        self._wake.put(None)
+
+    def wait(self, timeout: float | None) -> bool:
+        """Until woken; False after `timeout` seconds."""
+        try:
+            self._wake.get(timeout=timeout)
+            return True
+        except Empty:
+            return False
+
+    def result(self) -> Commit:
+        answer = self.answer
+        if isinstance(answer, BaseException):
+            raise answer
+        assert answer is not None
+        return answer
+
+
+class Node:
+    """A host with its inbox. Invariants: a turn runs under `lock`; at most one thread leads."""
+
+    def __init__(self, host: Host) -> None:
+        self.host = host
+        self.inbox: deque[Input] = deque()
+        self.lock = threading.Lock()
+        self.changed = threading.Condition()
+        self.wake = threading.Event()
+        self.thread: threading.Thread | None = None
+        self.down = False
+        self.leading = False
+        self._guard = threading.Lock()
+        self._followers: deque[Waiter] = deque()
+
+    def try_lead(self, waiter: Waiter | None) -> bool:
+        """Takes the lead, or gets in line behind whoever has it."""
+        with self._guard:
+            if not self.leading:
+                self.leading = True
+                return True
+            if waiter is not None:
+                self._followers.append(waiter)
+            return False
+
+    def leave(self, waiter: Waiter) -> bool:
+        """Stops waiting; True when the lead had been handed over meanwhile, and is held now."""
+        with self._guard:
+            waiter.left = True
+            return waiter.leads
+
+    def hand_over(self) -> bool:
+        """Gives the lead away; True when nobody took it although something waits in the inbox."""
+        with self._guard:
+            while self._followers:
+                follower = self._followers.popleft()
+                if follower.answer is None and not follower.left:
+                    follower.leads = True
+                    follower.wake()
+                    return False
+            self.leading = False
+        # Looked at after the lead is given up: whoever adds to the inbox looks at `leading` then.
+        return bool(self.inbox)
+
+    def notify_all(self) -> None:
+        with self.changed:
+            self.changed.notify_all()
+
+
+def bytes_of(parts: dict[int, Any]) -> int:
+    """Payload bytes that a transaction's parts carry."""
+    size = 0
+    for part in parts.values():
+        for piece in getattr(part, "slices", ()):
+            size += len(piece[0])
+        for write in getattr(part, "writes", ()):
+            size += len(write[2])
+    return size

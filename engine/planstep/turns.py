@@ -1,0 +1,309 @@
+"""Turns and answers: who runs a host's turn, and how what it decided reaches those that wait.
+
+    inbox ─▶ turn (under the node's lock) ─▶ answers ─▶ waiters woken · futures ended, under no lock
+                └ no space ─▶ what frees space once more, from the reserve
+
+With one host the committing threads run the turns themselves (node.py says which). With several hosts
+each has a thread, and between them only frames of bytes travel (network.py); a thread of its own ends
+futures, so that their callbacks hold up no host. A service thread ticks, writes checkpoints, and runs
+what was submitted without waiting.
+
+Next: runtime.py.
+"""
+
+import threading
+import time
+from collections.abc import Iterable
+from concurrent.futures import Future, InvalidStateError
+from typing import Any
+
+from .admission import Admission
+from .errors import (
+    Aborted,
+    EngineClosed,
+    HostStopped,
+    IoError,
+    NoSpace,
+    PlanstepError,
+    Undetermined,
+)
+from .host import Arrived, Input, Released, Tick, frees
+from .host import Commit as CommitInput
+from .names import Names
+from .network import Network
+from .node import Node, Waiter, bytes_of
+from .outcome import Commit, failure
+from .proto.ids import Place, tx_text
+
+_TURN_INPUTS = 1000
+_TURN_BYTES = 4 << 20
+_TICK_SECONDS = 0.02
+
+
+class Turns:
+    """Invariant: every waiter is answered, by a durable turn or by a failure."""
+
+    nodes: list[Node]
+    names: Names
+
+    def __init__(self, hosts: int, network: Network | None) -> None:
+        self.hosts = hosts
+        self.admission = Admission()
+        self.network = network or Network()
+        self.network.deliver = self._deliver
+        self.committed = 0
+        self.conflicts = 0
+        self._waiting: dict[bytes, Waiter] = {}
+        self._answers: dict[bytes, Commit | BaseException] = {}
+        self._due: dict[bytes, Waiter] = {}  # answered, but their futures are not ended
+        self._closed = False
+        self._stopping = threading.Event()
+        self._submitted = threading.Event()
+        self._answered = threading.Event()
+        self._threads: list[threading.Thread] = []
+
+    def _begin_threads(self) -> None:
+        self._begin("service", self._serve)
+        if self.hosts > 1:
+            self._begin("answers", self._serve_answers)
+            for node in self.nodes:
+                self._start(node)
+
+    def _begin(self, name: str, target: Any, *args: Any) -> threading.Thread:
+        thread = threading.Thread(target=target, args=args, name=f"planstep-{name}", daemon=True)
+        self._threads.append(thread)
+        thread.start()
+        return thread
+
+    def _start(self, node: Node) -> None:
+        node.thread = self._begin(f"host-{node.host.number}", self._loop, node)
+
+    # what comes in -------------------------------------------------------------------------
+
+    def _enqueue(
+        self, tx: bytes, parts: dict[int, Any], future: "Future[Commit] | None", wait: float | None
+    ) -> Waiter:
+        if self._closed:
+            raise EngineClosed("the engine is closed")
+        stopped = self.nodes[0].host.stopped
+        if stopped is not None:
+            raise HostStopped(f"the engine stopped: {stopped}; reopen it")
+        size = bytes_of(parts)
+        self.admission.admit(tx, size, wait)
+        waiter = self._waiting[tx] = Waiter(tx, size, future)
+        self.nodes[0].inbox.append(CommitInput(tx, parts))
+        return waiter
+
+    # turns ---------------------------------------------------------------------------------
+
+    def _turn(self, node: Node) -> None:
+        """Runs one turn over what waits; the caller holds the node's lock."""
+        inputs: list[Input] = []
+        size = 0
+        inbox = node.inbox
+        while inbox and len(inputs) < _TURN_INPUTS and size < _TURN_BYTES:
+            item = inbox.popleft()
+            inputs.append(item)
+            if type(item) is CommitInput:
+                waiter = self._waiting.get(item.tx)
+                size += waiter.size if waiter is not None else 0
+            elif type(item) is Arrived:
+                size += len(item.data)
+        if not inputs or node.down:
+            return
+        try:
+            released = node.host.run(inputs, time.time_ns() // 1_000_000)
+        except NoSpace as error:
+            self._without_space(node, inputs, error)
+            return
+        except IoError as error:
+            # Frames are sent again until they are acknowledged: they need not be kept.
+            self._fail(inputs, Aborted(f"the turn could not be made durable: {error}"))
+            return
+        except HostStopped as error:
+            self._fail(inputs, error)
+            self._stop_everything(error)
+            return
+        except PlanstepError as error:
+            self._fail(inputs, error)
+            return
+        except Exception as error:
+            node.host.stopped = error
+            self._fail(inputs, HostStopped(f"the engine stopped: {error}"))
+            self._stop_everything(error)
+            raise
+        except BaseException:
+            # Interrupted: the turn was taken back whole; somebody else will run these inputs.
+            inbox.extendleft(reversed(inputs))
+            self._submitted.set()
+            raise
+        self._release(node, released)
+
+    def _without_space(self, node: Node, inputs: list[Input], error: NoSpace) -> None:
+        """Nothing of the turn was done. What frees space, and what other hosts sent, goes to the
+        reserve; proposals that would take space are refused there. If that is used up too, frames
+        are sent again until there is room."""
+        rest = [
+            i for i in inputs if type(i) is not CommitInput or all(map(frees, i.parts.values()))
+        ]
+        self._fail([item for item in inputs if item not in rest], error)
+        if rest:
+            try:
+                released = node.host.run(rest, time.time_ns() // 1_000_000, reserve=True)
+            except PlanstepError as again:
+                self._fail(rest, again)
+                return
+            self._release(node, released)
+
+    def _release(self, node: Node, released: Released) -> None:
+        for target, data in released.frames:
+            self.network.send(node.host.number, target, data)
+        for item, cause in released.failures:
+            self._fail([item], cause)
+        for result in released.results:
+            if result.reason is None:
+                self.committed += 1
+                place = Place(result.step, result.n)
+                self._answers[result.tx] = Commit(result.tx, place, result.details)
+            else:
+                self.conflicts += 1
+                self._answers[result.tx] = failure(result.tx, result.reason, self.names.of_tablet)
+        node.notify_all()
+        if node.host.number:
+            self.nodes[0].notify_all()
+
+    def _fail(self, inputs: Iterable[Input], error: BaseException) -> None:
+        for item in inputs:
+            if isinstance(item, CommitInput):
+                self._answers[item.tx] = error
+
+    def _stop_everything(self, error: BaseException) -> None:
+        for tx in list(self._waiting):
+            self._answers.setdefault(
+                tx, Undetermined(f"transaction {tx_text(tx)}: {error}; reopen and ask its outcome")
+            )
+
+    # answers -------------------------------------------------------------------------------
+
+    def _answer(self) -> None:
+        """Hands answers to those that wait. Two threads may meet here, and an interrupt may leave
+        some behind: each step may be repeated."""
+        while self._answers:
+            for tx, answer in self._answers.copy().items():
+                waiter = self._waiting.get(tx)
+                if waiter is not None:
+                    waiter.answer = answer
+                    if waiter.future is None:
+                        waiter.wake()
+                    else:
+                        self._due[tx] = waiter
+                    self.admission.let_go(tx)
+                    self._waiting.pop(tx, None)
+                self._answers.pop(tx, None)
+        if self._due and self.hosts > 1:
+            self._answered.set()
+
+    def _end_futures(self) -> None:
+        """Under no lock and without the lead: a callback may commit."""
+        while self._due:
+            for tx, waiter in self._due.copy().items():
+                future, answer = waiter.future, waiter.answer
+                assert future is not None and answer is not None
+                try:
+                    if isinstance(answer, BaseException):
+                        future.set_exception(answer)
+                    else:
+                        future.set_result(answer)
+                except InvalidStateError:
+                    pass  # another thread was faster
+                self._due.pop(tx, None)
+
+    # threads -------------------------------------------------------------------------------
+
+    def _follow(self, node: Node, waiter: Waiter, timeout: float | None) -> None:
+        try:
+            waiter.wait(timeout)
+        finally:  # also when interrupted: the lead may have been handed to this very thread
+            if waiter.answer is None and not waiter.leads:
+                node.leave(waiter)
+            if waiter.leads:
+                self._lead(node, waiter)
+
+    def _lead(self, node: Node, waiter: Waiter | None) -> None:
+        """Runs turns, holding the lead, until `waiter` is answered or nothing waits."""
+        try:
+            while (waiter is None or waiter.answer is None) and node.inbox:
+                try:
+                    with node.lock:
+                        if node.host.stopped is not None or node.down:
+                            self._refuse_all(node)
+                        else:
+                            self._turn(node)
+                finally:
+                    self._answer()
+        finally:
+            if node.hand_over():
+                self._submitted.set()
+            self._end_futures()
+
+    def _refuse_all(self, node: Node) -> None:
+        self._fail(list(node.inbox), EngineClosed("the engine is closed"))
+        node.inbox.clear()
+
+    def _loop(self, node: Node) -> None:
+        while not self._stopping.is_set() and not node.down:
+            node.wake.wait(0.5)
+            node.wake.clear()
+            while node.inbox and not node.down and not self._stopping.is_set():
+                try:
+                    with node.lock:
+                        if node.down or node.host.stopped is not None:
+                            return
+                        self._turn(node)
+                finally:
+                    self._answer()
+
+    def _deliver(self, target: int, data: bytes) -> None:
+        node = self.nodes[target]
+        if not node.down:
+            node.inbox.append(Arrived(data))
+            node.wake.set()
+
+    def _serve_answers(self) -> None:
+        """With several hosts: callbacks of futures must not hold up a host's thread."""
+        while not self._stopping.is_set():
+            self._answered.wait(0.5)
+            self._answered.clear()
+            self._end_futures()
+
+    def _serve(self) -> None:
+        last = 0.0
+        while not self._stopping.is_set():
+            if self.hosts > 1:
+                self._stopping.wait(_TICK_SECONDS)
+                self.network.tick()
+            else:
+                self._submitted.wait(0.25)
+                self._submitted.clear()
+            if self._stopping.is_set():
+                return
+            self._answer()  # what an interrupted caller left
+            if self.hosts == 1:
+                self._end_futures()
+                if self.nodes[0].inbox and self.nodes[0].try_lead(None):
+                    self._lead(self.nodes[0], None)
+            now = time.monotonic()
+            ticking = self.hosts > 1 and now - last >= 0.1
+            if ticking:
+                last = now
+            for node in self.nodes:
+                if node.down:
+                    continue
+                if ticking:
+                    node.inbox.append(Tick())
+                    node.wake.set()
+                try:
+                    if node.host.store.checkpoint_due(now):
+                        node.host.store.checkpoint()
+                except PlanstepError:
+                    pass  # the store keeps its layer and tries again; stats() says how often

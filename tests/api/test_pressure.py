@@ -1,0 +1,280 @@
+"""Many at once, too much at once, and a disk without room: nobody waits for ever, nothing is lost."""
+
+import errno
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import planstep
+from planstep.errors import IoError, NoSpace
+from planstep.store.files import Files, _io_error
+
+MB = 1 << 20
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    """At most 30 s: what is waited for comes, or the test has found a fault."""
+    event = threading.Event()
+    for _ in range(30_000):
+        if condition():
+            return
+        event.wait(0.001)
+    raise AssertionError("it never came")
+
+
+# many at once --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("hosts", [1, 3])
+def test_every_one_of_many_threads_is_answered(hosts: int) -> None:
+    threads, each = 24, 15
+    with planstep.open(":memory:", hosts=hosts) as db:
+        db.create_table("t", shards=3)
+        failures: list[BaseException] = []
+
+        def work(number: int) -> None:
+            try:
+                for i in range(each):
+                    tx = db.transaction()
+                    tx.add("t", "all", 1)
+                    tx.put("t", (number, i), i)
+                    if i % 5 == 4:
+                        tx.submit().result(30)
+                    else:
+                        tx.commit(30)
+            except BaseException as error:
+                failures.append(error)
+
+        workers = [threading.Thread(target=work, args=(n,)) for n in range(threads)]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+        assert not failures
+        assert db.table("t").get("all") == threads * each
+        assert not db._runtime._waiting and db._runtime.admission.bytes == 0
+
+
+def test_the_lead_goes_to_one_that_waits() -> None:
+    with planstep.open(":memory:") as db:
+        table = db.create_table("t")
+        node = db._runtime.nodes[0]
+        assert node.try_lead(None)  # somebody leads, and is slow
+        workers = [threading.Thread(target=table.put, args=(n, n)) for n in range(5)]
+        for worker in workers:
+            worker.start()
+        wait_until(lambda: len(node.inbox) == 5 and len(node._followers) == 5)
+        assert not node.hand_over()
+        for worker in workers:
+            worker.join()
+        assert len(list(table.scan())) == 5
+        assert not node.leading
+
+
+def test_a_commit_that_waits_for_others_keeps_its_time_out() -> None:
+    with planstep.open(":memory:") as db:
+        db.create_table("t")
+        node = db._runtime.nodes[0]
+        assert node.try_lead(None)
+        tx = db.transaction()
+        tx.put("t", "k", 1)
+        with pytest.raises(planstep.Undetermined, match="goes on"):
+            tx.commit(timeout=0.01)
+        assert node.hand_over()  # nobody waits any more, and yet there is something to do
+        db._runtime._submitted.set()
+        assert tx.outcome(30).state == "committed"
+        assert db.table("t").get("k") == 1
+
+
+def test_an_interrupted_follower_passes_the_lead_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Interrupted in the very moment in which the lead was handed to it."""
+    with planstep.open(":memory:") as db:
+        db.create_table("t")
+        node = db._runtime.nodes[0]
+        assert node.try_lead(None)
+        tx = db.transaction()
+        tx.put("t", "k", 1)
+
+        def interrupt(waiter: Any, timeout: float | None) -> bool:
+            assert not node.hand_over()
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch:
+            patch.setattr("planstep.node.Waiter.wait", interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                tx.commit()
+        assert tx.outcome(30).state == "committed"
+        db.table("t").put("k", 2)
+
+
+@pytest.mark.parametrize("hosts", [1, 2])
+def test_a_callback_may_commit(hosts: int) -> None:
+    with planstep.open(":memory:", hosts=hosts) as db:
+        db.create_table("t", shards=2)
+        ended: Future[Any] = Future()
+
+        def then(first: "Future[planstep.Commit]") -> None:
+            with db.transaction() as tx:
+                tx.put("t", "second", 2)
+            ended.set_result(tx.commit.place)
+
+        tx = db.transaction()
+        tx.put("t", "first", 1)
+        future = tx.submit()
+        future.add_done_callback(then)
+        assert ended.result(30) > future.result(30).place
+
+
+# too much at once ----------------------------------------------------------------------------
+
+
+def write_tx(db: planstep.Engine, size: int) -> planstep.Transaction:
+    tx = db.transaction()
+    tx.write("a", bytes(size))
+    return tx
+
+
+def test_too_much_at_once_waits_and_then_is_refused_without_effect() -> None:
+    with planstep.open(":memory:") as db:
+        topic = db.create_topic("a")
+        admission = db._runtime.admission
+        admission.bytes_max = MB
+        node = db._runtime.nodes[0]
+        with node.lock:  # nothing is answered meanwhile
+            first = write_tx(db, MB // 2).submit()
+            late = write_tx(db, MB)
+            with pytest.raises(planstep.Overloaded, match="nothing was done"):
+                late.commit(timeout=0.01)
+            assert late.outcome().state == "aborted"
+            small = write_tx(db, 10).submit()  # for this one there is room
+        assert first.result(30) and small.result(30)
+        assert [len(r.value) for r in topic.read()] == [MB // 2, 10]
+        wait_until(lambda: admission.bytes == 0)
+        write_tx(db, 3 * MB).commit()  # larger than all of it, but alone
+        assert admission.bytes == 0
+
+
+def test_whoever_waits_for_room_gets_it() -> None:
+    with planstep.open(":memory:") as db:
+        topic = db.create_topic("a")
+        db._runtime.admission.bytes_max = MB
+        workers = [
+            threading.Thread(target=lambda: write_tx(db, 400_000).commit()) for _ in range(12)
+        ]
+        with db._runtime.nodes[0].lock:
+            for worker in workers:
+                worker.start()
+            wait_until(lambda: db._runtime.admission._waiting >= 9)
+        for worker in workers:
+            worker.join()
+        assert topic.describe().records == 12
+        assert db._runtime.admission.bytes == 0
+
+
+def test_run_tries_again_when_there_was_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("planstep.admission.WAIT_SECONDS", 0.01)
+    with planstep.open(":memory:") as db:
+        topic = db.create_topic("a")
+        db._runtime.admission.bytes_max = MB
+        node = db._runtime.nodes[0]
+        node.lock.acquire()
+        first = write_tx(db, MB).submit()
+        tries = 0
+
+        def fn(tx: planstep.Transaction) -> None:
+            nonlocal tries
+            tries += 1
+            if tries == 3:
+                node.lock.release()
+                first.result(30)
+            tx.write("a", b"x")
+
+        db.run(fn)
+        assert tries >= 3 and topic.describe().records == 2
+
+
+# a disk without room -------------------------------------------------------------------------
+
+
+class FullDisk(Files):
+    """Room for what is there, and for no new file while `full`."""
+
+    full = False
+
+    def allocate(self, path: Path, size: int) -> None:
+        if self.full:
+            raise _io_error(OSError(errno.ENOSPC, "No space left on device"), path)
+        super().allocate(path, size)
+
+
+@pytest.mark.parametrize("hosts", [1, 2])
+def test_a_full_disk_is_said_and_got_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hosts: int
+) -> None:
+    monkeypatch.setattr("planstep.storage.Files", FullDisk)
+    monkeypatch.setattr(FullDisk, "full", False)
+    with planstep.open(tmp_path / "s", hosts=hosts) as db:
+        topic = db.create_topic("a", partitions=2)
+        table = db.create_table("t", shards=2)
+        for n in range(20):
+            table.put(n, n)
+        monkeypatch.setattr(FullDisk, "full", True)
+        written = 0
+        with pytest.raises(NoSpace):
+            for written in range(400):
+                tx = db.transaction()
+                tx.write("a", bytes(MB), partition=written % 2)
+                tx.commit(30)
+        assert 20 < written < 200 * hosts
+        assert topic.describe().records == written
+        with pytest.raises(NoSpace):
+            topic.write(bytes(MB), partition=written % 2)
+        assert table.get(7) == 7
+        for n in range(20):
+            table.delete(n)  # these may use the reserve
+        assert list(table.scan()) == []
+        with pytest.raises(NoSpace):
+            topic.write(bytes(MB), partition=written % 2)
+        monkeypatch.setattr(FullDisk, "full", False)
+        topic.write(b"again")
+        assert topic.describe().records == written + 1
+    with planstep.open(tmp_path / "s") as db:
+        assert db.topic("a").describe().records == written + 1
+
+
+def test_a_failed_sync_ends_its_transactions_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Failing(Files):
+        failures = 0
+
+        def write(self, fd: int, buffers: Any, offset: int, sync: bool) -> None:
+            if sync and Failing.failures:
+                Failing.failures -= 1
+                raise IoError("made to fail")
+            super().write(fd, buffers, offset, sync)
+
+    monkeypatch.setattr("planstep.storage.Files", Failing)
+    with planstep.open(tmp_path / "s") as db:
+        table = db.create_table("t")
+        table.put("k", 1)
+        Failing.failures = 1
+        with pytest.raises(planstep.Aborted, match="durable"):
+            table.put("k", 2)
+        assert table.get("k") == 1
+        table.put("k", 3)
+        Failing.failures = 2  # and so does going on in a new segment
+        with pytest.raises(planstep.PlanstepError) as caught:
+            table.put("k", 4)
+        assert not isinstance(caught.value, planstep.Aborted)
+        with pytest.raises(planstep.PlanstepError):
+            table.put("k", 5)
+        assert table.get("k") == 3
+    Failing.failures = 0
+    with planstep.open(tmp_path / "s") as db:
+        assert db.table("t").get("k") in (3, 4)
+        db.table("t").put("k", 6)
