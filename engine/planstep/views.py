@@ -8,10 +8,12 @@ hold already. S never comes from a clock.
 Next: runtime.py.
 """
 
+import threading
 import time
 from typing import Any, NamedTuple
 
-from .errors import PlanstepError
+from .errors import Corruption, PlanstepError
+from .proto.batch import Batch
 from .proto.ids import Place, host_of, tablet_prefix
 from .proto.messages import PartitionPart, ShardPart
 
@@ -25,7 +27,7 @@ class Slice(NamedTuple):
     place: Place
     lo: int
     hi: int
-    data: bytes
+    batch: Batch
 
 
 class Snapshot:
@@ -50,11 +52,37 @@ class Snapshot:
         self.close()
 
 
+class _Cache:
+    """Batches that were read in part, for whoever reads on: checked once, not for each record.
+
+    A published batch never changes, and its offset is never given to another.
+    """
+
+    def __init__(self, bytes_max: int = 8 << 20) -> None:
+        self._bytes_max = bytes_max
+        self._bytes = 0
+        self._held: dict[tuple[int, int], Batch] = {}
+        self._lock = threading.Lock()
+
+    def get(self, key: tuple[int, int]) -> Batch | None:
+        return self._held.get(key)
+
+    def put(self, key: tuple[int, int], batch: Batch) -> None:
+        if key in self._held or len(batch.data) > self._bytes_max // 4:
+            return
+        with self._lock:
+            if self._held.setdefault(key, batch) is batch:
+                self._bytes += len(batch.data)
+            while self._bytes > self._bytes_max:
+                self._bytes -= len(self._held.pop(next(iter(self._held))).data)
+
+
 class Views:
     """Reads over all hosts' released state."""
 
     def __init__(self, nodes: list[Any]) -> None:
         self._nodes = nodes
+        self._cache = _Cache()
         self._several = len(nodes) > 1
 
     def snapshot(self) -> Snapshot:
@@ -181,22 +209,40 @@ class Views:
         _, end = self.bounds(snap, tablet)
         if offset >= end:
             return []
-        host = self._nodes[host_of(tablet)].host
+        store = self._nodes[host_of(tablet)].host.store
         prefix = tablet_prefix(tablet) + b"b"
         at = prefix + offset.to_bytes(8, "big")
-        entries = host.store.scan(prefix, at + b"\x00", reverse=True, limit=1)
         last = prefix + end.to_bytes(8, "big")
-        entries += host.store.scan(at + b"\x00", last, limit=max(1, min(max_records, 1000)))
         result: list[Slice] = []
         records = size = 0
-        for key, (address, length, count, step, n) in entries:
-            begin = int.from_bytes(key[-8:], "big")
-            lo = max(0, offset - begin)
-            hi = min(count, lo + max_records - records)
-            if records >= max_records or (result and size + length > max_bytes):
+        # The batch that holds the offset; those behind it only if there is room for more.
+        entries = store.scan(prefix, at + b"\x00", reverse=True, limit=1)
+        while entries:
+            for key, (address, length, count, step, n) in entries:
+                begin = int.from_bytes(key[-8:], "big")
+                if records >= max_records or (result and size + length > max_bytes):
+                    return result
+                lo = max(0, offset - begin)
+                hi = min(count, lo + max_records - records)
+                batch = self._batch(store, tablet, begin, lo, address, length)
+                if hi < count:
+                    self._cache.put((tablet, begin), batch)
+                result.append(Slice(begin + lo, Place(step, n), lo, hi, batch))
+                records += hi - lo
+                size += length
+                at = key + b"\x00"
+            if records >= max_records or size >= max_bytes:
                 break
-            data = host.store.read_payload(address, length)
-            result.append(Slice(begin + lo, Place(step, n), lo, hi, data))
-            records += hi - lo
-            size += length
+            entries = store.scan(at, last, limit=max(1, min(max_records - records, 1000)))
         return result
+
+    def _batch(
+        self, store: Any, tablet: int, begin: int, lo: int, address: int, length: int
+    ) -> Batch:
+        batch = self._cache.get((tablet, begin))
+        if batch is None:
+            try:
+                batch = Batch.decode(store.read_payload(address, length))
+            except Corruption as error:
+                raise Corruption(f"offset {begin + lo}: {error}") from error
+        return batch

@@ -10,10 +10,9 @@ Next: transaction.py.
 
 from collections.abc import Iterable, Mapping
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import Corruption, OffsetOutOfRange
-from ..proto.batch import Batch
 from ..proto.ids import Place
 from .batch import Segment
 from .keyspace import shard_of
@@ -93,25 +92,20 @@ class Reading:
     ) -> tuple[list[Segment], int]:
         """Records from `offset` on, at most so many, and about so many bytes; (segments, bytes)."""
         tablet = topic.partitions[partition]
-        end = self.bounds(tablet)[1]
         found: list[Segment] = []
         size = 0
-        while offset < end and max_records > 0 and size < max_bytes:
-            slices: list[Any] = self.runtime.read_slices(
-                self.snap, tablet, offset, max_records, max_bytes - size
-            )
+        while max_records > 0 and size < max_bytes:
+            try:
+                slices = self.runtime.read_slices(
+                    self.snap, tablet, offset, max_records, max_bytes - size
+                )
+            except Corruption as error:
+                raise Corruption(f"topic {topic.name!r}, partition {partition}, {error}") from error
             if not slices:
                 break
             for piece in slices:
-                try:
-                    batch = Batch.decode(piece.data)
-                except Corruption as error:
-                    raise Corruption(
-                        f"topic {topic.name!r}, partition {partition}, offset {piece.offset}: "
-                        f"{error}"
-                    ) from error
-                found.append(Segment(partition, piece.offset, piece.lo, piece.hi, batch))
-                size += len(piece.data)
+                found.append(Segment(partition, piece.offset, piece.lo, piece.hi, piece.batch))
+                size += len(piece.batch.data)
                 max_records -= piece.hi - piece.lo
                 offset = piece.offset + piece.hi - piece.lo
         return found, size

@@ -34,7 +34,7 @@ from .append import LogEnd
 from .behind import Behind
 from .files import Files
 from .folder import Folder, segment_files, segment_parts
-from .layers import GONE, MISSING, Layer, merged_scan
+from .layers import GONE, MISSING, Layer, layered, merged_scan
 from .lock import OwnerLock
 from .log import (
     OVERHEAD,
@@ -215,10 +215,9 @@ class DiskStore(Behind):
     ) -> list[tuple[bytes, Any]]:
         with self._mutex:
             live, frozen = self._layers
-            layers = [live.between(begin, end)]
-            if frozen is not None:
-                layers.insert(0, frozen.between(begin, end))
-        return merged_scan(layers, self._table.scan(begin, end, reverse), reverse, limit)
+            layers = [live] if frozen is None else [live, frozen]
+            rows = layered(layers, begin, end, reverse, limit)
+        return merged_scan(rows, self._table.scan(begin, end, reverse), reverse, limit)
 
     def read_payload(self, address: int, length: int) -> bytes:
         """IoError or Corruption when the bytes are not there; the batch's own crc tells if they differ."""

@@ -9,7 +9,7 @@ Next: turn.py.
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any, Final
 
 
@@ -55,21 +55,36 @@ class Layer:
         order = self.order[key[:4]]
         del order[bisect_left(order, key)]
 
-    def between(self, begin: bytes, end: bytes) -> list[tuple[bytes, Any]]:
-        """(key, value or GONE) with begin <= key < end, in order."""
+    def between(
+        self, begin: bytes, end: bytes, reverse: bool = False, limit: int | None = None
+    ) -> list[tuple[bytes, Any]]:
+        """(key, value or GONE) with begin <= key < end, in the order of the scan.
+
+        With `limit` only as far as so many that are not GONE.
+        """
         if not self.values:
             return []
         if begin[:4] == end[:4]:
-            tablets: Iterable[bytes] = (begin[:4],)
+            tablets = [begin[:4]]
         else:
             tablets = sorted(t for t in self.order if begin[:4] <= t <= end[:4])
         rows: list[tuple[bytes, Any]] = []
         values = self.values
-        for tablet in tablets:
+        for tablet in reversed(tablets) if reverse else tablets:
             keys = self.order.get(tablet)
-            if keys:
-                found = keys[bisect_left(keys, begin) : bisect_left(keys, end)]
-                rows += [(key, values[key]) for key in found]
+            if not keys:
+                continue
+            first, last = bisect_left(keys, begin), bisect_left(keys, end)
+            if limit is None:
+                found = keys[first:last]
+                rows += [(key, values[key]) for key in (found[::-1] if reverse else found)]
+                continue
+            for at in range(last - 1, first - 1, -1) if reverse else range(first, last):
+                if limit <= 0:
+                    return rows
+                value = values[keys[at]]
+                rows.append((keys[at], value))
+                limit -= value is not GONE
         return rows
 
 
@@ -91,17 +106,33 @@ def merge(
     yield from upper[at:]
 
 
+def layered(
+    layers: list[Layer], begin: bytes, end: bytes, reverse: bool, limit: int | None
+) -> list[list[tuple[bytes, Any]]]:
+    """What of each layer, newest first, a scan can need.
+
+    A deletion above may hide one row below: so many more are taken there.
+    """
+    found = []
+    for layer in layers:
+        rows = layer.between(begin, end, reverse, limit)
+        found.append(rows)
+        if limit is not None:
+            limit += sum(1 for _, value in rows if value is GONE)
+    return found
+
+
 def merged_scan(
     layers: list[list[tuple[bytes, Any]]],
     base: Iterator[tuple[bytes, Any]],
     reverse: bool,
     limit: int | None,
 ) -> list[tuple[bytes, Any]]:
-    """Scans the base under layers, oldest layer first; deletions vanish."""
+    """Scans the base under layers, newest layer first, all in the scan's order; deletions vanish."""
     rows = base
-    for layer in layers:
+    for layer in reversed(layers):
         if layer:
-            rows = merge(layer[::-1] if reverse else layer, rows, reverse)
+            rows = merge(layer, rows, reverse)
     result: list[tuple[bytes, Any]] = []
     if limit == 0:
         return result

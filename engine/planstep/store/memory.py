@@ -40,7 +40,7 @@ class MemoryStore:
         self, begin: bytes, end: bytes, *, reverse: bool = False, limit: int | None = None
     ) -> list[tuple[bytes, Any]]:
         with self._mutex:
-            rows = self._layer.between(begin, end)
+            rows = self._layer.between(begin, end, reverse, limit)
         return merged_scan([rows], iter(()), reverse, limit)
 
     def begin(self) -> Turn:

@@ -21,7 +21,7 @@ from ..errors import Corruption, FormatError, IoError, NotSupported
 from ..proto.records_pb2 import StoreMeta
 from .files import Files
 from .folder import Folder
-from .layers import GONE, MISSING, Layer, merged_scan
+from .layers import GONE, MISSING, Layer, layered, merged_scan
 from .lease import Lease
 from .mark import Mark, read_mark
 from .meta import load_meta
@@ -124,7 +124,8 @@ class ReadOnlyStore:
     ) -> list[tuple[bytes, Any]]:
         with self._lock:
             base = self._table.scan(begin, end, reverse, self._txn)
-            return merged_scan([self._layer.between(begin, end)], base, reverse, limit)
+            rows = layered([self._layer], begin, end, reverse, limit)
+            return merged_scan(rows, base, reverse, limit)
 
     def read_payload(self, address: int, length: int) -> bytes:
         with self._lock:

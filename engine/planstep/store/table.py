@@ -83,11 +83,17 @@ class Table:
                 with self._env.begin() as own:
                     yield own
         except lmdb.Error as error:
-            raise Corruption(f"the tables cannot be read: {error}") from error
+            raise _unreadable(error) from error
 
     def get(self, key: bytes, txn: Any = None) -> Any:
-        with self._reading(txn) as reading:
-            data = reading.get(b"k" + key)
+        try:
+            if txn is not None:
+                data = txn.get(b"k" + key)
+            else:
+                with self._env.begin() as reading:
+                    data = reading.get(b"k" + key)
+        except lmdb.Error as error:
+            raise _unreadable(error) from error
         return None if data is None else msgpack.unpackb(data, use_list=False)
 
     def scan(
@@ -217,6 +223,10 @@ class Table:
 
     def close(self) -> None:
         self._env.close()
+
+
+def _unreadable(error: lmdb.Error) -> Corruption:
+    return Corruption(f"the tables cannot be read: {error}")
 
 
 def _failure(what: str, error: lmdb.Error) -> IoError:

@@ -91,7 +91,7 @@ class Turn:
     ) -> list[tuple[bytes, Any]]:
         own = Layer()
         own.update({key: v for key, v in self.overlay.items() if begin <= key < end})
-        rows = own.between(begin, end)
+        rows = own.between(begin, end, reverse)
         # Each deletion of ours may hide one row below: ask for that many more.
         below = None if limit is None else limit + len(rows)
         base = self._store.scan(begin, end, reverse=reverse, limit=below)
