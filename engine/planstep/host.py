@@ -50,10 +50,12 @@ from .proto.messages import (
 from .proto.records_pb2 import LinkFrame
 from .proxy.deterministic import Proxy, Result
 from .store import Store, Turn
+from .store.layers import GONE, MISSING
 from .tablets.catalogue import Catalogue
 from .tablets.partition import Partition
 from .tablets.shard import Shard
 
+_NO_LINKS: dict[int, tuple[int, int]] = {}
 ASK_AFTER_MS = 2_000
 """A proposal that waits this long without a plan is asked about."""
 
@@ -113,7 +115,13 @@ class _Space:
         self._prefix = tablet_prefix(tablet)
 
     def get(self, key: bytes) -> Any:
-        return self._host.turn.get(self._prefix + key)
+        # Turn.get, without the call: cores read more than anything else.
+        turn = self._host.turn
+        key = self._prefix + key
+        value = turn.overlay.get(key, MISSING)
+        if value is MISSING:
+            return turn.below(key)
+        return None if value is GONE else value
 
     def put(self, key: bytes, value: Any) -> None:
         self._host.turn.put(self._prefix + key, value)
@@ -200,6 +208,8 @@ class Host:
                 rows = store.scan(o, o + b"\xff" * 9)
                 last, taken = store.get(own + b"N" + to), store.get(own + b"I" + to)
                 self.links[other] = open_link(number, other, rows, last, taken)
+        step = tablet_prefix(coordinator) + b"l"
+        self._step_key = own + b"s" if number else step
         self.step_released = self._last_step()
         self.history.release(self.step_released, self._horizon)
         if hosts > 1:
@@ -215,11 +225,7 @@ class Host:
                     self._prepared[int.from_bytes(key[:4], "big"), key[5:]] = 0
 
     def _last_step(self) -> int:
-        key = tablet_prefix(tablet_id(COORDINATOR, 0, 0)) + b"l"
-        if self.number == 0:
-            return self.store.get(key) or 0
-        own = tablet_prefix(tablet_id(HOST, self.number, 0)) + b"s"
-        return self.store.get(own) or 0
+        return self.store.get(self._step_key) or 0
 
     # one turn ------------------------------------------------------------------------------
 
@@ -405,7 +411,7 @@ class Host:
             self.turn.savepoint(),
             self.proxy.mark() if self.proxy is not None else None,
             len(self._coordinator.pending) if self._coordinator is not None else 0,
-            {target: link.mark() for target, link in self.links.items()},
+            {target: link.mark() for target, link in self.links.items()} if self.links else _NO_LINKS,
             len(self.superseded),
         )
 

@@ -55,6 +55,7 @@ class Turn:
         "_address",
         "_store",
         "_undo",
+        "below",
         "dropped",
         "overlay",
         "payload_bytes",
@@ -64,6 +65,7 @@ class Turn:
 
     def __init__(self, store: _Base, address: int) -> None:
         self._store = store
+        self.below = store.get  # under the overlay
         self._address = address
         self._undo: list[tuple[bytes, Any]] = []
         self.overlay: dict[bytes, Any] = {}
@@ -123,8 +125,11 @@ class Turn:
 
     def net(self) -> dict[bytes, Any]:
         """The changes that remain: without what came and went within the turn."""
-        get = self._store.get
-        return {k: v for k, v in self.overlay.items() if v is not GONE or get(k) is not None}
+        overlay = self.overlay
+        if GONE not in overlay.values():
+            return dict(overlay)
+        get = self.below
+        return {k: v for k, v in overlay.items() if v is not GONE or get(k) is not None}
 
     def empty(self) -> bool:
         return not (self.payloads or self.dropped or self.net())
@@ -135,10 +140,9 @@ class Turn:
 
 
 def encode_changes(changes: dict[bytes, Any]) -> bytes:
-    flat: list[Any] = []
-    for key, value in changes.items():
-        flat.append(key)
-        flat.append(None if value is GONE else value)
+    flat: list[Any] = [None] * (2 * len(changes))
+    flat[::2] = changes
+    flat[1::2] = [None if value is GONE else value for value in changes.values()]
     data: bytes = msgpack.packb(flat, use_bin_type=True)
     return data
 
