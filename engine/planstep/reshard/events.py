@@ -4,14 +4,17 @@
     files       Common Log Format; writer = first part of the path, user = who is logged in, or the host
     generated   seeded, users by Zipf's law
 
-A source is read in chunks and by ordinal (the line's number, from 0), so that a load can go on where
-it stopped. A line that is no event is rejected with its file and number, never skipped in silence.
+A source is read in chunks and by ordinal (the event's line, counted from 0), so that a load can go on
+where it stopped. A line that is no event is rejected with its file and number, never skipped in silence.
+
+What it leaves out: compressed logs; a user or a path with a blank in it.
 
 Next: job.py.
 """
 
 import importlib.metadata
 import io
+import os
 import random
 import re
 import zipfile
@@ -20,13 +23,24 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import accumulate, islice
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from ..errors import PlanstepError
 
 NOBODY = "NA"
-_CLF = re.compile(rb'^(\S+) \S+ (\S+) \[[^\]]+\] "(?:\S+ )?(/?[^ /"?]*)[^"]*" \d{3} (?:\d+|-)')
-_DEMO_USER, _DEMO_WRITER, _DEMO_COLUMNS = 11, 13, 19
+LINE_BYTES_MAX = 1 << 20
+USER_BYTES_MAX = 200  # a key of `totals`: far below the limit of keys, escapes included
+_WRITER_LETTERS_MAX = 100  # anyone can ask a server for a path of any length
+_CHUNK_BYTES = 32 << 20
+_CLF = re.compile(
+    rb'(\S+) \S+ (\S+) \[[^\]]+\] "(?:\S+ )?(/?[^ /"?]*)(?:[^"\\]|\\.)*" \d{3} (?:\d+|-)'
+)
+_DEMO_USER, _DEMO_WRITER, _DEMO_COLUMNS, _DEMO_RECORDS = 11, 13, 19, 336_776
+_NO_EVENT = {
+    "demo": "not a flight of 19 columns",
+    "files": "not in Common Log Format",
+    "generated": "not a generated event",
+}
 
 
 @dataclass(slots=True)
@@ -56,15 +70,16 @@ def parse_demo(line: bytes) -> tuple[str, str] | None:
 
 
 def parse_clf(line: bytes) -> tuple[str, str] | None:
-    """(writer, user) of one line of an access log."""
+    """(writer, user) of one line of an access log; bytes that are no UTF-8 become escapes."""
     match = _CLF.match(line)
     if match is None:
         return None
-    try:
-        host, user, path = (part.decode() for part in match.groups())
-    except UnicodeDecodeError:
+    host, name, path = match.groups()
+    user = (host if name == b"-" else name).decode(errors="backslashreplace")
+    if len(user.encode()) > USER_BYTES_MAX:
         return None
-    return path.strip("/") or "/", host if user == "-" else user
+    writer = path.strip(b"/").decode(errors="backslashreplace")
+    return writer[:_WRITER_LETTERS_MAX] or "/", user
 
 
 def parse_generated(line: bytes) -> tuple[str, str] | None:
@@ -93,31 +108,67 @@ class Source:
             return _demo_lines()
         return _file_lines(file)
 
+    @property
+    def total(self) -> int | None:
+        """How many events there are, where that is known without reading them."""
+        return {"demo": _DEMO_RECORDS, "generated": self.count}.get(self.kind)
+
+    def line_number(self, ordinal: int) -> int:
+        """An event's line as editors count it; the demo's first line names the columns."""
+        return ordinal + (2 if self.kind == "demo" else 1)
+
+    def identity(self) -> dict[str, Any]:
+        """What makes this input another one; a log that has grown since is another one."""
+        files = list(self.files)
+        if self.kind == "files":
+            files = [f"{file} of {os.path.getsize(file)} bytes" for file in files]
+        return {"kind": self.kind, "files": files, "seed": self.seed, "count": self.count}
+
     def chunks(self, file: str, begin: int, size: int) -> Iterator[Chunk]:
-        """The file's lines from `begin` on, `size` at a time."""
-        parse = self.parse
+        """The file's lines from `begin` on, at most `size` at a time and about 32 MB."""
         lines = islice(self.lines(file), begin, None)
-        while piece := list(islice(lines, size)):
-            chunk = Chunk(file, begin, begin + len(piece))
-            parsed = list(map(parse, piece))
-            if None not in parsed:
-                chunk.ordinals = list(range(begin, chunk.end))
-                chunk.values = piece
-                both = [pair for pair in parsed if pair is not None]
-            else:
-                both = []
-                for i, (line, pair) in enumerate(zip(piece, parsed, strict=True), begin):
-                    if pair is None:
-                        reason = "empty line" if not line.strip() else f"not a {self.kind} event"
-                        chunk.rejected.append((i, line, reason))
-                    else:
-                        chunk.ordinals.append(i)
-                        chunk.values.append(line)
-                        both.append(pair)
-            chunk.writers = [writer for writer, _ in both]
-            chunk.users = [user for _, user in both]
-            yield chunk
-            begin = chunk.end
+        while piece := _next_lines(lines, size):
+            yield self._chunk(file, begin, piece)
+            begin += len(piece)
+
+    def _chunk(self, file: str, begin: int, piece: list[bytes]) -> Chunk:
+        chunk = Chunk(file, begin, begin + len(piece))
+        both = list(map(self.parse, piece))
+        if None in both or max(map(len, piece)) > LINE_BYTES_MAX:
+            good = []
+            for ordinal, (line, pair) in enumerate(zip(piece, both, strict=True), begin):
+                reason = self._flaw(line, pair)
+                if reason is None:
+                    chunk.ordinals.append(ordinal)
+                    chunk.values.append(line)
+                    good.append(pair)
+                else:
+                    chunk.rejected.append((ordinal, line[:LINE_BYTES_MAX], reason))
+            both = good
+        else:
+            chunk.ordinals, chunk.values = list(range(begin, chunk.end)), piece
+        if both:
+            chunk.writers, chunk.users = map(list, zip(*both, strict=True))  # type: ignore[arg-type]
+        return chunk
+
+    def _flaw(self, line: bytes, pair: tuple[str, str] | None) -> str | None:
+        if len(line) > LINE_BYTES_MAX:
+            return f"longer than {LINE_BYTES_MAX} bytes, of which the first are kept"
+        if pair is None:
+            return _NO_EVENT[self.kind] if line.strip() else "empty line"
+        return None
+
+
+def _next_lines(lines: Iterator[bytes], size: int) -> list[bytes]:
+    piece: list[bytes] = []
+    length = 0
+    while len(piece) < size and length < _CHUNK_BYTES:
+        more = list(islice(lines, min(size - len(piece), 1000)))
+        if not more:
+            break
+        piece += more
+        length += sum(map(len, more))
+    return piece
 
 
 def demo() -> Source:
@@ -132,9 +183,8 @@ def from_files(paths: list[Path]) -> Source:
 
 
 def generated(count: int, seed: int) -> Source:
-    return Source(
-        f"{count} generated events, seed {seed}", ("generated",), "generated", seed, count
-    )
+    name = f"{count} generated events, seed {seed}"
+    return Source(name, ("generated",), "generated", seed, count)
 
 
 def generate(count: int, seed: int, users: int = 20_000, writers: int = 200) -> Iterator[bytes]:
