@@ -411,7 +411,9 @@ class Host:
             self.turn.savepoint(),
             self.proxy.mark() if self.proxy is not None else None,
             len(self._coordinator.pending) if self._coordinator is not None else 0,
-            {target: link.mark() for target, link in self.links.items()} if self.links else _NO_LINKS,
+            {target: link.mark() for target, link in self.links.items()}
+            if self.links
+            else _NO_LINKS,
             len(self.superseded),
         )
 

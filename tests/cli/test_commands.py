@@ -1,10 +1,14 @@
 """The command line as a user meets it: results, --json as one object, errors in one line."""
 
 import json
+import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 import planstep
 
@@ -20,6 +24,22 @@ def run(*arguments: object, stdin: str = "", status: int = 0) -> subprocess.Comp
 
 def as_json(*arguments: object, status: int = 0) -> Any:
     return json.loads(run(*arguments, "--json", status=status).stdout)
+
+
+@pytest.fixture
+def call(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Any:
+    """As `run`, in this process: (exit status, stdout, stderr)."""
+    from planstep.cli import main
+
+    def call(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["planstep", *map(str, arguments)])
+        capfd.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main()
+        out, err = capfd.readouterr()
+        return int(ended.value.code or 0), out, err
+
+    return call
 
 
 def test_reshard_prints_what_it_promises(tmp_path: Path) -> None:
@@ -109,3 +129,220 @@ def test_wrong_usage_is_said() -> None:
     assert run("reshard", status=2).stdout == ""
     assert "no count" in run("reshard", "--generate", "many", status=2).stderr
     assert "reshard" in run("--help").stdout
+
+
+# bad input: one line, and the store is as it was ----------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    store = tmp_path_factory.mktemp("cli") / "s"
+    with planstep.open(store) as db:
+        db.create_topic("raw", partitions=2).write(b"\xff\x00", key=b"\xfe")
+        db.create_topic("texts", format="utf8")
+        db.create_topic("objects", format="json")
+        db.create_table("rows").put("k", 1)
+        db.create_table("totals")
+        db.create_table("bytes", format="bytes").put(b"\xff", b"\xfe")
+    return store
+
+
+BAD = [
+    ("topic", "create", "STORE", "a/b"),
+    ("topic", "create", "STORE", ".."),
+    ("topic", "create", "STORE", "x" * 201),
+    ("topic", "create", "STORE", "raw"),
+    ("topic", "create", "STORE", "new", "--format", "xml"),
+    ("topic", "create", "STORE", "new", "--partitions", "2000000000"),
+    ("topic", "create", "STORE", "new", "--hosts", "3"),
+    ("topic", "describe", "STORE", "rw"),
+    ("topic", "write", "STORE", "objects", "{not json"),
+    ("topic", "write", "STORE", "texts", "--file", "FILE"),
+    ("topic", "write", "STORE", "texts", "--file", "/does/not/exist"),
+    ("topic", "read", "STORE", "raw", "--start", "5"),
+    ("topic", "read", "STORE", "raw", "--partition", "9"),
+    ("topic", "read", "STORE", "raw", "--partition", "0", "--start", "99"),
+    ("table", "create", "STORE", "rows"),
+    ("table", "get", "STORE", "rows", '{"a": 1}'),
+    ("table", "get", "STORE", "rows", "NaN"),
+    ("table", "get", "STORE", "rows", "x" * 5000),
+    ("table", "get", "STORE", "none", "k"),
+    ("table", "put", "STORE", "rows", "k", "123456789012345678901234567890"),
+    ("table", "put", "STORE", "rows", '["a", {"b": 1}]', "1"),
+    ("table", "scan", "STORE", "rows", "--prefix", '{"a": 1}'),
+    ("tx", "explain", "STORE", "nonsense"),
+    ("tx", "explain", "STORE", "99999999999999999999-1"),
+    ("tx", "resolve", "STORE", "-"),
+    ("log", "dump", "STORE", "--host", "7"),
+    ("stats", "FILE"),
+    ("topic", "create", "FILE", "t"),
+    ("verify", "FILE"),
+    ("reshard", "STORE", "--generate", "5"),
+    ("reshard", "STORE", "/does/not/exist"),
+]
+USAGE = [
+    ("topic", "read", "STORE", "raw", "--limit", "0"),
+    ("topic", "read", "STORE", "raw", "--start", "-1"),
+    ("log", "dump", "STORE", "--limit", "0"),
+    ("log", "dump", "STORE", "--host", "-1"),
+    ("tx", "list", "STORE", "--limit", "many"),
+    ("topic", "create", "STORE", "new", "--partitions", "0"),
+    ("reshard", "--generate", "x"),
+    ("reshard", "--generate", ""),
+    ("reshard", "--demo", "--generate", "5"),
+    ("reshard", "--demo", "--workers", "0"),
+    ("topic",),
+    ("nonsense",),
+]
+
+
+@pytest.mark.parametrize("words", BAD, ids=lambda words: " ".join(words)[:60])
+def test_bad_input_is_one_line(
+    shop: Path, tmp_path: Path, words: tuple[str, ...], call: Any
+) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(b"fine\n\xff\xfe\n")
+    before = digest(shop)
+    status, out, err = call(*({"STORE": shop, "FILE": file}.get(word, word) for word in words))
+    assert (status, out) == (1, "")
+    assert err.startswith("planstep: ") and len(err.splitlines()) == 1
+    assert digest(shop) == before
+
+
+@pytest.mark.parametrize("words", USAGE, ids=lambda words: " ".join(words)[:60])
+def test_wrong_usage_is_exit_2(shop: Path, words: tuple[str, ...], call: Any) -> None:
+    status, _, err = call(*(shop if word == "STORE" else word for word in words))
+    assert status == 2 and "Traceback" not in err
+
+
+def digest(store: Path) -> Any:
+    with planstep.open(store, read_only=True) as db, db.snapshot() as view:
+        topics = {name: topic.describe() for name, topic in db.topics().items()}
+        return topics, {name: list(view.scan(name)) for name in db.tables()}
+
+
+def test_verify_names_what_is_wrong(tmp_path: Path) -> None:
+    store = tmp_path / "s"
+    with planstep.open(store) as db:
+        db.create_topic("t").write(b"hello hello hello")
+        db.create_table("n").put("k", 1)
+    (segment,) = (store / "host-0").glob("log-*")
+    data = bytearray(segment.read_bytes())
+    at = data.find(b"hello hello")
+    data[at] ^= 1
+    segment.write_bytes(data)
+    verdict = as_json("verify", store, status=1)
+    assert not verdict["ok"] and verdict["problems"]
+    for problem in verdict["problems"]:
+        assert set(problem) == {"tablet", "key", "what"}
+    assert any("topic t, partition 0" in p["tablet"] for p in verdict["problems"])
+
+
+def test_bytes_that_are_no_text_are_shown(shop: Path) -> None:
+    (record,) = as_json("topic", "read", shop, "raw")["records"]
+    assert record["value"] == "hex:ff00" and record["key"] == "hex:fe"
+    assert as_json("table", "scan", shop, "bytes")["rows"] == [{"key": "hex:ff", "value": "hex:fe"}]
+
+
+# PLANSTEP_STORE --------------------------------------------------------------------------------
+
+
+def test_the_store_may_come_from_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = tmp_path / "s"
+    monkeypatch.setenv("PLANSTEP_STORE", str(store))
+    run("topic", "create", "clicks", "--partitions", "2")
+    assert "2 records" in run("topic", "write", "clicks", "a", "b").stdout
+    assert "1 records" in run("topic", "write", store, "clicks", "c").stdout
+    assert "1 records" in run("topic", "write", "clicks", stdin="d\n").stdout
+    assert len(as_json("topic", "read", "clicks", "--limit", "9")["records"]) == 4
+    assert as_json("topic", "read", "--limit", "1", store, "clicks")["topic"] == "clicks"
+    run("table", "create", "t")
+    run("table", "put", "t", "k", "1")
+    assert as_json("table", "get", "t", "k")["value"] == 1
+    assert as_json("stats")["topics"] == {"clicks": 4}
+    assert as_json("verify")["ok"]
+    assert as_json("tx", "list")["transactions"]
+    assert as_json("log", "dump", "--limit", "1")["records"][0]["kind"] == "close"
+    assert as_json("tx", "explain", "77-1")["state"] == "unknown"
+    monkeypatch.setenv("PLANSTEP_STORE", str(tmp_path / "r"))
+    assert as_json("reshard", "--generate", "500")["verified"]
+    assert (tmp_path / "r").is_dir()
+
+
+def test_log_files_need_no_store(tmp_path: Path) -> None:
+    log = tmp_path / "access.log"
+    log.write_bytes(b'h - - [t] "GET /x HTTP/1.1" 200 1\nnonsense\n')
+    result = as_json("reshard", log)
+    assert result["input"]["records"] == 1 and result["input"]["rejected"] == 1
+    log.write_bytes(b"nonsense\n\n")
+    ended = run("reshard", tmp_path / "s", log, "--json")
+    assert json.loads(ended.stdout)["input"]["rejected"] == 2
+    assert f"{log}:1: rejected" in ended.stderr and f"{log}:2: rejected" in ended.stderr
+
+
+def test_an_interrupt_is_said_and_the_same_command_goes_on(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", "from planstep.cli import main; main()", "reshard"]
+    command += [str(tmp_path / "s"), "--generate", "300k", "--batch", "1000"]
+    child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert child.stderr is not None
+    assert "load: " in child.stderr.readline()
+    child.send_signal(signal.SIGINT)
+    out, err = child.communicate()
+    assert child.returncode == 130, err
+    assert err.splitlines()[-1] == "interrupted; the same command goes on where it stopped"
+    assert "Traceback" not in err and out == ""
+    result = as_json("reshard", tmp_path / "s", "--generate", "300k", "--batch", "1000")
+    assert result["verified"] and not result["already_done"]
+
+
+# what the help promises ------------------------------------------------------------------------
+
+
+def fields_of(value: Any) -> Any:
+    """The names in a result, as deep as help texts tell: lists and dictionaries of dictionaries."""
+    if isinstance(value, list):
+        return fields_of(value[0]) if value and isinstance(value[0], dict) else None
+    if isinstance(value, dict):
+        return {name: fields_of(item) for name, item in value.items()}
+    return None
+
+
+def test_the_help_names_every_field(shop: Path, call: Any) -> None:
+    def as_json(*words: object) -> Any:
+        status, out, err = call(*words, "--json")
+        assert status == 0, err
+        return json.loads(out)
+
+    with planstep.open(shop) as db:
+        tx = db.transactions(1)[0].tx
+    results = {
+        ("topic", "list"): as_json("topic", "list", shop),
+        ("topic", "describe"): as_json("topic", "describe", shop, "raw"),
+        ("topic", "read"): as_json("topic", "read", shop, "raw"),
+        ("topic", "write"): as_json("topic", "write", shop, "raw", "x"),
+        ("topic", "create"): as_json("topic", "create", shop, "more"),
+        ("table", "create"): as_json("table", "create", shop, "more"),
+        ("table", "list"): as_json("table", "list", shop),
+        ("table", "get"): as_json("table", "get", shop, "rows", "k"),
+        ("table", "put"): as_json("table", "put", shop, "rows", "k", "2"),
+        ("table", "scan"): as_json("table", "scan", shop, "rows"),
+        ("tx", "list"): as_json("tx", "list", shop),
+        ("tx", "explain"): as_json("tx", "explain", shop, tx),
+        ("tx", "resolve"): as_json("tx", "resolve", shop, tx),
+        ("log", "dump"): as_json("log", "dump", shop),
+        ("stats",): as_json("stats", shop),
+        ("verify",): as_json("verify", shop),
+        ("reshard",): as_json("reshard", "--generate", "200"),
+    }
+    for words, result in results.items():
+        _, said, _ = call(*words, "--help")
+        text = " ".join(said.replace("│", " ").split())
+        promise = text[text.index("JSON:") : text.index("Example")]
+        for name, inner in (fields_of(result) or {}).items():
+            assert re.search(rf"\b{name}\b", promise), (words, name)
+            if name in ("topics", "tables") and words == ("stats",):
+                continue  # by name
+            for deeper in inner or {}:
+                assert re.search(rf"\b{deeper}\b", promise), (words, name, deeper)

@@ -24,7 +24,7 @@ def test_an_access_log_gives_writer_and_user(tmp_path: Path) -> None:
     assert chunk.users == ["ada", "10.0.0.2", "10.0.0.2"]
     assert chunk.ordinals == [0, 1, 4]
     assert [(number, reason) for number, _, reason in chunk.rejected] == [
-        (2, "not a files event"),
+        (2, "not in Common Log Format"),
         (3, "empty line"),
     ]
 

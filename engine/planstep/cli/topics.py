@@ -1,5 +1,7 @@
 """`planstep topic …`. Next: tables.py."""
 
+import json
+import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -8,24 +10,31 @@ import typer
 
 import planstep
 
-from .output import Json, Store, existing, print_json, print_rows
+from ..api.formats import check_format
+from ..errors import PlanstepError
+from ..proto.keys import check_name
+from .output import Json, Store, StoreCommand, existing, print_json, print_rows
 
 app = typer.Typer(help="Create, list, describe, write and read topics.", no_args_is_help=True)
 
 
-@app.command()
+@app.command(cls=StoreCommand)
 def create(
     store: Store,
     name: str,
     partitions: Annotated[int, typer.Option(min=1)] = 1,
     format: Annotated[str, typer.Option(help="bytes, utf8, json or msgpack.")] = "bytes",
-    hosts: Annotated[int | None, typer.Option(help="Hosts of a new store.")] = None,
+    hosts: Annotated[int | None, typer.Option(min=1, help="Hosts of a new store.")] = None,
     as_json: Json = False,
 ) -> None:
     """Create a topic, and the store if there is none.
 
+    JSON: topic, partitions, format.
+
     Example: planstep topic create shop.planstep clicks --partitions 16
     """
+    check_name(name)  # before there is a store
+    check_format(format)
     with planstep.open(store, hosts=hosts) as db:
         db.create_topic(name, partitions=partitions, format=format)
     if as_json:
@@ -34,9 +43,14 @@ def create(
         print(f"topic {name}: {partitions} partitions, format {format}")
 
 
-@app.command("list")
+@app.command("list", cls=StoreCommand)
 def list_topics(store: Store, as_json: Json = False) -> None:
-    """List topics with their sizes."""
+    """List topics with their sizes.
+
+    JSON: topics (list of name, partitions, records, format).
+
+    Example: planstep topic list shop.planstep
+    """
     with existing(store) as db:
         found = [topic.describe() for topic in db.topics().values()]
     if as_json:
@@ -55,9 +69,14 @@ def list_topics(store: Store, as_json: Json = False) -> None:
         print_rows("topics", ["name", "partitions", "records", "format"], cells)
 
 
-@app.command()
+@app.command(cls=StoreCommand)
 def describe(store: Store, name: str, as_json: Json = False) -> None:
-    """Show each partition's log start and log end."""
+    """Show each partition's log start and log end.
+
+    JSON: name, format, partitions (list of partition, start, end).
+
+    Example: planstep topic describe shop.planstep clicks
+    """
     with existing(store) as db:
         topic = db.topic(name).describe()
     if as_json:
@@ -68,7 +87,7 @@ def describe(store: Store, name: str, as_json: Json = False) -> None:
         print_rows(name, ["partition", "start", "end"], rows)
 
 
-@app.command()
+@app.command(cls=StoreCommand)
 def write(
     store: Store,
     name: str,
@@ -81,15 +100,19 @@ def write(
 ) -> None:
     """Write records, all in one transaction.
 
+    JSON: topic, records (how many), place (step and n).
+
     Example: printf 'a\\nb\\n' | planstep topic write shop.planstep clicks --key u1
     """
     if file is not None:
-        lines = file.read_text().splitlines()
+        lines = file.read_bytes().splitlines()
+    elif values:
+        lines = [os.fsencode(value) for value in values]
     else:
-        lines = values or [line.rstrip("\n") for line in sys.stdin]
+        lines = [line.rstrip(b"\n") for line in sys.stdin.buffer]
     with existing(store, read_only=False) as db:
         form = db.topic(name).format
-        encoded = [line.encode() if form == "bytes" else _value(form, line) for line in lines]
+        encoded = [_value(form, line, n) for n, line in enumerate(lines, 1)]
         with db.transaction() as tx:
             tx.write_batch(name, encoded, keys=None if key is None else [key] * len(encoded))
         place = tx.commit.place
@@ -99,22 +122,33 @@ def write(
         print(f"{len(encoded)} records written at place {place}")
 
 
-def _value(form: str, line: str) -> object:
-    import json
+def _value(form: str, line: bytes, number: int) -> object:
+    """A line as the topic's format wants it: bytes, text, or what the JSON in it says."""
+    if form == "bytes":
+        return line
+    try:
+        text = line.decode()
+        return text if form == "utf8" else json.loads(text)
+    except ValueError as error:
+        wanted = "UTF-8" if form == "utf8" else "JSON"
+        raise PlanstepError(
+            f"line {number} is no {wanted}, and the topic's format is {form}: {error}; nothing was "
+            "written"
+        ) from None
 
-    return line if form == "utf8" else json.loads(line)
 
-
-@app.command()
+@app.command(cls=StoreCommand)
 def read(
     store: Store,
     name: str,
     partition: Annotated[int | None, typer.Option(help="Only this partition.")] = None,
-    start: Annotated[int, typer.Option(help="From this offset of the partition.")] = 0,
-    limit: Annotated[int, typer.Option(help="At most so many records.")] = 100,
+    start: Annotated[int, typer.Option(min=0, help="From this offset of the partition.")] = 0,
+    limit: Annotated[int, typer.Option(min=1, help="At most so many records.")] = 100,
     as_json: Json = False,
 ) -> None:
     """Show records; nothing is consumed.
+
+    JSON: topic, records (list of partition, offset, key, value).
 
     Example: planstep topic read shop.planstep clicks --partition 3 --start 100
     """

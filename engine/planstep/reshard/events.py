@@ -148,7 +148,7 @@ class Source:
         else:
             chunk.ordinals, chunk.values = list(range(begin, chunk.end)), piece
         if both:
-            chunk.writers, chunk.users = map(list, zip(*both, strict=True))  # type: ignore[arg-type]
+            chunk.writers, chunk.users = map(list, zip(*both, strict=True))
         return chunk
 
     def _flaw(self, line: bytes, pair: tuple[str, str] | None) -> str | None:

@@ -93,8 +93,9 @@ def _claim(db: planstep.Engine, source: Source, partitions: int) -> None:
     mine: dict[str, Any] = {**source.identity(), "partitions": partitions}
     known = [*db.topics(), *db.tables()]
     stored = db.table(JOB).get("job") if JOB in db.tables() else None
-    if stored is None:
-        taken = [name for name in (EVENTS, BY_USER, REJECTED, TOTALS, PROGRESS) if name in known]
+    if not isinstance(stored, dict) or "files" not in stored:
+        ours = (EVENTS, BY_USER, REJECTED, TOTALS, PROGRESS, *([] if stored is None else [JOB]))
+        taken = [name for name in ours if name in known]
         if taken:
             raise planstep.PlanstepError(
                 f"this store holds {taken[0]!r} already, and not from a resharding; name another "

@@ -1,5 +1,6 @@
 """A log's records as plain values, for people who look. Reads files only. Next: verify.py."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +16,12 @@ from .turn import decode_changes
 _KINDS = {START: "start", CLOSE: "close"}
 
 
-def dump(folder: Path) -> list[dict[str, Any]]:
+def dump(folder: Path) -> Iterator[dict[str, Any]]:
     """Every valid record of a host's log, in order."""
     files = Files()
     meta = load_meta(folder, files)
     if meta is None:
-        return []
-    rows: list[dict[str, Any]] = []
+        return
     for path in segment_files(folder):
         generation, _ = segment_parts(path.name)
         data = read_segment(files, path)
@@ -31,20 +31,17 @@ def dump(folder: Path) -> list[dict[str, Any]]:
                 f"{describe_key(key)}{' deleted' if value is GONE else ''}"
                 for key, value in decode_changes(record.changes or b"\x90").items()
             ]
-            rows.append(
-                {
-                    "segment": path.name,
-                    "offset": record.offset,
-                    "kind": _KINDS.get(record.kind, "turn"),
-                    "turn": record.turn,
-                    "synced": record.synced,
-                    "payload_bytes": record.payload_length,
-                    "changes": changed,
-                }
-            )
+            yield {
+                "segment": path.name,
+                "offset": record.offset,
+                "kind": _KINDS.get(record.kind, "turn"),
+                "turn": record.turn,
+                "synced": record.synced,
+                "payload_bytes": record.payload_length,
+                "changes": changed,
+            }
             after = record.offset + record.size
             record = read_record(data, after, meta.store_id, generation, record.crc)
-    return rows
 
 
 def describe_key(key: bytes) -> str:
