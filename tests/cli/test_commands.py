@@ -284,7 +284,7 @@ def test_log_files_need_no_store(tmp_path: Path) -> None:
 
 def test_an_interrupt_is_said_and_the_same_command_goes_on(tmp_path: Path) -> None:
     command = [sys.executable, "-c", "from planstep.cli import main; main()", "reshard"]
-    command += [str(tmp_path / "s"), "--generate", "300k", "--batch", "1000"]
+    command += [str(tmp_path / "s"), "--generate", "150k", "--batch", "1000"]
     child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert child.stderr is not None
     assert "load: " in child.stderr.readline()
@@ -293,7 +293,7 @@ def test_an_interrupt_is_said_and_the_same_command_goes_on(tmp_path: Path) -> No
     assert child.returncode == 130, err
     assert err.splitlines()[-1] == "interrupted; the same command goes on where it stopped"
     assert "Traceback" not in err and out == ""
-    result = as_json("reshard", tmp_path / "s", "--generate", "300k", "--batch", "1000")
+    result = as_json("reshard", tmp_path / "s", "--generate", "150k", "--batch", "1000")
     assert result["verified"] and not result["already_done"]
 
 

@@ -35,6 +35,7 @@ from .behind import Behind
 from .files import Files
 from .folder import Folder, segment_files, segment_parts
 from .layers import GONE, MISSING, Layer, layered, merged_scan
+from .lease import oldest_lease
 from .lock import OwnerLock
 from .log import (
     OVERHEAD,
@@ -179,6 +180,7 @@ class DiskStore(Behind):
             self._try(lambda: self._folder.shrink(found.segment, found.offset))
         if not log.on_reserve:
             self._try(self._folder.keep_reserve)
+        oldest_lease(self.folder)  # removes those whose process was killed
         self._unsaved_bytes = sum(record.size for _, record, _ in found.turns)
 
     def _free_tail(self, found: Found) -> None:

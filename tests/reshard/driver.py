@@ -1,0 +1,70 @@
+"""The job on small segments, saying on stdout what it is about to do, for whoever wants to kill it there.
+
+usage: driver.py STORE HOSTS EVENTS      prints load, reshard, checkpoint, rewriting, … and done at the end
+"""
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import planstep
+from planstep.reshard import events, job
+from planstep.store import behind, disk, table
+
+
+def say(word: str) -> None:
+    os.write(1, f"{word}\n".encode())  # whole lines, whichever thread speaks
+
+
+def any_two(live: dict[str, int], sizes: dict[str, int], bytes_max: int) -> list[str]:
+    """Rewrites far more than is worth it: all that the job wrote, two files at a time."""
+    chosen = [name for name in sorted(live) if name in sizes and name.startswith("log-")]
+    return chosen[:2] if len(chosen) > 1 else []
+
+
+def said(word: str, fn: Callable[..., Any]) -> Callable[..., Any]:
+    def wrapped(*args: Any, **more: Any) -> Any:
+        say(word)
+        return fn(*args, **more)
+
+    return wrapped
+
+
+def keep_up(db: planstep.Engine) -> None:
+    """What the service thread does, and more often."""
+    while not db.closed:
+        for node in db._runtime.nodes:
+            try:
+                if node.host.store.checkpoint_due(time.monotonic()):
+                    node.host.store.checkpoint()
+            except planstep.PlanstepError:
+                return  # closed meanwhile
+        time.sleep(0.005)
+
+
+def main() -> None:
+    store, hosts, count = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    size = 1 << 18 if count else 1 << 22
+    disk.DiskStore.open.__func__.__kwdefaults__["segment_bytes"] = size  # type: ignore[attr-defined]
+    behind.CHECKPOINT_BYTES = size // 4
+    behind.choose = any_two
+    table.Table.checkpoint = said("checkpoint", table.Table.checkpoint)  # type: ignore[method-assign]
+    behind.rewrite = said("rewriting", behind.rewrite)
+    with planstep.open(store, hosts=hosts) as db:
+        threading.Thread(target=keep_up, args=(db,), daemon=True).start()
+        job.run(
+            db,
+            events.demo() if count == 0 else events.generated(count, 5),
+            workers=2,
+            batch=100 if count else 1000,
+            partitions=4,
+            progress=lambda phase, done, total: say(phase),
+        )
+    say("done")
+
+
+if __name__ == "__main__":
+    main()
