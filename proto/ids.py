@@ -47,8 +47,12 @@ def tx_parse(text: str) -> bytes:
         raise ValueError(f"{text!r} is no transaction id: a number is too large") from None
 
 
+TABLETS_MAX = 1 << 20
+"""Numbers of tablets; one that was dropped is never given again."""
+
+
 def tablet_id(kind: int, host: int, number: int) -> int:
-    assert 0 < kind < 16 and 0 <= host < 256 and 0 <= number < 1 << 20
+    assert 0 < kind < 16 and 0 <= host < 256 and 0 <= number < TABLETS_MAX
     return kind << 28 | host << 20 | number
 
 

@@ -3,7 +3,7 @@
 Keys, behind the tablet's prefix:
 
     n<kind 1><name>   (id, tablets, format, step)
-    s                 next tablet number, never reused
+    s                 next tablet number, never reused: there are 2^20 of them for a store's life
 
 Creating is a planned transaction whose one participant is the catalogue; new tablets start empty, so
 nothing need be said to them. Names are keys here and name nothing on disk.
@@ -14,7 +14,7 @@ Next: coordinator/plan.py.
 
 from typing import Any
 
-from ..proto.ids import tablet_id
+from ..proto.ids import TABLETS_MAX, tablet_id
 from ..proto.messages import CataloguePart, Reason
 from .participant import Participant
 
@@ -32,6 +32,9 @@ class Catalogue(Participant):
         part = CataloguePart(*body)
         if self.space.get(name_key(part.kind, part.name)) is not None:
             return ("exists", part.name)
+        first = self.space.get(SEQUENCE) or 1
+        if first + part.parts > TABLETS_MAX:
+            return ("full", part.name, part.parts, TABLETS_MAX - first)
         return None
 
     def apply(self, body: Any, step: int, n: int) -> Any:

@@ -9,6 +9,7 @@ A reason is (tablet, cause, detail…); its causes:
     phantom    begin, expected, actual count   a range of rows changed since it was read
     type, overflow   key, …                    an update that the row's value cannot take
     exists     name                            created already
+    full       name, wanted, left              no numbers left for so many tablets
     refused, withdrawn                         ended before it was planned
     space                                      the disk of the tablet's host is full
 
@@ -65,6 +66,11 @@ def failure(tx: bytes, reason: Reason, names: Names) -> Exception:
         return Aborted(f"transaction {tx_text(tx)} was {cause} before it was planned")
     if cause == "exists":
         return AlreadyExists(f"{detail[0]!r} exists already; pass exist_ok=True to accept that")
+    if cause == "full":
+        return Aborted(
+            f"{detail[0]!r} needs {detail[1]:,} tablets (partitions or shards), and {detail[2]:,} are "
+            "left in this store: begin another store"
+        )
     kind, name, part = names(tablet)
     if cause == "space":
         return NoSpace(

@@ -49,6 +49,7 @@ class World:
     hosts: int = 4
     faults: Faults = field(default_factory=Faults)
     merge: bool = True
+    at_once: bool = True
 
     def __post_init__(self) -> None:
         self.random = random.Random(self.seed)
@@ -68,6 +69,7 @@ class World:
         store = self.stores[number]
         proxy = tablet_id(PROXY, 0, store.generation) if number == 0 else None
         host = Host(number, store, self.hosts, proxy=proxy, observe=self._observe)
+        host.at_once = self.at_once
         if host.proxy is not None:
             host.proxy.merge = self.merge
         return host
@@ -182,7 +184,9 @@ class World:
         return True
 
 
-def replay(recorded: list[Recorded], hosts: int, merge: bool = True) -> list[bytes]:
+def replay(
+    recorded: list[Recorded], hosts: int, merge: bool = True, at_once: bool = True
+) -> list[bytes]:
     """The changes that fresh cores make of recorded inputs; a new life starts from its store."""
     stores = [MemoryStore(bytes([i]) * 16) for i in range(hosts)]
     seen = b""
@@ -194,6 +198,7 @@ def replay(recorded: list[Recorded], hosts: int, merge: bool = True) -> list[byt
     def host(number: int) -> Host:
         proxy = tablet_id(PROXY, 0, stores[number].generation) if number == 0 else None
         made = Host(number, stores[number], hosts, proxy=proxy, observe=observe)
+        made.at_once = at_once
         if made.proxy is not None:
             made.proxy.merge = merge
         return made

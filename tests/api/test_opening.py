@@ -33,7 +33,7 @@ def test_other_settings_are_refused_by_name(tmp_path: Path) -> None:
             ({"hosts": 2}, "hosts=1, not 2"),
             ({"durability": "os"}, "durability='full', not 'os'"),
             ({"read_only": True}, "read_only=False, not True"),
-            ({"placement": "separate"}, "placement='shared', not 'separate'"),
+            ({"trace": "off"}, "trace='summary', not 'off'"),
         ):
             with pytest.raises(planstep.WrongMode, match=said):
                 planstep.open(tmp_path / "s", **settings)
@@ -49,6 +49,7 @@ def test_other_settings_are_refused_by_name(tmp_path: Path) -> None:
         ({"mode": "Deterministic"}, ValueError, "choose one of"),
         ({"durability": "none"}, ValueError, "'full', 'os'"),
         ({"placement": "far"}, ValueError, "'shared', 'separate'"),
+        ({"placement": "separate"}, planstep.NotSupported, "leave it out"),
         ({"trace": "all"}, ValueError, "'summary', 'messages'"),
         ({"hosts": 0}, ValueError, "1 to 255"),
         ({"hosts": True}, ValueError, "1 to 255"),
@@ -261,3 +262,31 @@ def test_importing_is_light() -> None:
     )
     assert said.stdout.strip() == "[]"
     assert planstep.__version__
+
+
+def test_what_is_recorded_of_a_transaction(tmp_path: Path) -> None:
+    """How it ended always, its participants unless the trace is off, its messages if asked for."""
+    for trace in ("off", "summary", "messages"):
+        with planstep.open(tmp_path / trace, trace=trace, hosts=2) as db:
+            db.create_table("t", shards=2)
+            with db.transaction() as tx:
+                for n in range(9):
+                    tx.put("t", n, n)
+            outcome = db.outcome(tx.id)
+            assert outcome.state == "committed" and outcome.place == tx.commit.place
+            assert len(outcome.participants) == (0 if trace == "off" else 2)
+            assert bool(db.recorded(tx.id)) == (trace == "messages")
+        with planstep.open(tmp_path / trace, read_only=True) as db:
+            assert db.outcome(tx.id) == outcome
+
+
+def test_a_store_runs_out_of_numbers_for_tablets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("planstep.tablets.catalogue.TABLETS_MAX", 20)
+    with planstep.open(":memory:") as db:
+        db.create_topic("a", partitions=12)
+        with pytest.raises(planstep.Aborted, match="needs 12 tablets .* and 7 are left"):
+            db.create_topic("b", partitions=12)
+        db.create_table("c", shards=7)
+        with pytest.raises(planstep.Aborted, match="0 are left"):
+            db.create_table("d", shards=1)
+        db.table("c").put("k", 1)

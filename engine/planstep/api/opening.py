@@ -47,6 +47,10 @@ class Settings:
         _choice("mode", self.mode, (None, *MODES))
         _choice("durability", self.durability, ("full", "os"))
         _choice("placement", self.placement, ("shared", "separate"))
+        if self.placement == "separate":
+            raise NotSupported(
+                "placement='separate' comes with the comparison of commit protocols; leave it out"
+            )
         _choice("trace", self.trace, ("off", "summary", "messages"))
         hosts = self.hosts
         if hosts is not None and (
@@ -131,7 +135,7 @@ def open(
     mode             "deterministic"; None: as stored
     hosts            logs that the tablets are spread over, fixed at creation; None: as stored, new: 1
     durability       "full": a commit survives power loss; "os": it survives the process, needs hosts=1
-    placement        "shared": tablets of a host exchange messages within a turn; "separate": they do not
+    placement        "shared": tablets of a host exchange messages within a turn; "separate": not yet
     trace            what is kept of a transaction's way: "off" only how it ended, "summary" its
                      participants too, "messages" every message, for `planstep tx explain`
     switch_interval  seconds, lowers sys.setswitchinterval to it so that a busy thread delays commits
