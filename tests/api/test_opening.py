@@ -284,7 +284,7 @@ def test_a_store_runs_out_of_numbers_for_tablets(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("planstep.tablets.catalogue.TABLETS_MAX", 20)
     with planstep.open(":memory:") as db:
         db.create_topic("a", partitions=12)
-        with pytest.raises(planstep.Aborted, match="needs 12 tablets .* and 7 are left"):
+        with pytest.raises(planstep.Aborted, match=r"needs 12 tablets .* and 7 are left"):
             db.create_topic("b", partitions=12)
         db.create_table("c", shards=7)
         with pytest.raises(planstep.Aborted, match="0 are left"):
