@@ -2,8 +2,8 @@
 
     key ──▶ [(old value, step that superseded it), …]      store: only the newest version
 
-A version that a place superseded is kept while some open snapshot is older than that place, within a
-limit of bytes; the last released step always counts as open. It enters before its successor becomes
+A version that a place superseded is kept while some open snapshot is older than that place, for 60 s
+at most and within a limit of bytes; the last released step always counts as open. It enters before its successor becomes
 visible, so a reader that finds a too new version (or none) in the store finds the older one here.
 
 Next: host.py.
@@ -19,14 +19,15 @@ from .errors import SnapshotTooOld
 class History:
     """Invariants: for one key the superseding steps never fall; no open snapshot is below `horizon`."""
 
-    def __init__(self, bytes_max: int = 64 << 20) -> None:
+    def __init__(self, bytes_max: int = 64 << 20, ms_max: int = 60_000) -> None:
         self.bytes_max = bytes_max
+        self.ms_max = ms_max
         self.bytes = 0
         self.horizon = 0
         self.released = 0
         self._open: dict[int, int] = {}
         self._versions: dict[bytes, list[tuple[Any, int]]] = {}
-        self._order: deque[tuple[int, bytes, int]] = deque()
+        self._order: deque[tuple[int, bytes, int, int]] = deque()
         self._lock = threading.Lock()
 
     def open(self, step: int | None = None) -> int:
@@ -47,7 +48,7 @@ class History:
     def oldest(self) -> int:
         return min(self._open, default=self.released)
 
-    def install(self, superseded: list[tuple[bytes, Any, int]]) -> None:
+    def install(self, superseded: list[tuple[bytes, Any, int]], now_ms: int = 0) -> None:
         """Before the turn's changes become visible: (key, old value or None, superseding step)."""
         with self._lock:
             for key, old, step in superseded:
@@ -55,10 +56,10 @@ class History:
                     continue
                 size = len(key) + 64 + (len(old[2]) if isinstance(old[2], bytes) else 8)
                 self._versions.setdefault(key, []).append((old, step))
-                self._order.append((step, key, size))
+                self._order.append((step, key, size, now_ms))
                 self.bytes += size
 
-    def release(self, step: int, horizon: int | None = None) -> None:
+    def release(self, step: int, horizon: int | None = None, now_ms: int = 0) -> None:
         """All of this host up to `step` is visible now; forgets what no snapshot can ask for.
 
         `horizon`: the oldest snapshot as the coordinator's host knows it; None on that host itself.
@@ -67,9 +68,9 @@ class History:
             self.released = max(step, self.released)
             oldest = min(self._open, default=self.released) if horizon is None else horizon
             while self._order:
-                superseded, key, size = self._order[0]
+                superseded, key, size, since_ms = self._order[0]
                 if superseded > oldest:
-                    if self.bytes <= self.bytes_max:
+                    if self.bytes <= self.bytes_max and now_ms - since_ms <= self.ms_max:
                         break
                     self.horizon = max(self.horizon, superseded)
                 self._order.popleft()

@@ -14,7 +14,7 @@ Next: runtime.py.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -29,6 +29,7 @@ from .proto.ids import (
     PARTITION,
     PROXY,
     SHARD,
+    TABLETS_MAX,
     host_of,
     kind_of,
     tablet_id,
@@ -217,12 +218,20 @@ class Host:
 
     def _find_prepared(self) -> None:
         """Proposals that outlived a restart: they are asked about in time."""
-        for kind in (PARTITION, SHARD, CATALOGUE):
-            first = tablet_prefix(tablet_id(kind, self.number, 0))
-            last = tablet_prefix(tablet_id(kind, self.number, (1 << 20) - 1)) + b"\xff"
-            for key, value in self.store.scan(first, last):
-                if key[4:5] == b"t" and value[0] == 0:
-                    self._prepared[int.from_bytes(key[:4], "big"), key[5:]] = 0
+        for prefix in self._stored_tablets():
+            for key, value in self.store.scan(prefix + b"t", prefix + b"u"):
+                if value[0] == 0:
+                    self._prepared[int.from_bytes(prefix, "big"), key[5:]] = 0
+
+    def _stored_tablets(self) -> Iterator[bytes]:
+        """The prefixes of tablets that have keys here; steps over what they hold."""
+        for kind in (CATALOGUE, PARTITION, SHARD):
+            at = tablet_prefix(tablet_id(kind, self.number, 0))
+            last = tablet_prefix(tablet_id(kind, self.number, TABLETS_MAX - 1)) + b"\xff"
+            while found := self.store.scan(at, last, limit=1):
+                prefix = found[0][0][:4]
+                yield prefix
+                at = (int.from_bytes(prefix, "big") + 1).to_bytes(4, "big")
 
     def _last_step(self) -> int:
         return self.store.get(self._step_key) or 0
@@ -274,7 +283,7 @@ class Host:
             raise
         self.superseded.clear()
         self.step_released = self._last_step()
-        self.history.release(self.step_released, self._horizon)
+        self.history.release(self.step_released, self._horizon, now_ms)
         for link in self.links.values():
             link.committed()
         if self.proxy is not None:
@@ -285,7 +294,7 @@ class Host:
         return released
 
     def _install(self, changes: object) -> None:
-        self.history.install(self.superseded)
+        self.history.install(self.superseded, self._now_ms)
 
     def _input(self, item: Input, released: Released) -> None:
         mark = self._mark()
