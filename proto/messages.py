@@ -1,5 +1,6 @@
 """Messages between proxy, coordinator and tablets, and the one table that encodes them.
 
+    proxy ──Stage──▶ tablet ──Staged──▶ proxy                        large payloads, ahead of the proposal
     proxy ──Propose──▶ tablet ──Prepared | Refused──▶ proxy            datagrams: idempotent, resent by the proxy
     proxy ──PlanRequest──▶ coordinator ──Plan──▶ tablets               links: exactly once, in order
     tablet ──ReadSet──▶ tablet,  tablet ──Done──▶ proxy,  tablet ──Executed──▶ coordinator
@@ -32,13 +33,15 @@ class PartitionPart(NamedTuple):
     """What a transaction asks of one topic partition.
 
     `slices` are (data, records) with data one encoded batch while the part travels, and
-    (address, length, records) once the partition has staged them.
+    (address, length, records) once the partition has staged them. `staged` of them went ahead under
+    the transaction's id, and come before these.
     """
 
     ranges: tuple[tuple[str, int, int], ...] = ()
     slices: tuple[tuple[Any, ...], ...] = ()
     producer: tuple[bytes, int, int] | None = None
     dedupe: bool = False
+    staged: int = 0
 
 
 class ShardPart(NamedTuple):
@@ -69,6 +72,25 @@ _PARTS: dict[int, Any] = {PARTITION: PartitionPart, SHARD: ShardPart, CATALOGUE:
 def as_part(tablet: int, fields: Any) -> Any:
     """Gives a decoded tuple its class back, by the kind of the tablet that it is meant for."""
     return _PARTS[kind_of(tablet)](*fields)
+
+
+@dataclass(slots=True)
+class Stage:
+    """Slices (data, records) to be kept for a transaction, the first of them its `first`-th here."""
+
+    tx: bytes
+    proxy: int
+    first: int
+    slices: tuple[tuple[bytes, int], ...]
+
+
+@dataclass(slots=True)
+class Staged:
+    """So many slices of the transaction are kept."""
+
+    tx: bytes
+    tablet: int
+    count: int
 
 
 @dataclass(slots=True)
@@ -180,9 +202,11 @@ _CODES: dict[int, Any] = {
     11: Ask,
     12: Never,
     13: Resolve,
+    14: Stage,
+    15: Staged,
 }
 _CODE_OF = {kind: code for code, kind in _CODES.items()}
-DATAGRAMS = (Propose, Prepared, Refused, Withdraw)
+DATAGRAMS = (Propose, Prepared, Refused, Withdraw, Stage, Staged)
 """Messages that may be lost: the proxy's requests and the answers to them."""
 
 Message: TypeAlias = Any

@@ -1,5 +1,6 @@
 """The proxy: one client's side of its transactions, from `commit` to the answer.
 
+    stage(tx, slices) ─▶ Stage to each ─▶ all Staged ─▶ answer          as often as it takes, ahead of commit
     commit(tx, parts) ─▶ Propose to each ─▶ all Prepared ─▶ PlanRequest ─▶ Done from each receiver ─▶ answer
                       └▶ one Refused ─▶ Withdraw to the others ─▶ answer: aborted
 
@@ -28,6 +29,8 @@ from ..proto.messages import (
     Propose,
     Reason,
     Refused,
+    Stage,
+    Staged,
     Withdraw,
 )
 
@@ -36,7 +39,8 @@ def votes(tablet: int, part: Any) -> bool:
     """A participant with a condition: its vote can be false."""
     kind = kind_of(tablet)
     if kind == PARTITION:
-        return bool(part.ranges) or part.producer is not None
+        # What went ahead of the proposal can have been lost with a host: then the vote is false.
+        return bool(part.ranges or part.staged) or part.producer is not None
     if kind == SHARD:
         return bool(part.reads or part.ranges) or any(
             op in (ADD, MAX, MIN) for _, op, _ in part.writes
@@ -48,19 +52,30 @@ def receives(tablet: int, part: Any) -> bool:
     """A participant with an effect."""
     kind = kind_of(tablet)
     if kind == PARTITION:
-        return bool(part.ranges or part.slices)
+        return bool(part.ranges or part.slices or part.staged)
     return bool(part.writes) if kind == SHARD else True
 
 
 @dataclass(slots=True)
 class Result:
-    """How a transaction ended. `reason` is None when it committed, else (tablet, cause, detail…)."""
+    """How a transaction ended. `reason` is None when it committed, else (tablet, cause, detail…).
+
+    With step 0 and no reason it has not ended: what it wanted staged is.
+    """
 
     tx: bytes
     step: int = 0
     n: int = 0
     reason: Reason | None = None
     details: dict[int, Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Staging:
+    """Every partition that holds something, and what is under way: (first, slices) by tablet."""
+
+    tablets: dict[int, None]
+    waiting: dict[int, tuple[int, Any]]
 
 
 @dataclass(slots=True)
@@ -74,21 +89,23 @@ class _Open:
 
 
 class Proxy:
-    """Invariant: a transaction is in `open` from commit to answer, and answered once.
+    """Invariants: a transaction is in `open` from commit to answer, and answered once; in `staging`
+    from its first `stage` to commit or rollback.
 
     The journal holds what each entry was before the running turn touched it, so that the host can
     take an input, or a turn whose sync failed, back whole.
     """
 
-    __slots__ = ("finished", "id", "inputs", "journal", "merge", "open", "send")
+    __slots__ = ("finished", "id", "inputs", "journal", "merge", "open", "send", "staging")
 
     def __init__(self, address: int, send: Any, merge: bool = True) -> None:
         self.id = address
         self.send = send
         self.merge = merge
         self.open: dict[bytes, _Open] = {}
+        self.staging: dict[bytes, _Staging] = {}
         self.finished: list[Result] = []
-        self.journal: list[tuple[bytes, _Open | None]] = []
+        self.journal: list[tuple[dict[bytes, Any], bytes, Any]] = []
         self.inputs = 0
 
     def mark(self) -> tuple[int, int]:
@@ -98,11 +115,11 @@ class Proxy:
 
     def undo(self, mark: tuple[int, int]) -> None:
         while len(self.journal) > mark[0]:
-            tx, entry = self.journal.pop()
+            table, tx, entry = self.journal.pop()
             if entry is None:
-                self.open.pop(tx, None)
+                table.pop(tx, None)
             else:
-                self.open[tx] = entry
+                table[tx] = entry
         del self.finished[mark[1] :]
 
     def take(self) -> list[Result]:
@@ -123,7 +140,7 @@ class Proxy:
                 result,
                 entry.touched,
             )
-            self.journal.append((old.tx, before))
+            self.journal.append((self.open, old.tx, before))
             entry.touched = self.inputs
 
     def commit(self, tx: bytes, parts: dict[int, Any]) -> None:
@@ -138,7 +155,8 @@ class Proxy:
         bodies = tuple(parts[t] for t in participants) if merged else ()
         request = PlanRequest(tx, self.id, participants, voters, receivers, bodies)
         waiting = dict.fromkeys(receivers if merged else participants)
-        self.journal.append((tx, None))
+        self._forget_staging(tx)
+        self.journal.append((self.open, tx, None))
         self.open[tx] = _Open(parts, waiting, request, merged, Result(tx), self.inputs)
         if merged:
             self.send(COORDINATOR_ID, request)
@@ -146,8 +164,56 @@ class Proxy:
             for tablet in participants:
                 self.send(tablet, Propose(tx, self.id, parts[tablet]))
 
+    def stage(self, tx: bytes, slices: dict[int, tuple[int, Any]]) -> None:
+        """Sends slices ahead: (first, slices) by partition, `first` counting the transaction's there."""
+        old = self.staging.get(tx)
+        self.journal.append((self.staging, tx, old))
+        tablets = {**(old.tablets if old is not None else {}), **dict.fromkeys(slices)}
+        self.staging[tx] = _Staging(tablets, dict(slices))
+        self._send_staging(tx)
+
+    def rollback(self, tx: bytes) -> None:
+        """Takes back what went ahead of a transaction that will not be committed."""
+        entry = self.staging.get(tx)
+        if entry is not None:
+            self._forget_staging(tx)
+            for tablet in entry.tablets:
+                self.send(tablet, Withdraw(tx))
+
+    def _send_staging(self, tx: bytes) -> None:
+        for tablet, (first, slices) in self.staging[tx].waiting.items():
+            self.send(tablet, Stage(tx, self.id, first, slices))
+
+    def _forget_staging(self, tx: bytes) -> None:
+        entry = self.staging.pop(tx, None)
+        if entry is not None:
+            self.journal.append((self.staging, tx, entry))
+
+    def _staged(self, message: Staged | Refused) -> None:
+        tx, tablet = message.tx, message.tablet
+        entry = self.staging.get(tx)
+        if entry is None:
+            if tx not in self.open:  # a late repeat made it hold something again
+                self.send(tablet, Withdraw(tx))
+            return
+        if tablet not in entry.waiting:
+            return
+        self.journal.append((self.staging, tx, _Staging(entry.tablets, dict(entry.waiting))))
+        if isinstance(message, Refused):
+            entry.waiting.clear()
+            self.finished.append(Result(tx, reason=message.reason))
+            return
+        first, slices = entry.waiting[tablet]
+        if message.count >= first + len(slices):
+            del entry.waiting[tablet]
+            if not entry.waiting:
+                self.finished.append(Result(tx))
+
     def handle(self, message: Message) -> None:
         entry = self.open.get(message.tx)
+        if type(message) is Staged or (entry is None and type(message) is Refused):
+            self._staged(message)
+            return
         if entry is None:
             return
         self._touch(entry)
@@ -197,6 +263,8 @@ class Proxy:
 
     def resend(self) -> None:
         """Asks again where no answer came; the host calls it from time to time."""
+        for tx in self.staging:
+            self._send_staging(tx)
         for tx, entry in self.open.items():
             if not entry.planned:
                 for tablet in entry.waiting:

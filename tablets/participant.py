@@ -76,9 +76,20 @@ class Participant:
         """None, or why the body's conditions do not hold now; `early`: why they never will."""
         raise NotImplementedError
 
-    def stage(self, part: Any) -> Any:
-        """The body to keep: payloads go into the log, invisible."""
+    def stage(self, tx: bytes, part: Any) -> Any:
+        """The body to keep: payloads go into the log, invisible; what went ahead joins them."""
         return part
+
+    def take(self, message: Message) -> None:
+        """Messages that only this kind of tablet knows."""
+        raise AssertionError(f"tablet {self.id:#x} got {message!r}")
+
+    def unstage(self, tx: bytes) -> None:
+        """Gives back what went ahead of a proposal that will not be."""
+
+    def lacks(self, tx: bytes, part: Any) -> Reason | None:
+        """None, or why what went ahead is not all here."""
+        return None
 
     def apply(self, body: Any, step: int, n: int) -> Any:
         """Publishes; the returned detail goes to the proxy."""
@@ -104,7 +115,7 @@ class Participant:
         elif kind is Withdraw or kind is Never:
             self._drop(message.tx)
         else:
-            raise AssertionError(f"tablet {self.id:#x} got {message!r}")
+            self.take(message)
 
     # decided at once: all participants are here, and nothing is in the way -------------------
 
@@ -112,13 +123,13 @@ class Participant:
         """Nothing planned is undecided here."""
         return not self.space.get(QUEUE)
 
-    def vote(self, body: Any) -> Reason | None:
+    def vote(self, tx: bytes, body: Any) -> Reason | None:
         """None, or why the conditions do not hold at this place; this tablet named in front."""
-        return self._vote(body, False)
+        return self._vote(tx, body, False)
 
-    def publish(self, body: Any, step: int, n: int) -> Any:
+    def publish(self, tx: bytes, body: Any, step: int, n: int) -> Any:
         """Stages and applies a part that every voter agreed to; the detail for the proxy."""
-        return self.apply(self.stage(body), step, n)
+        return self.apply(self.stage(tx, body), step, n)
 
     def ask_about(self, tx: bytes) -> None:
         """Called by the host when a proposal has waited long: the coordinator ends it or plans it."""
@@ -126,25 +137,28 @@ class Participant:
         if record is not None and record[0] == 0:
             self.send(COORDINATOR_ID, Ask(tx, self.id))
 
-    def _vote(self, body: Any, early: bool) -> Reason | None:
+    def _vote(self, tx: bytes, body: Any, early: bool) -> Reason | None:
         """The check's answer with this tablet named in front: it travels to other tablets."""
-        reason = self.check(body, early)
+        reason = self.check(body, early) or self.lacks(tx, body)
         return None if reason is None else (self.id, *reason)
 
     def _propose(self, message: Propose) -> None:
         key = b"t" + message.tx
         if self.space.get(key) is None:
-            reason = self._vote(message.part, True)
+            reason = self._vote(message.tx, message.part, True)
             if reason is not None:
+                self.unstage(message.tx)
                 self.send(message.proxy, Refused(message.tx, self.id, reason))
                 return
-            body = self.stage(message.part)
+            body = self.stage(message.tx, message.part)
             self.space.put(key, (0, 0, message.proxy, (), (), body, None, None, ()))
         self.send(message.proxy, Prepared(message.tx, self.id))
 
     def _drop(self, tx: bytes) -> None:
         record = self.space.get(b"t" + tx)
-        if record is not None and record[0] == 0:
+        if record is None:
+            self.unstage(tx)
+        elif record[0] == 0:
             self.discard(record[5])
             self.space.delete(b"t" + tx)
 
@@ -171,13 +185,16 @@ class Participant:
         # Alone, and nothing in the way: decided here and now, and `t` and `q` stay untouched.
         if not queue and voters in ((), (self.id,)) and receivers == (self.id,):
             if voters:
-                reason = self._vote(body, False)
-            if part is not None and reason is None:
-                body = self.stage(body)
+                reason = self._vote(tx, body, False)
+            if part is not None:
+                if reason is None:
+                    body = self.stage(tx, body)
+                else:
+                    self.unstage(tx)
             self._publish(step, n, tx, proxy, receivers, body, reason, part is None)
             return
         if part is not None:
-            body = self.stage(body)
+            body = self.stage(tx, body)
         missing = tuple(v for v in voters if v not in got)
         blockers = tuple(
             other for _, _, other in queue if self.meets(space.get(b"t" + other)[5], body)
@@ -211,7 +228,7 @@ class Participant:
         record = self.space.get(b"t" + tx)
         step, n, proxy, voters, receivers, body, missing, reason, _ = record
         if self.id in voters:
-            own = self._vote(body, False)
+            own = self._vote(tx, body, False)
             for receiver in receivers:
                 if receiver != self.id:
                     self.send(receiver, ReadSet(tx, self.id, own))
@@ -265,6 +282,7 @@ class Participant:
             detail = self.apply(body, step, n)
         elif kept:
             self.discard(body)
+            self.unstage(tx)
         if kept:
             self.space.delete(b"t" + tx)
         self.send(proxy, Done(tx, self.id, step, n, committed, detail))

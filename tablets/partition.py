@@ -5,6 +5,7 @@ Keys, behind the tablet's prefix (the table of the talk, with places):
     b<offset 8>     (address, length, records, step, n)   one slice, published at that offset
     c<consumer>     (step, n, position)                   what this consumer has committed
     p<producer id>  (last sequence, step)                 published at most once
+    s<tx>           (proxy, (address, length, records)…)  staged ahead of the proposal, in order
     m               (step, n, log start, log end)
 
 Publishing moves no bytes: the slice was appended to the host's log when it was staged, and now gets
@@ -15,7 +16,7 @@ Next: shard.py.
 
 from typing import Any
 
-from ..proto.messages import PartitionPart, Reason
+from ..proto.messages import PartitionPart, Reason, Stage, Staged
 from .participant import Participant
 
 META = b"m"
@@ -45,12 +46,57 @@ class Partition(Participant):
                 return ("sequence", producer, first, known[0])
         return None
 
-    def stage(self, part: PartitionPart) -> PartitionPart:
-        if not part.slices:
-            return part
+    def take(self, message: Any) -> None:
+        if type(message) is not Stage:
+            super().take(message)
+        tx = message.tx
+        if self.space.get(b"t" + tx) is not None:
+            return  # a repeat from before the proposal
+        held = self._ahead(tx)
+        if message.first == len(held):
+            held = (*held, *self._append(message.slices))
+            self.space.put(b"s" + tx, (message.proxy, *held))
+        # Behind a gap nothing is said: what is missing comes again. After the end of a transaction
+        # a late repeat is kept, and the proxy, which knows it no more, withdraws it.
+        if message.first <= len(held):
+            self.send(message.proxy, Staged(tx, self.id, len(held)))
+
+    def ask_about(self, tx: bytes) -> None:
+        """Also of what was sent ahead: its proxy is told once more, and may know it no more."""
+        held = self.space.get(b"s" + tx)
+        if held is not None:
+            self.send(held[0], Staged(tx, self.id, len(held) - 1))
+        super().ask_about(tx)
+
+    def _ahead(self, tx: bytes) -> tuple[Any, ...]:
+        held = self.space.get(b"s" + tx)
+        return () if held is None else held[1:]
+
+    def _append(self, slices: Any) -> tuple[tuple[int, int, int], ...]:
         append = self.space.append_payload
-        staged = tuple((append(data), len(data), count) for data, count in part.slices)
-        return PartitionPart(part.ranges, staged, part.producer, part.dedupe)
+        return tuple((append(data), len(data), count) for data, count in slices)
+
+    def stage(self, tx: bytes, part: PartitionPart) -> PartitionPart:
+        if not part.slices and not part.staged:
+            return part
+        ahead: tuple[Any, ...] = ()
+        if part.staged and self.lacks(tx, part) is None:
+            ahead = self._ahead(tx)
+            self.space.delete(b"s" + tx)
+            part = part._replace(staged=0)
+        return part._replace(slices=(*ahead, *self._append(part.slices)))
+
+    def lacks(self, tx: bytes, part: Any) -> Reason | None:
+        staged = PartitionPart(*part).staged
+        held = len(self._ahead(tx)) if staged else 0
+        return None if held == staged else ("lost", staged, held)
+
+    def unstage(self, tx: bytes) -> None:
+        held = self._ahead(tx)
+        if held:
+            for address, length, _ in held:
+                self.space.drop_payload(address, length)
+            self.space.delete(b"s" + tx)
 
     def discard(self, body: Any) -> None:
         for address, length, _ in PartitionPart(*body).slices:

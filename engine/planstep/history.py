@@ -3,8 +3,9 @@
     key ──▶ [(old value, step that superseded it), …]      store: only the newest version
 
 A version that a place superseded is kept while some open snapshot is older than that place, for 60 s
-at most and within a limit of bytes; the last released step always counts as open. It enters before its successor becomes
-visible, so a reader that finds a too new version (or none) in the store finds the older one here.
+at most and within a limit of bytes; the last released step always counts as open. It enters before
+its successor becomes visible, so a reader that finds a too new version (or none) in the store finds
+the older one here.
 
 Next: host.py.
 """

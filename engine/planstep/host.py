@@ -45,6 +45,9 @@ from .proto.messages import (
     Propose,
     Refused,
     ShardPart,
+    Stage,
+    Staged,
+    Withdraw,
     decode,
     encode,
 )
@@ -70,6 +73,21 @@ class Commit:
 
 
 @dataclass(slots=True)
+class Ahead:
+    """A client sends payloads ahead of its commit: (first, slices) by partition."""
+
+    tx: bytes
+    slices: dict[int, tuple[int, Any]]
+
+
+@dataclass(slots=True)
+class Rollback:
+    """A client gives up a transaction that it has sent payloads ahead of."""
+
+    tx: bytes
+
+
+@dataclass(slots=True)
 class Deliver:
     """A message from outside to a tablet of this host."""
 
@@ -89,7 +107,7 @@ class Tick:
     """Time has passed: resend, ask."""
 
 
-Input: TypeAlias = Commit | Deliver | Arrived | Tick
+Input: TypeAlias = Commit | Ahead | Rollback | Deliver | Arrived | Tick
 
 
 @dataclass(slots=True)
@@ -222,6 +240,17 @@ class Host:
             for key, value in self.store.scan(prefix + b"t", prefix + b"u"):
                 if value[0] == 0:
                     self._prepared[int.from_bytes(prefix, "big"), key[5:]] = 0
+        for tablet, tx in self.staged_before(1 << 32):
+            self._prepared[tablet, tx] = 0
+
+    def staged_before(self, generation: int) -> list[tuple[int, bytes]]:
+        """(partition, transaction) of payloads that an older engine sent ahead and never proposed."""
+        return [
+            (int.from_bytes(prefix, "big"), key[5:])
+            for prefix in self._stored_tablets()
+            for key, _ in self.store.scan(prefix + b"s", prefix + b"t")
+            if len(key) == 17 and int.from_bytes(key[5:9], "big") < generation
+        ]
 
     def _stored_tablets(self) -> Iterator[bytes]:
         """The prefixes of tablets that have keys here; steps over what they hold."""
@@ -302,6 +331,12 @@ class Host:
             if isinstance(item, Commit):
                 assert self.proxy is not None
                 self.proxy.commit(item.tx, item.parts)
+            elif isinstance(item, Ahead):
+                assert self.proxy is not None
+                self.proxy.stage(item.tx, item.slices)
+            elif isinstance(item, Rollback):
+                assert self.proxy is not None
+                self.proxy.rollback(item.tx)
             elif isinstance(item, Deliver):
                 self._waiting.append((item.target, item.message))
             elif isinstance(item, Arrived):
@@ -337,8 +372,9 @@ class Host:
         if self.proxy is not None:
             self.proxy.resend()
         for (tablet, tx), since in list(self._prepared.items()):
-            record = self._tablet(tablet).space.get(b"t" + tx)
-            if record is None or record[0]:
+            space = self._tablet(tablet).space
+            record = space.get(b"t" + tx)
+            if record[0] if record is not None else space.get(b"s" + tx) is None:
                 del self._prepared[tablet, tx]
             elif self._now_ms - since >= ASK_AFTER_MS:
                 self._prepared[tablet, tx] = self._now_ms
@@ -358,13 +394,16 @@ class Host:
         reason = None
         for tablet, body in zip(tablets, request.bodies, strict=True):
             if reason is None and tablet.id in request.voters:
-                reason = tablet.vote(body)
+                reason = tablet.vote(request.tx, body)
         details: dict[int, Any] = {}
         step = coordinator.step[0]
         if reason is None:
             for tablet, body in zip(tablets, request.bodies, strict=True):
                 if tablet.id in request.receivers:
-                    details[tablet.id] = tablet.publish(body, step, n)
+                    details[tablet.id] = tablet.publish(request.tx, body, step, n)
+        else:
+            for tablet in tablets:
+                tablet.unstage(request.tx)
         coordinator.decided(n, request, reason is None)
         if self.proxy is not None and request.proxy == self.proxy.id:
             self.proxy.decided(request.tx, step, n, reason, details)
@@ -380,12 +419,16 @@ class Host:
             if kind_of(target) == PROXY:
                 if self.proxy is not None and target == self.proxy.id:
                     self.proxy.handle(message)
+                elif type(message) is Staged:  # for a client of an older engine
+                    self._send(message.tablet, Withdraw(message.tx))
                 continue
             kind = type(message)
-            if kind is Propose:
-                if self.turn.reserve and not frees(message.part):
-                    self._send(message.proxy, Refused(message.tx, target, (target, "space")))
-                    continue
+            if self.turn.reserve and (
+                kind is Stage or (kind is Propose and not frees(message.part))
+            ):
+                self._send(message.proxy, Refused(message.tx, target, (target, "space")))
+                continue
+            if self.hosts > 1 and (kind is Propose or kind is Stage):
                 self._prepared[target, message.tx] = self._now_ms
             elif kind is Plan and self.number:
                 self._horizon = max(self._horizon or 0, message.horizon)

@@ -16,10 +16,9 @@ import threading
 from collections import deque
 from concurrent.futures import Future
 from queue import Empty, SimpleQueue
-from typing import Any
 
-from .host import Host, Input
-from .outcome import Commit
+from .host import Ahead, Commit, Host, Input
+from .outcome import Commit as Committed
 
 
 class Waiter:
@@ -27,11 +26,11 @@ class Waiter:
 
     __slots__ = ("_wake", "answer", "future", "leads", "left", "size", "tx")
 
-    def __init__(self, tx: bytes, size: int, future: "Future[Commit] | None") -> None:
+    def __init__(self, tx: bytes, size: int, future: "Future[Committed] | None") -> None:
         self.tx = tx
         self.size = size
         self.future = future
-        self.answer: Commit | BaseException | None = None
+        self.answer: Committed | BaseException | None = None
         self.leads = False
         self.left = False  # nobody waits any more
         self._wake: SimpleQueue[None] = SimpleQueue()
@@ -47,7 +46,7 @@ class Waiter:
         except Empty:
             return False
 
-    def result(self) -> Commit:
+    def result(self) -> Committed:
         answer = self.answer
         if isinstance(answer, BaseException):
             raise answer
@@ -104,10 +103,12 @@ class Node:
             self.changed.notify_all()
 
 
-def bytes_of(parts: dict[int, Any]) -> int:
-    """Payload bytes that a transaction's parts carry."""
+def bytes_of(item: Commit | Ahead) -> int:
+    """Payload bytes that a client's input carries."""
     size = 0
-    for part in parts.values():
+    if isinstance(item, Ahead):
+        return sum(len(piece[0]) for _, slices in item.slices.values() for piece in slices)
+    for part in item.parts.values():
         for piece in getattr(part, "slices", ()):
             size += len(piece[0])
         for write in getattr(part, "writes", ()):

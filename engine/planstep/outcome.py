@@ -9,6 +9,7 @@ A reason is (tablet, cause, detail…); its causes:
     phantom    begin, expected, actual count   a range of rows changed since it was read
     type, overflow   key, …                    an update that the row's value cannot take
     exists     name                            created already
+    lost       sent ahead, there               what went ahead of the commit was lost with a host
     full       name, wanted, left              no numbers left for so many tablets
     refused, withdrawn                         ended before it was planned
     space                                      the disk of the tablet's host is full
@@ -72,6 +73,11 @@ def failure(tx: bytes, reason: Reason, names: Names) -> Exception:
             "left in this store: begin another store"
         )
     kind, name, part = names(tablet)
+    if cause == "lost":
+        return Aborted(
+            f"{kind} {name!r}, partition {part}: data sent ahead of the commit is gone, since its host "
+            "was restarted; nothing of the transaction counts: run it again"
+        )
     if cause == "space":
         return NoSpace(
             f"{kind} {name!r}: the disk of host {host_of(tablet)} is full: free some space; nothing "

@@ -14,10 +14,11 @@ from typing import Any
 
 from .coordinator.plan import PLANNED, STATES
 from .errors import AlreadyExists, EngineClosed, NotSupported, Undetermined
-from .host import Deliver, Host
+from .host import Ahead, Deliver, Host, Rollback
+from .host import Commit as CommitInput
 from .names import Names, TableInfo, TopicInfo
 from .network import Network
-from .node import Node
+from .node import Node, Waiter
 from .outcome import Commit, Outcome
 from .proto.ids import (
     CATALOGUE_ID,
@@ -32,7 +33,7 @@ from .proto.ids import (
     tx_parse,
     tx_text,
 )
-from .proto.messages import CataloguePart, Resolve
+from .proto.messages import CataloguePart, Resolve, Withdraw
 from .store import Store
 from .turns import Turns
 from .views import Snapshot, Views
@@ -62,6 +63,12 @@ class Runtime(Turns):
         self.read_row, self.scan_rows = self.views.read_row, self.views.scan_rows
         self.bounds, self.position = self.views.bounds, self.views.position
         self.read_slices, self.last_sequence = self.views.read_slices, self.views.last_sequence
+        for node in self.nodes:
+            # An engine that was closed in order has taken back what its clients left open.
+            if self.hosts > 1 or not node.host.store.clean:
+                for tablet, tx in node.host.staged_before(self.generation):
+                    node.inbox.append(Deliver(tablet, Withdraw(tx)))
+                    self._submitted.set()
         self._begin_threads()
 
     def _host(self, number: int, store: Store) -> Host:
@@ -83,20 +90,49 @@ class Runtime(Turns):
         """
         future: Future[Commit] = Future()
         future.set_running_or_notify_cancel()  # a commit cannot be withdrawn, so nor cancelled
-        self._enqueue(tx, parts, future, None)
+        self._enqueue(CommitInput(tx, parts), future, None)
+        self._poke()
+        return future
+
+    def _poke(self) -> None:
+        """Something is in the inbox that nobody waits for."""
         node = self.nodes[0]
         if self.hosts > 1:
             node.wake.set()
         elif not node.leading:
             self._submitted.set()
-        return future
 
     def commit(self, tx: bytes, parts: dict[int, Any], timeout: float | None = None) -> Commit:
         """Commits and waits. Conflict, Aborted, Overloaded, or Undetermined after `timeout` seconds.
 
         With one host the time-out ends waiting for others' turns, not the turn of one's own.
         """
-        waiter = self._enqueue(tx, parts, None, timeout)
+        waiter = self._enqueue(CommitInput(tx, parts), None, timeout)
+        self._wait_for(waiter, timeout)
+        if waiter.answer is None:
+            raise Undetermined(
+                f"transaction {tx_text(tx)} was not answered within {timeout} s; it goes on, and "
+                f"outcome({tx_text(tx)!r}) tells how it ended"
+            )
+        return waiter.result()
+
+    def send_ahead(self, tx: bytes, slices: dict[int, tuple[int, Any]]) -> None:
+        """Makes payloads durable at their partitions, ahead of the commit; returns when they are.
+
+        `slices`: (number of the first, ((batch, records), …)) by partition's tablet. Aborted,
+        NoSpace, Overloaded: nothing of it is there, and the transaction cannot go on.
+        """
+        waiter = self._enqueue(Ahead(tx, slices), None, None)
+        self._wait_for(waiter, None)
+        waiter.result()
+
+    def rollback(self, tx: bytes) -> None:
+        """Takes back what was sent ahead; does not wait for it."""
+        if not self._closed:
+            self.nodes[0].inbox.append(Rollback(tx))
+            self._poke()
+
+    def _wait_for(self, waiter: Waiter, timeout: float | None) -> None:
         node = self.nodes[0]
         if self.hosts > 1:
             node.wake.set()
@@ -105,12 +141,6 @@ class Runtime(Turns):
             self._lead(node, waiter)
         else:
             self._follow(node, waiter, timeout)
-        if waiter.answer is None:
-            raise Undetermined(
-                f"transaction {tx_text(tx)} was not answered within {timeout} s; it goes on, and "
-                f"outcome({tx_text(tx)!r}) tells how it ended"
-            )
-        return waiter.result()
 
     def _tell(self, target: int, message: Any) -> None:
         node = self.nodes[host_of(target)]
@@ -252,6 +282,10 @@ class Runtime(Turns):
         if self._closed:
             return
         self._closed = True
+        proxy = self.nodes[0].host.proxy
+        if proxy is not None and not self.nodes[0].down:
+            self.nodes[0].inbox.extend(map(Rollback, list(proxy.staging)))
+            self.nodes[0].wake.set()
         deadline = time.monotonic() + 5.0
         while self._waiting and self.hosts > 1 and time.monotonic() < deadline:
             time.sleep(0.005)

@@ -11,11 +11,13 @@ Next: tests/sim, which drive it.
 """
 
 import random
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from .host import Arrived, Commit, Host, Input, Tick
+from .host import Ahead, Arrived, Commit, Deliver, Host, Input, Rollback, Tick
 from .proto.ids import PROXY, tablet_id, tx_id
+from .proto.messages import Withdraw
 from .proxy.deterministic import Result
 from .store import MemoryStore, Turn
 
@@ -56,6 +58,8 @@ class World:
         self.now_ms = 1_000
         self.lives = [0] * self.hosts
         self.results: dict[bytes, Result] = {}
+        self.ahead: dict[bytes, dict[int, Any]] = {}
+        self.sent_ahead = 0
         self.recorded: list[Recorded] = []
         self.crashes = self.lost = self.repeated = 0
         self._counter = 0
@@ -84,6 +88,19 @@ class World:
         self.inboxes[0].append(Commit(tx, parts))
         return tx
 
+    def commit_ahead(self, slices: dict[int, tuple[int, Any]], parts: dict[int, Any]) -> bytes:
+        """As `commit`, once the slices that the parts count on are staged; else it is rolled back."""
+        self._counter += 1
+        tx = tx_id(self.stores[0].generation, self._counter)
+        self.inboxes[0].append(Ahead(tx, slices))
+        self.ahead[tx] = parts
+        return tx
+
+    def rollback(self, tx: bytes) -> None:
+        """The client gives up what it has sent ahead."""
+        if self.ahead.pop(tx, None) is not None:
+            self.inboxes[0].append(Rollback(tx))
+
     def step(self) -> None:
         """One event: time passes, or a host takes its turn, or a host crashes."""
         draw = self.random
@@ -111,6 +128,13 @@ class World:
         if released.failures:
             raise released.failures[0][1]
         for result in released.results:
+            if not result.step and result.reason is None:
+                self.sent_ahead += 1
+                parts = self.ahead.pop(result.tx, None)
+                # Inputs are shuffled here: a rollback may have come before what it is for.
+                then = Rollback(result.tx) if parts is None else Commit(result.tx, parts)
+                self.inboxes[0].append(then)
+                continue
             assert result.tx not in self.results, "answered once"
             self.results[result.tx] = result
         # A crash between the sync and the release: durable, and nobody hears of it.
@@ -151,6 +175,15 @@ class World:
         self.stores[number] = self.stores[number].crash()
         self.inboxes[number] = []
         self.nodes[number] = self._host(number)
+        if number == 0:
+            self.ahead.clear()  # the clients are gone with the proxy
+        self._drop_older(range(self.hosts) if number == 0 else [number])
+
+    def _drop_older(self, hosts: Iterable[int]) -> None:
+        """As an engine does when it opens: what older ones had sent ahead goes."""
+        for number in hosts:
+            for tablet, tx in self.nodes[number].staged_before(self.stores[0].generation):
+                self.inboxes[number].append(Deliver(tablet, Withdraw(tx)))
 
     def run(self, events: int) -> None:
         for _ in range(events):
@@ -179,6 +212,8 @@ class World:
                 return False
             for key, _ in store.scan(b"\x00" * 4, b"\xff" * 5):
                 if key[:1] in (b"\x20", b"\x30", b"\x40") or key[0] >> 4 in (2, 3, 4):
+                    if key[4:5] in (b"t", b"q", b"s") and key[0] >> 4 != 2:
+                        return False
                     if key[4:5] in (b"t", b"q"):
                         return False
         return True

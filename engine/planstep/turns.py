@@ -27,7 +27,7 @@ from .errors import (
     PlanstepError,
     Undetermined,
 )
-from .host import Arrived, Input, Released, Tick, frees
+from .host import Ahead, Arrived, Input, Released, Rollback, Tick, frees
 from .host import Commit as CommitInput
 from .names import Names
 from .network import Network
@@ -81,17 +81,17 @@ class Turns:
     # what comes in -------------------------------------------------------------------------
 
     def _enqueue(
-        self, tx: bytes, parts: dict[int, Any], future: "Future[Commit] | None", wait: float | None
+        self, item: CommitInput | Ahead, future: "Future[Commit] | None", wait: float | None
     ) -> Waiter:
         if self._closed:
             raise EngineClosed("the engine is closed")
         stopped = self.nodes[0].host.stopped
         if stopped is not None:
             raise HostStopped(f"the engine stopped: {stopped}; reopen it")
-        size = bytes_of(parts)
-        self.admission.admit(tx, size, wait)
-        waiter = self._waiting[tx] = Waiter(tx, size, future)
-        self.nodes[0].inbox.append(CommitInput(tx, parts))
+        size = bytes_of(item)
+        self.admission.admit(item.tx, size, wait)
+        waiter = self._waiting[item.tx] = Waiter(item.tx, size, future)
+        self.nodes[0].inbox.append(item)
         return waiter
 
     # turns ---------------------------------------------------------------------------------
@@ -104,7 +104,7 @@ class Turns:
         while inbox and len(inputs) < _TURN_INPUTS and size < _TURN_BYTES:
             item = inbox.popleft()
             inputs.append(item)
-            if type(item) is CommitInput:
+            if isinstance(item, (CommitInput, Ahead)):
                 waiter = self._waiting.get(item.tx)
                 size += waiter.size if waiter is not None else 0
             elif type(item) is Arrived:
@@ -144,7 +144,10 @@ class Turns:
         reserve; proposals that would take space are refused there. If that is used up too, frames
         are sent again until there is room."""
         rest = [
-            i for i in inputs if type(i) is not CommitInput or all(map(frees, i.parts.values()))
+            item
+            for item in inputs
+            if not isinstance(item, (CommitInput, Ahead))
+            or (isinstance(item, CommitInput) and all(map(frees, item.parts.values())))
         ]
         self._fail([item for item in inputs if item not in rest], error)
         if rest:
@@ -161,7 +164,9 @@ class Turns:
         for item, cause in released.failures:
             self._fail([item], cause)
         for result in released.results:
-            if result.reason is None:
+            if result.reason is None and not result.step:
+                self._answers[result.tx] = Commit(result.tx, Place(0, 0), {})  # sent ahead
+            elif result.reason is None:
                 self.committed += 1
                 place = Place(result.step, result.n)
                 self._answers[result.tx] = Commit(result.tx, place, result.details)
@@ -173,9 +178,12 @@ class Turns:
             self.nodes[0].notify_all()
 
     def _fail(self, inputs: Iterable[Input], error: BaseException) -> None:
+        proxy = self.nodes[0].host.proxy
         for item in inputs:
-            if isinstance(item, CommitInput):
+            if isinstance(item, (CommitInput, Ahead)):
                 self._answers[item.tx] = error
+                if proxy is not None and item.tx in proxy.staging:
+                    self.nodes[0].inbox.append(Rollback(item.tx))
 
     def _stop_everything(self, error: BaseException) -> None:
         for tx in list(self._waiting):

@@ -186,6 +186,14 @@ class Views:
         meta = store.get(tablet_prefix(tablet) + b"m")
         return 0 if meta is None else int(meta[3])
 
+    def staged(self, tablet: int, tx: bytes) -> list[Batch]:
+        """What an open transaction has sent ahead to a partition, in order."""
+        store = self._nodes[host_of(tablet)].host.store
+        held = store.get(tablet_prefix(tablet) + b"s" + tx) or ()
+        return [
+            Batch.decode(store.read_payload(address, length)) for address, length, _ in held[1:]
+        ]
+
     def last_sequence(self, tablet: int, producer: bytes) -> int | None:
         """The highest released number of a producer in a partition, None when it has none."""
         store = self._nodes[host_of(tablet)].host.store

@@ -18,7 +18,7 @@ from planstep.proto.ids import (
 
 TX = bytes(12)
 P, S = tablet_id(PARTITION, 1, 7), tablet_id(SHARD, 2, 8)
-PART = m.PartitionPart((("c", 0, 3),), ((b"data", 2),), (b"p", 1, 2), True)
+PART = m.PartitionPart((("c", 0, 3),), ((b"data", 2),), (b"p", 1, 2), True, 3)
 ROWS = m.ShardPart(((b"k", (1, 0)), (b"l", None)), ((b"a", b"b", 9, 0, 0),), ((b"k", m.PUT, b"v"),))
 MAKE = m.CataloguePart(PARTITION, "t", 3, "bytes", 2)
 ALL = [
@@ -37,6 +37,8 @@ ALL = [
     (1, m.Ask(TX, P)),
     (P, m.Never(TX)),
     (1, m.Resolve(TX)),
+    (P, m.Stage(TX, 5, 2, ((b"data", 2), (b"more", 1)))),
+    (5, m.Staged(TX, P, 4)),
 ]
 
 

@@ -76,7 +76,22 @@ class Workload:
                 asked[tablet] = ShardPart(reads=((key, row[:2] if row else None),))
         if not any(p.writes if isinstance(p, ShardPart) else True for p in asked.values()):
             return
-        self.asked[self.world.commit(asked)] = asked
+        ahead: dict[int, Any] = {}
+        parts = dict(asked)
+        for tablet, part in asked.items():
+            if isinstance(part, PartitionPart) and part.slices and draw.random() < 0.3:
+                ahead[tablet] = (0, part.slices)
+                rest = ((b"payload", 1),) if draw.random() < 0.5 else ()
+                asked[tablet] = part._replace(slices=(*part.slices, *rest))
+                parts[tablet] = part._replace(slices=rest, staged=len(part.slices))
+        if ahead:
+            tx = self.world.commit_ahead(ahead, parts)
+            if draw.random() < 0.2:
+                self.world.run(draw.randrange(1, 8))
+                self.world.rollback(tx)
+        else:
+            tx = self.world.commit(parts)
+        self.asked[tx] = asked
 
 
 def expected(world: World, work: Workload) -> dict[bytes, Any]:
@@ -204,6 +219,7 @@ def resolved(world: World) -> dict[bytes, Any]:
 
 def test_the_faults_happened() -> None:
     worlds = [run(seed, 4)[0] for seed in range(10)]
+    assert sum(w.sent_ahead for w in worlds) > 20
     assert sum(w.crashes for w in worlds) > 20
     assert sum(w.lost for w in worlds) > 20
     assert sum(w.repeated for w in worlds) > 20

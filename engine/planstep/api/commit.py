@@ -68,6 +68,7 @@ class Life:
         self._result: Commit | None = None
         self._failure: BaseException | None = None
         self._known_place: Place | None = None
+        self._ahead: dict[int, int] = {}  # batches sent ahead of the commit, by tablet
 
     @property
     def id(self) -> str:
@@ -95,6 +96,7 @@ class Life:
                 self._future = self._runtime.submit(self._tx, parts)
             except Overloaded as error:
                 self._state, self._failure = "aborted", error
+                self._take_back()
                 raise
         return self._future
 
@@ -103,6 +105,7 @@ class Life:
         self._check()
         self._state = "rolled back"
         self._release()
+        self._take_back()
 
     def outcome(self, timeout: float | None = None) -> Outcome:
         """How the transaction ended; waits for that, at most `timeout` seconds, once it was sent."""
@@ -127,6 +130,8 @@ class Life:
                 self._failure = error
                 if isinstance(error, _WITHOUT_EFFECT):
                     self._state = "aborted"
+                if isinstance(error, Overloaded):
+                    self._take_back()
                 raise
         assert self._result is not None
         self._state = "committed"
@@ -200,6 +205,12 @@ class Life:
             if self._state == "open":  # an error, or a commit that was refused before it was sent
                 self._state = "rolled back"
                 self._release()
+                self._take_back()
+
+    def _take_back(self) -> None:
+        """What went ahead of a commit that will not be."""
+        if self._ahead:
+            self._runtime.rollback(self._tx)
 
     def __del__(self) -> None:
         # Dropped without an end: the engine unpins its snapshot later. Closing it here could meet
@@ -207,6 +218,8 @@ class Life:
         reading = getattr(self, "_reading", None)
         if reading is not None:
             self._engine._dropped.append(reading.snap)
+        if getattr(self, "_ahead", None) and self._state == "open":
+            self._engine._abandoned.append(self._tx)
 
     def __repr__(self) -> str:
         return f"<Transaction {self.id} {self._state}>"

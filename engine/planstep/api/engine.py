@@ -68,6 +68,7 @@ class Engine:
         self._turns: Turns = {}
         self._keyless_turns: dict[int, Any] = {}
         self._dropped: deque[Snapshot] = deque()
+        self._abandoned: deque[bytes] = deque()
 
     # names ---------------------------------------------------------------------------------
 
@@ -330,7 +331,12 @@ class Engine:
         return int(next(turns)) % len(topic.partitions)
 
     def _drop(self) -> None:
-        """Unpins the snapshots of transactions that nobody ended."""
+        """Unpins the snapshots of transactions that nobody ended, and takes back what they sent."""
+        while self._abandoned:
+            try:
+                self._runtime.rollback(self._abandoned.popleft())
+            except IndexError:  # another thread was faster
+                break
         while self._dropped:
             try:
                 self._dropped.popleft().close()

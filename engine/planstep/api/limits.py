@@ -11,6 +11,8 @@ INDEX_ENTRIES_MAX = 10_000
 """Batches that one transaction writes, over all partitions."""
 BATCH_BYTES = 1 << 20
 """Records of one partition are cut into batches of about this size: readers read whole batches."""
+AHEAD_BYTES = 8 << 20
+"""What a transaction writes to topics beyond this goes ahead of its commit: it needs no more memory."""
 READ_BYTES = 16 << 20
 """What one read returns at most by default; the batch that crosses it is not begun."""
 PARTITIONS_MAX = 10_000

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..errors import RecordTooLarge
-from ..proto.batch import decode_headers, encode_batch, encode_headers
+from ..proto.batch import Batch, decode_headers, encode_batch, encode_headers
 from .batch import Record
 from .formats import decode_record_keys, decode_value, encode_record_keys, encode_values
 from .keyspace import partitions_of
@@ -187,14 +187,31 @@ class Outbox:
         column.values += values
         column.keys += keys
 
-    def records(self) -> list[Record]:
-        """What has been written so far, as a reader would get it, without offsets."""
-        form = self.topic.format
+    def records(self, partition: int) -> list[Record]:
+        """What waits here for a partition, as a reader would get it, without offsets."""
+        column = self.columns.get(partition)
+        if column is None:
+            return []
+        headers = column.headers or [None] * len(column.keys)
+        return self._records(partition, column.values, column.keys, headers)
+
+    def shown(self, partition: int, batches: list[Batch]) -> list[Record]:
+        """As `records`, of batches."""
         found = []
-        for partition, column in sorted(self.columns.items()):
-            keys = decode_record_keys(form, column.keys)
-            headers = column.headers or [None] * len(keys)
-            for value, key, packed in zip(column.values, keys, headers, strict=True):
-                shown = decode_headers(packed)
-                found.append(Record(decode_value(form, value), key, shown, partition, -1, 0))
+        for batch in batches:
+            found += self._records(partition, batch.values, batch.keys, batch.header_bytes)
         return found
+
+    def _records(
+        self,
+        partition: int,
+        values: Sequence[Any],
+        raw_keys: Sequence[bytes | None],
+        headers: Sequence[bytes | None],
+    ) -> list[Record]:
+        form = self.topic.format
+        keys = decode_record_keys(form, list(raw_keys))
+        return [
+            Record(decode_value(form, value), key, decode_headers(packed), partition, -1, 0)
+            for value, key, packed in zip(values, keys, headers, strict=True)
+        ]

@@ -30,17 +30,20 @@ def build_parts(
     conditions: Conditions,
     outboxes: Iterable[Outbox],
     rows: Iterable[tuple["TableInfo", RowWrites]],
+    ahead: dict[int, int],
 ) -> Parts:
-    """Parts by tablet; TransactionTooLarge before any effect."""
+    """Parts by tablet; TransactionTooLarge before any effect. `ahead`: batches sent ahead by tablet."""
     conditions.check_ranged()
     parts: Parts = {}
-    slices = encode_outboxes(outboxes)
-    for tablet in {**slices, **conditions.consumed}:
+    slices = encode_outboxes(outboxes, sum(ahead.values()))
+    for tablet in {**slices, **ahead, **conditions.consumed}:
         ranges = tuple(
             (consumer, begin, end)
             for consumer, (begin, end) in conditions.consumed.get(tablet, {}).items()
         )
-        parts[tablet] = PartitionPart(ranges=ranges, slices=slices.get(tablet, ()))
+        parts[tablet] = PartitionPart(
+            ranges=ranges, slices=slices.get(tablet, ()), staged=ahead.get(tablet, 0)
+        )
     writes: dict[int, list[tuple[bytes, int, bytes]]] = {}
     for table, pending in rows:
         for key, ops in pending.pending.items():
@@ -55,15 +58,20 @@ def build_parts(
     return parts
 
 
-def encode_outboxes(outboxes: Iterable[Outbox]) -> dict[int, tuple[tuple[bytes, int], ...]]:
-    """Tablet → its batches (bytes, records), stamped with the time of writing."""
+def encode_outboxes(
+    outboxes: Iterable[Outbox], ahead: int = 0
+) -> dict[int, tuple[tuple[bytes, int], ...]]:
+    """Tablet → its batches (bytes, records), stamped with the time of writing.
+
+    `ahead`: batches that the transaction has sent already.
+    """
     now_ms = time.time_ns() // 1_000_000
     slices = {
         outbox.topic.partitions[partition]: column.batches(now_ms)
         for outbox in outboxes
         for partition, column in outbox.columns.items()
     }
-    entries = sum(map(len, slices.values()))
+    entries = ahead + sum(map(len, slices.values()))
     if entries > INDEX_ENTRIES_MAX:
         raise TransactionTooLarge(
             f"the transaction writes {entries:,} batches, the limit is {INDEX_ENTRIES_MAX:,}; "

@@ -28,9 +28,9 @@ from .conditions import Conditions
 from .consuming import consume_next, consume_range, wait_for_records
 from .formats import decode_value
 from .keyspace import scan_range, shard_of
-from .limits import READ_BYTES, TRANSACTION_BYTES_MAX
+from .limits import AHEAD_BYTES, READ_BYTES, TRANSACTION_BYTES_MAX
 from .outbox import Headers, Outbox
-from .parts import Parts, build_parts
+from .parts import Parts, build_parts, encode_outboxes
 from .reading import check_limits, check_partition
 from .rowwrites import RowWrites, pack_number, pack_value
 from .scanning import merged
@@ -55,6 +55,7 @@ class Transaction(Life):
         self._outboxes: dict[str, Outbox] = {}
         self._rows: dict[str, RowWrites] = {}
         self._bytes = 0
+        self._waiting_bytes = 0  # of topic writes that are still here
 
     # topics --------------------------------------------------------------------------------
 
@@ -142,7 +143,9 @@ class Transaction(Life):
 
         A record with a key goes to the partition crc32(key) mod partitions. Records without key
         go, all of one transaction, to one partition; transactions take the partitions in turn.
-        RecordTooLarge above 16 MiB a record, TransactionTooLarge above 1 GiB in all.
+        RecordTooLarge above 16 MiB a record, TransactionTooLarge above 1 GiB in all. From 8 MiB on
+        what was written goes to the store ahead of the commit; NoSpace, Overloaded or Aborted in
+        doing so end the transaction, without effect.
         """
         self._check()
         outbox = self._outboxes.get(topic)
@@ -158,13 +161,40 @@ class Transaction(Life):
         self._grow(size)
         outbox.add(raw, raw_keys, packed, partition)
         self._outboxes[topic] = outbox
+        self._waiting_bytes += size
+        if self._waiting_bytes >= AHEAD_BYTES:
+            self._send_ahead()
 
     def pending(self, topic: str) -> list[Record]:
         """What this transaction has written to the topic so far, without offsets."""
         self._check()
         info = self._engine._topic(topic)
         outbox = self._outboxes.get(info.name)
-        return [] if outbox is None else outbox.records()
+        if outbox is None:
+            return []
+        found = []
+        for partition, tablet in enumerate(info.partitions):
+            if tablet in self._ahead:
+                found += outbox.shown(partition, self._runtime.views.staged(tablet, self._tx))
+            found += outbox.records(partition)
+        return found
+
+    def _send_ahead(self) -> None:
+        """The topic writes so far become durable at their partitions, invisible."""
+        slices = encode_outboxes(self._outboxes.values(), sum(self._ahead.values()))
+        ahead = {
+            tablet: (self._ahead.get(tablet, 0), batches) for tablet, batches in slices.items()
+        }
+        for tablet, batches in slices.items():
+            self._ahead[tablet] = self._ahead.get(tablet, 0) + len(batches)
+        try:
+            self._runtime.send_ahead(self._tx, ahead)
+        except BaseException:
+            self.rollback()
+            raise
+        for outbox in self._outboxes.values():
+            outbox.columns.clear()
+        self._waiting_bytes = 0
 
     # tables --------------------------------------------------------------------------------
 
@@ -269,7 +299,7 @@ class Transaction(Life):
             return None
         self._engine._writable()
         rows = [(self._engine._table(name), writes) for name, writes in self._rows.items()]
-        return build_parts(conditions, self._outboxes.values(), rows)
+        return build_parts(conditions, self._outboxes.values(), rows, self._ahead)
 
     def _grow(self, size: int) -> None:
         if self._bytes + size > TRANSACTION_BYTES_MAX:

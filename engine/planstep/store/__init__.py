@@ -20,6 +20,8 @@ class Store(Protocol):
     """What a host needs of its store. `get` and `scan` see the last committed turn, from any thread."""
 
     store_id: bytes
+    clean: bool
+    """It was closed in order the last time; what a crash may leave need not be looked for."""
     counters: StoreCounters
 
     @property

@@ -155,6 +155,7 @@ class DiskStore(Behind):
         found = read_back(
             self.folder, self._files, self.store_id, checkpoint, first_segment, closed
         )
+        self.clean = found.closed or not found.segment
         live = Layer()
         for segment, record, _ in found.turns:
             live.update(decode_changes(record.changes))

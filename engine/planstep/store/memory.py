@@ -24,6 +24,7 @@ class MemoryStore:
         self.store_id = store_id
         self.generation = generation
         self.last_turn = 0
+        self.clean = True
         self.counters = StoreCounters()
         self._layer = Layer()
         self._payloads: list[bytes] = []
@@ -91,6 +92,7 @@ class MemoryStore:
         """The store that opens after a power loss."""
         self._closed = True
         again = MemoryStore(self.store_id, self.generation + 1)
+        again.clean = False
         again._layer, again.last_turn = self._layer, self.last_turn
         again._payloads, again._addresses = self._payloads, self._addresses
         again._next = self._next

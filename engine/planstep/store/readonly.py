@@ -46,6 +46,7 @@ class ReadOnlyStore:
         self.meta = meta
         self.store_id = meta.store_id
         self.generation = 0
+        self.clean = True  # nothing is tidied up here
         self.counters = StoreCounters()
         self.settling = False
         self._folder = Folder(folder, files or Files(), 0)
