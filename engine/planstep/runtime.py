@@ -16,6 +16,7 @@ from .coordinator.plan import PLANNED, STATES
 from .errors import AlreadyExists, EngineClosed, NotSupported, Undetermined
 from .host import Ahead, Deliver, Host, Rollback
 from .host import Commit as CommitInput
+from .interrupts import Uninterrupted
 from .names import Names, TableInfo, TopicInfo
 from .network import Network
 from .node import Node, Waiter
@@ -137,16 +138,14 @@ class Runtime(Turns):
         if self.hosts > 1:
             node.wake.set()
             waiter.wait(timeout)
-        elif node.try_lead(waiter):
-            self._lead(node, waiter)
         else:
-            self._follow(node, waiter, timeout)
+            self._take_part(node, waiter, timeout)
 
     def _tell(self, target: int, message: Any) -> None:
         node = self.nodes[host_of(target)]
         node.inbox.append(Deliver(target, message))
         try:
-            with node.lock:
+            with node.lock, Uninterrupted():
                 while node.inbox and node.host.stopped is None:
                     self._turn(node)
         finally:

@@ -29,6 +29,7 @@ from .errors import (
 )
 from .host import Ahead, Arrived, Input, Released, Rollback, Tick, frees
 from .host import Commit as CommitInput
+from .interrupts import Uninterrupted
 from .names import Names
 from .network import Network
 from .node import Node, Waiter, bytes_of
@@ -181,7 +182,9 @@ class Turns:
         proxy = self.nodes[0].host.proxy
         for item in inputs:
             if isinstance(item, (CommitInput, Ahead)):
-                self._answers[item.tx] = error
+                # One each: an exception is not to be raised by several threads.
+                self._answers[item.tx] = own = type(error)(*error.args)
+                own.__cause__ = error.__cause__
                 if proxy is not None and item.tx in proxy.staging:
                     self.nodes[0].inbox.append(Rollback(item.tx))
 
@@ -228,17 +231,27 @@ class Turns:
 
     # threads -------------------------------------------------------------------------------
 
-    def _follow(self, node: Node, waiter: Waiter, timeout: float | None) -> None:
+    def _take_part(self, node: Node, waiter: Waiter, timeout: float | None) -> None:
+        """Leads until `waiter` is answered, or waits until whoever leads has answered it."""
         try:
-            waiter.wait(timeout)
+            with Uninterrupted():  # from taking the lead to giving it away
+                if node.try_lead(waiter):
+                    self._lead(node, waiter)
+            if waiter.answer is None:
+                waiter.wait(timeout)
         finally:  # also when interrupted: the lead may have been handed to this very thread
-            if waiter.answer is None and not waiter.leads:
-                node.leave(waiter)
-            if waiter.leads:
-                self._lead(node, waiter)
+            with Uninterrupted():
+                if waiter.answer is None and not waiter.leads:
+                    node.leave(waiter)
+                if waiter.leads:
+                    self._lead(node, waiter)
+        self._end_futures()
 
     def _lead(self, node: Node, waiter: Waiter | None) -> None:
-        """Runs turns, holding the lead, until `waiter` is answered or nothing waits."""
+        """Runs turns, holding the lead, until `waiter` is answered or nothing waits.
+
+        The futures that it answers are the caller's to end, who has given the lead away by then.
+        """
         try:
             while (waiter is None or waiter.answer is None) and node.inbox:
                 try:
@@ -252,7 +265,6 @@ class Turns:
         finally:
             if node.hand_over():
                 self._submitted.set()
-            self._end_futures()
 
     def _refuse_all(self, node: Node) -> None:
         self._fail(list(node.inbox), EngineClosed("the engine is closed"))
@@ -297,9 +309,9 @@ class Turns:
                 return
             self._answer()  # what an interrupted caller left
             if self.hosts == 1:
-                self._end_futures()
                 if self.nodes[0].inbox and self.nodes[0].try_lead(None):
                     self._lead(self.nodes[0], None)
+                self._end_futures()
             now = time.monotonic()
             ticking = self.hosts > 1 and now - last >= 0.1
             if ticking:

@@ -1,6 +1,10 @@
 """Many at once, too much at once, and a disk without room: nobody waits for ever, nothing is lost."""
 
 import errno
+import random
+import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -11,7 +15,7 @@ import pytest
 
 import planstep
 from planstep.errors import IoError, NoSpace
-from planstep.store.files import Files, _io_error
+from planstep.store.files import Files, io_error
 
 MB = 1 << 20
 
@@ -207,7 +211,7 @@ class FullDisk(Files):
 
     def allocate(self, path: Path, size: int) -> None:
         if self.full:
-            raise _io_error(OSError(errno.ENOSPC, "No space left on device"), path)
+            raise io_error(OSError(errno.ENOSPC, "No space left on device"), path)
         super().allocate(path, size)
 
 
@@ -278,3 +282,62 @@ def test_a_failed_sync_ends_its_transactions_only(
     with planstep.open(tmp_path / "s") as db:
         assert db.table("t").get("k") in (3, 4)
         db.table("t").put("k", 6)
+
+
+INTERRUPTED = """
+import signal
+import sys
+import planstep
+
+armed = []
+
+
+def interrupt(number, frame):
+    if armed:  # once for each round, and nowhere else
+        armed.clear()
+        raise KeyboardInterrupt
+
+
+signal.signal(signal.SIGINT, interrupt)
+db = planstep.open(sys.argv[1], hosts=int(sys.argv[2]))
+db.create_topic("a", partitions=2)
+db.create_table("t", shards=2)
+acknowledged = interrupted = 0
+print("ready", flush=True)
+while interrupted < 60:
+    try:
+        armed.append(1)
+        while True:
+            tx = db.transaction()
+            tx.add("t", "k", 1)
+            tx.write("a", b"x")
+            tx.commit()
+            acknowledged += 1
+    except KeyboardInterrupt:
+        interrupted += 1
+print("done", acknowledged, flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("hosts", [1, 3])
+def test_an_interrupt_at_any_moment_leaves_all_or_nothing(tmp_path: Path, hosts: int) -> None:
+    command = [sys.executable, "-c", INTERRUPTED, str(tmp_path / "s"), str(hosts)]
+    child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert child.stdout is not None
+    assert child.stdout.readline() == "ready\n"
+    said: list[str] = []
+    reader = threading.Thread(target=lambda: said.append(child.stdout.readline()))  # type: ignore[union-attr]
+    reader.start()
+    draw = random.Random(hosts)
+    while reader.is_alive():
+        reader.join(draw.random() * 0.004)
+        child.send_signal(signal.SIGINT)
+    child.kill()
+    child.communicate()
+    word, acknowledged = said[0].split()
+    assert word == "done"
+    with planstep.open(tmp_path / "s") as db:
+        count = db.table("t").get("k")
+        assert count == db.topic("a").describe().records
+        assert int(acknowledged) <= count <= int(acknowledged) + 60

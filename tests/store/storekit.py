@@ -9,7 +9,7 @@ from typing import Any
 from planstep.errors import IoError
 from planstep.proto.ids import PARTITION, SHARD, tablet_id
 from planstep.store import DiskStore
-from planstep.store.files import Files, _io_error
+from planstep.store.files import Files, io_error
 
 TABLETS = [tablet_id(kind, 0, 1).to_bytes(4, "big") for kind in (PARTITION, SHARD)]
 FIRST, LAST = TABLETS[0], TABLETS[-1] + b"\xff"
@@ -106,7 +106,7 @@ class FaultyFiles(FastFiles):
         if self.calls <= self.nth or (self.times is not None and self.failed >= self.times):
             return None
         self.failed += 1
-        return _io_error(OSError(self.code, os.strerror(self.code)), None)
+        return io_error(OSError(self.code, os.strerror(self.code)), None)
 
     def allocate(self, path: Path, size: int) -> None:
         if error := self._error("allocate"):

@@ -144,22 +144,23 @@ class LogEnd:
             dropped,
             turn.payloads,
         )
+        payload_at = position + size - 4 - turn.payload_bytes
+        extent = Extent(self.address, self.segment, payload_at, turn.payload_bytes)
+        number = self.turn + 1
+        synced = number if self._sync else self.synced
+        offset, address = position + size, self.address + turn.payload_bytes
         try:
             self._files.write(self.fd, buffers, position, self._sync)
         except BaseException as error:
             self.go_on_elsewhere(error)
             raise
-        self.turn += 1
-        if self._sync:
-            self.synced = self.turn
-            self._counters.syncs += 1
-        self.offset, self.crc = position + size, crc
+        # No call in here: an interrupt comes before all of it or after.
+        self.turn, self.synced, self.address = number, synced, address
+        self.offset, self.crc = offset, crc
+        self._counters.syncs += self._sync
         self._counters.turns += 1
         self._counters.log_bytes += size
         self._counters.payload_bytes += turn.payload_bytes
-        payload_at = position + size - 4 - turn.payload_bytes
-        extent = Extent(self.address, self.segment, payload_at, turn.payload_bytes)
-        self.address += turn.payload_bytes
         return extent
 
     def _make_room(self, size: int, frees: bool) -> None:

@@ -32,7 +32,7 @@ from ..errors import (
 from ..proto.records_pb2 import StoreMeta
 from .append import LogEnd
 from .behind import Behind
-from .files import Files
+from .files import Files, io_error
 from .folder import Folder, segment_files, segment_parts
 from .layers import GONE, MISSING, Layer, layered, merged_scan
 from .lease import oldest_lease
@@ -78,7 +78,10 @@ class DiskStore(Behind):
         self._log = LogEnd(
             self._folder, self.store_id, durability == "full", self.counters, self._moved
         )
-        self._released = ReleasedMark(folder / "released", write=True)
+        try:
+            self._released = ReleasedMark(folder / "released", write=True)
+        except OSError as error:
+            raise io_error(error, folder / "released") from error
         try:
             self._table = Table(folder / "table")
             try:
@@ -278,17 +281,23 @@ class DiskStore(Behind):
             self._check_open()
             if not turn.reserve:
                 self._refuse_beyond_memory()
-            run = self._log.append(changes, dropped, turn, turn.reserve)
-            self._released.show(self.generation, self.last_turn)
-            with self._mutex:
-                self._unsaved_bytes += size
-                self._changed_at = time.monotonic()
-                self._note_run(run)
-                self._dropped += turn.dropped
-            if before_visible is not None:
-                before_visible(net)
-            with self._mutex:
-                self._layers[0].update(net)
+            before = self._log.turn
+            try:
+                run = self._log.append(changes, dropped, turn, turn.reserve)
+                self._released.show(self.generation, self.last_turn)
+                with self._mutex:
+                    self._unsaved_bytes += size
+                    self._changed_at = time.monotonic()
+                    self._note_run(run)
+                    self._dropped += turn.dropped
+                if before_visible is not None:
+                    before_visible(net)
+                with self._mutex:
+                    self._layers[0].update(net)
+            except BaseException as error:
+                if self._log.turn != before:  # durable, and perhaps not wholly in memory
+                    self._log.broken = error
+                raise
 
     def close(self) -> None:
         """Checkpoints, writes the closing record, lets go of the store."""

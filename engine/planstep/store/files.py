@@ -36,7 +36,7 @@ class Files:
         except OSError as error:
             if fd >= 0:
                 path.unlink(missing_ok=True)
-            raise _io_error(error, path) from error
+            raise io_error(error, path) from error
         finally:
             if fd >= 0:
                 os.close(fd)
@@ -45,7 +45,7 @@ class Files:
         try:
             return os.open(path, (os.O_RDWR if write else os.O_RDONLY) | os.O_CLOEXEC)
         except OSError as error:
-            raise _io_error(error, path) from error
+            raise io_error(error, path) from error
 
     def close(self, fd: int) -> None:
         os.close(fd)
@@ -60,7 +60,7 @@ class Files:
                     break
                 data += more
         except OSError as error:
-            raise _io_error(error, None) from error
+            raise io_error(error, None) from error
         return data
 
     def data_end(self, fd: int) -> int:
@@ -87,7 +87,7 @@ class Files:
             else:
                 written = os.pwritev(fd, buffers, offset)
         except OSError as error:
-            raise _io_error(error, None) from error
+            raise io_error(error, None) from error
         if written != total:
             rest = b"".join(buffers)[written:]
             self.write(fd, [rest], offset + written, sync)
@@ -99,7 +99,7 @@ class Files:
         try:
             os.ftruncate(fd, size)
         except OSError as error:
-            raise _io_error(error, None) from error
+            raise io_error(error, None) from error
 
     def sync(self, fd: int) -> None:
         try:
@@ -110,7 +110,7 @@ class Files:
             else:
                 os.fsync(fd)
         except OSError as error:
-            raise _io_error(error, None) from error
+            raise io_error(error, None) from error
 
     def sync_folder(self, path: Path) -> None:
         try:
@@ -120,13 +120,13 @@ class Files:
             finally:
                 os.close(fd)
         except OSError as error:
-            raise _io_error(error, path) from error
+            raise io_error(error, path) from error
 
     def rename(self, source: Path, target: Path) -> None:
         try:
             os.rename(source, target)
         except OSError as error:
-            raise _io_error(error, source) from error
+            raise io_error(error, source) from error
 
     def remove(self, path: Path) -> None:
         try:
@@ -134,10 +134,11 @@ class Files:
         except FileNotFoundError:
             pass
         except OSError as error:
-            raise _io_error(error, path) from error
+            raise io_error(error, path) from error
 
 
-def _io_error(error: OSError, path: Path | None) -> IoError:
+def io_error(error: OSError, path: Path | None) -> IoError:
+    """The typed error for one of the operating system's."""
     where = f"{path}: " if path is not None else ""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return NoSpace(f"{where}the disk is full: free some space; nothing was written or lost")

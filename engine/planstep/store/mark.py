@@ -49,8 +49,9 @@ class ReleasedMark:
         flags = os.O_RDWR | os.O_CREAT if write else os.O_RDONLY
         fd = os.open(path, flags | os.O_CLOEXEC, 0o600)
         try:
-            if write:
-                os.ftruncate(fd, mmap.PAGESIZE)
+            if write and os.fstat(fd).st_size < mmap.PAGESIZE:
+                # Bytes, no hole: on a full disk this fails, and not the first store to the map.
+                os.pwrite(fd, bytes(mmap.PAGESIZE), 0)
             access = mmap.ACCESS_WRITE if write else mmap.ACCESS_READ
             self._map = mmap.mmap(fd, mmap.PAGESIZE, access=access)
         finally:
