@@ -14,13 +14,13 @@ Next: runtime.py.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from .coordinator.plan import Coordinator
 from .errors import HostStopped, PlanstepError
 from .history import History
+from .inputs import Ahead, Arrived, Commit, Deliver, Input, Released, Rollback, Tick, frees
 from .links import Link, open_link
 from .proto.ids import (
     CATALOGUE,
@@ -29,7 +29,6 @@ from .proto.ids import (
     PARTITION,
     PROXY,
     SHARD,
-    TABLETS_MAX,
     host_of,
     kind_of,
     tablet_id,
@@ -38,13 +37,11 @@ from .proto.ids import (
 )
 from .proto.messages import (
     DATAGRAMS,
-    DELETE,
     Message,
     Plan,
     PlanRequest,
     Propose,
     Refused,
-    ShardPart,
     Stage,
     Staged,
     Withdraw,
@@ -52,9 +49,9 @@ from .proto.messages import (
     encode,
 )
 from .proto.records_pb2 import LinkFrame
-from .proxy.deterministic import Proxy, Result
+from .proxy.deterministic import Proxy
+from .space import HostSpace, stored_tablets
 from .store import Store, Turn
-from .store.layers import GONE, MISSING
 from .tablets.catalogue import Catalogue
 from .tablets.partition import Partition
 from .tablets.shard import Shard
@@ -62,113 +59,6 @@ from .tablets.shard import Shard
 _NO_LINKS: dict[int, tuple[int, int]] = {}
 ASK_AFTER_MS = 2_000
 """A proposal that waits this long without a plan is asked about."""
-
-
-@dataclass(slots=True)
-class Commit:
-    """A client commits: its parts by tablet."""
-
-    tx: bytes
-    parts: dict[int, Any]
-
-
-@dataclass(slots=True)
-class Ahead:
-    """A client sends payloads ahead of its commit: (first, slices) by partition."""
-
-    tx: bytes
-    slices: dict[int, tuple[int, Any]]
-
-
-@dataclass(slots=True)
-class Rollback:
-    """A client gives up a transaction that it has sent payloads ahead of."""
-
-    tx: bytes
-
-
-@dataclass(slots=True)
-class Deliver:
-    """A message from outside to a tablet of this host."""
-
-    target: int
-    message: Message
-
-
-@dataclass(slots=True)
-class Arrived:
-    """A frame's bytes, from another host."""
-
-    data: bytes
-
-
-@dataclass(slots=True)
-class Tick:
-    """Time has passed: resend, ask."""
-
-
-Input: TypeAlias = Commit | Ahead | Rollback | Deliver | Arrived | Tick
-
-
-@dataclass(slots=True)
-class Released:
-    """What a durable turn lets out."""
-
-    results: list[Result] = field(default_factory=list)
-    failures: list[tuple[Input, BaseException]] = field(default_factory=list)
-    frames: list[tuple[int, bytes]] = field(default_factory=list)
-
-
-def frees(part: Any) -> bool:
-    """A part that only deletes rows: it may use what was put aside for a full disk."""
-    return isinstance(part, ShardPart) and all(op == DELETE for _, op, _ in part.writes)
-
-
-class _Space:
-    """A tablet's keys in the turn that runs (tablets.participant.Space)."""
-
-    __slots__ = ("_host", "_prefix")
-
-    def __init__(self, host: "Host", tablet: int) -> None:
-        self._host = host
-        self._prefix = tablet_prefix(tablet)
-
-    def get(self, key: bytes) -> Any:
-        # Turn.get, without the call: cores read more than anything else.
-        turn = self._host.turn
-        key = self._prefix + key
-        value = turn.overlay.get(key, MISSING)
-        if value is MISSING:
-            return turn.below(key)
-        return None if value is GONE else value
-
-    def put(self, key: bytes, value: Any) -> None:
-        self._host.turn.put(self._prefix + key, value)
-
-    def delete(self, key: bytes) -> None:
-        self._host.turn.delete(self._prefix + key)
-
-    def scan(
-        self, begin: bytes, end: bytes, *, reverse: bool = False, limit: int | None = None
-    ) -> list[tuple[bytes, Any]]:
-        prefix = self._prefix
-        rows = self._host.turn.scan(prefix + begin, prefix + end, reverse=reverse, limit=limit)
-        return [(key[4:], value) for key, value in rows]
-
-    def put_version(self, key: bytes, old: Any, new: Any, step: int) -> None:
-        key = self._prefix + key
-        if old is not None:
-            self._host.superseded.append((key, old, step))
-        if new is None:
-            self._host.turn.delete(key)
-        else:
-            self._host.turn.put(key, new)
-
-    def append_payload(self, data: bytes) -> int:
-        return self._host.turn.append_payload(data)
-
-    def drop_payload(self, address: int, length: int) -> None:
-        self._host.turn.drop_payload(address, length)
 
 
 _TABLETS: dict[int, Any] = {
@@ -211,7 +101,7 @@ class Host:
         self._horizon: int | None = 0 if number else None  # of the snapshots, as plans tell it
         self._prepared: dict[tuple[int, bytes], int] = {}
         self._events: dict[bytes, list[tuple[int, str]]] = {}
-        self._keys = _Space(self, tablet_id(HOST, number, 0))
+        self._keys = HostSpace(self, tablet_id(HOST, number, 0))
         self.proxy = Proxy(proxy, self._send) if proxy is not None else None
         coordinator = tablet_id(COORDINATOR, 0, 0)
         self._coordinator: Coordinator | None = (
@@ -236,7 +126,7 @@ class Host:
 
     def _find_prepared(self) -> None:
         """Proposals that outlived a restart: they are asked about in time."""
-        for prefix in self._stored_tablets():
+        for prefix in stored_tablets(self.store, self.number):
             for key, value in self.store.scan(prefix + b"t", prefix + b"u"):
                 if value[0] == 0:
                     self._prepared[int.from_bytes(prefix, "big"), key[5:]] = 0
@@ -247,20 +137,10 @@ class Host:
         """(partition, transaction) of payloads that an older engine sent ahead and never proposed."""
         return [
             (int.from_bytes(prefix, "big"), key[5:])
-            for prefix in self._stored_tablets()
+            for prefix in stored_tablets(self.store, self.number)
             for key, _ in self.store.scan(prefix + b"s", prefix + b"t")
             if len(key) == 17 and int.from_bytes(key[5:9], "big") < generation
         ]
-
-    def _stored_tablets(self) -> Iterator[bytes]:
-        """The prefixes of tablets that have keys here; steps over what they hold."""
-        for kind in (CATALOGUE, PARTITION, SHARD):
-            at = tablet_prefix(tablet_id(kind, self.number, 0))
-            last = tablet_prefix(tablet_id(kind, self.number, TABLETS_MAX - 1)) + b"\xff"
-            while found := self.store.scan(at, last, limit=1):
-                prefix = found[0][0][:4]
-                yield prefix
-                at = (int.from_bytes(prefix, "big") + 1).to_bytes(4, "big")
 
     def _last_step(self) -> int:
         return self.store.get(self._step_key) or 0
@@ -443,7 +323,7 @@ class Host:
         found = self._tablets.get(tablet)
         if found is None:
             assert host_of(tablet) == self.number, f"tablet {tablet:#x} lives elsewhere"
-            found = _TABLETS[kind_of(tablet)](tablet, _Space(self, tablet), self._send)
+            found = _TABLETS[kind_of(tablet)](tablet, HostSpace(self, tablet), self._send)
             self._tablets[tablet] = found
         return found
 

@@ -17,7 +17,8 @@ from collections import deque
 from concurrent.futures import Future
 from queue import Empty, SimpleQueue
 
-from .host import Ahead, Commit, Host, Input
+from .host import Host
+from .inputs import Ahead, Commit, Input
 from .outcome import Commit as Committed
 
 

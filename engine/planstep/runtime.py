@@ -14,8 +14,9 @@ from typing import Any
 
 from .coordinator.plan import PLANNED, STATES
 from .errors import AlreadyExists, EngineClosed, NotSupported, Undetermined
-from .host import Ahead, Deliver, Host, Rollback
-from .host import Commit as CommitInput
+from .host import Host
+from .inputs import Ahead, Deliver, Rollback
+from .inputs import Commit as CommitInput
 from .interrupts import Uninterrupted
 from .names import Names, TableInfo, TopicInfo
 from .network import Network

@@ -16,7 +16,8 @@ Next: storage.py.
 from pathlib import Path
 
 from .errors import Corruption, FormatError, IoError
-from .host import Arrived, Host, Tick
+from .host import Host
+from .inputs import Arrived, Tick
 from .store import Store
 from .store.mark import Mark, read_mark
 from .store.readonly import Passed, ReadOnlyStore

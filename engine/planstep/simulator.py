@@ -15,7 +15,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from .host import Ahead, Arrived, Commit, Deliver, Host, Input, Rollback, Tick
+from .host import Host
+from .inputs import Ahead, Arrived, Commit, Deliver, Input, Rollback, Tick
 from .proto.ids import PROXY, tablet_id, tx_id
 from .proto.messages import Withdraw
 from .proxy.deterministic import Result

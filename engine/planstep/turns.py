@@ -27,8 +27,8 @@ from .errors import (
     PlanstepError,
     Undetermined,
 )
-from .host import Ahead, Arrived, Input, Released, Rollback, Tick, frees
-from .host import Commit as CommitInput
+from .inputs import Ahead, Arrived, Input, Released, Rollback, Tick, frees
+from .inputs import Commit as CommitInput
 from .interrupts import Uninterrupted
 from .names import Names
 from .network import Network

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import planstep
+from planstep.space import stored_tablets
 
 RECORDS = [b"%05d" % n + bytes(95) for n in range(400)]
 
@@ -34,7 +35,7 @@ def kept(db: planstep.Engine) -> list[bytes]:
     return [
         key
         for node in db._runtime.nodes
-        for prefix in node.host._stored_tablets()
+        for prefix in stored_tablets(node.host.store, node.host.number)
         for key, _ in node.host.store.scan(prefix + b"s", prefix + b"u")
         if prefix[0] >> 4 == 3
     ]

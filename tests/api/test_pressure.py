@@ -79,6 +79,43 @@ def test_the_lead_goes_to_one_that_waits() -> None:
         assert not node.leading
 
 
+@pytest.mark.parametrize("submitted", [False, True])
+def test_those_that_come_during_a_turn_share_the_next_sync(tmp_path: Path, submitted: bool) -> None:
+    rounds, each = 10, 64
+    with planstep.open(tmp_path / "s") as db:
+        topic = db.create_topic("a", partitions=3)
+        db.create_table("t", shards=2)
+        node = db._runtime.nodes[0]
+
+        def transaction(n: int) -> planstep.Transaction:
+            tx = db.transaction()
+            tx.write("a", b"x", partition=n % 3)
+            tx.put("t", n, n)
+            return tx
+
+        before = db.stats()["store"]["syncs"]
+        for _ in range(rounds):
+            assert node.try_lead(None)  # somebody leads, and is slow
+            threads = []
+            futures = []
+            if submitted:
+                futures = [transaction(n).submit() for n in range(each)]
+            else:
+                threads = [threading.Thread(target=transaction(n).commit) for n in range(each)]
+                for thread in threads:
+                    thread.start()
+                wait_until(lambda: len(node._followers) == each)
+            if node.hand_over():
+                db._runtime._submitted.set()
+            for thread in threads:
+                thread.join()
+            for future in futures:
+                future.result(30)
+            wait_until(lambda: not node.leading)
+        assert topic.describe().records == rounds * each
+        assert db.stats()["store"]["syncs"] - before == rounds
+
+
 def test_a_commit_that_waits_for_others_keeps_its_time_out() -> None:
     with planstep.open(":memory:") as db:
         db.create_table("t")
@@ -330,7 +367,9 @@ def test_an_interrupt_at_any_moment_leaves_all_or_nothing(tmp_path: Path, hosts:
     reader = threading.Thread(target=lambda: said.append(child.stdout.readline()))  # type: ignore[union-attr]
     reader.start()
     draw = random.Random(hosts)
-    while reader.is_alive():
+    for _ in range(20_000):
+        if not reader.is_alive():
+            break
         reader.join(draw.random() * 0.004)
         child.send_signal(signal.SIGINT)
     child.kill()
