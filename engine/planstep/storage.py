@@ -12,7 +12,7 @@ from .network import Network
 from .runtime import Runtime
 from .settled import look
 from .store import DiskStore, MemoryStore, Store
-from .store.files import Files
+from .store.files import Files, io_error
 from .store.meta import load_meta
 
 
@@ -97,14 +97,17 @@ def open_runtime(
         sys.setswitchinterval(switch_interval)
     if path == ":memory:":
         return Runtime([MemoryStore() for _ in range(hosts or 1)], network=network, trace=trace)
-    return _open_stores(
-        Path(path),
-        create=create,
-        read_only=read_only,
-        wait=wait,
-        mode=mode,
-        hosts=hosts,
-        durability=durability,
-        trace=trace,
-        network=network,
-    )
+    try:
+        return _open_stores(
+            Path(path),
+            create=create,
+            read_only=read_only,
+            wait=wait,
+            mode=mode,
+            hosts=hosts,
+            durability=durability,
+            trace=trace,
+            network=network,
+        )
+    except OSError as error:  # no permission, a file where a folder should be, a name too long
+        raise io_error(error, Path(path)) from error

@@ -28,6 +28,10 @@ Headers = Mapping[str, bytes | str]
 
 def pack_headers(headers: Headers | None, where: str) -> bytes | None:
     """One record's headers: str names to bytes or str."""
+    if headers is None:
+        return None
+    if not isinstance(headers, Mapping):
+        raise TypeError(f"{where}: headers map str to bytes or str, not {headers!r}")
     if not headers:
         return None
     for name, value in headers.items():

@@ -67,7 +67,7 @@ class Reading:
             rows = scan(self.snap, tablet, begin, end, limit=limit, reverse=reverse)
             found += [Row(key, tablet, place, value) for key, place, value in rows]
         if len(table.shards) > 1:
-            found.sort(key=_key, reverse=reverse)
+            found.sort(key=_key, reverse=bool(reverse))
         return found if limit is None else found[:limit]
 
     # records -------------------------------------------------------------------------------
@@ -119,6 +119,8 @@ class Reading:
     ) -> list[Segment]:
         """Records of several partitions from explicit offsets, checked against the logs."""
         for partition, start in starts.items():
+            if not isinstance(start, int):
+                raise TypeError(f"an offset is an int, not {start!r}")
             low, high = self.bounds(topic.partitions[partition])
             if not low <= start <= high:
                 raise OffsetOutOfRange(

@@ -48,7 +48,7 @@ def merged(
                 values.pop(key, None)
             else:
                 values[key] = value
-        keys = sorted(values, reverse=reverse)
+        keys = sorted(values, reverse=bool(reverse))
     else:
         keys = list(values)
     if limit is not None and len(keys) >= limit:

@@ -1,0 +1,132 @@
+"""Every public call with every odd value: a typed error that says something, or it works; never both."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import planstep
+
+ODD: list[Any] = [
+    None, True, 0, -1, 1.5, -0.0, float("nan"), float("inf"), 2**63, -(2**63) - 1, 2**200, 1 + 2j,
+    "", "x" * 600, "\ud800", "a/b", "..", "\0", "a" * 201, "ä",
+    b"", b"x" * 600, bytearray(b"x"), memoryview(b"x"),
+    (), (1,), ((1,), 2), (None,), [1], {"a": 1}, {1: "a"}, {1, 2}, range(3),
+    object(), lambda: 1, type, ...,
+]  # fmt: skip
+REFUSALS = (planstep.PlanstepError, TypeError, ValueError)
+
+In = planstep.Transaction
+IN_TRANSACTION: dict[str, Callable[[In, Any], Any]] = {
+    "get table": lambda tx, odd: tx.get(odd, "k"),
+    "get key": lambda tx, odd: tx.get("t", odd),
+    "put key": lambda tx, odd: tx.put("t", odd, 1),
+    "put value": lambda tx, odd: tx.put("t", "k", odd),
+    "put into a topic": lambda tx, odd: tx.put("a", "k", odd),
+    "delete": lambda tx, odd: tx.delete("t", odd),
+    "add key": lambda tx, odd: tx.add("t", odd, 1),
+    "add": lambda tx, odd: tx.add("t", "n", odd),
+    "max": lambda tx, odd: tx.max("t", "n", odd),
+    "min": lambda tx, odd: tx.min("t", "n", odd),
+    "scan table": lambda tx, odd: list(tx.scan(odd)),
+    "scan prefix": lambda tx, odd: list(tx.scan("t", prefix=odd)),
+    "scan begin": lambda tx, odd: list(tx.scan("t", begin=odd)),
+    "scan end": lambda tx, odd: list(tx.scan("t", end=odd)),
+    "scan limit": lambda tx, odd: list(tx.scan("t", limit=odd)),
+    "scan reverse": lambda tx, odd: list(tx.scan("t", reverse=odd)),
+    "read topic": lambda tx, odd: tx.read(odd, consumer="c"),
+    "read consumer": lambda tx, odd: tx.read("a", consumer=odd),
+    "read partition": lambda tx, odd: tx.read("a", consumer="c", partition=odd),
+    "read records": lambda tx, odd: tx.read("a", consumer="c", max_records=odd),
+    "read bytes": lambda tx, odd: tx.read("a", consumer="c", max_bytes=odd),
+    "write topic": lambda tx, odd: tx.write(odd, b"x"),
+    "write bytes": lambda tx, odd: tx.write("a", odd),
+    "write utf8": lambda tx, odd: tx.write("u", odd),
+    "write json": lambda tx, odd: tx.write("j", odd),
+    "write msgpack": lambda tx, odd: tx.write("m", odd),
+    "write key": lambda tx, odd: tx.write("a", b"x", key=odd),
+    "write partition": lambda tx, odd: tx.write("a", b"x", partition=odd),
+    "write headers": lambda tx, odd: tx.write("a", b"x", headers=odd),
+    "write header": lambda tx, odd: tx.write("a", b"x", headers={"h": odd}),
+    "batch": lambda tx, odd: tx.write_batch("a", odd),
+    "batch value": lambda tx, odd: tx.write_batch("a", [b"x", odd]),
+    "batch keys": lambda tx, odd: tx.write_batch("a", [b"x", b"y"], keys=odd),
+    "batch key": lambda tx, odd: tx.write_batch("a", [b"x", b"y"], keys=["k", odd]),
+    "batch headers": lambda tx, odd: tx.write_batch("a", [b"x", b"y"], headers=odd),
+}  # fmt: skip
+Db = planstep.Engine
+ELSEWHERE: dict[str, Callable[[Db, Any], Any]] = {
+    "topic": lambda db, odd: db.topic(odd),
+    "table": lambda db, odd: db.table(odd),
+    "create topic": lambda db, odd: db.create_topic(odd),
+    "create topic partitions": lambda db, odd: db.create_topic("n", partitions=odd),
+    "create topic format": lambda db, odd: db.create_topic("n", format=odd),
+    "create table": lambda db, odd: db.create_table(odd),
+    "create table shards": lambda db, odd: db.create_table("n", shards=odd),
+    "create table format": lambda db, odd: db.create_table("n", format=odd),
+    "outcome": lambda db, odd: db.outcome(odd),
+    "resolve": lambda db, odd: db.resolve(odd),
+    "run": lambda db, odd: db.run(odd),
+    "topic.read": lambda db, odd: db.topic("a").read(odd),
+    "topic.read of one": lambda db, odd: db.topic("a").read(odd, partition=0),
+    "topic.read partition": lambda db, odd: db.topic("a").read(partition=odd),
+    "topic.write": lambda db, odd: db.topic("a").write(odd),
+    "topic.writer": lambda db, odd: db.topic("a").writer(odd),
+    "table.get": lambda db, odd: db.table("t").get(odd),
+    "table.put": lambda db, odd: db.table("t").put(odd, odd),
+}
+
+
+def refused_or_done(call: Callable[[], Any]) -> bool:
+    try:
+        call()
+        return False
+    except REFUSALS as error:
+        assert str(error), f"{type(error).__name__} without a word"
+        return True
+
+
+@pytest.fixture(scope="module", params=[1, 2])
+def db(request: pytest.FixtureRequest) -> Any:
+    with planstep.open(":memory:", hosts=request.param) as engine:
+        engine.create_topic("a", partitions=2)
+        for name, form in (("u", "utf8"), ("j", "json"), ("m", "msgpack")):
+            engine.create_topic(name, format=form)
+        engine.create_table("t", shards=2)
+        yield engine
+        engine.table("t").put("after", "all")  # and it goes on
+
+
+@pytest.mark.parametrize("name", IN_TRANSACTION)
+def test_in_a_transaction(db: planstep.Engine, name: str) -> None:
+    refusals = 0
+    for odd in ODD:
+        tx = db.transaction()
+        refusals += refused_or_done(lambda: IN_TRANSACTION[name](tx, odd))  # noqa: B023
+        refused_or_done(tx.commit)
+    assert refusals or name == "scan reverse"
+
+
+@pytest.mark.parametrize("name", ELSEWHERE)
+def test_elsewhere(db: planstep.Engine, name: str) -> None:
+    assert sum(refused_or_done(lambda: ELSEWHERE[name](db, odd)) for odd in ODD)  # noqa: B023
+
+
+@pytest.mark.parametrize(
+    "setting", ["hosts", "mode", "durability", "placement", "wait", "trace", "switch_interval"]
+)
+def test_settings(tmp_path: Path, setting: str) -> None:
+    for number, odd in enumerate(ODD):
+        refused_or_done(lambda: planstep.open(tmp_path / f"{number}", **{setting: odd}).close())  # noqa: B023
+
+
+def test_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for odd in ODD:
+        if odd != "..":
+            refused_or_done(lambda: planstep.open(odd).close())  # noqa: B023
+    (tmp_path / "file").touch()
+    for path in ("file", "file/s", "x" * 300):
+        with pytest.raises(planstep.PlanstepError):
+            planstep.open(path)
