@@ -330,7 +330,7 @@ armed = []
 
 
 def interrupt(number, frame):
-    if armed:  # once for each round, and nowhere else
+    if armed:  # within the loop, and nowhere else
         armed.clear()
         raise KeyboardInterrupt
 
@@ -343,8 +343,8 @@ acknowledged = interrupted = 0
 print("ready", flush=True)
 while interrupted < 60:
     try:
-        armed.append(1)
         while True:
+            armed.append(1)
             tx = db.transaction()
             tx.add("t", "k", 1)
             tx.write("a", b"x")
