@@ -13,11 +13,14 @@ Keys, behind the tablet's prefix:
     l         last step given out
     o<tx>     (state, step, n, wall ms, participants)      the outcome, kept for a while
     k         number of outcomes kept
+    x<tablet> the transaction that drops the tablet        none behind it touches the tablet
+    d<tx>     the tablets that an undecided transaction drops
 
 Transitions of one transaction, all of them:
 
     (none)  ─PlanRequest─▶ PLANNED ─Executed─▶ COMMITTED | ABORTED
     (none)  ─Ask, Resolve─▶ REFUSED         a later PlanRequest is answered PlanRefused
+    (none)  ─PlanRequest─▶ REFUSED          when it comes behind the drop of one of its participants
 
 Next: proxy/deterministic.py.
 """
@@ -61,6 +64,7 @@ class Coordinator:
             if known is not None and known[0] == PLANNED:
                 state = COMMITTED if message.committed else ABORTED
                 self.space.put(key, (state, *known[1:]))
+                self._dropped(message.tx, message.committed)
         elif kind is Ask:
             if self._refuse(message.tx) or self._ended(message.tx):
                 self.send(message.tablet, Never(message.tx))
@@ -94,6 +98,7 @@ class Coordinator:
         self.step = (step, now_ms, horizon)
         requests = list(self.pending.values())
         self.pending = {}
+        requests = self._live(requests)
         kept = (self.space.get(b"k") or 0) + len(requests)
         if kept > OUTCOMES_KEPT and step % _PRUNE_EVERY == 0:
             kept -= self._prune(kept - OUTCOMES_KEPT, now_ms)
@@ -102,6 +107,33 @@ class Coordinator:
             return requests
         self._announce(list(enumerate(requests)))
         return []
+
+    def _live(self, requests: list[PlanRequest]) -> list[PlanRequest]:
+        """Without those that come behind the drop of a participant; they are refused for ever."""
+        if self.space.get(b"x") is None and not any(request.drops for request in requests):
+            return requests  # nothing was ever dropped here
+        live = []
+        for request in requests:
+            for tablet in request.participants:
+                if self.space.get(b"x" + tablet.to_bytes(4, "big")) is not None:
+                    self._refuse(request.tx)
+                    self.send(request.proxy, PlanRefused(request.tx, "dropped", tablet))
+                    break
+            else:
+                live.append(request)
+                if request.drops:
+                    self.space.put(b"x", True)
+                    self.space.put(b"d" + request.tx, request.drops)
+                for tablet in request.drops:
+                    self.space.put(b"x" + tablet.to_bytes(4, "big"), request.tx)
+        return live
+
+    def _dropped(self, tx: bytes, committed: bool) -> None:
+        drops = self.space.get(b"d" + tx)
+        if drops is not None:
+            self.space.delete(b"d" + tx)
+            for tablet in () if committed else drops:
+                self.space.delete(b"x" + tablet.to_bytes(4, "big"))
 
     def announce(self, n: int, request: PlanRequest) -> None:
         """Sends the plan of one request of the step that was closed last."""
@@ -113,6 +145,8 @@ class Coordinator:
         state = COMMITTED if committed else ABORTED
         participants = request.participants if self.keeps_participants else ()
         self.space.put(b"o" + request.tx, (state, step, n, now_ms, participants))
+        if request.drops:
+            self._dropped(request.tx, committed)
 
     def _announce(self, requests: list[tuple[int, PlanRequest]]) -> None:
         step, now_ms, horizon = self.step

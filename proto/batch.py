@@ -25,7 +25,7 @@ from ..errors import Corruption
 _HEADER = Struct("<4sHHIIqI")
 _CRC = Struct("<I")
 _MAGIC = b"PSB1"
-_SIZE = _HEADER.size + 4
+_SIZE = HEADER_BYTES = _HEADER.size + 4
 _ALL, _SOME, _NONE = 0, 1, 2
 
 
@@ -84,6 +84,14 @@ def encode_batch(
     for piece in pieces:
         crc = zlib.crc32(piece, crc)
     return b"".join([head, _CRC.pack(crc), *pieces])
+
+
+def timestamp_of(header: bytes) -> int:
+    """The base timestamp, ms, from a batch's first HEADER_BYTES bytes."""
+    magic, version, _, _, _, timestamp, _ = _HEADER.unpack_from(header)
+    if magic != _MAGIC or version != 1:
+        raise Corruption("bytes that should be a batch are not one")
+    return int(timestamp)
 
 
 def encode_headers(headers: Mapping[str, bytes]) -> bytes:

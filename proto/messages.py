@@ -6,6 +6,7 @@
     tablet ──ReadSet──▶ tablet,  tablet ──Done──▶ proxy,  tablet ──Executed──▶ coordinator
     tablet ──Ask──▶ coordinator ──Never──▶ tablet                      a proposal that nobody planned is ended
     client ──Resolve──▶ coordinator                                    refuses what is not planned
+    host ──Clean──▶ tablet                                             after its drop, piece by piece
 
 A message is a slotted class whose fields are msgpack-able: integers, bytes, text, None and tuples of
 them. Between hosts it travels as `encode(message)`; inside a host the object itself is delivered.
@@ -34,7 +35,9 @@ class PartitionPart(NamedTuple):
 
     `slices` are (data, records) with data one encoded batch while the part travels, and
     (address, length, records) once the partition has staged them. `staged` of them went ahead under
-    the transaction's id, and come before these.
+    the transaction's id, and come before these. `ranges` are (consumer, begin, end) of cumulative
+    consumers, `acks` the same of individual ones, `seeks` are (consumer, offset or None to forget
+    it, individual), `trim` the offset that the log is to begin with, or None.
     """
 
     ranges: tuple[tuple[str, int, int], ...] = ()
@@ -42,6 +45,10 @@ class PartitionPart(NamedTuple):
     producer: tuple[bytes, int, int] | None = None
     dedupe: bool = False
     staged: int = 0
+    acks: tuple[tuple[str, int, int], ...] = ()
+    seeks: tuple[tuple[str, int | None, bool], ...] = ()
+    trim: int | None = None
+    drop: bool = False
 
 
 class ShardPart(NamedTuple):
@@ -50,16 +57,26 @@ class ShardPart(NamedTuple):
     reads: tuple[tuple[bytes, Version], ...] = ()
     ranges: tuple[tuple[bytes, bytes, int, int, int], ...] = ()
     writes: tuple[tuple[bytes, int, bytes], ...] = ()
+    drop: bool = False
+
+
+CREATE, ALTER, DROP, CLEANED, CREATE_CONSUMER, DROP_CONSUMER = range(6)
+"""What is asked of the catalogue."""
 
 
 class CataloguePart(NamedTuple):
-    """Create a topic or table: `kind` is PARTITION or SHARD, `parts` its number of tablets."""
+    """`kind` is PARTITION or SHARD: a topic's or a table's. Beyond CREATE, `id` says which of that
+    name is meant; `parts` is the number of tablets to create, `options` (name, value) pairs."""
 
     kind: int
     name: str
     parts: int
     format: str
     hosts: int
+    op: int = CREATE
+    id: int = 0
+    options: tuple[tuple[str, Any], ...] = ()
+    consumer: str = ""
 
 
 Part: TypeAlias = PartitionPart | ShardPart | CataloguePart
@@ -122,7 +139,8 @@ class Withdraw:
 
 @dataclass(slots=True)
 class PlanRequest:
-    """`bodies` is () or, aligned with `participants`, the parts that travel with the request."""
+    """`bodies` is () or, aligned with `participants`, the parts that travel with the request;
+    `drops` are the participants that end with this transaction."""
 
     tx: bytes
     proxy: int
@@ -130,12 +148,16 @@ class PlanRequest:
     voters: tuple[int, ...]
     receivers: tuple[int, ...]
     bodies: tuple[Any, ...] = ()
+    drops: tuple[int, ...] = ()
 
 
 @dataclass(slots=True)
 class PlanRefused:
+    """`tablet` is the one that the cause is about, 0 for none."""
+
     tx: bytes
     cause: str
+    tablet: int = 0
 
 
 @dataclass(slots=True)
@@ -188,6 +210,13 @@ class Resolve:
     tx: bytes
 
 
+@dataclass(slots=True)
+class Clean:
+    """A dropped tablet removes so many of its keys at most."""
+
+    keys: int
+
+
 _CODES: dict[int, Any] = {
     1: Propose,
     2: Prepared,
@@ -204,6 +233,7 @@ _CODES: dict[int, Any] = {
     13: Resolve,
     14: Stage,
     15: Staged,
+    16: Clean,
 }
 _CODE_OF = {kind: code for code, kind in _CODES.items()}
 DATAGRAMS = (Propose, Prepared, Refused, Withdraw, Stage, Staged)

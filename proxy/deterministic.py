@@ -40,7 +40,9 @@ def votes(tablet: int, part: Any) -> bool:
     kind = kind_of(tablet)
     if kind == PARTITION:
         # What went ahead of the proposal can have been lost with a host: then the vote is false.
-        return bool(part.ranges or part.staged) or part.producer is not None
+        if part.ranges or part.staged or part.producer is not None:
+            return True
+        return bool(part.acks or part.seeks) or part.trim is not None
     if kind == SHARD:
         return bool(part.reads or part.ranges) or any(
             op in (ADD, MAX, MIN) for _, op, _ in part.writes
@@ -52,8 +54,10 @@ def receives(tablet: int, part: Any) -> bool:
     """A participant with an effect."""
     kind = kind_of(tablet)
     if kind == PARTITION:
-        return bool(part.ranges or part.slices or part.staged)
-    return bool(part.writes) if kind == SHARD else True
+        if part.ranges or part.slices or part.staged:
+            return True
+        return bool(part.acks or part.seeks) or part.trim is not None or part.drop
+    return bool(part.writes) or part.drop if kind == SHARD else True
 
 
 @dataclass(slots=True)
@@ -153,7 +157,8 @@ class Proxy:
         home = host_of(COORDINATOR_ID)
         merged = self.merge and all(host_of(t) == home for t in participants)
         bodies = tuple(parts[t] for t in participants) if merged else ()
-        request = PlanRequest(tx, self.id, participants, voters, receivers, bodies)
+        drops = tuple(t for t in participants if kind_of(t) in (PARTITION, SHARD) and parts[t].drop)
+        request = PlanRequest(tx, self.id, participants, voters, receivers, bodies, drops)
         waiting = dict.fromkeys(receivers if merged else participants)
         self._forget_staging(tx)
         self.journal.append((self.open, tx, None))
@@ -243,7 +248,9 @@ class Proxy:
                 entry.result.reason = message.reason
                 self._finish(entry)
         elif kind is PlanRefused:
-            entry.result.reason = (COORDINATOR_ID, message.cause)
+            for tablet in entry.parts:  # refused for ever: what they keep for it can go
+                self.send(tablet, Withdraw(message.tx))
+            entry.result.reason = (message.tablet or COORDINATOR_ID, message.cause)
             self._finish(entry)
         else:
             raise AssertionError(f"proxy got {message!r}")

@@ -1,21 +1,36 @@
-"""The catalogue: names of topics and tables, and the tablets behind each.
+"""The catalogue: names of topics and tables, the tablets behind each, and consumers' kinds.
 
 Keys, behind the tablet's prefix:
 
-    n<kind 1><name>   (id, tablets, format, step)
-    s                 next tablet number, never reused: there are 2^20 of them for a store's life
+    n<kind 1><name>      (id, tablets, format, step, options)      options: (name, value) pairs
+    c<id 4><consumer>    (individual, step)                        only consumers that were created
+    d<id 4>              (kind, name, tablets, step)               dropped, not yet cleaned
+    s                    next tablet number, never reused: there are 2^20 of them for a store's life
 
-Creating is a planned transaction whose one participant is the catalogue; new tablets start empty, so
-nothing need be said to them. Names are keys here and name nothing on disk.
+    create                catalogue alone; new tablets start empty, so nothing need be said to them
+    alter                 catalogue alone
+    drop                  catalogue, and every tablet as a receiver: theirs is the last place on them
+    create, drop a consumer   catalogue, and every partition: the position is set or forgotten
 
-What it leaves out: alter and drop.
+Names are keys here and name nothing on disk. What a drop leaves is removed piece by piece (chores.py).
+
+What it leaves out: other numbers of partitions and shards for what exists.
 Next: coordinator/plan.py.
 """
 
 from typing import Any
 
 from ..proto.ids import TABLETS_MAX, tablet_id
-from ..proto.messages import CataloguePart, Reason
+from ..proto.messages import (
+    ALTER,
+    CLEANED,
+    CREATE,
+    CREATE_CONSUMER,
+    DROP,
+    DROP_CONSUMER,
+    CataloguePart,
+    Reason,
+)
 from .participant import Participant
 
 SEQUENCE = b"s"
@@ -25,12 +40,30 @@ def name_key(kind: int, name: str) -> bytes:
     return b"n" + bytes([kind]) + name.encode()
 
 
+def consumer_key(topic: int, consumer: str) -> bytes:
+    return b"c" + topic.to_bytes(4, "big") + consumer.encode()
+
+
+def dropped_key(first: int) -> bytes:
+    return b"d" + first.to_bytes(4, "big")
+
+
 class Catalogue(Participant):
     __slots__ = ()
 
     def check(self, body: Any, early: bool) -> Reason | None:
         part = CataloguePart(*body)
-        if self.space.get(name_key(part.kind, part.name)) is not None:
+        if part.op == CLEANED:
+            return None
+        known = self.space.get(name_key(part.kind, part.name))
+        if part.op != CREATE:
+            if known is None or known[0] != part.id:
+                return ("gone", part.kind, part.name)
+            consumer = self.space.get(consumer_key(part.id, part.consumer))
+            if part.op == CREATE_CONSUMER and consumer is not None:
+                return ("exists", part.consumer)
+            return None
+        if known is not None:
             return ("exists", part.name)
         first = self.space.get(SEQUENCE) or 1
         if first + part.parts > TABLETS_MAX:
@@ -39,13 +72,31 @@ class Catalogue(Participant):
 
     def apply(self, body: Any, step: int, n: int) -> Any:
         part = CataloguePart(*body)
-        first = self.space.get(SEQUENCE) or 1
-        tablets = tuple(
-            tablet_id(part.kind, (first + i) % part.hosts, first + i) for i in range(part.parts)
-        )
-        self.space.put(SEQUENCE, first + part.parts)
-        self.space.put(name_key(part.kind, part.name), (first, tablets, part.format, step))
-        return tablets
+        space = self.space
+        key = name_key(part.kind, part.name)
+        if part.op == CREATE:
+            first = space.get(SEQUENCE) or 1
+            tablets = tuple(
+                tablet_id(part.kind, (first + i) % part.hosts, first + i) for i in range(part.parts)
+            )
+            space.put(SEQUENCE, first + part.parts)
+            space.put(key, (first, tablets, part.format, step, part.options))
+        elif part.op == ALTER:
+            space.put(key, (*space.get(key)[:4], part.options))
+        elif part.op == DROP:
+            _, tablets, _, _, _ = space.get(key)
+            space.put(dropped_key(part.id), (part.kind, part.name, tablets, step))
+            space.delete(key)
+            begin = consumer_key(part.id, "")
+            for consumer, _ in space.scan(begin, begin + b"\xff"):
+                space.delete(consumer)
+        elif part.op == CLEANED:
+            space.delete(dropped_key(part.id))
+        elif part.op == CREATE_CONSUMER:
+            individual = bool(dict(part.options).get("individual"))
+            space.put(consumer_key(part.id, part.consumer), (individual, step))
+        elif part.op == DROP_CONSUMER:
+            space.delete(consumer_key(part.id, part.consumer))
 
     def meets(self, earlier: Any, later: Any) -> bool:
         return True

@@ -12,6 +12,7 @@ earlier is in the way, effects are applied when every vote is known; one false v
 Keys, behind the tablet's prefix:
     t<tx>   (step, n, proxy, voters, receivers, body, missing votes, reason, blockers)
     q       ((step, n, tx), …) planned and undecided, in place order
+    x       the step that dropped this tablet: nothing comes behind it (the coordinator sees to that)
 
 Invariants: step is 0 exactly while the transaction is not planned; a record leaves `t` and `q`
 together; blockers are all earlier in `q`; a record without blockers has voted.
@@ -26,6 +27,7 @@ from typing import Any, Protocol
 from ..proto.ids import COORDINATOR_ID
 from ..proto.messages import (
     Ask,
+    Clean,
     Done,
     Executed,
     Message,
@@ -58,6 +60,7 @@ class Space(Protocol):
 
 Send = Callable[[int, Message], None]
 QUEUE = b"q"
+DROPPED = b"x"
 
 
 class Participant:
@@ -98,6 +101,9 @@ class Participant:
     def discard(self, body: Any) -> None:
         """Gives back what `stage` kept."""
 
+    def removed(self, key: bytes, value: Any) -> None:
+        """A key goes since the tablet was dropped: gives back what it refers to."""
+
     def meets(self, earlier: Any, later: Any) -> bool:
         raise NotImplementedError
 
@@ -114,6 +120,8 @@ class Participant:
             self._propose(message)
         elif kind is Withdraw or kind is Never:
             self._drop(message.tx)
+        elif kind is Clean:
+            self._clean(message.keys)
         else:
             self.take(message)
 
@@ -136,6 +144,19 @@ class Participant:
         record = self.space.get(b"t" + tx)
         if record is not None and record[0] == 0:
             self.send(COORDINATOR_ID, Ask(tx, self.id))
+
+    def _clean(self, most: int) -> None:
+        """After the drop: removes keys, all but those of proposals, which the coordinator ends."""
+        space = self.space
+        if space.get(DROPPED) is None:
+            return  # not yet, or all gone
+        rows = space.scan(b"", b"\xff", limit=most)
+        for key, value in rows:
+            if key not in (DROPPED, QUEUE) and key[:1] not in (b"t", b"s"):
+                self.removed(key, value)
+                space.delete(key)
+        if len(rows) == 1:
+            space.delete(DROPPED)
 
     def _vote(self, tx: bytes, body: Any, early: bool) -> Reason | None:
         """The check's answer with this tablet named in front: it travels to other tablets."""

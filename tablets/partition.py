@@ -3,27 +3,33 @@
 Keys, behind the tablet's prefix (the table of the talk, with places):
 
     b<offset 8>     (address, length, records, step, n)   one slice, published at that offset
-    c<consumer>     (step, n, position)                   what this consumer has committed
+    c<consumer>     (step, n, position, missed)           what a cumulative consumer has committed
+                    (step, n, position, missed, ranges)   … an individual one: intervals.py
     p<producer id>  (last sequence, step)                 published at most once
     s<tx>           (proxy, (address, length, records)…)  staged ahead of the proposal, in order
     m               (step, n, log start, log end)
 
 Publishing moves no bytes: the slice was appended to the host's log when it was staged, and now gets
-the next offset. Offsets are contiguous, so readers need no filter.
+the next offset. Offsets are contiguous, so readers need no filter. Trimming raises the log's start,
+a bounded number of slices at a time; records that a consumer had not consumed count as missed.
 
-Next: shard.py.
+Next: intervals.py, shard.py.
 """
 
 from typing import Any
 
 from ..proto.messages import PartitionPart, Reason, Stage, Staged
-from .participant import Participant
+from .intervals import RANGES_MAX, Ranges, consumed, raised, taken
+from .participant import DROPPED, Participant
 
 META = b"m"
+TRIM_SLICES_MAX = 2_000
+"""Slices that one transaction trims at most: what is left is asked for again."""
+_NEW: tuple[Any, ...] = (0, 0, 0, 0)
 
 
 class Partition(Participant):
-    """Invariants: entries tile [log start, log end); positions never fall."""
+    """Invariants: entries tile [log start, log end); only a seek lowers a position."""
 
     __slots__ = ()
 
@@ -32,13 +38,37 @@ class Partition(Participant):
         space = self.space
         _, _, start, end = space.get(META) or (0, 0, 0, 0)
         for consumer, begin, stop in body.ranges:
-            position = space.get(b"c" + consumer.encode())
-            actual = max(position[2] if position else 0, start)
+            row = space.get(b"c" + consumer.encode()) or _NEW
+            if len(row) != 4:
+                return ("consumer", consumer, "cumulative", "individual")
+            actual = max(row[2], start)
             # Early, a range further on may still become the next one; a range behind never will.
             if begin < actual or (not early and begin != actual):
                 return ("position", consumer, begin, actual)
             if not early and not begin <= stop <= end:
                 return ("range", consumer, stop, end)
+        held: dict[str, tuple[int, Ranges]] = {}
+        for consumer, begin, stop in body.acks:
+            if consumer not in held:
+                row = space.get(b"c" + consumer.encode()) or _NEW
+                if len(row) == 4:
+                    return ("consumer", consumer, "individual", "cumulative")
+                held[consumer] = raised(row[2], row[4], start)[:2]
+            blocked = taken(*held[consumer], begin, stop)
+            if blocked is not None:
+                return ("position", consumer, begin, blocked)
+            if not early and not begin <= stop <= end:
+                return ("range", consumer, stop, end)
+            held[consumer] = consumed(*held[consumer], begin, stop)
+        for consumer, (_, ranges) in held.items():
+            if len(ranges) > RANGES_MAX:
+                return ("gaps", consumer, RANGES_MAX)
+        if not early:
+            for consumer, offset, _ in body.seeks:
+                if offset is not None and not start <= offset <= end:
+                    return ("range", consumer, offset, end)
+            if body.trim is not None and body.trim > end:
+                return ("range", "trim", body.trim, end)
         if body.producer is not None:
             producer, first, last = body.producer
             known = space.get(b"p" + producer)
@@ -105,9 +135,25 @@ class Partition(Participant):
     def apply(self, body: Any, step: int, n: int) -> Any:
         body = PartitionPart(*body)
         space = self.space
-        for consumer, _, stop in body.ranges:
+        for consumer, begin, stop in body.ranges:
             key = b"c" + consumer.encode()
-            space.put_version(key, space.get(key), (step, n, stop), step)
+            row = space.get(key)
+            # The range begins at the position, or behind it where the log was trimmed beyond that.
+            missed = 0 if row is None else row[3] + begin - row[2]
+            space.put_version(key, row, (step, n, stop, missed), step)
+        if body.acks:
+            self._acknowledge(body.acks, step, n)
+        for consumer, offset, individual in body.seeks:
+            key = b"c" + consumer.encode()
+            row = space.get(key)
+            if offset is not None:
+                missed = row[3] if row is not None else 0
+                new = (step, n, offset, missed, ()) if individual else (step, n, offset, missed)
+                space.put_version(key, row, new, step)
+            elif row is not None:
+                space.put_version(key, row, None, step)
+        if body.trim is not None:
+            self._trim(body.trim, step, n)
         if body.producer is not None:
             producer, _, last = body.producer
             key = b"p" + producer
@@ -116,6 +162,8 @@ class Partition(Participant):
                 self.discard(body)  # a repeat of what was published: accepted, without effect
                 return None
             space.put(key, (last, step))
+        if body.drop:
+            space.put(DROPPED, step)
         if not body.slices:
             return None
         old = space.get(META)
@@ -127,13 +175,53 @@ class Partition(Participant):
         space.put_version(META, old, (step, n, start, end), step)
         return (begin, end)
 
+    def _acknowledge(self, acks: Any, step: int, n: int) -> None:
+        space = self.space
+        _, _, start, _ = space.get(META) or _NEW
+        for consumer, begin, stop in acks:
+            key = b"c" + consumer.encode()
+            row = space.get(key)
+            position, ranges, missed = raised(row[2], row[4], start)
+            position, ranges = consumed(position, ranges, begin, stop)
+            space.put_version(key, row, (step, n, position, row[3] + missed, ranges), step)
+
+    def _trim(self, offset: int, step: int, n: int) -> None:
+        """The log begins at `offset`, or before it where that are too many slices for one time."""
+        space = self.space
+        old = space.get(META) or _NEW
+        _, _, start, end = old
+        if offset <= start:
+            return
+        # The slice that holds the start may begin before it.
+        slices = space.scan(b"b", b"b" + offset.to_bytes(8, "big"), limit=TRIM_SLICES_MAX)
+        for key, (address, length, count, _, _) in slices:
+            behind = int.from_bytes(key[1:], "big") + count
+            if behind > offset:
+                break
+            space.delete(key)
+            space.drop_payload(address, length)
+        if len(slices) == TRIM_SLICES_MAX:
+            offset = min(offset, behind)
+        space.put_version(META, old if old is not _NEW else None, (step, n, offset, end), step)
+
     def meets(self, earlier: Any, later: Any) -> bool:
         a, b = PartitionPart(*earlier), PartitionPart(*later)
-        if a.slices and b.slices:
-            return True  # publishing is ordered per partition
+        if a.drop or b.drop:
+            return True
+        if (a.slices or a.trim is not None) and (b.slices or b.trim is not None):
+            return True  # publishing is ordered per partition; trimming moves the bounds too
+        if (a.trim is not None and (b.ranges or b.acks or b.seeks)) or (
+            b.trim is not None and (a.ranges or a.acks or a.seeks)
+        ):
+            return True
         if a.producer is not None and b.producer is not None and a.producer[0] == b.producer[0]:
             return True
-        if not a.ranges or not b.ranges:
+        mine, theirs = a.ranges + a.acks + a.seeks, b.ranges + b.acks + b.seeks
+        if not mine or not theirs:
             return False
-        consumers = {consumer: None for consumer, _, _ in a.ranges}
-        return any(consumer in consumers for consumer, _, _ in b.ranges)
+        consumers = {consumer: None for consumer, _, _ in mine}
+        return any(consumer in consumers for consumer, _, _ in theirs)
+
+    def removed(self, key: bytes, value: Any) -> None:
+        if key[:1] == b"b":
+            self.space.drop_payload(value[0], value[1])

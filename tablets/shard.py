@@ -18,7 +18,7 @@ import msgpack
 
 from ..proto.messages import ADD, DELETE, MAX, MIN, PUT, PUT_IF_ABSENT, Reason, ShardPart
 from ..proto.ranges import range_digest
-from .participant import Participant
+from .participant import DROPPED, Participant
 
 
 def number_of(value: bytes) -> int | float | None:
@@ -89,7 +89,10 @@ class Shard(Participant):
 
     def apply(self, body: Any, step: int, n: int) -> None:
         space = self.space
-        for key, op, value in ShardPart(*body).writes:
+        part = ShardPart(*body)
+        if part.drop:
+            space.put(DROPPED, step)
+        for key, op, value in part.writes:
             row_key = b"r" + key
             row = space.get(row_key)
             old = row[2] if row is not None else None
@@ -104,6 +107,8 @@ class Shard(Participant):
 
     def meets(self, earlier: Any, later: Any) -> bool:
         a, b = ShardPart(*earlier), ShardPart(*later)
+        if a.drop or b.drop:
+            return True
         a_writes = {key: None for key, _, _ in a.writes}
         b_writes = {key: None for key, _, _ in b.writes}
         return (

@@ -11,10 +11,12 @@ Next: api/__init__.py.
 """
 
 from .api.batch import ReadBatch, Record, Rows
+from .api.consumer import ConsumerDescription, ConsumerPosition
 from .api.engine import Engine
-from .api.handles import Table, Topic, Written
 from .api.opening import open
 from .api.snapshot import SnapshotView
+from .api.table import Table
+from .api.topic import Topic, Written
 from .api.transaction import Transaction
 from .api.writer import Writer
 from .errors import (
@@ -22,6 +24,7 @@ from .errors import (
     AlreadyExists,
     Conflict,
     Corruption,
+    Dropped,
     EngineClosed,
     ForkedProcess,
     FormatError,
@@ -40,6 +43,7 @@ from .errors import (
     SnapshotTooOld,
     StoreClosed,
     StoreInUse,
+    TooManyGaps,
     TransactionClosed,
     TransactionTooLarge,
     Undetermined,
@@ -56,7 +60,10 @@ __all__ = [
     "AlreadyExists",
     "Commit",
     "Conflict",
+    "ConsumerDescription",
+    "ConsumerPosition",
     "Corruption",
+    "Dropped",
     "Engine",
     "EngineClosed",
     "ForkedProcess",
@@ -83,6 +90,7 @@ __all__ = [
     "StoreClosed",
     "StoreInUse",
     "Table",
+    "TooManyGaps",
     "Topic",
     "Transaction",
     "TransactionClosed",

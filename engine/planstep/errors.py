@@ -56,6 +56,14 @@ class Conflict(Aborted):
         )
 
 
+class Dropped(Aborted):
+    """The topic or table was dropped before the transaction got its place; nothing was done."""
+
+
+class TooManyGaps(Aborted):
+    """An individual consumer has consumed too many ranges out of order; nothing was done."""
+
+
 class Undetermined(PlanstepError):
     """The commit went on but its end is not known here; `outcome(id)` tells, after reopening too."""
 

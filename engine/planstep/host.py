@@ -37,6 +37,7 @@ from .proto.ids import (
 )
 from .proto.messages import (
     DATAGRAMS,
+    Clean,
     Message,
     Plan,
     PlanRequest,
@@ -368,7 +369,7 @@ class Host:
         if type(message) is Plan:
             for entry in message.entries:
                 self._events.setdefault(entry[1], []).append((target, "Plan"))
-        else:
+        elif type(message) is not Clean:
             self._events.setdefault(message.tx, []).append((target, type(message).__name__))
 
     def _write_trace(self) -> None:

@@ -6,7 +6,15 @@ Next: host.py.
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from .proto.messages import DELETE, Message, ShardPart
+from .proto.messages import (
+    CLEANED,
+    DELETE,
+    DROP,
+    DROP_CONSUMER,
+    Message,
+    PartitionPart,
+    ShardPart,
+)
 from .proxy.deterministic import Result
 
 
@@ -66,5 +74,9 @@ class Released:
 
 
 def frees(part: Any) -> bool:
-    """A part that only deletes rows: it may use what was put aside for a full disk."""
-    return isinstance(part, ShardPart) and all(op == DELETE for _, op, _ in part.writes)
+    """A part that only deletes, trims or drops: it may use what was put aside for a full disk."""
+    if isinstance(part, ShardPart):
+        return all(op == DELETE for _, op, _ in part.writes)
+    if isinstance(part, PartitionPart):
+        return (part.trim is not None or part.drop) and not (part.slices or part.staged)
+    return part.op in (DROP, CLEANED, DROP_CONSUMER)

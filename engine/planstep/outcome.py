@@ -8,7 +8,11 @@ A reason is (tablet, cause, detail…); its causes:
     key        key, expected, actual version   a row changed since it was read
     phantom    begin, expected, actual count   a range of rows changed since it was read
     type, overflow   key, …                    an update that the row's value cannot take
+    consumer   consumer, asked, actual kind    a cumulative consumer used as an individual one, or so
+    gaps       consumer, limit                 an individual consumer with too many ranges
     exists     name                            created already
+    gone       kind, name                      altered or dropped, but it is not there any more
+    dropped                                    the topic or table ended before this transaction's place
     lost       sent ahead, there               what went ahead of the commit was lost with a host
     full       name, wanted, left              no numbers left for so many tablets
     refused, withdrawn                         ended before it was planned
@@ -20,8 +24,18 @@ Next: runtime.py.
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from .errors import Aborted, AlreadyExists, Conflict, NoSpace, OffsetOutOfRange
-from .proto.ids import Place, host_of, tx_text
+from .errors import (
+    Aborted,
+    AlreadyExists,
+    Conflict,
+    Dropped,
+    NoSpace,
+    NotSupported,
+    OffsetOutOfRange,
+    TooManyGaps,
+    UnknownName,
+)
+from .proto.ids import PARTITION, Place, host_of, tx_text
 from .proto.keys import decode_key
 from .proto.messages import Reason
 
@@ -72,7 +86,21 @@ def failure(tx: bytes, reason: Reason, names: Names) -> Exception:
             f"{detail[0]!r} needs {detail[1]:,} tablets (partitions or shards), and {detail[2]:,} are "
             "left in this store: begin another store"
         )
+    if cause == "gone":
+        return UnknownName("topic" if detail[0] == PARTITION else "table", detail[1])
     kind, name, part = names(tablet)
+    if cause == "dropped":
+        return Dropped(f"{kind} {name!r} was dropped meanwhile; nothing of the transaction counts")
+    if cause == "consumer":
+        return NotSupported(
+            f"topic {name!r}: consumer {detail[0]!r} is {detail[2]}, not {detail[1]}; its kind is "
+            "chosen by create_consumer, for ever"
+        )
+    if cause == "gaps":
+        return TooManyGaps(
+            f"topic {name!r}, partition {part}: consumer {detail[0]!r} has more than {detail[1]:,} "
+            "ranges of consumed records between records that are not; consume those first"
+        )
     if cause == "lost":
         return Aborted(
             f"{kind} {name!r}, partition {part}: data sent ahead of the commit is gone, since its host "

@@ -1,6 +1,6 @@
 """The runtime: one engine's hosts, as the face uses them.
 
-    commit, submit ─▶ turns.py        topics, tables ─▶ names.py        reads ─▶ views.py
+    commit, submit ─▶ turns.py    create, alter, drop ─▶ schema.py    reads ─▶ views.py    trims ─▶ chores.py
 
 Reads look at the last released step: rows through the store and the history.
 Next: api/engine.py, the face.
@@ -12,22 +12,20 @@ from collections.abc import Iterable
 from concurrent.futures import Future
 from typing import Any
 
+from .chores import Chores
 from .coordinator.plan import PLANNED, STATES
-from .errors import AlreadyExists, EngineClosed, NotSupported, Undetermined
+from .errors import EngineClosed, NotSupported, Undetermined
 from .host import Host
 from .inputs import Ahead, Deliver, Rollback
 from .inputs import Commit as CommitInput
 from .interrupts import Uninterrupted
-from .names import Names, TableInfo, TopicInfo
+from .names import Names
 from .network import Network
 from .node import Node, Waiter
 from .outcome import Commit, Outcome
 from .proto.ids import (
-    CATALOGUE_ID,
     COORDINATOR_ID,
-    PARTITION,
     PROXY,
-    SHARD,
     Place,
     host_of,
     tablet_id,
@@ -35,7 +33,8 @@ from .proto.ids import (
     tx_parse,
     tx_text,
 )
-from .proto.messages import CataloguePart, Resolve, Withdraw
+from .proto.messages import Resolve, Withdraw
+from .schema import Schema
 from .store import Store
 from .turns import Turns
 from .views import Snapshot, Views
@@ -51,6 +50,7 @@ class Runtime(Turns):
         network: Network | None = None,
         trace: str = "summary",
         reopen: Any = None,
+        read_only: bool = False,
     ) -> None:
         super().__init__(len(stores), network)
         self.generation = stores[0].generation
@@ -61,9 +61,10 @@ class Runtime(Turns):
         self._counter_lock = threading.Lock()
         self.nodes = [Node(self._host(i, store)) for i, store in enumerate(stores)]
         self.names = Names(stores[0])
+        self.schema = Schema(self)
         self.views = Views(self.nodes)
         self.read_row, self.scan_rows = self.views.read_row, self.views.scan_rows
-        self.bounds, self.position = self.views.bounds, self.views.position
+        self.bounds, self.consumer = self.views.bounds, self.views.consumer
         self.read_slices, self.last_sequence = self.views.read_slices, self.views.last_sequence
         for node in self.nodes:
             # An engine that was closed in order has taken back what its clients left open.
@@ -71,7 +72,13 @@ class Runtime(Turns):
                 for tablet, tx in node.host.staged_before(self.generation):
                     node.inbox.append(Deliver(tablet, Withdraw(tx)))
                     self._submitted.set()
+        self.chores = Chores(self)
         self._begin_threads()
+        self._side = threading.Thread(
+            target=self.chores.serve, args=(self._stopping,), name="planstep-chores", daemon=True
+        )
+        if not read_only:
+            self._side.start()
 
     def _host(self, number: int, store: Store) -> Host:
         proxy = self._proxy if number == 0 else None
@@ -142,7 +149,8 @@ class Runtime(Turns):
         else:
             self._take_part(node, waiter, timeout)
 
-    def _tell(self, target: int, message: Any) -> None:
+    def tell(self, target: int, message: Any) -> None:
+        """Delivers a message to a tablet, in a turn of its own that this thread runs."""
         node = self.nodes[host_of(target)]
         node.inbox.append(Deliver(target, message))
         try:
@@ -171,7 +179,7 @@ class Runtime(Turns):
     def resolve(self, tx: bytes | str) -> Outcome:
         """Refuses a transaction that is not planned; never decides a planned one."""
         tx = tx_parse(tx) if isinstance(tx, str) else tx
-        self._tell(COORDINATOR_ID, Resolve(tx))
+        self.tell(COORDINATOR_ID, Resolve(tx))
         return self.outcome(tx)
 
     def transactions(self, limit: int = 100) -> list[Outcome]:
@@ -190,31 +198,6 @@ class Runtime(Turns):
             for tablet, name in events
         ]
         return [(host, turn, tablet, name) for turn, host, tablet, name in rows]
-
-    # names ----------------------------------------------------------------------------------
-
-    def topics(self) -> dict[str, TopicInfo]:
-        return self.names.topics
-
-    def tables(self) -> dict[str, TableInfo]:
-        return self.names.tables
-
-    def _create(self, kind: int, name: str, parts: int, form: str) -> None:
-        part = CataloguePart(kind, name, parts, form, self.hosts)
-        self.commit(self.new_tx(), {CATALOGUE_ID: part})
-        self.names.load()
-
-    def create_topic(self, name: str, partitions: int, format: str) -> TopicInfo:
-        if name in self.names.topics:
-            raise AlreadyExists(f"topic {name!r} exists already; pass exist_ok=True to accept that")
-        self._create(PARTITION, name, partitions, format)
-        return self.names.topics[name]
-
-    def create_table(self, name: str, shards: int, format: str) -> TableInfo:
-        if name in self.names.tables:
-            raise AlreadyExists(f"table {name!r} exists already; pass exist_ok=True to accept that")
-        self._create(SHARD, name, shards, format)
-        return self.names.tables[name]
 
     # reads ----------------------------------------------------------------------------------
 
@@ -298,16 +281,19 @@ class Runtime(Turns):
         for node in self.nodes:
             node.wake.set()
             node.notify_all()
+        self.chores.wake()
         for thread in self._threads:
             if thread is not threading.current_thread():
                 thread.join()
+        self._stop_everything(EngineClosed("the engine was closed"))
+        self._answer()
+        if self._side.is_alive():
+            self._side.join()
         for node in self.nodes:
             with node.lock:
                 if not node.down:
                     node.down = True
                     node.host.store.close()
-        self._stop_everything(EngineClosed("the engine was closed"))
-        self._answer()
         self._end_futures()
 
 

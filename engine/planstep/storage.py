@@ -53,7 +53,7 @@ def _open_stores(
         )
 
     if read_only:
-        return Runtime(look(path, count), trace=trace)
+        return Runtime(look(path, count), trace=trace, read_only=True)
 
     def open_one(number: int) -> Store:
         return DiskStore.open(

@@ -12,8 +12,8 @@ import threading
 import time
 from typing import Any, NamedTuple
 
-from .errors import Corruption, PlanstepError
-from .proto.batch import Batch
+from .errors import Corruption, IoError, PlanstepError, SnapshotTooOld
+from .proto.batch import HEADER_BYTES, Batch, timestamp_of
 from .proto.ids import Place, host_of, tablet_prefix
 from .proto.messages import PartitionPart, ShardPart
 
@@ -28,6 +28,15 @@ class Slice(NamedTuple):
     lo: int
     hi: int
     batch: Batch
+
+
+def _moves_bounds(body: Any) -> bool:
+    part = PartitionPart(*body)
+    return bool(part.slices) or part.trim is not None
+
+
+def _trimmed(offset: int) -> SnapshotTooOld:
+    return SnapshotTooOld(f"offset {offset} was trimmed since this snapshot; open a new one")
 
 
 class Snapshot:
@@ -175,7 +184,7 @@ class Views:
 
     def bounds(self, snap: Snapshot, tablet: int) -> tuple[int, int]:
         """[log start, log end) as of the snapshot."""
-        host = self._host(snap, tablet, lambda body: bool(PartitionPart(*body).slices))
+        host = self._host(snap, tablet, _moves_bounds)
         full = tablet_prefix(tablet) + b"m"
         meta = host.history.value_at(full, host.store.get(full), snap.step)
         return (0, 0) if meta is None else (meta[2], meta[3])
@@ -200,15 +209,26 @@ class Views:
         known = store.get(tablet_prefix(tablet) + b"p" + producer)
         return None if known is None else int(known[0])
 
-    def position(self, snap: Snapshot, tablet: int, consumer: str) -> int:
-        host = self._host(
-            snap,
-            tablet,
-            lambda body: any(consumer == c for c, _, _ in PartitionPart(*body).ranges),
-        )
+    def consumer(self, snap: Snapshot, tablet: int, consumer: str) -> tuple[Any, ...] | None:
+        """(position, missed), for an individual consumer (position, missed, ranges beyond it).
+
+        None where it has not committed a position.
+        """
+
+        def moves(body: Any) -> bool:
+            part = PartitionPart(*body)
+            return any(consumer == c for c, _, _ in part.ranges + part.acks + part.seeks)
+
+        host = self._host(snap, tablet, moves)
         full = tablet_prefix(tablet) + b"c" + consumer.encode()
         row = host.history.value_at(full, host.store.get(full), snap.step)
-        return 0 if row is None else int(row[2])
+        return None if row is None else row[2:]
+
+    def consumers(self, tablet: int) -> list[str]:
+        """Those that have a position in the partition, in the order of their names."""
+        store = self._nodes[host_of(tablet)].host.store
+        prefix = tablet_prefix(tablet)
+        return [key[5:].decode() for key, _ in store.scan(prefix + b"c", prefix + b"d")]
 
     def read_slices(
         self, snap: Snapshot, tablet: int, offset: int, max_records: int, max_bytes: int
@@ -225,24 +245,48 @@ class Views:
         records = size = 0
         # The batch that holds the offset; those behind it only if there is room for more.
         entries = store.scan(prefix, at + b"\x00", reverse=True, limit=1)
-        while entries:
+        while entries and offset < end:
             for key, (address, length, count, step, n) in entries:
                 begin = int.from_bytes(key[-8:], "big")
                 if records >= max_records or (result and size + length > max_bytes):
                     return result
-                lo = max(0, offset - begin)
+                if not begin <= offset < begin + count:
+                    raise _trimmed(offset)
+                lo = offset - begin
                 hi = min(count, lo + max_records - records)
                 batch = self._batch(store, tablet, begin, lo, address, length)
                 if hi < count:
                     self._cache.put((tablet, begin), batch)
-                result.append(Slice(begin + lo, Place(step, n), lo, hi, batch))
+                result.append(Slice(offset, Place(step, n), lo, hi, batch))
                 records += hi - lo
                 size += length
+                offset = begin + hi
                 at = key + b"\x00"
             if records >= max_records or size >= max_bytes:
-                break
+                return result
             entries = store.scan(at, last, limit=max(1, min(max_records - records, 1000)))
+        if offset < end:
+            raise _trimmed(offset)
         return result
+
+    def offset_at(self, tablet: int, ms: int) -> int:
+        """The first offset whose batch was written at `ms` or later, as far as clocks agree."""
+        store = self._nodes[host_of(tablet)].host.store
+        prefix = tablet_prefix(tablet) + b"b"
+        meta = store.get(tablet_prefix(tablet) + b"m")
+        low, high = (0, 0) if meta is None else (meta[2], meta[3])
+        while low < high:
+            middle = (low + high) // 2
+            at = prefix + middle.to_bytes(8, "big") + b"\x00"
+            ((key, (address, _, count, _, _)),) = store.scan(prefix, at, reverse=True, limit=1)
+            begin = int.from_bytes(key[-8:], "big")
+            if timestamp_of(store.read_payload(address, HEADER_BYTES)) < ms:
+                low = begin + count
+            else:
+                high = max(begin, low)
+                if high == low:
+                    break
+        return low
 
     def _batch(
         self, store: Any, tablet: int, begin: int, lo: int, address: int, length: int
@@ -251,6 +295,9 @@ class Views:
         if batch is None:
             try:
                 batch = Batch.decode(store.read_payload(address, length))
-            except Corruption as error:
-                raise Corruption(f"offset {begin + lo}: {error}") from error
+            except (Corruption, IoError) as error:
+                meta = store.get(tablet_prefix(tablet) + b"m")
+                if meta is None or meta[2] > begin:  # trimmed or dropped since the entry was read
+                    raise _trimmed(begin + lo) from error
+                raise type(error)(f"offset {begin + lo}: {error}") from error
         return batch

@@ -85,7 +85,7 @@ class Conversation:
                 command, capture_output=True, text=True, check=True
             ).stdout.strip()
         if words[0] == "hold":
-            shards = self.db._runtime.tables()["t"].shards
+            shards = self.db._runtime.names.tables["t"].shards
             self.network.held[host_of(shard_of(encode_key(words[1]), shards))] = []
             return "ok"
         if words == ["let", "go"]:

@@ -20,6 +20,7 @@ TX = bytes(12)
 P, S = tablet_id(PARTITION, 1, 7), tablet_id(SHARD, 2, 8)
 PART = m.PartitionPart((("c", 0, 3),), ((b"data", 2),), (b"p", 1, 2), True, 3)
 ROWS = m.ShardPart(((b"k", (1, 0)), (b"l", None)), ((b"a", b"b", 9, 0, 0),), ((b"k", m.PUT, b"v"),))
+MORE = m.PartitionPart(acks=(("i", 3, 5),), seeks=(("c", None, False),), trim=7, drop=True)
 MAKE = m.CataloguePart(PARTITION, "t", 3, "bytes", 2)
 ALL = [
     (P, m.Propose(TX, 5, PART)),
@@ -30,6 +31,9 @@ ALL = [
     (P, m.Withdraw(TX)),
     (1, m.PlanRequest(TX, 5, (P, S), (P,), (P, S), (PART, ROWS))),
     (5, m.PlanRefused(TX, "refused")),
+    (1, m.PlanRequest(TX, 5, (P, S), (P,), (P, S), (), (P,))),
+    (5, m.PlanRefused(TX, "dropped", P)),
+    (P, m.Propose(TX, 5, MORE)),
     (P, m.Plan(3, 2, ((0, TX, 5, (P,), (P,), PART), (1, TX, 5, (), (P,), None)))),
     (P, m.ReadSet(TX, S, None)),
     (5, m.Done(TX, P, 3, 0, True, (0, 2))),
@@ -39,6 +43,7 @@ ALL = [
     (1, m.Resolve(TX)),
     (P, m.Stage(TX, 5, 2, ((b"data", 2), (b"more", 1)))),
     (5, m.Staged(TX, P, 4)),
+    (P, m.Clean(100)),
 ]
 
 

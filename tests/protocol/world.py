@@ -22,9 +22,9 @@ class World:
 
     def __init__(self, runtime: Runtime) -> None:
         self.runtime = runtime
-        self.a = runtime.create_topic("a", 4, "bytes").partitions
-        self.b = runtime.create_topic("b", 4, "bytes").partitions
-        self.rows = runtime.create_table("rows", 4, "msgpack").shards
+        self.a = runtime.schema.create_topic("a", 4, "bytes").partitions
+        self.b = runtime.schema.create_topic("b", 4, "bytes").partitions
+        self.rows = runtime.schema.create_table("rows", 4, "msgpack").shards
 
     def commit(self, parts: dict[int, Any]) -> Commit:
         return self.runtime.commit(self.runtime.new_tx(), parts, timeout=30)
@@ -50,7 +50,8 @@ class World:
 
     def position(self, tablet: int, consumer: str = "c") -> int:
         with self.runtime.snapshot() as snap:
-            position: int = self.runtime.position(snap, tablet, consumer)
+            known = self.runtime.consumer(snap, tablet, consumer)
+            position: int = 0 if known is None else known[0]
         return position
 
 

@@ -40,6 +40,16 @@ class Workload:
         store = self.world.stores[tablet >> 20 & 0xFF]
         return store.get(tablet_prefix(tablet) + key)
 
+    def individual(self, tablet: int, part: PartitionPart) -> PartitionPart:
+        """Some records of an individual consumer, which the first time is created."""
+        row = self.read(tablet, b"cI")
+        start, end = (self.read(tablet, b"m") or (0, 0, 0, 0))[2:]
+        begin = max(0, self.random.randrange(start - 2, end + 1))
+        stop = min(end, begin + self.random.randrange(1, 3))
+        if row is None or begin >= stop or self.random.random() < 0.05:
+            return part._replace(seeks=(("I", start, True),))
+        return part._replace(acks=(("I", begin, stop),))
+
     def submit(self) -> None:
         draw = self.random
         asked: dict[int, Any] = {}
@@ -60,8 +70,21 @@ class Workload:
                 known = self.read(tablet, b"pP")
                 first = (known[0] if known else 0) + draw.randrange(0, 2)
                 producer = (b"P", first, first + count)
-            if ranges or slices:
-                asked[tablet] = PartitionPart(ranges, slices, producer)
+            asked[tablet] = PartitionPart(ranges, slices, producer)
+            kind = draw.random()
+            if kind < 0.3:
+                asked[tablet] = self.individual(tablet, asked[tablet])
+            elif kind < 0.36:
+                meta = self.read(tablet, b"m") or (0, 0, 0, 0)
+                if draw.random() < 0.5:
+                    trim = draw.randrange(meta[2], meta[3] + 1)
+                    asked[tablet] = asked[tablet]._replace(trim=trim, ranges=())
+                else:
+                    to = draw.randrange(meta[2], meta[3] + 1)
+                    seeks = ((draw.choice(CONSUMERS), to, False),)
+                    asked[tablet] = asked[tablet]._replace(ranges=(), seeks=seeks)
+            if asked[tablet] == PartitionPart():
+                del asked[tablet]
         for tablet in draw.sample(self.shards, draw.randrange(0, 3)):
             key = b"k%d" % draw.randrange(3)
             row = self.read(tablet, b"r" + key)
@@ -128,11 +151,19 @@ def _holds(model: dict[bytes, Any], tablet: int, part: Any) -> bool:
             if (row[:2] if row else None) != version:
                 return False
         return True
-    end = model.get(at + b"m", (0, 0, 0, 0))[3]
+    start, end = model.get(at + b"m", (0, 0, 0, 0))[2:]
     for consumer, begin, stop in part.ranges:
         position = model.get(at + b"c" + consumer.encode(), (0, 0, 0))[2]
-        if position != begin or stop > end:
+        if max(position, start) != begin or stop > end:
             return False
+    for _, begin, stop in part.acks:
+        row = model.get(at + b"cI")
+        if row is None or set(range(begin, stop)) & (row[4] | set(range(start))) or stop > end:
+            return False
+    if any(not start <= offset <= end for _, offset, _ in part.seeks):
+        return False
+    if part.trim is not None and part.trim > end:
+        return False
     if part.producer is not None:
         known = model.get(at + b"p" + part.producer[0])
         return known is None or part.producer[1] > known
@@ -148,14 +179,32 @@ def _apply(model: dict[bytes, Any], tablet: int, part: Any, step: int, n: int) -
                 value = msgpack.packb(msgpack.unpackb(old[2]) + msgpack.unpackb(value))
             model[at + b"r" + key] = (step, n, value)
         return
-    for consumer, _, stop in part.ranges:
-        model[at + b"c" + consumer.encode()] = (step, n, stop)
+    start, end = model.get(at + b"m", (0, 0, 0, 0))[2:]
+    for consumer, begin, stop in part.ranges:
+        row = model.get(at + b"c" + consumer.encode())
+        missed = 0 if row is None else row[3] + begin - row[2]
+        model[at + b"c" + consumer.encode()] = (step, n, stop, missed)
+    for _, begin, stop in part.acks:
+        row = model[at + b"cI"]
+        missed = set(range(start)) - row[4]
+        taken = row[4] | missed | set(range(begin, stop))
+        model[at + b"cI"] = (step, n, None, row[3] + len(missed), taken)
+    for consumer, offset, individual in part.seeks:
+        row = model.get(at + b"c" + consumer.encode())
+        missed = 0 if row is None else row[3]
+        known = (None, missed, set(range(offset))) if individual else (offset, missed)
+        model[at + b"c" + consumer.encode()] = (step, n, *known)
+    if part.trim is not None and part.trim > start:
+        model[at + b"m"] = (step, n, part.trim, end)
+        for key in [key for key in model if key[:5] == at + b"b"]:
+            if int.from_bytes(key[5:], "big") + model[key][0] <= part.trim:
+                del model[key]
     if part.producer is not None:
         model[at + b"p" + part.producer[0]] = part.producer[2]
     for _, count in part.slices:
-        end = model.get(at + b"m", (0, 0, 0, 0))[3]
+        start, end = model.get(at + b"m", (0, 0, 0, 0))[2:]
         model[at + b"b" + end.to_bytes(8, "big")] = (count, step, n)
-        model[at + b"m"] = (step, n, 0, end + count)
+        model[at + b"m"] = (step, n, start, end + count)
 
 
 def stored(world: World) -> dict[bytes, Any]:
@@ -169,6 +218,10 @@ def stored(world: World) -> dict[bytes, Any]:
                 value = (count, step, n)
             elif kind == b"p":
                 value = value[0]
+            elif kind == b"c" and len(value) == 5:
+                ranges = (range(begin, end) for begin, end in value[4])
+                taken = set(range(value[2])).union(*ranges)
+                value = (*value[:2], None, value[3], taken)
             found[key] = value
     return found
 

@@ -13,7 +13,14 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
-from ..errors import Aborted, NoSpace, OffsetOutOfRange, Overloaded, TransactionClosed
+from ..errors import (
+    Aborted,
+    NoSpace,
+    NotSupported,
+    OffsetOutOfRange,
+    Overloaded,
+    TransactionClosed,
+)
 from ..outcome import Commit, Outcome
 from ..proto.ids import Place, tx_text
 from .parts import Parts
@@ -25,7 +32,7 @@ if TYPE_CHECKING:
 
 Self = TypeVar("Self", bound="Life")
 _UNSETTLED = ("open", "planned")
-_WITHOUT_EFFECT = (Aborted, NoSpace, Overloaded, TypeError, OffsetOutOfRange)
+_WITHOUT_EFFECT = (Aborted, NoSpace, NotSupported, Overloaded, TypeError, OffsetOutOfRange)
 
 
 class CommitHandle:
@@ -183,6 +190,7 @@ class Life:
 
     def _release(self) -> None:
         reading, self._reading = self._reading, None
+        self._engine._consuming.pop(self._tx, None)
         if reading is not None:
             reading.snap.close()
 
@@ -217,6 +225,7 @@ class Life:
         # a lock that this very thread holds, wherever the garbage collector happened to run.
         reading = getattr(self, "_reading", None)
         if reading is not None:
+            self._engine._consuming.pop(self._tx, None)
             self._engine._dropped.append(reading.snap)
         if getattr(self, "_ahead", None) and self._state == "open":
             self._engine._abandoned.append(self._tx)

@@ -3,11 +3,14 @@
     row read      (tablet, key)      → place seen, or None for absent      at most one of each
     range read    (tablet, [b, e))   → count and hash of exactly the part seen
     consumed      (tablet, consumer) → [begin, end) of offsets, growing at its end
+    acknowledged  (tablet, consumer) → ranges of offsets, of individual consumers
 
 A transaction that writes nothing needs none of them: it read one snapshot.
 
 Next: transaction.py.
 """
+
+from bisect import bisect_left
 
 from ..errors import TransactionTooLarge
 from ..proto.ids import Place
@@ -18,12 +21,13 @@ from .reading import Row
 class Conditions:
     """Invariants: all entries are of one snapshot, hence a repeated read adds nothing."""
 
-    __slots__ = ("_ranges", "_rows", "consumed", "ranged")
+    __slots__ = ("_ranges", "_rows", "acked", "consumed", "ranged")
 
     def __init__(self) -> None:
         self._rows: dict[int, dict[bytes, Place | None]] = {}
         self._ranges: dict[int, dict[tuple[bytes, bytes], tuple[int, int]]] = {}
         self.consumed: dict[int, dict[str, tuple[int, int]]] = {}
+        self.acked: dict[int, dict[str, list[tuple[int, int]]]] = {}
         self.ranged = 0
 
     def saw_row(self, tablet: int, key: bytes, place: Place | None) -> None:
@@ -48,6 +52,22 @@ class Conditions:
         known = consumers.get(consumer)
         assert known is None or known[1] == begin, "ranges of one consumer follow each other"
         consumers[consumer] = (begin if known is None else known[0], end)
+
+    def acknowledge(self, tablet: int, consumer: str, begin: int, end: int) -> None:
+        """As `consume`, for an individual consumer: ranges need not follow each other."""
+        ranges = self.acked.setdefault(tablet, {}).setdefault(consumer, [])
+        at = bisect_left(ranges, (begin, end))
+        ranges.insert(at, (begin, end))
+        if at + 1 < len(ranges) and ranges[at + 1][0] == end:
+            ranges[at : at + 2] = [(begin, ranges[at + 1][1])]
+        if at and ranges[at - 1][1] == begin:
+            ranges[at - 1 : at + 1] = [(ranges[at - 1][0], ranges[at][1])]
+
+    def floor(self, tablet: int) -> int | None:
+        """The lowest offset that was read in a partition to be consumed."""
+        begins = [begin for begin, _ in self.consumed.get(tablet, {}).values()]
+        begins += [ranges[0][0] for ranges in self.acked.get(tablet, {}).values()]
+        return min(begins, default=None)
 
     def consumed_to(self, tablet: int, consumer: str) -> int | None:
         """Where this transaction has read to, None when it has not read there."""

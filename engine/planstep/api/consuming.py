@@ -38,23 +38,53 @@ def consume_next(
     order = [(turn + i) % count for i in range(count)] if partition is None else [partition]
     found: list[Segment] = []
     for p in order:
-        tablet = topic.partitions[p]
-        offset = conditions.consumed_to(tablet, consumer)
-        if offset is None:
-            offset = reading.position(tablet, consumer)
-        segments, size = reading.segments(topic, p, offset, max_records, max_bytes)
+        segments, size = _read_on(reading, conditions, topic, p, consumer, max_records, max_bytes)
         if not segments:
             continue
         found += segments
-        records = sum(segment.hi - segment.lo for segment in segments)
-        conditions.consume(tablet, consumer, offset, offset + records)
-        max_records -= records
+        max_records -= sum(segment.hi - segment.lo for segment in segments)
         max_bytes -= size
         if max_records <= 0 or max_bytes <= 0:
             if partition is None:
                 turns[topic.name, consumer] = (p + 1) % count
             break
     return found
+
+
+def _read_on(
+    reading: Reading,
+    conditions: Conditions,
+    topic: "TopicInfo",
+    partition: int,
+    consumer: str,
+    max_records: int,
+    max_bytes: int,
+) -> tuple[list[Segment], int]:
+    tablet = topic.partitions[partition]
+    if consumer in topic.individual:
+        found: list[Segment] = []
+        size = 0
+        held = conditions.acked.get(tablet, {}).get(consumer, ())
+        for begin, end in reading.free(tablet, consumer, held):
+            most = min(max_records, end - begin)
+            segments, bytes_read = reading.segments(topic, partition, begin, most, max_bytes - size)
+            records = sum(segment.hi - segment.lo for segment in segments)
+            if records:
+                conditions.acknowledge(tablet, consumer, begin, begin + records)
+            found += segments
+            max_records -= records
+            size += bytes_read
+            if max_records <= 0 or size >= max_bytes or records < end - begin:
+                break
+        return found, size
+    offset = conditions.consumed_to(tablet, consumer)
+    if offset is None:
+        offset = reading.position(tablet, consumer)
+    segments, size = reading.segments(topic, partition, offset, max_records, max_bytes)
+    if segments:
+        records = sum(segment.hi - segment.lo for segment in segments)
+        conditions.consume(tablet, consumer, offset, offset + records)
+    return segments, size
 
 
 def consume_range(
@@ -72,6 +102,15 @@ def consume_range(
     where = f"topic {topic.name!r}, partition {partition}"
     if not low <= begin <= end <= high:
         raise OffsetOutOfRange(f"{where}: [{begin}, {end}) is outside the log [{low}, {high})")
+    if consumer in topic.individual:
+        held = conditions.acked.get(tablet, {}).get(consumer, ())
+        if any(b < end and begin < e for b, e in held):
+            raise OffsetOutOfRange(
+                f"{where}: this transaction consumed part of [{begin}, {end}) already"
+            )
+        if begin < end:
+            conditions.acknowledge(tablet, consumer, begin, end)
+        return
     known = conditions.consumed_to(tablet, consumer)
     if known is not None and known != begin:
         raise OffsetOutOfRange(

@@ -14,13 +14,11 @@ import random
 import time
 from collections import deque
 from collections.abc import Callable
-from difflib import get_close_matches
 from itertools import count
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..errors import (
-    AlreadyExists,
     Conflict,
     EngineClosed,
     ForkedProcess,
@@ -28,22 +26,20 @@ from ..errors import (
     OutcomeExpired,
     Overloaded,
     SnapshotTooOld,
-    UnknownName,
 )
 from ..outcome import Outcome
 from ..proto.ids import tx_parse
-from ..proto.keys import check_name
+from .conditions import Conditions
 from .consuming import Turns
-from .formats import check_format
-from .handles import Table, Topic, Written
-from .limits import PARTITIONS_MAX
+from .naming import Naming
 from .opening import Settings, Slot
 from .outbox import Headers
 from .snapshot import SnapshotView
+from .topic import Written
 from .transaction import Transaction
 
 if TYPE_CHECKING:
-    from ..names import TableInfo, TopicInfo
+    from ..names import TopicInfo
     from ..runtime import Runtime
     from ..views import Snapshot
 
@@ -51,7 +47,7 @@ T = TypeVar("T")
 _PAUSE_MIN, _PAUSE_MAX = 0.001, 0.1
 
 
-class Engine:
+class Engine(Naming):
     """An open store. Threads share it; each takes its own transactions.
 
     Invariants: closed once the last open is closed; never usable in a forked child.
@@ -67,93 +63,10 @@ class Engine:
         self._pid = os.getpid()
         self._turns: Turns = {}
         self._keyless_turns: dict[int, Any] = {}
+        self._consuming: dict[bytes, Conditions] = {}
+        runtime.chores.reading = self._lowest_read
         self._dropped: deque[Snapshot] = deque()
         self._abandoned: deque[bytes] = deque()
-
-    # names ---------------------------------------------------------------------------------
-
-    def create_topic(
-        self,
-        name: str,
-        partitions: int | None = None,
-        format: str | None = None,
-        exist_ok: bool = False,
-    ) -> Topic:
-        """Creates a topic of `partitions` logs (1 if not given), for ever.
-
-        format    what a value is: "bytes" (if not given), "utf8", "json", "msgpack"
-        exist_ok  accept a topic of that name; AlreadyExists still if it has another number of
-                  partitions or another format than given here
-        """
-        self._writable()
-        check_name(name)
-        parts = _count("partitions", 1 if partitions is None else partitions)
-        form = check_format("bytes" if format is None else format)
-        found = self._runtime.topics().get(name)
-        if found is None:
-            try:
-                found = self._runtime.create_topic(name, parts, form)
-            except AlreadyExists:
-                found = self._runtime.topics().get(name)
-                if not exist_ok or found is None:
-                    raise
-        elif not exist_ok:
-            raise _taken("topic", name)
-        _same("topic", name, "partitions", len(found.partitions), partitions)
-        _same("topic", name, "format", found.format, format)
-        return Topic(self, name)
-
-    def create_table(
-        self,
-        name: str,
-        shards: int | None = None,
-        format: str | None = None,
-        exist_ok: bool = False,
-    ) -> Table:
-        """Creates a table of `shards` key spaces (4 if not given), for ever.
-
-        format    what a value is: "msgpack" (if not given), "json", "utf8", "bytes"
-        exist_ok  as in create_topic
-        """
-        self._writable()
-        check_name(name)
-        parts = _count("shards", 4 if shards is None else shards)
-        form = check_format("msgpack" if format is None else format)
-        found = self._runtime.tables().get(name)
-        if found is None:
-            try:
-                found = self._runtime.create_table(name, parts, form)
-            except AlreadyExists:
-                found = self._runtime.tables().get(name)
-                if not exist_ok or found is None:
-                    raise
-        elif not exist_ok:
-            raise _taken("table", name)
-        _same("table", name, "shards", len(found.shards), shards)
-        _same("table", name, "format", found.format, format)
-        return Table(self, name)
-
-    def topics(self) -> dict[str, Topic]:
-        """All topics by name, in order of name."""
-        self._check()
-        return {name: Topic(self, name) for name in sorted(self._runtime.topics())}
-
-    def tables(self) -> dict[str, Table]:
-        """All tables by name, in order of name."""
-        self._check()
-        return {name: Table(self, name) for name in sorted(self._runtime.tables())}
-
-    def topic(self, name: str) -> Topic:
-        """The topic of that name; UnknownName suggests the nearest."""
-        self._check()
-        self._topic(name)
-        return Topic(self, name)
-
-    def table(self, name: str) -> Table:
-        """The table of that name; UnknownName suggests the nearest."""
-        self._check()
-        self._table(name)
-        return Table(self, name)
 
     # transactions --------------------------------------------------------------------------
 
@@ -311,19 +224,10 @@ class Engine:
         if self._settings.read_only:
             raise NotSupported(f"{self.path!r} was opened with read_only=True: it takes no writes")
 
-    def _topic(self, name: str) -> "TopicInfo":
-        topics = self._runtime.topics()
-        found = topics.get(name)
-        if found is None:
-            raise _unknown("topic", name, list(topics))
-        return found
-
-    def _table(self, name: str) -> "TableInfo":
-        tables = self._runtime.tables()
-        found = tables.get(name)
-        if found is None:
-            raise _unknown("table", name, list(tables))
-        return found
+    def _lowest_read(self, tablet: int) -> int | None:
+        """The lowest offset that open transactions mean to consume in a partition."""
+        floors = [conditions.floor(tablet) for conditions in list(self._consuming.values())]
+        return min((floor for floor in floors if floor is not None), default=None)
 
     def _keyless(self, topic: "TopicInfo") -> int:
         """Where one transaction's records without key go: transactions take turns."""
@@ -342,29 +246,6 @@ class Engine:
                 self._dropped.popleft().close()
             except IndexError:  # another thread was faster
                 return
-
-
-def _unknown(kind: str, name: Any, names: list[str]) -> UnknownName:
-    nearest = get_close_matches(str(name), names, n=1)
-    return UnknownName(kind, name, nearest[0] if nearest else None)
-
-
-def _taken(kind: str, name: str) -> AlreadyExists:
-    return AlreadyExists(f"{kind} {name!r} exists already; pass exist_ok=True to accept that")
-
-
-def _same(kind: str, name: str, setting: str, stored: Any, asked: Any) -> None:
-    if asked is not None and asked != stored:
-        raise AlreadyExists(
-            f"{kind} {name!r} exists with {setting}={stored!r}, not {asked!r}; leave {setting} out "
-            "to take it as it is"
-        )
-
-
-def _count(what: str, value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= PARTITIONS_MAX:
-        raise ValueError(f"{what} is a number from 1 to {PARTITIONS_MAX:,}, not {value!r}")
-    return value
 
 
 def _tx_bytes(tx: str | bytes) -> bytes:

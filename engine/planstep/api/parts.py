@@ -1,7 +1,7 @@
 """From what a transaction holds to what each tablet is asked: one part per participant.
 
     Outbox      columns of a partition   ─▶ PartitionPart.slices
-    Conditions  ranges of consumers      ─▶ PartitionPart.ranges
+    Conditions  ranges of consumers      ─▶ PartitionPart.ranges, .acks
     Conditions  rows and ranges seen     ─▶ ShardPart.reads, .ranges
     RowWrites   folded writes            ─▶ ShardPart.writes
 
@@ -36,13 +36,18 @@ def build_parts(
     conditions.check_ranged()
     parts: Parts = {}
     slices = encode_outboxes(outboxes, sum(ahead.values()))
-    for tablet in {**slices, **ahead, **conditions.consumed}:
+    for tablet in {**slices, **ahead, **conditions.consumed, **conditions.acked}:
         ranges = tuple(
             (consumer, begin, end)
             for consumer, (begin, end) in conditions.consumed.get(tablet, {}).items()
         )
+        acks = tuple(
+            (consumer, begin, end)
+            for consumer, pieces in conditions.acked.get(tablet, {}).items()
+            for begin, end in pieces
+        )
         parts[tablet] = PartitionPart(
-            ranges=ranges, slices=slices.get(tablet, ()), staged=ahead.get(tablet, 0)
+            ranges=ranges, slices=slices.get(tablet, ()), staged=ahead.get(tablet, 0), acks=acks
         )
     writes: dict[int, list[tuple[bytes, int, bytes]]] = {}
     for table, pending in rows:

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import Corruption, OffsetOutOfRange
 from ..proto.ids import Place
+from ..tablets.intervals import Ranges, consumed, raised
+from ..tablets.intervals import free as free_ranges
 from .batch import Segment
 from .keyspace import shard_of
 
@@ -76,10 +78,32 @@ class Reading:
         bounds: tuple[int, int] = self.runtime.bounds(self.snap, tablet)
         return bounds
 
+    def consumer(self, tablet: int, consumer: str) -> tuple[int, int, Ranges]:
+        """(position, missed, ranges beyond the position), as the log's start has raised them.
+
+        Where no position was ever committed it is the log's start, and nothing was missed.
+        """
+        start, _ = self.bounds(tablet)
+        known = self.runtime.consumer(self.snap, tablet, consumer)
+        if known is None:
+            return start, 0, ()
+        position, missed, *rest = known
+        ranges: Ranges = rest[0] if rest else ()
+        position, ranges, more = raised(position, ranges, start)
+        return position, missed + more, ranges
+
     def position(self, tablet: int, consumer: str) -> int:
         """Where the consumer goes on: its position, or the log's start when that is further."""
-        position: int = self.runtime.position(self.snap, tablet, consumer)
-        return max(position, self.bounds(tablet)[0])
+        return self.consumer(tablet, consumer)[0]
+
+    def free(
+        self, tablet: int, consumer: str, held: Iterable[tuple[int, int]]
+    ) -> list[tuple[int, int]]:
+        """What an individual consumer has neither consumed nor `held`, ascending."""
+        position, _, ranges = self.consumer(tablet, consumer)
+        for begin, end in held:
+            position, ranges = consumed(position, ranges, begin, end)
+        return free_ranges(position, ranges, self.bounds(tablet)[1])
 
     def positions(self, topic: "TopicInfo", consumer: str) -> dict[int, int]:
         return {

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 from ..errors import TransactionClosed
 from ..proto.keys import Key, check_name, decode_key, encode_key
 from .batch import ReadBatch, Rows
+from .consumer import ConsumerDescription, describe_consumer
 from .formats import decode_value
 from .keyspace import scan_range
 from .limits import READ_BYTES
@@ -76,6 +77,11 @@ class SnapshotView:
         """How many rows the table has."""
         reading = self._view()
         return len(reading.rows(self._engine._table(table), b"", b"\xff"))
+
+    def consumer(self, topic: str, consumer: str) -> ConsumerDescription:
+        """Positions, lag and missed records of a consumer."""
+        reading = self._view()
+        return describe_consumer(reading, self._engine._topic(topic), check_name(consumer))
 
     def position(self, topic: str, consumer: str) -> dict[int, int]:
         """Partition → the offset where the consumer goes on."""

@@ -94,6 +94,8 @@ class Transaction(Life):
                 max_records,
                 max_bytes,
             )
+            if segments:
+                self._engine._consuming[self._tx] = self._conditions
             if segments or not self._waitable or time.monotonic() >= deadline:
                 self._waitable = False
                 return ReadBatch(topic, info.format, segments)
@@ -104,14 +106,16 @@ class Transaction(Life):
     def consume(self, topic: str, consumer: str, partition: int, begin: int, end: int) -> None:
         """Consumes the offsets [begin, end) without reading them, for callers that read elsewhere.
 
-        `begin` must be the consumer's position when the transaction commits, else Conflict;
-        OffsetOutOfRange here when the range is not inside the log.
+        `begin` must be the consumer's position when the transaction commits, else Conflict; for an
+        individual consumer nothing of the range may be consumed by then. OffsetOutOfRange here when
+        the range is not inside the log.
         """
         self._check()
         info = self._engine._topic(topic)
         check_name(consumer)
         check_partition(info, partition)
         consume_range(self._view(), self._conditions, info, consumer, partition, begin, end)
+        self._engine._consuming[self._tx] = self._conditions
         self._waitable = False
 
     def write(
@@ -295,7 +299,7 @@ class Transaction(Life):
 
     def _parts(self) -> Parts | None:
         conditions = self._conditions
-        if not (self._outboxes or self._rows or conditions.consumed):
+        if not (self._outboxes or self._rows or conditions.consumed or conditions.acked):
             return None
         self._engine._writable()
         rows = [(self._engine._table(name), writes) for name, writes in self._rows.items()]

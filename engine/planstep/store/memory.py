@@ -8,11 +8,10 @@ Next: log.py.
 """
 
 import threading
-from bisect import bisect_right
 from collections.abc import Callable
 from typing import Any
 
-from ..errors import EngineClosed
+from ..errors import Corruption, EngineClosed
 from .layers import GONE, Layer, merged_scan
 from .turn import StoreCounters, Turn, decode_changes
 
@@ -27,8 +26,7 @@ class MemoryStore:
         self.clean = True
         self.counters = StoreCounters()
         self._layer = Layer()
-        self._payloads: list[bytes] = []
-        self._addresses: list[int] = []
+        self._payloads: dict[int, bytes] = {}
         self._next = 0
         self._closed = False
         self._mutex = threading.Lock()
@@ -61,23 +59,28 @@ class MemoryStore:
         if before_visible is not None:
             before_visible(changes)
         for data in turn.payloads:
-            self._addresses.append(self._next)
-            self._payloads.append(bytes(data))
+            if data:  # an empty one shares its address with the next
+                self._payloads[self._next] = bytes(data)
             self._next += len(data)
         with self._mutex:
             self._layer.update(changes)
             for key, value in changes.items():
                 if value is GONE:
                     self._layer.remove(key)
+        for address, length in turn.dropped:  # whole, as it was appended
+            if length:
+                self._payloads.pop(address, None)
         self.last_turn += 1
         self.counters.turns += 1
         self.counters.syncs += 1
         self.counters.payload_bytes += turn.payload_bytes
 
     def read_payload(self, address: int, length: int) -> bytes:
-        at = bisect_right(self._addresses, address) - 1
-        begin = address - self._addresses[at]
-        return self._payloads[at][begin : begin + length]
+        """The beginning of what was appended at this address; Corruption when it was dropped."""
+        data = self._payloads.get(address) if length else b""
+        if data is None:
+            raise Corruption(f"nothing is at payload address {address}")
+        return data[:length]
 
     def checkpoint_due(self, now: float) -> bool:
         return False
@@ -94,6 +97,6 @@ class MemoryStore:
         again = MemoryStore(self.store_id, self.generation + 1)
         again.clean = False
         again._layer, again.last_turn = self._layer, self.last_turn
-        again._payloads, again._addresses = self._payloads, self._addresses
+        again._payloads = self._payloads
         again._next = self._next
         return again

@@ -1,0 +1,189 @@
+"""Topics and tables by name: create, list, find, drop.
+
+    Naming ◀── Engine                names ─▶ Topic, Table          what is stored ─▶ planstep/schema.py
+
+Next: topic.py, table.py.
+"""
+
+from datetime import timedelta
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any, cast
+
+from ..errors import AlreadyExists, UnknownName
+from ..proto.keys import check_name
+from .formats import check_format
+from .limits import PARTITIONS_MAX
+from .table import Table
+from .topic import Topic, retention_options
+
+if TYPE_CHECKING:
+    from ..names import TableInfo, TopicInfo
+    from ..runtime import Runtime
+    from .engine import Engine
+
+
+class Naming:
+    """What the engine knows of names. The engine brings `_check` and `_writable`."""
+
+    _runtime: "Runtime"
+
+    @property
+    def _engine(self) -> "Engine":
+        return cast("Engine", self)
+
+    def _check(self) -> None:
+        raise NotImplementedError
+
+    def _writable(self) -> None:
+        raise NotImplementedError
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int | None = None,
+        format: str | None = None,
+        exist_ok: bool = False,
+        retention: timedelta | float | None = None,
+        retention_bytes: int | None = None,
+    ) -> Topic:
+        """Creates a topic of `partitions` logs (1 if not given), for ever.
+
+        format           what a value is: "bytes" (if not given), "utf8", "json", "msgpack"
+        exist_ok         accept a topic of that name; AlreadyExists still if it has another number
+                         of partitions or another format than given here; its retention stays
+        retention        records older than this go: a timedelta, or seconds; None: they stay
+        retention_bytes  a partition's oldest batches go while it holds more than this; None: they stay
+
+        Trimming happens in the background, about once a second, in whole batches.
+        """
+        self._writable()
+        check_name(name)
+        parts = _count("partitions", 1 if partitions is None else partitions)
+        form = check_format("bytes" if format is None else format)
+        options = retention_options((), retention, retention_bytes)
+        found = self._runtime.names.topics.get(name)
+        if found is None:
+            try:
+                found = self._runtime.schema.create_topic(name, parts, form, options)
+            except AlreadyExists:
+                found = self._runtime.names.topics.get(name)
+                if not exist_ok or found is None:
+                    raise
+        elif not exist_ok:
+            raise _taken("topic", name)
+        _same("topic", name, "partitions", len(found.partitions), partitions)
+        _same("topic", name, "format", found.format, format)
+        return Topic(self._engine, name)
+
+    def create_table(
+        self,
+        name: str,
+        shards: int | None = None,
+        format: str | None = None,
+        exist_ok: bool = False,
+    ) -> Table:
+        """Creates a table of `shards` key spaces (4 if not given), for ever.
+
+        format    what a value is: "msgpack" (if not given), "json", "utf8", "bytes"
+        exist_ok  as in create_topic
+        """
+        self._writable()
+        check_name(name)
+        parts = _count("shards", 4 if shards is None else shards)
+        form = check_format("msgpack" if format is None else format)
+        found = self._runtime.names.tables.get(name)
+        if found is None:
+            try:
+                found = self._runtime.schema.create_table(name, parts, form)
+            except AlreadyExists:
+                found = self._runtime.names.tables.get(name)
+                if not exist_ok or found is None:
+                    raise
+        elif not exist_ok:
+            raise _taken("table", name)
+        _same("table", name, "shards", len(found.shards), shards)
+        _same("table", name, "format", found.format, format)
+        return Table(self._engine, name)
+
+    def drop_topic(self, name: str, missing_ok: bool = False) -> None:
+        """Ends a topic with all its records and positions.
+
+        A transaction on it that gets its place later is Dropped, without effect. Its space comes
+        back in the background, once no snapshot is older than the drop. The name is free at once.
+        """
+        self._writable()
+        info = self._runtime.names.topics.get(name)
+        if info is None:
+            if missing_ok:
+                return
+            raise _unknown("topic", name, list(self._runtime.names.topics))
+        self._runtime.schema.drop(info)
+
+    def drop_table(self, name: str, missing_ok: bool = False) -> None:
+        """Ends a table with all its rows; as drop_topic."""
+        self._writable()
+        info = self._runtime.names.tables.get(name)
+        if info is None:
+            if missing_ok:
+                return
+            raise _unknown("table", name, list(self._runtime.names.tables))
+        self._runtime.schema.drop(info)
+
+    def topics(self) -> dict[str, Topic]:
+        """All topics by name, in order of name."""
+        self._check()
+        return {name: Topic(self._engine, name) for name in sorted(self._runtime.names.topics)}
+
+    def tables(self) -> dict[str, Table]:
+        """All tables by name, in order of name."""
+        self._check()
+        return {name: Table(self._engine, name) for name in sorted(self._runtime.names.tables)}
+
+    def topic(self, name: str) -> Topic:
+        """The topic of that name; UnknownName suggests the nearest."""
+        self._check()
+        self._topic(name)
+        return Topic(self._engine, name)
+
+    def table(self, name: str) -> Table:
+        """The table of that name; UnknownName suggests the nearest."""
+        self._check()
+        self._table(name)
+        return Table(self._engine, name)
+
+    def _topic(self, name: str) -> "TopicInfo":
+        topics = self._runtime.names.topics
+        found = topics.get(name)
+        if found is None:
+            raise _unknown("topic", name, list(topics))
+        return found
+
+    def _table(self, name: str) -> "TableInfo":
+        tables = self._runtime.names.tables
+        found = tables.get(name)
+        if found is None:
+            raise _unknown("table", name, list(tables))
+        return found
+
+
+def _unknown(kind: str, name: Any, names: list[str]) -> UnknownName:
+    nearest = get_close_matches(str(name), names, n=1)
+    return UnknownName(kind, name, nearest[0] if nearest else None)
+
+
+def _taken(kind: str, name: str) -> AlreadyExists:
+    return AlreadyExists(f"{kind} {name!r} exists already; pass exist_ok=True to accept that")
+
+
+def _same(kind: str, name: str, setting: str, stored: Any, asked: Any) -> None:
+    if asked is not None and asked != stored:
+        raise AlreadyExists(
+            f"{kind} {name!r} exists with {setting}={stored!r}, not {asked!r}; leave {setting} out "
+            "to take it as it is"
+        )
+
+
+def _count(what: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= PARTITIONS_MAX:
+        raise ValueError(f"{what} is a number from 1 to {PARTITIONS_MAX:,}, not {value!r}")
+    return value

@@ -1,0 +1,316 @@
+"""Topic: one statement at a time, each a transaction or a snapshot of its own.
+
+    db.topic("clicks").write(b"…", key="u1")        db.topic("clicks").consumer("resharder").lag
+
+Several statements that belong together take `db.transaction()` or `db.snapshot()` instead.
+
+Next: consumer.py, writer.py.
+"""
+
+from collections.abc import Iterable, Mapping
+from datetime import timedelta
+from enum import Enum
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ..errors import AlreadyExists, UnknownName
+from ..proto.ids import Place
+from ..proto.keys import check_name
+from .batch import ReadBatch, html_table
+from .consumer import ConsumerDescription, Start, offsets_of
+from .limits import READ_BYTES
+from .outbox import Headers
+from .writer import LINGER_BYTES, LINGER_RECORDS, Writer
+
+if TYPE_CHECKING:
+    from ..names import TopicInfo
+    from .engine import Engine
+
+
+class Unchanged(Enum):
+    """The type of UNCHANGED, which says that a setting stays as it is."""
+
+    UNCHANGED = 0
+
+
+UNCHANGED = Unchanged.UNCHANGED
+
+
+def retention_options(
+    known: tuple[tuple[str, Any], ...],
+    retention: timedelta | float | None | Unchanged,
+    retention_bytes: int | None | Unchanged,
+) -> tuple[tuple[str, Any], ...]:
+    """A topic's options with another retention, checked."""
+    options = dict(known)
+    if not isinstance(retention, Unchanged):
+        options.pop("retention_ms", None)
+        if retention is not None:
+            seconds = retention.total_seconds() if isinstance(retention, timedelta) else retention
+            if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
+                raise TypeError(f"retention is a timedelta or seconds, not {retention!r}")
+            if not 0 < seconds < 1e12:
+                raise ValueError("retention is more than 0 seconds")
+            options["retention_ms"] = max(1, round(seconds * 1000))
+    if not isinstance(retention_bytes, Unchanged):
+        options.pop("retention_bytes", None)
+        if retention_bytes is not None:
+            if isinstance(retention_bytes, bool) or not isinstance(retention_bytes, int):
+                raise TypeError(f"retention_bytes is a number of bytes, not {retention_bytes!r}")
+            if not 0 < retention_bytes < 1 << 63:
+                raise ValueError("retention_bytes is at least 1")
+            options["retention_bytes"] = retention_bytes
+    return tuple(sorted(options.items()))
+
+
+class Written(NamedTuple):
+    """Where a record went, and the place of the transaction that published it."""
+
+    partition: int
+    offset: int
+    place: Place
+
+
+class PartitionBounds(NamedTuple):
+    """A partition's log: the oldest offset that is still there, and the one that comes next."""
+
+    partition: int
+    start: int
+    end: int
+
+
+class TopicDescription(NamedTuple):
+    """A topic as of one step; `retention` in seconds, None where records stay."""
+
+    name: str
+    format: str
+    partitions: tuple[PartitionBounds, ...]
+    retention: float | None = None
+    retention_bytes: int | None = None
+
+    @property
+    def records(self) -> int:
+        return sum(bounds.end - bounds.start for bounds in self.partitions)
+
+    def _repr_html_(self) -> str:
+        title = f"topic {self.name!r}, format {self.format}: {self.records} records"
+        rows = list(self.partitions)
+        return html_table(title, PartitionBounds._fields, rows[:100], len(rows))
+
+
+class Topic:
+    """A topic by name."""
+
+    def __init__(self, engine: "Engine", name: str) -> None:
+        self._engine = engine
+        self.name = name
+
+    def _info(self) -> "TopicInfo":
+        self._engine._check()
+        return self._engine._topic(self.name)
+
+    @property
+    def format(self) -> str:
+        return self._info().format
+
+    @property
+    def partitions(self) -> int:
+        """How many partitions it has."""
+        return len(self._info().partitions)
+
+    def describe(self) -> TopicDescription:
+        """Name, format, and each partition's bounds, as of one step."""
+        info = self._info()
+        with self._engine.snapshot() as view:
+            bounds = view.bounds(self.name)
+        parts = tuple(PartitionBounds(p, start, end) for p, (start, end) in bounds.items())
+        seconds = None if info.retention_ms is None else info.retention_ms / 1000
+        return TopicDescription(self.name, info.format, parts, seconds, info.retention_bytes)
+
+    def read(
+        self,
+        start: int | Mapping[int, int] = 0,
+        partition: int | None = None,
+        max_records: int = 1000,
+        max_bytes: int = READ_BYTES,
+    ) -> ReadBatch:
+        """Looks at records, for no consumer: nothing moves.
+
+        `start` is an offset of `partition` (or of the only one), 0 for the oldest record still
+        there, or a dict of partition to offset: `topic.read(batch.ends)` reads on in the partitions
+        of a batch. OffsetOutOfRange outside the log.
+        """
+        with self._engine.snapshot() as view:
+            return view.read(self.name, start, partition, max_records, max_bytes)
+
+    def write(
+        self,
+        value: Any,
+        key: Any = None,
+        headers: Headers | None = None,
+        partition: int | None = None,
+    ) -> Written:
+        """Writes one record in a transaction of its own; returns where it is."""
+        info = self._info()
+        with self._engine.transaction() as tx:
+            tx.write(self.name, value, key, headers, partition)
+            done = tx.commit()
+        ((tablet, published),) = done.published.items()
+        return Written(info.partitions.index(tablet), published[0], done.place)
+
+    def write_batch(
+        self,
+        values: Iterable[Any],
+        keys: Iterable[Any] | None = None,
+        headers: Iterable[Headers | None] | None = None,
+        partition: int | None = None,
+    ) -> Place:
+        """Writes many records in one transaction of their own."""
+        with self._engine.transaction() as tx:
+            tx.write_batch(self.name, values, keys, headers, partition)
+            return tx.commit().place
+
+    def writer(
+        self,
+        producer: str | bytes | None = None,
+        dedupe: bool = True,
+        linger_records: int = LINGER_RECORDS,
+        linger_bytes: int = LINGER_BYTES,
+    ) -> Writer:
+        """A buffered writer whose records are numbered, so that repeats are published once.
+
+        producer        a name under which numbers go on after a restart; None: a fresh one
+        dedupe          True: a repeated number is skipped in silence; False: it is a Conflict
+        linger_records  buffered records at which the writer flushes by itself
+        linger_bytes    buffered bytes at which it does
+        """
+        self._engine._writable()
+        self._info()
+        return Writer(self._engine, self.name, producer, dedupe, linger_records, linger_bytes)
+
+    # consumers -----------------------------------------------------------------------------
+
+    def create_consumer(
+        self,
+        name: str,
+        kind: str = "cumulative",
+        start: Start = "earliest",
+        exist_ok: bool = False,
+    ) -> None:
+        """Creates a consumer of a kind, for ever, that begins at `start`.
+
+        kind      "cumulative": what is consumed follows the position; "individual": any records, in
+                  any order, at most 10,000 ranges beyond the position (TooManyGaps)
+        start     "earliest", "latest", an offset (of the only partition), a datetime, or a dict
+        exist_ok  accept a consumer of that name and kind, wherever it is
+
+        Not needed for a cumulative consumer that begins at the oldest record: reading makes one.
+        """
+        self._engine._writable()
+        info = self._info()
+        check_name(name)
+        if kind not in ("cumulative", "individual"):
+            raise ValueError(f'kind={kind!r}: choose "cumulative" or "individual"')
+        known = self._kind_of(name)
+        if known is None:
+            with self._engine.snapshot() as view:
+                offsets = offsets_of(view._view(), info, start)
+            schema = self._engine._runtime.schema
+            try:
+                schema.create_consumer(info, name, kind == "individual", offsets)
+                return
+            except AlreadyExists:
+                known = self._kind_of(name)
+        if not exist_ok:
+            raise AlreadyExists(
+                f"topic {self.name!r} has a consumer {name!r} already; pass exist_ok=True to accept "
+                "that, or seek() to move it"
+            )
+        if known != kind:
+            raise AlreadyExists(f"consumer {name!r} exists and is {known}, not {kind}")
+
+    def _kind_of(self, consumer: str) -> str | None:
+        runtime = self._engine._runtime
+        info = self._info()
+        known = runtime.names.consumers.get((info.id, consumer))
+        if known is not None:
+            return "individual" if known else "cumulative"
+        used = any(consumer in runtime.views.consumers(tablet) for tablet in info.partitions)
+        return "cumulative" if used else None
+
+    def consumers(self) -> dict[str, ConsumerDescription]:
+        """All consumers that were created or have committed a position, by name."""
+        runtime, info = self._engine._runtime, self._info()
+        names = {name for topic, name in runtime.names.consumers if topic == info.id}
+        for tablet in info.partitions:
+            names.update(runtime.views.consumers(tablet))
+        return {name: self.consumer(name) for name in sorted(names)}
+
+    def consumer(self, name: str) -> ConsumerDescription:
+        """Positions, lag and missed records of a consumer, as of one step."""
+        with self._engine.snapshot() as view:
+            return view.consumer(self.name, name)
+
+    def drop_consumer(self, name: str) -> None:
+        """Forgets a consumer and its positions."""
+        self._engine._writable()
+        if self._kind_of(name) is None:
+            raise UnknownName("consumer", name)
+        self._engine._runtime.schema.drop_consumer(self._info(), name)
+
+    def seek(self, consumer: str, to: Start, partition: int | None = None) -> dict[int, int]:
+        """Moves a consumer, back or forth, in all partitions or one; returns where it goes on.
+
+        A transaction of that consumer that read before conflicts. An individual consumer forgets
+        what it has consumed beyond the new position.
+        """
+        self._engine._writable()
+        info = self._info()
+        check_name(consumer)
+        with self._engine.snapshot() as view:
+            offsets = offsets_of(view._view(), info, to, partition)
+        self._engine._runtime.schema.seek(info, consumer, offsets)
+        return offsets
+
+    def position(self, consumer: str) -> dict[int, int]:
+        """Partition → the offset where the consumer goes on."""
+        with self._engine.snapshot() as view:
+            return view.position(self.name, consumer)
+
+    def lag(self, consumer: str) -> int:
+        """How many records the consumer has not consumed yet."""
+        return self.consumer(consumer).lag
+
+    # changes -------------------------------------------------------------------------------
+
+    def alter(
+        self,
+        retention: timedelta | float | None | Unchanged = UNCHANGED,
+        retention_bytes: int | None | Unchanged = UNCHANGED,
+    ) -> None:
+        """Changes what is given: `retention` in seconds or a timedelta, `retention_bytes` of a
+        partition; None ends that limit."""
+        self._engine._writable()
+        info = self._info()
+        options = retention_options(info.options, retention, retention_bytes)
+        self._engine._runtime.schema.alter_topic(info, options)
+        self._engine._runtime.chores.wake()
+
+    def trim(self, before: Start, partition: int | None = None) -> int:
+        """Removes the records before an offset, a time, or of a dict; returns how many.
+
+        Consumers that have not consumed them go on behind; what they missed is counted.
+        """
+        self._engine._writable()
+        info = self._info()
+        with self._engine.snapshot() as view:
+            offsets = offsets_of(view._view(), info, before, partition)
+            bounds = view.bounds(self.name)
+        for number, offset in offsets.items():
+            self._engine._runtime.chores.trim(info.partitions[number], offset)
+        return sum(max(0, offset - bounds[number][0]) for number, offset in offsets.items())
+
+    def __repr__(self) -> str:
+        return f"<Topic {self.name!r}>"
+
+    def _repr_html_(self) -> str:
+        return self.describe()._repr_html_()

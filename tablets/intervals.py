@@ -1,0 +1,71 @@
+"""What an individual consumer has consumed: everything below a position, and ranges beyond it.
+
+    position 4    ranges ((6, 8), (11, 12))        consumed: 0 1 2 3 . . 6 7 . . . 11
+
+Pure functions over tuples. Invariant: ranges are ascending, apart from each other and from the position.
+
+Next: partition.py.
+"""
+
+from bisect import bisect_left, bisect_right
+
+RANGES_MAX = 10_000
+"""Ranges beyond the position that are kept for one consumer in one partition."""
+Ranges = tuple[tuple[int, int], ...]
+
+
+def taken(position: int, ranges: Ranges, begin: int, end: int) -> int | None:
+    """None, or the end of what is consumed already inside [begin, end)."""
+    if begin < position:
+        return position
+    at = bisect_right(ranges, (begin, 1 << 63)) - 1
+    if at >= 0 and ranges[at][1] > begin:
+        return ranges[at][1]
+    if at + 1 < len(ranges) and ranges[at + 1][0] < end:
+        return ranges[at + 1][1]
+    return None
+
+
+def consumed(position: int, ranges: Ranges, begin: int, end: int) -> tuple[int, Ranges]:
+    """(position, ranges) after [begin, end), none of which was consumed before."""
+    at = bisect_left(ranges, (begin, end))
+    first, last = at, at
+    if at > 0 and ranges[at - 1][1] == begin:
+        first, begin = at - 1, ranges[at - 1][0]
+    if at < len(ranges) and ranges[at][0] == end:
+        last, end = at + 1, ranges[at][1]
+    if begin == position:  # nothing lies between: the range is the first one
+        return end, ranges[last:]
+    return position, (*ranges[:first], (begin, end), *ranges[last:])
+
+
+def raised(position: int, ranges: Ranges, floor: int) -> tuple[int, Ranges, int]:
+    """(position, ranges, how many below `floor` were not consumed) once the log begins at `floor`."""
+    if floor <= position:
+        return position, ranges, 0
+    missed, at = 0, position
+    for begin, end in ranges:
+        if begin >= floor:
+            break
+        missed += begin - at
+        at = end
+    missed += max(0, floor - at)
+    position = max(floor, at)
+    rest = tuple(r for r in ranges if r[1] > position)
+    if rest and rest[0][0] <= position:
+        position, rest = rest[0][1], rest[1:]
+    return position, rest, missed
+
+
+def free(position: int, ranges: Ranges, end: int) -> list[tuple[int, int]]:
+    """What of the log up to `end` is not consumed, ascending."""
+    found = []
+    at = position
+    for begin, stop in ranges:
+        if begin >= end:
+            break
+        found.append((at, begin))
+        at = stop
+    if at < end:
+        found.append((at, end))
+    return found
