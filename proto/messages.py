@@ -37,7 +37,9 @@ class PartitionPart(NamedTuple):
     (address, length, records) once the partition has staged them. `staged` of them went ahead under
     the transaction's id, and come before these. `ranges` are (consumer, begin, end) of cumulative
     consumers, `acks` the same of individual ones, `seeks` are (consumer, offset or None to forget
-    it, individual), `trim` the offset that the log is to begin with, or None.
+    it, individual), `trim` the offset that the log is to begin with, or None. `producer` is (id, first
+    and last number); numbers up to the producer's last are a conflict, or with `dedupe` a repeat: from
+    `session` only, where the writer gave them itself, since another's same number is other data.
     """
 
     ranges: tuple[tuple[str, int, int], ...] = ()
@@ -49,6 +51,7 @@ class PartitionPart(NamedTuple):
     seeks: tuple[tuple[str, int | None, bool], ...] = ()
     trim: int | None = None
     drop: bool = False
+    session: bytes | None = None
 
 
 class ShardPart(NamedTuple):

@@ -80,6 +80,7 @@ class _Staging:
 
     tablets: dict[int, None]
     waiting: dict[int, tuple[int, Any]]
+    again: "_Again" = field(default_factory=lambda: _Again())
 
 
 @dataclass(slots=True)
@@ -90,6 +91,23 @@ class _Open:
     planned: bool
     result: Result
     touched: int
+    again: "_Again" = field(default_factory=lambda: _Again())
+
+
+class _Again:
+    """When to repeat, in calls of `resend`: 1, 2, 4 … 32 apart. A busy host hears no more for it."""
+
+    __slots__ = ("apart", "left")
+
+    def __init__(self) -> None:
+        self.left = self.apart = 1
+
+    def due(self) -> bool:
+        self.left -= 1
+        if self.left:
+            return False
+        self.left = self.apart = min(2 * self.apart, 32)
+        return True
 
 
 class Proxy:
@@ -270,12 +288,17 @@ class Proxy:
 
     def resend(self) -> None:
         """Asks again where no answer came; the host calls it from time to time."""
-        for tx in self.staging:
-            self._send_staging(tx)
+        for tx, staging in self.staging.items():
+            if staging.waiting and staging.again.due():
+                self._send_staging(tx)
         for tx, entry in self.open.items():
-            if not entry.planned:
+            if not entry.planned and entry.again.due():
                 for tablet in entry.waiting:
                     self.send(tablet, Propose(tx, self.id, entry.parts[tablet]))
+
+    def knows(self, tx: bytes) -> bool:
+        """The transaction is this client's, and not at its end."""
+        return tx in self.open or tx in self.staging
 
     def withdraw(self, tx: bytes) -> bool:
         """Gives a transaction up if its plan request has not left; False when it is too late."""

@@ -6,16 +6,18 @@
 
 A planned transaction waits for an earlier undecided one only where the two meet: `meets(a, b)` of
 the concrete tablet says whether they touch the same consumer, producer, key, or both publish. The
-wait always points to an earlier place, so there is no cycle. Conditions are evaluated when nothing
+wait always points to an earlier place, so there is no cycle. It names the latest only: what those wait
+for themselves, a long queue on one row say, is not named again. Conditions are evaluated when nothing
 earlier is in the way, effects are applied when every vote is known; one false vote decides at once.
 
 Keys, behind the tablet's prefix:
-    t<tx>   (step, n, proxy, voters, receivers, body, missing votes, reason, blockers)
+    t<tx>   (step, n, proxy, voters, receivers, body, missing votes, reason, blockers, waiters)
     q       ((step, n, tx), …) planned and undecided, in place order
     x       the step that dropped this tablet: nothing comes behind it (the coordinator sees to that)
 
 Invariants: step is 0 exactly while the transaction is not planned; a record leaves `t` and `q`
-together; blockers are all earlier in `q`; a record without blockers has voted.
+together; blockers are all earlier in `q`; b is a blocker of a exactly if a is a waiter of b; a
+record without blockers has voted.
 
 What it leaves out: it never ends a proposal by itself (the coordinator does), it knows no time.
 Next: partition.py, shard.py, catalogue.py.
@@ -172,7 +174,7 @@ class Participant:
                 self.send(message.proxy, Refused(message.tx, self.id, reason))
                 return
             body = self.stage(message.tx, message.part)
-            self.space.put(key, (0, 0, message.proxy, (), (), body, None, None, ()))
+            self.space.put(key, (0, 0, message.proxy, (), (), body, None, None, (), ()))
         self.send(message.proxy, Prepared(message.tx, self.id))
 
     def _drop(self, tx: bytes) -> None:
@@ -217,37 +219,55 @@ class Participant:
         if part is not None:
             body = self.stage(tx, body)
         missing = tuple(v for v in voters if v not in got)
-        blockers = tuple(
-            other for _, _, other in queue if self.meets(space.get(b"t" + other)[5], body)
-        )
-        record = (step, n, proxy, voters, receivers, body, missing, reason, blockers)
+        blockers = self._block(queue, tx, body)
+        record = (step, n, proxy, voters, receivers, body, missing, reason, blockers, ())
         space.put(b"t" + tx, record)
         space.put(QUEUE, (*queue, (step, n, tx)))
         if not blockers:
             self._go(tx)
+
+    def _block(self, queue: Any, tx: bytes, body: Any) -> tuple[bytes, ...]:
+        """What in the queue `tx` has to wait for itself, noted there as well; latest first."""
+        space = self.space
+        blockers = []
+        waited_for: dict[bytes, None] = {}  # by a blocker, or by what a blocker waits for
+        for _, _, other in reversed(queue):
+            record = space.get(b"t" + other)
+            if other not in waited_for:
+                if not self.meets(record[5], body):
+                    continue
+                blockers.append(other)
+                space.put(b"t" + other, (*record[:9], (*record[9], tx)))
+            for before in record[8]:
+                waited_for[before] = None
+        return tuple(blockers)
 
     def _readset(self, message: ReadSet) -> None:
         key = b"t" + message.tx
         record = self.space.get(key)
         if record is None:
             return  # decided already, by an earlier false vote
-        step, n, proxy, voters, receivers, body, missing, reason, blockers = record
+        step, (missing, reason, blockers, waiters) = record[0], record[6:]
         reason = reason if reason is not None else message.reason
         if step == 0:  # before its plan: kept, as the set of votes already here
             got = (*(missing or ()), message.source)
-            self.space.put(key, (*record[:6], got, reason, ()))
+            self.space.put(key, (*record[:6], got, reason, (), ()))
             return
         missing = tuple(v for v in missing if v != message.source)
-        self.space.put(key, (step, n, proxy, voters, receivers, body, missing, reason, blockers))
+        self.space.put(key, (*record[:6], missing, reason, blockers, waiters))
         if not blockers:
-            self._settle(message.tx)
+            self._settle([message.tx])
 
     # deciding ------------------------------------------------------------------------------
 
     def _go(self, tx: bytes) -> None:
         """Nothing earlier is in the way: vote, then see whether that settles it."""
+        self._cast(tx)
+        self._settle([tx])
+
+    def _cast(self, tx: bytes) -> None:
         record = self.space.get(b"t" + tx)
-        step, n, proxy, voters, receivers, body, missing, reason, _ = record
+        _, _, _, voters, receivers, body, missing, reason, _, waiters = record
         if self.id in voters:
             own = self._vote(tx, body, False)
             for receiver in receivers:
@@ -255,36 +275,42 @@ class Participant:
                     self.send(receiver, ReadSet(tx, self.id, own))
             reason = own if reason is None else reason
             missing = tuple(v for v in missing if v != self.id)
-            self.space.put(
-                b"t" + tx, (step, n, proxy, voters, receivers, body, missing, reason, ())
-            )
-        self._settle(tx)
+            self.space.put(b"t" + tx, (*record[:6], missing, reason, (), waiters))
 
-    def _settle(self, tx: bytes) -> None:
-        step, n, proxy, _, receivers, body, missing, reason, _ = self.space.get(b"t" + tx)
-        if self.id in receivers:
-            if missing and reason is None:
-                return
-            self._publish(step, n, tx, proxy, receivers, body, reason, True)
-        else:
-            self.space.delete(b"t" + tx)
-        queue = tuple(entry for entry in self.space.get(QUEUE) if entry[2] != tx)
-        if queue:
-            self.space.put(QUEUE, queue)
-        else:
-            self.space.delete(QUEUE)
-        freed = []
-        for _, _, other in queue:
-            record = self.space.get(b"t" + other)
-            if tx in record[8]:
-                blockers = tuple(b for b in record[8] if b != tx)
-                self.space.put(b"t" + other, (*record[:8], blockers))
-                if not blockers:
-                    freed.append(other)
-        for other in freed:
-            record = self.space.get(b"t" + other)
-            if record is not None and not record[8]:
-                self._go(other)
+    def _settle(self, voted: list[bytes]) -> None:
+        """Ends those of `voted` that lack no vote, and what waited for them, and so on.
+
+        A list and no recursion: thousands may wait for one another on one row.
+        """
+        space = self.space
+        ended: dict[bytes, None] = {}
+        while voted:
+            freed: list[bytes] = []
+            for tx in voted:
+                record = space.get(b"t" + tx)
+                step, n, proxy, _, receivers, body, missing, reason, _, waiters = record
+                if self.id in receivers:
+                    if missing and reason is None:
+                        continue
+                    self._publish(step, n, tx, proxy, receivers, body, reason, True)
+                else:
+                    space.delete(b"t" + tx)
+                ended[tx] = None
+                for other in waiters:
+                    waiting = space.get(b"t" + other)
+                    blockers = tuple(b for b in waiting[8] if b != tx)
+                    space.put(b"t" + other, (*waiting[:8], blockers, waiting[9]))
+                    if not blockers:
+                        freed.append(other)
+            for tx in freed:
+                self._cast(tx)
+            voted = freed
+        if ended:
+            queue = tuple(entry for entry in space.get(QUEUE) if entry[2] not in ended)
+            if queue:
+                space.put(QUEUE, queue)
+            else:
+                space.delete(QUEUE)
 
     def _publish(
         self,

@@ -5,7 +5,7 @@ Keys, behind the tablet's prefix (the table of the talk, with places):
     b<offset 8>     (address, length, records, step, n)   one slice, published at that offset
     c<consumer>     (step, n, position, missed)           what a cumulative consumer has committed
                     (step, n, position, missed, ranges)   … an individual one: intervals.py
-    p<producer id>  (last sequence, step)                 published at most once
+    p<producer id>  (last sequence, step, session)        published at most once
     s<tx>           (proxy, (address, length, records)…)  staged ahead of the proposal, in order
     m               (step, n, log start, log end)
 
@@ -72,8 +72,10 @@ class Partition(Participant):
         if body.producer is not None:
             producer, first, last = body.producer
             known = space.get(b"p" + producer)
-            if known is not None and first <= known[0] and not (body.dedupe and last <= known[0]):
-                return ("sequence", producer, first, known[0])
+            if known is not None and first <= known[0]:
+                foreign = body.session is not None and body.session != known[2]
+                if foreign or not body.dedupe or last > known[0]:
+                    return ("sequence", producer, first, known[0], foreign)
         return None
 
     def take(self, message: Any) -> None:
@@ -161,7 +163,7 @@ class Partition(Participant):
             if known is not None and last <= known[0]:
                 self.discard(body)  # a repeat of what was published: accepted, without effect
                 return None
-            space.put(key, (last, step))
+            space.put(key, (last, step, body.session))
         if body.drop:
             space.put(DROPPED, step)
         if not body.slices:

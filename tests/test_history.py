@@ -1,7 +1,11 @@
 """Overwritten versions are kept for open snapshots, within limits of bytes and of time."""
 
+import threading
+from pathlib import Path
+
 import pytest
 
+import planstep
 from planstep.errors import SnapshotTooOld
 from planstep.history import History
 
@@ -49,3 +53,73 @@ def test_beyond_its_limits_a_snapshot_is_too_old(limit: str) -> None:
         history.value_at(b"k", row(29), pinned)
     assert history.value_at(b"k", row(29), 29) == row(29)
     assert history.bytes <= 500 or limit == "time"
+
+
+def test_a_version_is_found_while_older_ones_are_forgotten() -> None:
+    """`release` shortens the list that a reader searches."""
+    history = History()
+    history.release(1)
+    oldest, pinned = history.open(), history.open(50)
+    for step in range(2, 101):
+        overwrite(history, step)
+    entered, go_on = threading.Event(), threading.Event()
+
+    class Slow(tuple[int, int, bytes]):
+        def __getitem__(self, at: object) -> object:
+            entered.set()
+            assert go_on.wait(0.05) is not None
+            return super().__getitem__(at)  # type: ignore[index]
+
+    history._versions[b"k"] = [(Slow(old), step) for old, step in history._versions[b"k"]]
+    found: list[object] = []
+    reader = threading.Thread(target=lambda: found.append(history.value_at(b"k", row(100), pinned)))
+    reader.start()
+    assert entered.wait(10)
+    history.close(oldest)
+    history.release(100)
+    go_on.set()
+    reader.join()
+    assert found == [row(50)]
+
+
+@pytest.mark.parametrize("hosts", [1, 3])
+def test_a_scan_never_leaves_out_a_row_whose_version_is_forgotten(hosts: int) -> None:
+    with planstep.open(":memory:", hosts=hosts) as db:
+        table = db.create_table("t", shards=1)
+        for i in range(5):
+            table.put(f"k{i}", i)
+        with db.snapshot() as view:
+            assert len(list(view.scan("t"))) == 5
+            table.delete("k2")
+            for node in db._runtime.nodes:
+                node.host.history.bytes_max = 0
+            for i in range(50):  # until every host has had a turn since
+                table.put(f"other{i}", 0)
+                table.put("k4", i)
+            with pytest.raises(SnapshotTooOld):
+                list(view.scan("t"))
+            with pytest.raises(SnapshotTooOld):
+                view.get("t", "k2")
+
+
+def test_a_snapshot_that_is_older_than_its_hosts_start_is_too_old(tmp_path: Path) -> None:
+    with planstep.open(tmp_path / "s", hosts=3) as db:
+        table = db.create_table("t", shards=3)
+        for i in range(9):
+            table.put(i, "old")
+        with db.snapshot() as view:
+            for i in range(9):
+                table.put(i, "new")
+            for host in (1, 2):
+                db._runtime.stop_host(host)
+                db._runtime.start_host(host)
+            seen = []
+            for i in range(9):
+                try:
+                    seen.append(view.get("t", i))
+                except SnapshotTooOld:
+                    seen.append("too old")
+            assert set(seen) <= {"old", "too old"} and "too old" in seen
+            with pytest.raises(SnapshotTooOld):
+                list(view.scan("t"))
+        assert [table.get(i) for i in range(9)] == ["new"] * 9

@@ -22,6 +22,7 @@ class Conflict(Aborted):
 
     `kind` is "topic" or "table", `part` the partition or shard; then either `key`, or `consumer`
     or `producer`; `expected` is what this transaction had seen, `actual` what is there now.
+    `foreign`: another writer numbers records under this producer name; trying again will not help.
     """
 
     retryable = True
@@ -37,10 +38,12 @@ class Conflict(Aborted):
         producer: bytes | None = None,
         expected: Any = None,
         actual: Any = None,
+        foreign: bool = False,
     ) -> None:
         self.kind, self.name, self.part = kind, name, part
         self.key, self.consumer, self.producer = key, consumer, producer
-        self.expected, self.actual = expected, actual
+        self.expected, self.actual, self.foreign = expected, actual, foreign
+        self.retryable = not foreign
         what = (
             f"consumer {consumer!r}"
             if consumer is not None
@@ -50,9 +53,13 @@ class Conflict(Aborted):
             if key is not None
             else "a range"
         )
+        advice = (
+            "another writer uses this producer name: give each its own, or number the records yourself"
+            if foreign
+            else "run the transaction again (db.run does)"
+        )
         super().__init__(
-            f"{kind} {name!r}, part {part}, {what}: expected {expected!r}, found {actual!r}; "
-            "run the transaction again (db.run does)"
+            f"{kind} {name!r}, part {part}, {what}: expected {expected!r}, found {actual!r}; {advice}"
         )
 
 

@@ -11,10 +11,15 @@ Next: host.py.
 """
 
 import threading
+from bisect import bisect_right
 from collections import deque
 from typing import Any
 
 from .errors import SnapshotTooOld
+
+
+def _superseded(version: tuple[Any, int]) -> int:
+    return version[1]
 
 
 class History:
@@ -85,12 +90,18 @@ class History:
         """The version of `key` that the snapshot at `step` sees, None when absent then."""
         if newest is not None and newest[0] <= step:
             return newest
+        with self._lock:  # `release` shortens the list
+            self.check(step)
+            versions = self._versions.get(key, ())
+            at = bisect_right(versions, step, key=_superseded)
+            if at < len(versions) and versions[at][0][0] <= step:
+                return versions[at][0]
+            return None
+
+    def check(self, step: int) -> None:
+        """SnapshotTooOld when a version that `step` sees may have been forgotten."""
         if step < self.horizon:
             raise SnapshotTooOld(f"the snapshot at step {step} has been forgotten; open a new one")
-        for old, superseded in self._versions.get(key, ()):
-            if old[0] <= step < superseded:
-                return old
-        return None
 
     def keys_between(self, begin: bytes, end: bytes) -> list[bytes]:
         """Keys with old versions in a range: rows that were deleted since a snapshot."""

@@ -37,6 +37,7 @@ from .proto.ids import (
 )
 from .proto.messages import (
     DATAGRAMS,
+    Ask,
     Clean,
     Message,
     Plan,
@@ -59,7 +60,7 @@ from .tablets.shard import Shard
 
 _NO_LINKS: dict[int, tuple[int, int]] = {}
 ASK_AFTER_MS = 2_000
-"""A proposal that waits this long without a plan is asked about."""
+"""A proposal that waits this long without a plan is asked about; its client may be gone."""
 
 
 _TABLETS: dict[int, Any] = {
@@ -101,6 +102,7 @@ class Host:
         self._now_ms = 0
         self._horizon: int | None = 0 if number else None  # of the snapshots, as plans tell it
         self._prepared: dict[tuple[int, bytes], int] = {}
+        self._ended: dict[tuple[int, bytes], None] = {}  # of those, as the running turn has it
         self._events: dict[bytes, list[tuple[int, str]]] = {}
         self._keys = HostSpace(self, tablet_id(HOST, number, 0))
         self.proxy = Proxy(proxy, self._send) if proxy is not None else None
@@ -122,6 +124,7 @@ class Host:
         self._step_key = own + b"s" if number else step
         self.step_released = self._last_step()
         self.history.release(self.step_released, self._horizon)
+        self.history.horizon = self.step_released  # what was overwritten before is not here
         if hosts > 1:
             self._find_prepared()
 
@@ -192,6 +195,9 @@ class Host:
             self._undo(whole)
             raise
         self.superseded.clear()
+        for ended in self._ended:
+            self._prepared.pop(ended, None)
+        self._ended.clear()
         self.step_released = self._last_step()
         self.history.release(self.step_released, self._horizon, now_ms)
         for link in self.links.values():
@@ -256,7 +262,7 @@ class Host:
             space = self._tablet(tablet).space
             record = space.get(b"t" + tx)
             if record[0] if record is not None else space.get(b"s" + tx) is None:
-                del self._prepared[tablet, tx]
+                self._ended[tablet, tx] = None
             elif self._now_ms - since >= ASK_AFTER_MS:
                 self._prepared[tablet, tx] = self._now_ms
                 self._tablet(tablet).ask_about(tx)
@@ -309,8 +315,11 @@ class Host:
             ):
                 self._send(message.proxy, Refused(message.tx, target, (target, "space")))
                 continue
+            if kind is Ask and self.proxy is not None and self.proxy.knows(message.tx):
+                continue  # its client is at it: it will be planned, or withdrawn
             if self.hosts > 1 and (kind is Propose or kind is Stage):
                 self._prepared[target, message.tx] = self._now_ms
+                self._ended.pop((target, message.tx), None)
             elif kind is Plan and self.number:
                 self._horizon = max(self._horizon or 0, message.horizon)
                 if message.step > (self._keys.get(b"s") or 0):
@@ -362,6 +371,7 @@ class Host:
         del self.superseded[superseded:]
         self._waiting.clear()
         self._datagrams.clear()
+        self._ended.clear()
 
     # what happened to a transaction ---------------------------------------------------------
 

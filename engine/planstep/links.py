@@ -17,6 +17,7 @@ Next: host.py.
 from collections import deque
 from typing import Any, Protocol
 
+from .errors import Corruption
 from .proto.records_pb2 import LinkFrame
 
 _FRAME_BYTES = 4 << 20
@@ -34,8 +35,9 @@ class Keys(Protocol):
 class Link:
     """One host's end of the two queues with one other host.
 
-    Invariants: `queue` holds exactly the unacknowledged numbers, in order; nothing above
-    `durable` is ever put into a frame.
+    Invariants: `queue` holds exactly the numbers that are stored and not known to be taken, one
+    after the other without a gap (a frame says only its first); nothing above `durable` is ever
+    put into a frame. Memory follows the store in `committed`, when the turn is durable.
     """
 
     def __init__(
@@ -49,6 +51,7 @@ class Link:
         self.sent = 0
         self.taken = taken  # last number taken from the other side, durably
         self.acknowledged = 0
+        self.dropping = 0  # up to this number the running turn deletes what is acknowledged
         self.staged: list[tuple[int, bytes]] = []
         self.staged_taken = taken
         self.owes = False  # an acknowledgement
@@ -81,15 +84,21 @@ class Link:
         del self.staged[mark[0] :]
         self.next = self.durable + 1 + len(self.staged)
         self.staged_taken = mark[1]
+        self.dropping = 0
 
     def drop_acknowledged(self, keys: Keys) -> None:
         """Deletes what the other side has; rides along with a turn that writes anyway."""
-        while self.queue and self.queue[0][0] <= self.acknowledged:
-            keys.delete(_out(self.target, self.queue.popleft()[0]))
+        for number, _ in self.queue:
+            if number > self.acknowledged:
+                break
+            keys.delete(_out(self.target, number))
+            self.dropping = number
 
     # after the turn ------------------------------------------------------------------------
 
     def committed(self) -> None:
+        while self.queue and self.queue[0][0] <= self.dropping:
+            self.queue.popleft()
         self.queue.extend(self.staged)
         if self.staged:
             self.durable = self.staged[-1][0]
@@ -133,6 +142,9 @@ def _out(target: int, number: int) -> bytes:
 def open_link(
     source: int, target: int, stored: list[tuple[bytes, Any]], last: Any, taken: Any
 ) -> Link:
-    """Rebuilds a link's end from the host's keys: `stored` is the scan of O<target>."""
+    """Rebuilds a link's end from the host's keys: `stored` is the scan of O<target>. Corruption."""
     queue = [(int.from_bytes(key[-8:], "big"), data) for key, data in stored]
-    return Link(source, target, queue, last or 0, taken or 0)
+    last = last or 0
+    if [number for number, _ in queue] != list(range(last + 1 - len(queue), last + 1)):
+        raise Corruption(f"host {source}: its stored messages to host {target} have a gap")
+    return Link(source, target, queue, last, taken or 0)

@@ -120,7 +120,10 @@ def failure(tx: bytes, reason: Reason, names: Names) -> Exception:
     if cause == "position":
         return Conflict(**where, consumer=detail[0], expected=detail[1], actual=detail[2])
     if cause == "sequence":
-        return Conflict(**where, producer=detail[0], expected=detail[1], actual=detail[2])
+        foreign = detail[3]
+        return Conflict(
+            **where, producer=detail[0], expected=detail[1], actual=detail[2], foreign=foreign
+        )
     key = None if cause == "phantom" else _key(detail[0])
     if cause in ("type", "overflow"):
         return TypeError(

@@ -251,12 +251,17 @@ class Runtime(Turns):
         node.wake.set()
         if node.thread is not None:
             node.thread.join()
+        if number == 0:  # with it goes the proxy, which would have answered
+            self._give_up(Undetermined("host 0 was stopped"))
+            self._answer()
 
     def start_host(self, number: int) -> None:
         if self._reopen is None:
             raise NotSupported("this engine cannot reopen a single host")
         node = self.nodes[number]
         node.host = self._host(number, self._reopen(number))
+        if number == 0:
+            self.names = Names(node.host.store)
         node.down = False
         self._start(node)
 

@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from .errors import IoError
 from .host import Host
 from .inputs import Ahead, Arrived, Commit, Deliver, Input, Rollback, Tick
 from .proto.ids import PROXY, tablet_id, tx_id
@@ -42,6 +43,8 @@ class Faults:
     repeat: float = 0.05
     delay: float = 0.2
     crash: float = 0.01
+    fail: float = 0.02
+    """A turn cannot be made durable, and the host goes on."""
 
 
 @dataclass
@@ -62,7 +65,7 @@ class World:
         self.ahead: dict[bytes, dict[int, Any]] = {}
         self.sent_ahead = 0
         self.recorded: list[Recorded] = []
-        self.crashes = self.lost = self.repeated = 0
+        self.crashes = self.lost = self.repeated = self.failed = 0
         self._counter = 0
         self._changes = b""
         self._held: list[tuple[int, int, bytes]] = []
@@ -123,6 +126,9 @@ class World:
         self._turn(number, inputs[:taken])
 
     def _turn(self, number: int, inputs: list[Input]) -> None:
+        if self.random.random() < self.faults.fail:
+            self._fail_turn(number, inputs)
+            return
         released = self.nodes[number].run(inputs, self.now_ms)
         turn = Recorded(number, self.lives[number], inputs, self.now_ms, self._changes)
         self.recorded.append(turn)
@@ -144,6 +150,31 @@ class World:
             return
         for target, data in released.frames:
             self._send(target, data)
+
+    def _fail_turn(self, number: int, inputs: list[Input]) -> None:
+        """As turns.py answers it: clients hear of it, frames come again, rollbacks too."""
+        store: Any = self.stores[number]
+
+        def commit(*args: object) -> None:
+            raise IoError("made to fail")
+
+        store.commit = commit
+        try:
+            self.nodes[number].run(inputs, self.now_ms)
+        except IoError:
+            self.failed += 1
+        del store.commit
+        proxy = self.nodes[0].proxy
+        assert proxy is not None
+        for item in inputs:
+            if isinstance(item, Commit):
+                self.results[item.tx] = Result(item.tx, reason=(0, "failed"))
+            if isinstance(item, Ahead):
+                self.ahead.pop(item.tx, None)
+            if isinstance(item, (Ahead, Commit)) and item.tx in proxy.staging:
+                self.inboxes[0].append(Rollback(item.tx))
+            elif isinstance(item, (Rollback, Deliver)):
+                self.inboxes[number].append(item)
 
     def _send(self, target: int, data: bytes) -> None:
         draw = self.random.random
@@ -192,7 +223,7 @@ class World:
 
     def settle(self, events_max: int = 20_000) -> int:
         """Heals the world and runs until nothing is under way; returns the events it took."""
-        self.faults = Faults(0, 0, 0, 0)
+        self.faults = Faults(0, 0, 0, 0, 0)
         for event in range(events_max):
             if event % 50 == 0 and self.settled():
                 return event

@@ -13,6 +13,7 @@ Next: runtime.py.
 
 import threading
 import time
+from collections import deque
 from collections.abc import Iterable
 from concurrent.futures import Future, InvalidStateError
 from typing import Any
@@ -58,6 +59,8 @@ class Turns:
         self._answers: dict[bytes, Commit | BaseException] = {}
         self._due: dict[bytes, Waiter] = {}  # answered, but their futures are not ended
         self._closed = False
+        self._stopped: BaseException | None = None  # a host did: what it takes part in has no end
+        self._later: deque[Input] = deque()
         self._stopping = threading.Event()
         self._submitted = threading.Event()
         self._answered = threading.Event()
@@ -86,13 +89,15 @@ class Turns:
     ) -> Waiter:
         if self._closed:
             raise EngineClosed("the engine is closed")
-        stopped = self.nodes[0].host.stopped
-        if stopped is not None:
-            raise HostStopped(f"the engine stopped: {stopped}; reopen it")
+        if self._stopped is not None:
+            raise HostStopped(f"the engine stopped: {self._stopped}; reopen it")
         size = bytes_of(item)
         self.admission.admit(item.tx, size, wait)
         waiter = self._waiting[item.tx] = Waiter(item.tx, size, future)
         self.nodes[0].inbox.append(item)
+        if self._stopped is not None:  # since it was asked above
+            self._give_up(self._stopped)
+            self._answer()
         return waiter
 
     # turns ---------------------------------------------------------------------------------
@@ -123,7 +128,7 @@ class Turns:
             return
         except HostStopped as error:
             self._fail(inputs, error)
-            self._stop_everything(error)
+            self._stop_everything(error.__cause__ or error)
             return
         except PlanstepError as error:
             self._fail(inputs, error)
@@ -186,9 +191,15 @@ class Turns:
                 self._answers[item.tx] = own = type(error)(*error.args)
                 own.__cause__ = error.__cause__
                 if proxy is not None and item.tx in proxy.staging:
-                    self.nodes[0].inbox.append(Rollback(item.tx))
+                    self._later.append(Rollback(item.tx))
+            elif isinstance(item, Rollback):
+                self._later.append(item)  # nobody waits for it, and nobody would ask again
 
     def _stop_everything(self, error: BaseException) -> None:
+        self._stopped = self._stopped or error
+        self._give_up(error)
+
+    def _give_up(self, error: BaseException) -> None:
         for tx in list(self._waiting):
             self._answers.setdefault(
                 tx, Undetermined(f"transaction {tx_text(tx)}: {error}; reopen and ask its outcome")
@@ -253,9 +264,11 @@ class Turns:
         The futures that it answers are the caller's to end, who has given the lead away by then.
         """
         try:
-            while (waiter is None or waiter.answer is None) and node.inbox:
+            idle = False
+            while not idle and (node.inbox if waiter is None else waiter.answer is None):
                 try:
                     with node.lock:
+                        idle = not node.inbox  # then `waiter` was in the turn that had the lock
                         if node.host.stopped is not None or node.down:
                             self._refuse_all(node)
                         else:
@@ -308,6 +321,9 @@ class Turns:
             if self._stopping.is_set():
                 return
             self._answer()  # what an interrupted caller left
+            while self._later and self._stopped is None:
+                self.nodes[0].inbox.append(self._later.popleft())
+                self.nodes[0].wake.set()
             if self.hosts == 1:
                 if self.nodes[0].inbox and self.nodes[0].try_lead(None):
                     self._lead(self.nodes[0], None)

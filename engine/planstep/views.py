@@ -178,6 +178,7 @@ class Views:
                 if row is not None:
                     rows.append((key, row))
             rows = rows[:limit]
+        host.history.check(step)  # a deleted row whose version is forgotten is in neither
         return [(key[5:], Place(row[0], row[1]), row[2]) for key, row in rows]
 
     # partitions ----------------------------------------------------------------------------
@@ -203,10 +204,18 @@ class Views:
             Batch.decode(store.read_payload(address, length)) for address, length, _ in held[1:]
         ]
 
-    def last_sequence(self, tablet: int, producer: bytes) -> int | None:
-        """The highest released number of a producer in a partition, None when it has none."""
-        store = self._nodes[host_of(tablet)].host.store
-        known = store.get(tablet_prefix(tablet) + b"p" + producer)
+    def last_sequence(self, snap: Snapshot, tablet: int, producer: bytes) -> int | None:
+        """The highest number of a producer in a partition, at the snapshot or later.
+
+        None when it has none. What an engine that crashed had planned counts.
+        """
+
+        def numbers(body: Any) -> bool:
+            numbered = PartitionPart(*body).producer
+            return numbered is not None and numbered[0] == producer
+
+        host = self._host(snap, tablet, numbers)
+        known = host.store.get(tablet_prefix(tablet) + b"p" + producer)
         return None if known is None else int(known[0])
 
     def consumer(self, snap: Snapshot, tablet: int, consumer: str) -> tuple[Any, ...] | None:

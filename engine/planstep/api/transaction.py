@@ -74,6 +74,9 @@ class Transaction(Life):
         are reached; the next read of this consumer begins behind the partition where this one was
         full. A second read in the same transaction goes on behind the first. Waits up to `timeout`
         seconds for data, only if it is the transaction's first read: later ones see its snapshot.
+
+        The commit checks that what was read is still this consumer's next; not that there was no
+        more. A transaction that must not count if a record came meanwhile says so with a row.
         """
         self._check()
         info = self._engine._topic(topic)

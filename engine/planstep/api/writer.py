@@ -8,6 +8,9 @@ restart under the same producer name, numbers go on behind the last published on
 repeats its input passes its own increasing numbers instead (a line number, an offset), and records
 that were published before are skipped.
 
+Numbers that the writer gives itself say nothing to another writer: the partition keeps with them the
+session that gave them, and two live writers of one producer are a Conflict, not a silent skip.
+
 Numbers of one partition must rise. Records with a key go where the key says; a record without key
 goes to the partition `number % partitions` when the caller numbers it, else partition after partition,
 one for each flush.
@@ -63,6 +66,8 @@ class Writer:
         self._engine = engine
         self._info = engine._topic(topic)
         self._dedupe = dedupe
+        self._session = engine._runtime.new_tx()  # an id that no other writer has
+        self._numbered: bool | None = None  # by the caller?
         self._linger_records = linger_records
         self._linger_bytes = linger_bytes
         self._lock = threading.RLock()
@@ -101,6 +106,13 @@ class Writer:
             raise ValueError("sequence is 0 to 2**63 - 1")
         with self._lock:
             self._check()
+            if self._numbered is None:
+                self._numbered = sequence is not None
+            elif self._numbered != (sequence is not None):
+                raise ValueError(
+                    f"a writer numbers its records itself, or is given a sequence with each: this one "
+                    f"{'is given them' if self._numbered else 'numbers itself'}; open another"
+                )
             if partition is None:
                 count = len(self._info.partitions)
                 turn = self._flushes if sequence is None else sequence
@@ -127,7 +139,9 @@ class Writer:
         last = self._last.get(partition)
         if last is None:
             tablet = self._info.partitions[partition]
-            known = self._engine._runtime.last_sequence(tablet, self.producer)
+            runtime = self._engine._runtime
+            with runtime.snapshot() as snap:
+                known = runtime.last_sequence(snap, tablet, self.producer)
             last = self._last[partition] = -1 if known is None else known
         return last
 
@@ -135,7 +149,8 @@ class Writer:
         """Publishes what is buffered, in one transaction; None when there was nothing new.
 
         Undetermined, KeyboardInterrupt, Aborted: the records stay buffered, flush again. Conflict
-        when dedupe=False and another writer of this producer was faster.
+        when another writer of this producer was faster: with numbers of the writers' own making, or
+        dedupe=False.
         """
         with self._lock:
             self._check()
@@ -161,18 +176,21 @@ class Writer:
                 _, values, keys, headers, _ = zip(*items, strict=True)
                 outbox.add(values, keys, headers, partition)
         slices = encode_outboxes([outbox])
+        session = None if self._numbered else self._session
         parts: dict[int, Any] = {}
         for partition, items in self._buffers.items():
             if items:
                 tablet = self._info.partitions[partition]
                 numbers = (self.producer, items[0][0], items[-1][0])
-                parts[tablet] = PartitionPart((), slices[tablet], numbers, self._dedupe)
+                parts[tablet] = PartitionPart(
+                    (), slices[tablet], numbers, self._dedupe, session=session
+                )
         return parts
 
     def _skip(self, conflict: Conflict) -> bool:
         """Part of a partition's records was published before: keeps only what is new."""
         items = self._buffers.get(conflict.part)
-        if conflict.producer is None or not items:
+        if conflict.producer is None or conflict.foreign or not items:
             return False
         kept = [item for item in items if item[0] > conflict.actual]
         if len(kept) == len(items):
