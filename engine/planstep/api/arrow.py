@@ -220,16 +220,21 @@ def steady(tables: Iterable[Any], what: str) -> Iterator[Any]:
     for table in tables:
         if schema is None:
             schema = table.schema
-        for i, (field, kind) in enumerate(zip(schema, table.schema.types, strict=True)):
-            if kind != field.type:
-                if common_type(field.type, kind, what) != field.type:
-                    raise NoCommonType(
-                        f"{what}: {field.name} is {kind} from some record on, and {field.type} before; "
-                        "pass value_type= to say what it is in all, or decode=False"
-                    )
-                column = typed(table.column(i).to_pylist(), what, field.type)
-                table = table.set_column(i, field, column)
-        yield table
+        for field, kind in zip(schema, table.schema.types, strict=True):
+            if common_type(field.type, kind, what) != field.type:
+                raise NoCommonType(
+                    f"{what}: {field.name} is {kind} from some record on, and {field.type} before; "
+                    "pass value_type= to say what it is in all, or decode=False"
+                )
+        yield conform(table, schema, what)
+
+
+def conform(table: Any, schema: Any, what: str) -> Any:
+    """The table with a schema whose types hold its own."""
+    for i, (field, kind) in enumerate(zip(schema, table.schema.types, strict=True)):
+        if kind != field.type:
+            table = table.set_column(i, field, typed(table.column(i).to_pylist(), what, field.type))
+    return table
 
 
 def schema_of(tables: Iterable[Any], what: str) -> Any:

@@ -94,9 +94,9 @@ def _ends(
     reading: "Reading", topic: "TopicInfo", starts: dict[int, int], end: Offsets | None
 ) -> dict[int, int]:
     """Where to stop in each partition, checked."""
-    if isinstance(end, int) and len(starts) > 1:
+    given = end if isinstance(end, Mapping) else {} if end is None else dict.fromkeys(starts, end)
+    if end is not None and not isinstance(end, Mapping) and len(starts) > 1:
         raise ValueError("an offset belongs to one partition: pass partition= with end=, or a dict")
-    given = {} if end is None else dict.fromkeys(starts, end) if isinstance(end, int) else end
     for partition in given:
         check_partition(topic, partition)
     found = {}

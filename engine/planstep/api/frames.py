@@ -57,9 +57,14 @@ def column_of(table: Any, name: str, where: str) -> Any:
 
 
 def python_values(table: Any, names: list[str], where: str) -> list[Any]:
-    """Rows as dicts of these columns."""
+    """Rows as dicts of these columns, for json and msgpack to encode."""
     for name in names:
-        column_of(table, name, where)
+        kind = column_of(table, name, where).type
+        if pa.types.is_temporal(kind) or pa.types.is_decimal(kind):
+            raise TypeError(
+                f"{where}: column {name!r} is {kind}, which json and msgpack have no word for; make "
+                "it text or a number, or leave it out"
+            )
     found: list[Any] = table.select(names).to_pylist()
     return found
 
@@ -154,7 +159,11 @@ class Records:
     ) -> Iterator[tuple[int, list[tuple[int, "Piece"]]]]:
         """(bytes, [(partition, records), …]), about 64 MiB at a time."""
         count = self.table.num_rows
-        rows = count if self.size <= _SLICE_BYTES else max(1, count * _SLICE_BYTES // self.size)
+        rows = (
+            max(1, count)
+            if self.size <= _SLICE_BYTES
+            else max(1, count * _SLICE_BYTES // self.size)
+        )
         for begin in range(0, count, rows):
             part = self.table.slice(begin, rows)
             values = _one(part["value"])
