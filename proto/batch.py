@@ -159,6 +159,11 @@ class Batch:
                 raise Corruption("a batch's checksum does not match")
         return cls(data, count, timestamp)
 
+    def holds(self, column: int) -> bool:
+        """Whether any record has one: keys 0, values 1, headers 2."""
+        flags: int = _HEADER.unpack_from(self.data)[2]
+        return flags >> 2 * column & 3 != _NONE
+
     def buffers(self, column: int) -> tuple[memoryview | None, memoryview, memoryview] | None:
         """(bitmap or None, offsets, data) of keys 0, values 1 or headers 2; None if not stored."""
         flags = _HEADER.unpack_from(self.data)[2]

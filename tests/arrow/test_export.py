@@ -80,7 +80,8 @@ def test_several_as_of_one_step(
                 found = found.drop_columns(["headers"])
             else:
                 expected = db.table(file["name"]).scan().to_arrow()
-            assert found.replace_schema_metadata(None).equals(expected)
+            assert found.column_names == expected.column_names
+            assert found.to_pylist() == expected.to_pylist()
         parquet = pq.ParquetFile(folder / "clicks.parquet")
         assert parquet.num_row_groups > 5
         assert parquet.metadata.row_group(0).column(1).compression == "ZSTD"

@@ -58,7 +58,7 @@ def topic_table(
     value_type: Any = None,
 ) -> Any:
     """partition, offset, timestamp, key, value; headers where any record has some, or as told."""
-    shown = any(_has_headers(segment) for segment in segments) if headers is None else headers
+    shown = any(s.batch.holds(_HEADERS) for s in segments) if headers is None else headers
     names = ["partition", "offset", "timestamp", "key", "value"]
     types = [*_MADE_TYPES, key_type(form), stored_type(form)]
     if shown:
@@ -74,10 +74,6 @@ def topic_table(
             raw += s.batch.part(_VALUES, s.lo, s.hi)
         columns[4] = typed(decode_values(form, raw), f"values of topic {topic!r}", value_type)
     return pa.table(columns, names=names)
-
-
-def _has_headers(segment: Segment) -> bool:
-    return segment.batch.buffers(_HEADERS) is not None
 
 
 def _runs(segments: Sequence[Segment]) -> Iterator[list[Segment]]:

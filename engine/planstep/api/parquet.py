@@ -3,8 +3,8 @@
     json, msgpack, tables   once to find the type that holds all ─▶ schema
     everything              once more ─▶ .NAME.PID.partial ─ sync ─ rename ─▶ NAME
 
-A row group has at most 65,536 rows and about 64 MiB; memory is for two of them, whatever the size of
-the topic. The file's metadata say which step it shows.
+A row group has at most 65,536 rows and about 64 MiB; memory is for a few of them, whatever the size
+of the topic. The file's metadata say which step it shows.
 
 Next: engine/planstep/cli/export.py.
 """
