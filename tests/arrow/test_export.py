@@ -87,6 +87,20 @@ def test_several_as_of_one_step(
         assert parquet.metadata.row_group(0).column(1).compression == "ZSTD"
 
 
+def test_a_store_in_use_is_exported(store: Path, tmp_path: Path) -> None:
+    code = "from planstep.cli import main; main()"
+    arguments = ["export", str(store), "--topic", "raw", "--to", str(tmp_path / "raw.parquet")]
+    with planstep.open(store) as db:
+        db.topic("raw").write(b"new")
+        ended = subprocess.run(
+            [sys.executable, "-c", code, *arguments, "--json"],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    assert json.loads(ended.stdout)["files"][0]["rows"] == 101
+
+
 def test_a_file_that_is_there_stays_unless_forced(call: Any, store: Path, tmp_path: Path) -> None:
     file = tmp_path / "raw.parquet"
     assert call(store, "--topic", "raw", "--to", file)[0] == 0

@@ -154,6 +154,16 @@ def test_trimming_below_a_stream_is_an_error_not_a_gap(db: planstep.Engine) -> N
         list(stream)
 
 
+def test_dropping_below_a_stream_is_an_error_not_an_end(db: planstep.Engine) -> None:
+    topic = db.create_topic("t")
+    topic.write_batch([b"a"] * 10)
+    stream = topic.iter_arrow(batch_rows=2)
+    next(stream)
+    db.drop_topic("t")
+    with pytest.raises(planstep.PlanstepError):
+        list(stream)
+
+
 def test_values_without_a_common_type(db: planstep.Engine) -> None:
     topic = db.create_topic("t", format="json")
     topic.write_batch([{"a": 1}, {"b": "x"}])
@@ -214,6 +224,23 @@ def test_rows_of_a_table(db: planstep.Engine) -> None:
     with db.transaction() as tx:
         tx.delete("totals", ("u", 0))
         assert len(tx.scan("totals").to_arrow()) == 9
+
+
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        ([1, 1.0], "float and int"),
+        ([("u", 1), ("u", True)], r"\(str, bool\) and \(str, int\)"),
+        ([("u",), ("u", None)], r"\(str\) and \(str, None\)"),
+    ],
+)
+def test_no_two_keys_become_one(db: planstep.Engine, keys: list[Any], words: str) -> None:
+    table = db.create_table("t")
+    table.load([(key, i) for i, key in enumerate(keys)])
+    with pytest.raises(planstep.NoCommonType, match=words):
+        table.scan_arrow().__next__()
+    with pytest.raises(planstep.NoCommonType):
+        list(table.scan_arrow(batch_rows=1))
 
 
 def test_keys_of_several_kinds_have_no_column(db: planstep.Engine) -> None:

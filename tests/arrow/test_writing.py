@@ -27,7 +27,18 @@ KEYS = [None if i % 13 == 0 else f"user-{i * 7 % 101}" for i in range(COUNT)]
 @pytest.mark.parametrize("form", ["bytes", "utf8"])
 @pytest.mark.parametrize("partition", [None, 1])
 @pytest.mark.parametrize(
-    "kind", ["string", "large_string", "string_view", "dictionary", "chunks", "slice", "frame"]
+    "kind",
+    [
+        "record batch",
+        "reader",
+        "string",
+        "large_string",
+        "string_view",
+        "dictionary",
+        "chunks",
+        "slice",
+        "frame",
+    ],
 )
 def test_columns_arrive_as_lists_do(
     db: planstep.Engine, form: str, partition: int | None, kind: str
@@ -50,6 +61,10 @@ def test_columns_arrive_as_lists_do(
         given = pa.concat_tables([table.slice(0, 7), table.slice(7, 1000), table.slice(1007)])
     elif kind == "slice":
         given = pa.concat_tables([table.slice(5, 9), table]).combine_chunks().slice(9)
+    elif kind == "record batch":
+        given = table.to_batches()[0]
+    elif kind == "reader":
+        given = table.to_reader(max_chunksize=999)
     elif kind == "frame":
         given = table.to_pandas()
     db.create_topic("lists", partitions=3, format=form)
@@ -92,6 +107,17 @@ def test_large_columns_go_ahead_in_batches_of_a_mebibyte(db: planstep.Engine) ->
     )
     assert all(len(s.batch.data) < (1 << 20) + 60_000 for s in batch.segments)
     assert len(batch.segments) < 30
+
+
+def test_large_columns_are_taken_slice_by_slice(
+    db: planstep.Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("planstep.api.frames._SLICE_BYTES", 1000)
+    lists = db.create_topic("lists", partitions=3, format="utf8")
+    lists.write_batch(VALUES, keys=KEYS)
+    columns = db.create_topic("columns", partitions=3, format="utf8")
+    columns.write_batch(pa.table({"v": VALUES, "k": KEYS}), key="k", value="v")
+    assert written(columns) == written(lists)
 
 
 def test_dicts_of_columns(db: planstep.Engine) -> None:
@@ -221,9 +247,11 @@ def test_a_load_of_columns_and_dicts(db: planstep.Engine) -> None:
     assert dict(table.scan(prefix=("mo",))) == {("mo", 1): 10}
     assert table.load(frame.to_dict("records"), key="hour", value="day") == 2
     assert table.get(2) == "tu"
-    batches = pa.Table.from_pandas(frame).to_batches(max_chunksize=1)
-    assert table.load(batches, key="day", value="n") == 2
-    assert table.get("tu") == 20
+    table = db.create_table("in-pieces")
+    arrow = pa.Table.from_pandas(frame)
+    for pieces in (arrow.to_batches(max_chunksize=1), arrow.to_reader(max_chunksize=1), arrow):
+        assert table.load(pieces, key="day", value="n", batch_rows=1) == 2
+        assert dict(table.scan()) == {"mo": 10, "tu": 20}
 
 
 def test_what_a_scan_gave_can_be_loaded(db: planstep.Engine) -> None:

@@ -11,8 +11,10 @@ What is copied: values of format json and msgpack (decoded into columns; a dict 
 and runs of small batches (under SMALL records each), which become one chunk. Nothing else: an array
 keeps its stored batch alive, about 1 MiB, however little of it is shown.
 
-A type is inferred from the values, and nothing is dropped or bent to fit: values without a common type
-are NoCommonType. `decode=False` gives what is stored: JSON text, or msgpack as binary.
+A type is inferred from the values: ints beside floats become floats where they are exact, a field that
+only some dicts have is null in the others, text beside bytes in dicts becomes bytes. Nothing else is
+bent to fit, and nothing dropped: values without a common type are NoCommonType. `decode=False` gives
+what is stored: JSON text, or msgpack as binary.
 
 Next: columns.py, what users call.
 """
@@ -154,23 +156,32 @@ def _header_maps(column: Iterable[bytes | None], kind: Any) -> Any:
 
 
 def rows_table(where: str, keys: list[Any], values: list[Any], value_type: Any = None) -> Any:
-    """key, value. A tuple key is a struct with the fields "0", "1", …"""
-    kinds = set(map(type, keys))
-    shapes = {len(key) for key in keys} if kinds == {tuple} else set()
-    if len(kinds) > 1 or len(shapes) > 1:
-        names = " and ".join(sorted(kind.__name__ for kind in kinds)) or "tuple"
+    """key, value. Keys are of one kind: a tuple key is a struct with the fields "0", "1", …"""
+    kinds = set(map(_kind, keys))
+    if len(kinds) > 1:
+        names = " and ".join(sorted(map(_kind_name, kinds)))
         raise NoCommonType(
-            f"keys of {where} have no common Arrow type: {names}"
-            f"{' of different lengths' if shapes else ''}; scan with prefix= or begin= and end= for "
-            "keys of one kind"
+            f"keys of {where} have no common Arrow type: {names}; scan with prefix= or begin= and "
+            "end= for keys of one kind"
         )
-    if shapes:
+    if keys and isinstance(keys[0], tuple):
         keys = [_key_fields(key) for key in keys]
     columns = [
         typed(keys, f"keys of {where}"),
         typed(values, f"values of {where}", value_type),
     ]
     return pa.table(columns, names=["key", "value"])
+
+
+def _kind(key: Any) -> Any:
+    """1, 1.0 and True are three keys, and no column may make them one."""
+    return tuple(map(_kind, key)) if isinstance(key, tuple) else type(key)
+
+
+def _kind_name(kind: Any) -> str:
+    if isinstance(kind, tuple):
+        return f"({', '.join(map(_kind_name, kind))})"
+    return "None" if kind is type(None) else str(kind.__name__)
 
 
 def _key_fields(key: Any) -> Any:
@@ -192,11 +203,13 @@ def typed(values: list[Any], what: str, kind: Any = None) -> Any:
         raise _refusal(what, error) from error
 
 
-def common_type(a: Any, b: Any, what: str) -> Any:
-    """The type that holds both; structs get each other's fields."""
+def common_type(name: str, a: Any, b: Any, what: str) -> Any:
+    """The type that holds both columns of that name; structs get each other's fields, keys nothing."""
     if a == b:
         return a
     try:
+        if name == "key":
+            raise TypeError(f"{a} and {b}")
         schemas = [pa.schema([("value", kind)]) for kind in (a, b)]
         return pa.unify_schemas(schemas, promote_options="permissive").field(0).type
     except (TypeError, ValueError) as error:
@@ -217,7 +230,7 @@ def steady(tables: Iterable[Any], what: str) -> Iterator[Any]:
         if schema is None:
             schema = table.schema
         for field, kind in zip(schema, table.schema.types, strict=True):
-            if common_type(field.type, kind, what) != field.type:
+            if common_type(field.name, field.type, kind, what) != field.type:
                 raise NoCommonType(
                     f"{what}: {field.name} is {kind} from some record on, and {field.type} before; "
                     "pass value_type= to say what it is in all, or decode=False"
@@ -240,7 +253,7 @@ def schema_of(tables: Iterable[Any], what: str) -> Any:
         found = table.schema
         if schema is not None and found != schema:
             pairs = zip(schema.names, schema.types, found.types, strict=True)
-            found = pa.schema([(name, common_type(a, b, what)) for name, a, b in pairs])
+            found = pa.schema([(name, common_type(name, a, b, what)) for name, a, b in pairs])
         schema = found
     return schema
 

@@ -105,7 +105,7 @@ def _as_key(part: Any) -> Any:
 
 
 def _pairs(rows: Any, columns: Columns | None, where: str) -> Pairs:
-    if is_frame(rows):
+    if is_frame(rows) and not hasattr(rows, "read_next_batch"):  # readers are iterated, not gathered
         yield from _of_frame(rows, columns, where)
         return
     if isinstance(rows, Mapping):
