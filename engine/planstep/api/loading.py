@@ -105,7 +105,8 @@ def _as_key(part: Any) -> Any:
 
 
 def _pairs(rows: Any, columns: Columns | None, where: str) -> Pairs:
-    if is_frame(rows) and not hasattr(rows, "read_next_batch"):  # readers are iterated, not gathered
+    reader = hasattr(rows, "read_next_batch")  # iterated batch by batch, not gathered
+    if is_frame(rows) and not reader:
         yield from _of_frame(rows, columns, where)
         return
     if isinstance(rows, Mapping):

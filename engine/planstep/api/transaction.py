@@ -151,7 +151,8 @@ class Transaction(Life):
 
         `values` may be a table of columns: of pyarrow, pandas, or whoever speaks Arrow's C interface.
         `key` and `value` then name columns; without `value` a record of format json or msgpack is a
-        dict of all columns but the key. Text and bytes go from column to batch as they are.
+        dict of all columns but the key. Text and bytes go from column to batch as they are. No column
+        sets the timestamp: a stored batch has one, the time of writing.
 
         A record with a key goes to the partition crc32(key) mod partitions. Records without key
         go, all of one transaction, to one partition; transactions take the partitions in turn.
