@@ -23,11 +23,12 @@ def export(
     force: Annotated[bool, typer.Option("--force", help="Replace files that are there.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Write topics and tables to Parquet files (zstd), all as of one step, the store in use or not.
+    """Write topics and tables to Parquet files (zstd), all as of one step.
 
-    A topic has the columns partition, offset, timestamp, key, value, headers; a table key and value.
-    Values of format json and msgpack become columns of their own type, dicts structs. A file is
-    complete or not there. Needs the extra arrow.
+    A topic has the columns partition, offset, timestamp, key, value, headers;
+    a table has key and value. Values of format json and msgpack become columns
+    of their own type, dicts structs. A file is complete or not there. The store
+    may be in use. Needs the extra arrow.
 
     JSON: step, files (list of kind, name, file, rows, bytes).
 
