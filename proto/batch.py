@@ -78,6 +78,35 @@ def encode_batch(
             state, parts = _column(column)
             flags |= state << 2 * i
             pieces += parts
+    return _assembled(flags, count, timestamp_ms, pieces)
+
+
+Buffers = tuple[memoryview | None, memoryview, memoryview]
+"""A column as stored, of bytes: bitmap, or None when all are there; offsets; data."""
+
+
+def encode_buffers(count: int, columns: Sequence[Buffers | None], timestamp_ms: int = 0) -> bytes:
+    """The bytes of a batch whose keys, values and headers are columns already; None: not stored.
+
+    Offsets are little endian int32 from 0, of data without bytes before or behind.
+    """
+    flags = 0
+    pieces: list[bytes | memoryview] = []
+    for i, column in enumerate(columns):
+        if column is None:
+            flags |= _NONE << 2 * i
+            continue
+        bitmap, offsets, data = column
+        flags |= (_ALL if bitmap is None else _SOME) << 2 * i
+        for piece in (bitmap, offsets, data):
+            if piece is not None:
+                pieces += [piece, _pad(len(piece))]
+    return _assembled(flags, count, timestamp_ms, pieces)
+
+
+def _assembled(
+    flags: int, count: int, timestamp_ms: int, pieces: Sequence[bytes | memoryview]
+) -> bytes:
     length = sum(map(len, pieces))
     head = _HEADER.pack(_MAGIC, 1, flags, count, length, timestamp_ms, 0)
     crc = zlib.crc32(head)
@@ -129,6 +158,11 @@ class Batch:
             if crc != _CRC.unpack_from(data, _HEADER.size)[0]:
                 raise Corruption("a batch's checksum does not match")
         return cls(data, count, timestamp)
+
+    def holds(self, column: int) -> bool:
+        """Whether any record has one: keys 0, values 1, headers 2."""
+        flags: int = _HEADER.unpack_from(self.data)[2]
+        return flags >> 2 * column & 3 != _NONE
 
     def buffers(self, column: int) -> tuple[memoryview | None, memoryview, memoryview] | None:
         """(bitmap or None, offsets, data) of keys 0, values 1 or headers 2; None if not stored."""

@@ -140,6 +140,18 @@ class NotSupported(PlanstepError):
     """This mode, or this version, does not do that."""
 
 
+class NoCommonType(PlanstepError, TypeError):
+    """Values, or keys, that no single Arrow type holds; the message says what else there is."""
+
+
+class MissingExtra(PlanstepError, ImportError):
+    """A package that only some of this library needs is not installed."""
+
+    def __init__(self, package: str, extra: str) -> None:
+        self.package, self.extra = package, extra
+        super().__init__(f'this needs {package}: pip install "planstep[{extra}]"', name=package)
+
+
 class WrongMode(PlanstepError):
     """The store was created with another setting than the one asked for."""
 

@@ -112,6 +112,27 @@ class ReadBatch:
         """Partition → the offset behind its last record here: where to read on."""
         return {s.partition: s.offset + s.hi - s.lo for s in self.segments}
 
+    def to_arrow(self, decode: bool = True, value_type: Any = None) -> Any:
+        """A pyarrow Table: partition, offset, timestamp, key, value, and headers if there are any.
+
+        Keys and values are shown where they were read, not copied, except for values of format json
+        and msgpack: those become columns of their own type (`value_type`, or inferred; dicts become
+        structs), NoCommonType where they have none. decode=False gives them as stored. Batches of
+        less than 256 records that lie together are copied into one chunk.
+        """
+        from . import arrow
+
+        return arrow.topic_table(
+            self.topic, self.format, self.segments, decode, value_type=value_type
+        )
+
+    def to_pandas(self) -> Any:
+        """A pandas DataFrame with the columns of `to_arrow`; values of json and msgpack as objects."""
+        from . import arrow
+
+        table = self.to_arrow(decode=False)
+        return arrow.to_pandas(table, self.values if self.format in ("json", "msgpack") else None)
+
     def count_by_key(self) -> Counter[Any]:
         """How many records each key has; records without key are not counted."""
         counts = Counter(self.keys)
@@ -153,13 +174,21 @@ class ReadBatch:
 class Rows(list[tuple[Any, Any]]):
     """(key, value) pairs of a scan, in key order: a list that notebooks show as a table."""
 
+    def to_arrow(self) -> Any:
+        """A pyarrow Table with the columns key and value, of inferred types.
+
+        Dicts become structs, tuple keys structs with the fields "0", "1", …; NoCommonType where keys
+        or values have none.
+        """
+        from . import arrow
+
+        return arrow.rows_table("the rows", [k for k, _ in self], [v for _, v in self])
+
     def to_pandas(self) -> Any:
-        """A DataFrame with the columns key and value; needs pandas."""
-        try:
-            import pandas  # type: ignore[import-untyped,import-not-found,unused-ignore]
-        except ImportError as error:
-            raise ImportError("to_pandas needs pandas: pip install pandas") from error
-        return pandas.DataFrame(list(self), columns=["key", "value"])
+        """A pandas DataFrame with the columns key and value."""
+        from .extras import pandas
+
+        return pandas().DataFrame(list(self), columns=["key", "value"])
 
     def _repr_html_(self) -> str:
         return html_table(f"{len(self)} rows", ("key", "value"), self[:20], len(self))

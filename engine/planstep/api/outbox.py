@@ -10,7 +10,7 @@ Next: transaction.py.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ..errors import RecordTooLarge
 from ..proto.batch import Batch, decode_headers, encode_batch, encode_headers
@@ -40,12 +40,19 @@ def pack_headers(headers: Headers | None, where: str) -> bytes | None:
     return encode_headers(headers)  # type: ignore[arg-type]
 
 
-class Column:
-    """The records for one partition."""
+class Sealed(Protocol):
+    """Records that are columns already."""
 
-    __slots__ = ("headers", "keys", "values")
+    def batches(self, timestamp_ms: int) -> tuple[tuple[bytes, int], ...]: ...
+
+
+class Column:
+    """The records for one partition: `earlier` ones, then those in the lists."""
+
+    __slots__ = ("earlier", "headers", "keys", "values")
 
     def __init__(self) -> None:
+        self.earlier: list[Sealed] = []
         self.values: list[bytes] = []
         self.keys: list[bytes | None] = []
         self.headers: list[bytes | None] | None = None  # until a record has some
@@ -54,8 +61,8 @@ class Column:
         """(encoded batch, records), each of about BATCH_BYTES at most."""
         keys = self.keys if self.keys.count(None) < len(self.keys) else None
         headers = self.headers
-        result = []
-        for a, b in self._cuts():
+        result = [batch for piece in self.earlier for batch in piece.batches(timestamp_ms)]
+        for a, b in self._cuts() if self.values else ():
             data = encode_batch(
                 self.values[a:b],
                 keys and keys[a:b],
@@ -191,13 +198,27 @@ class Outbox:
         column.values += values
         column.keys += keys
 
+    def add_sealed(self, partition: int, piece: Sealed) -> None:
+        """Adds records behind those that are here."""
+        column = self.columns.get(partition)
+        fresh = self.columns[partition] = Column()
+        if column is not None:
+            fresh.earlier = column.earlier
+            if column.values:
+                column.earlier = []
+                fresh.earlier.append(column)
+        fresh.earlier.append(piece)
+
     def records(self, partition: int) -> list[Record]:
         """What waits here for a partition, as a reader would get it, without offsets."""
         column = self.columns.get(partition)
         if column is None:
             return []
         headers = column.headers or [None] * len(column.keys)
-        return self._records(partition, column.values, column.keys, headers)
+        earlier = [Batch.decode(data) for piece in column.earlier for data, _ in piece.batches(0)]
+        return self.shown(partition, earlier) + self._records(
+            partition, column.values, column.keys, headers
+        )
 
     def shown(self, partition: int, batches: list[Batch]) -> list[Record]:
         """As `records`, of batches."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 from ..errors import TransactionClosed
 from ..proto.keys import Key, check_name, decode_key, encode_key
 from .batch import ReadBatch, Rows
+from .columns import ViewColumns
 from .consumer import ConsumerDescription, describe_consumer
 from .formats import decode_value
 from .keyspace import scan_range
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class SnapshotView:
+class SnapshotView(ViewColumns):
     """Reads as of `step`. Invariant: what it shows never changes."""
 
     def __init__(self, engine: "Engine") -> None:

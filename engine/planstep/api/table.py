@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, overload
 from ..proto.ids import Place
 from ..proto.keys import Key
 from .batch import Rows
+from .columns import TableColumns
 
 if TYPE_CHECKING:
     from ..names import TableInfo
@@ -27,7 +28,7 @@ class TableDescription(NamedTuple):
     shards: int
 
 
-class Table:
+class Table(TableColumns):
     """A table by name."""
 
     def __init__(self, engine: "Engine", name: str) -> None:

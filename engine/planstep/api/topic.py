@@ -16,6 +16,7 @@ from ..errors import AlreadyExists, UnknownName
 from ..proto.ids import Place
 from ..proto.keys import check_name
 from .batch import ReadBatch, html_table
+from .columns import TopicColumns
 from .consumer import ConsumerDescription, Start, offsets_of
 from .limits import READ_BYTES
 from .outbox import Headers
@@ -97,7 +98,7 @@ class TopicDescription(NamedTuple):
         return html_table(title, PartitionBounds._fields, rows[:100], len(rows))
 
 
-class Topic:
+class Topic(TopicColumns):
     """A topic by name."""
 
     def __init__(self, engine: "Engine", name: str) -> None:
@@ -163,10 +164,13 @@ class Topic:
         keys: Iterable[Any] | None = None,
         headers: Iterable[Headers | None] | None = None,
         partition: int | None = None,
+        *,
+        key: str | None = None,
+        value: str | None = None,
     ) -> Place:
-        """Writes many records in one transaction of their own."""
+        """Writes many records, or a table of columns, in one transaction of their own."""
         with self._engine.transaction() as tx:
-            tx.write_batch(self.name, values, keys, headers, partition)
+            tx.write_batch(self.name, values, keys, headers, partition, key=key, value=value)
             return tx.commit().place
 
     def writer(

@@ -26,6 +26,7 @@ from .batch import ReadBatch, Record, Rows
 from .commit import Life
 from .conditions import Conditions
 from .consuming import consume_next, consume_range, wait_for_records
+from .extras import is_frame
 from .formats import decode_value
 from .keyspace import scan_range, shard_of
 from .limits import AHEAD_BYTES, READ_BYTES, TRANSACTION_BYTES_MAX
@@ -145,8 +146,16 @@ class Transaction(Life):
         keys: Iterable[Any] | None = None,
         headers: Iterable[Headers | None] | None = None,
         partition: int | None = None,
+        *,
+        key: str | None = None,
+        value: str | None = None,
     ) -> None:
         """Writes many records, all or (on an error here) none of them.
+
+        `values` may be a table of columns: of pyarrow, pandas, or whoever speaks Arrow's C interface.
+        `key` and `value` then name columns; without `value` a record of format json or msgpack is a
+        dict of all columns but the key. Text and bytes go from column to batch as they are. No column
+        sets the timestamp: a stored batch has one, the time of writing.
 
         A record with a key goes to the partition crc32(key) mod partitions. Records without key
         go, all of one transaction, to one partition; transactions take the partitions in turn.
@@ -162,6 +171,11 @@ class Transaction(Life):
             outbox = Outbox(info, self._engine._keyless(info))
         if partition is not None:
             check_partition(outbox.topic, partition)
+        if is_frame(values):
+            self._write_frame(outbox, values, keys, headers, partition, key, value)
+            return
+        if key is not None or value is not None:
+            raise TypeError("key= and value= name columns of a pyarrow Table or a DataFrame")
         raw, raw_keys, packed, size = outbox.encode(values, keys, headers)
         if not raw:
             return
@@ -171,6 +185,30 @@ class Transaction(Life):
         self._waiting_bytes += size
         if self._waiting_bytes >= AHEAD_BYTES:
             self._send_ahead()
+
+    def _write_frame(
+        self,
+        outbox: Outbox,
+        frame: Any,
+        keys: Any,
+        headers: Any,
+        partition: int | None,
+        key: str | None,
+        value: str | None,
+    ) -> None:
+        from .frames import Records
+
+        if keys is not None or headers is not None:
+            raise TypeError("keys= and headers= go with lists: name the column of keys with key=")
+        records = Records(outbox.topic, frame, key, value)
+        self._grow(records.size)
+        for size, pieces in records.pieces(outbox.keyless, partition):
+            for target, piece in pieces:
+                outbox.add_sealed(target, piece)
+            self._outboxes[outbox.topic.name] = outbox
+            self._waiting_bytes += size
+            if self._waiting_bytes >= AHEAD_BYTES:
+                self._send_ahead()
 
     def pending(self, topic: str) -> list[Record]:
         """What this transaction has written to the topic so far, without offsets."""

@@ -16,7 +16,7 @@ import typer
 
 from .. import __version__
 from ..errors import PlanstepError
-from . import inspect, reshard, tables, topics
+from . import export, inspect, reshard, tables, topics
 from .output import StoreCommand
 
 app = typer.Typer(
@@ -31,6 +31,7 @@ app.add_typer(topics.app, name="topic")
 app.add_typer(tables.app, name="table")
 app.add_typer(inspect.tx, name="tx")
 app.add_typer(inspect.log, name="log")
+app.command("export", cls=StoreCommand)(export.export)
 app.command("stats", cls=StoreCommand)(inspect.stats)
 app.command("verify", cls=StoreCommand)(inspect.verify)
 

@@ -1,0 +1,64 @@
+"""A topic of 200,000 records, 100 B each: as Arrow and by iterating; written from columns and from lists."""
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import planstep
+
+RECORDS, EACH = 200_000, 10_000
+READ = {"max_records": RECORDS, "max_bytes": 1 << 30}
+
+
+@pytest.fixture
+def topic(db: planstep.Engine) -> planstep.Topic:
+    topic = db.create_topic("t", partitions=4)
+    for begin in range(0, RECORDS, EACH):
+        keys = [b"user-%d" % (i * 7 % 5000) for i in range(begin, begin + EACH)]
+        topic.write_batch([b"v" * 100] * EACH, keys=keys)
+    return topic
+
+
+@pytest.mark.benchmark(group="reading: 200,000 records of 100 B")
+def test_to_arrow(benchmark: Any, topic: planstep.Topic) -> None:
+    assert len(benchmark(lambda: topic.to_arrow())) == RECORDS
+
+
+@pytest.mark.benchmark(group="reading: 200,000 records of 100 B")
+def test_columns_as_lists(benchmark: Any, topic: planstep.Topic) -> None:
+    def read() -> int:
+        batch = topic.read(**READ)
+        return len(batch.values) + len(batch.keys)
+
+    assert benchmark(read) == 2 * RECORDS
+
+
+@pytest.mark.benchmark(group="reading: 200,000 records of 100 B")
+def test_iterating(benchmark: Any, topic: planstep.Topic) -> None:
+    assert benchmark(lambda: sum(1 for _ in topic.read(**READ))) == RECORDS
+
+
+@pytest.mark.benchmark(group="reading: 200,000 records of 100 B")
+def test_to_arrow_by_way_of_lists(benchmark: Any, topic: planstep.Topic) -> None:
+    def read() -> int:
+        batch = topic.read(**READ)
+        return len(pa.table({"key": batch.keys, "value": batch.values}))
+
+    assert benchmark(read) == RECORDS
+
+
+@pytest.mark.parametrize("way", ["columns", "lists"])
+@pytest.mark.benchmark(group="writing: 200,000 records of 100 B over 4 partitions")
+def test_write(benchmark: Any, db: planstep.Engine, way: str) -> None:
+    keys = [b"user-%d" % (i * 7 % 5000) for i in range(RECORDS)]
+    values = [b"v" * 100] * RECORDS
+    table = pa.table({"key": keys, "value": values})
+    topic = db.create_topic("t", partitions=4)
+    if way == "columns":
+        benchmark.pedantic(
+            lambda: topic.write_batch(table, key="key", value="value"), rounds=5, warmup_rounds=1
+        )
+    else:
+        benchmark.pedantic(lambda: topic.write_batch(values, keys), rounds=5, warmup_rounds=1)
+    assert topic.describe().records == 6 * RECORDS

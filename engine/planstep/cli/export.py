@@ -1,0 +1,120 @@
+"""`planstep export`: topics and tables as Parquet files, all as of one step. Next: reshard.py."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
+
+from ..errors import AlreadyExists
+from .output import Json, Store, errors, existing, print_json, print_rows, say
+
+
+def export(
+    store: Store,
+    to: Annotated[Path, typer.Option(help="FILE.parquet, or a folder for NAME.parquet of each.")],
+    topic: Annotated[list[str] | None, typer.Option(help="A topic; may be repeated.")] = None,
+    table: Annotated[list[str] | None, typer.Option(help="A table; may be repeated.")] = None,
+    raw: Annotated[
+        bool, typer.Option("--raw", help="Values as stored: JSON text, msgpack as bytes.")
+    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace files that are there.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Write topics and tables to Parquet files (zstd), all as of one step.
+
+    A topic has the columns partition, offset, timestamp, key, value, headers;
+    a table has key and value. Values of format json and msgpack become columns
+    of their own type, dicts structs. A file is complete or not there. The store
+    may be in use. Needs the extra arrow.
+
+    JSON: step, files (list of kind, name, file, rows, bytes).
+
+    Example: planstep export shop.planstep --topic clicks --to clicks.parquet
+    """
+    from ..api.parquet import Source, write
+
+    wanted = [("topic", name) for name in topic or ()] + [("table", name) for name in table or ()]
+    files = _files(wanted, to)
+    taken = [file for file in files if file.exists() and not force]
+    if taken:
+        raise AlreadyExists(f"{taken[0]} exists; --force replaces it")
+    found: list[dict[str, Any]] = []
+    try:
+        with existing(store) as db, db.snapshot() as view:
+            sources = [Source(view, kind, name, not raw) for kind, name in wanted]
+            for source, file in zip(sources, files, strict=True):
+                file.parent.mkdir(parents=True, exist_ok=True)
+                with _progress(source.name, source.rows) as tell:
+                    rows = write(source, file, tell)
+                size = file.stat().st_size
+                found.append(
+                    {
+                        "kind": source.kind,
+                        "name": source.name,
+                        "file": str(file),
+                        "rows": rows,
+                        "bytes": size,
+                    }
+                )
+            step = view.step
+    except KeyboardInterrupt:
+        say("interrupted; files that were not complete are removed")
+        raise typer.Exit(130) from None
+    if as_json:
+        print_json({"step": step, "files": found})
+    else:
+        columns = ["kind", "name", "file", "rows", "bytes"]
+        print_rows(f"as of step {step}", columns, [[f[c] for c in columns] for f in found])
+
+
+def _files(wanted: list[tuple[str, str]], to: Path) -> list[Path]:
+    """Where each goes."""
+    if not wanted:
+        raise typer.BadParameter("name what to export with --topic or --table")
+    if to.suffix == ".parquet" and not to.is_dir():
+        if len(wanted) > 1:
+            raise typer.BadParameter("several need a folder, not one file", param_hint="--to")
+        return [to]
+    names = [name for _, name in wanted]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise typer.BadParameter(f"{twice!r} would be written twice to one file; export it apart")
+    return [to / f"{name}.parquet" for name in names]
+
+
+@contextlib.contextmanager
+def _progress(name: str, total: int | None) -> Iterator[Callable[[str, int], object]]:
+    """A bar on a terminal; else a line for each million rows."""
+    words = {"types": f"{name}: finding types", "write": f"{name}: writing"}
+    if errors.is_terminal:
+        columns = (
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+        )
+        with Progress(*columns, console=errors, transient=True) as bars:
+            tasks: dict[str, Any] = {}
+
+            def draw(phase: str, done: int) -> None:
+                if phase not in tasks:
+                    tasks[phase] = bars.add_task(words[phase], total=total)
+                bars.update(tasks[phase], completed=done)
+
+            yield draw
+        return
+    told: dict[str, int] = {}
+
+    def tell(phase: str, done: int) -> None:
+        if done // 1_000_000 > told.get(phase, 0):
+            told[phase] = done // 1_000_000
+            say(
+                f"{words[phase]}: {done} of {total} rows"
+                if total
+                else f"{words[phase]}: {done} rows"
+            )
+
+    yield tell

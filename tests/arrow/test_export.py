@@ -1,0 +1,190 @@
+"""`planstep export` as a user meets it, and what a missing package says."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import planstep
+from planstep.api import columns, extras
+
+
+@pytest.fixture
+def call(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Runs the command line in this process: (exit status, stdout, stderr)."""
+    from planstep.cli import main
+
+    def call(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["planstep", "export", *map(str, arguments)])
+        capfd.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main()
+        out, err = capfd.readouterr()
+        return int(ended.value.code or 0), out, err
+
+    return call
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    path = tmp_path / "shop.planstep"
+    with planstep.open(path) as db:
+        clicks = db.create_topic("clicks", partitions=2, format="json")
+        clicks.write_batch(
+            [{"n": i} if i < 90 else {"n": i, "late": True} for i in range(100)],
+            keys=[str(i % 9) for i in range(100)],
+        )
+        db.create_topic("raw").write_batch([b"%d" % i for i in range(100)])
+        db.create_topic("none")
+        db.create_table("totals").load({("u", i): i for i in range(50)})
+        db.create_table("odd").load({1: "a", "x": "b"})
+        db.create_table("void").load({1: {}})
+    return path
+
+
+def left(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir() if path.name != "shop.planstep")
+
+
+def test_several_as_of_one_step(
+    call: Any, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "planstep.api.parquet.BATCH_ROWS", 7
+    )  # several row groups, of several types
+    folder = tmp_path / "out" / "deep"
+    names = ["--topic", "clicks", "--topic", "raw", "--topic", "none", "--table", "totals"]
+    status, out, err = call(store, *names, "--to", folder, "--json")
+    assert status == 0, err
+    result = json.loads(out)
+    assert [(f["kind"], f["name"], f["rows"]) for f in result["files"]] == [
+        ("topic", "clicks", 100),
+        ("topic", "raw", 100),
+        ("topic", "none", 0),
+        ("table", "totals", 50),
+    ]
+    assert left(folder) == ["clicks.parquet", "none.parquet", "raw.parquet", "totals.parquet"]
+    with planstep.open(store, read_only=True) as db:
+        for file in result["files"]:
+            path = Path(file["file"])
+            assert path.stat().st_size == file["bytes"]
+            found = pq.read_table(path)
+            assert found.schema.metadata[b"planstep.step"] == b"%d" % result["step"]
+            if file["kind"] == "topic":
+                expected = db.topic(file["name"]).to_arrow()
+                found = found.drop_columns(["headers"])
+            else:
+                expected = db.table(file["name"]).scan().to_arrow()
+            assert found.column_names == expected.column_names
+            assert found.to_pylist() == expected.to_pylist()
+        parquet = pq.ParquetFile(folder / "clicks.parquet")
+        assert parquet.num_row_groups > 5
+        assert parquet.metadata.row_group(0).column(1).compression == "ZSTD"
+
+
+def test_a_store_in_use_is_exported(store: Path, tmp_path: Path) -> None:
+    code = "from planstep.cli import main; main()"
+    arguments = ["export", str(store), "--topic", "raw", "--to", str(tmp_path / "raw.parquet")]
+    with planstep.open(store) as db:
+        db.topic("raw").write(b"new")
+        ended = subprocess.run(
+            [sys.executable, "-c", code, *arguments, "--json"],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    assert json.loads(ended.stdout)["files"][0]["rows"] == 101
+
+
+def test_a_file_that_is_there_stays_unless_forced(call: Any, store: Path, tmp_path: Path) -> None:
+    file = tmp_path / "raw.parquet"
+    assert call(store, "--topic", "raw", "--to", file)[0] == 0
+    file.write_bytes(b"mine")
+    status, _, err = call(store, "--topic", "raw", "--to", file)
+    assert status == 1 and "--force replaces it" in err and file.read_bytes() == b"mine"
+    status, _, err = call(store, "--table", "odd", "--to", file, "--force")
+    assert status == 1 and "no common Arrow type: int and str" in err
+    assert file.read_bytes() == b"mine" and left(tmp_path) == ["raw.parquet"]
+    status, out, _ = call(store, "--topic", "clicks", "--to", file, "--force", "--raw")
+    assert status == 0 and out.split("\t")[3] == "100"
+    assert pq.read_schema(file).field("value").type == pa.string()
+
+
+def test_nothing_is_left_of_an_export_that_failed(
+    call: Any, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    status, _, err = call(store, "--table", "void", "--to", tmp_path / "void.parquet")
+    assert status == 1 and "export them as stored" in err
+
+    def fails(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(columns.Span, "_read", fails)
+    status, _, err = call(store, "--topic", "raw", "--to", tmp_path / "raw.parquet")
+    assert status == 130 and err.startswith("interrupted")
+    assert left(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "words"),
+    [
+        (["--to", "x.parquet"], 2, "--topic or --table"),
+        (["--topic", "a", "--table", "b", "--to", "x.parquet"], 2, "several need a folder"),
+        (["--topic", "a", "--table", "a", "--to", "x"], 2, "written twice"),
+        (["--topic", "click", "--to", "x.parquet"], 1, "did you mean 'clicks'?"),
+    ],
+)
+def test_wrong_usage(
+    call: Any,
+    store: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    status: int,
+    words: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    found, _, err = call(store, *arguments)
+    assert found == status and words in " ".join(err.replace("│", " ").split())
+    assert left(tmp_path) == []
+
+
+def test_a_missing_package_is_said_with_the_pip_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    monkeypatch.setitem(sys.modules, "pyarrow.compute", None)
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(planstep.MissingExtra, match=r'pip install "planstep\[arrow\]"'):
+        extras.pyarrow()
+    with pytest.raises(ImportError, match=r'pip install "planstep\[pandas\]"'):
+        extras.pandas()
+
+
+WITHOUT = """
+import sys
+sys.modules["pyarrow"] = sys.modules["pandas"] = None
+import planstep
+with planstep.open(":memory:") as db:
+    topic, table = db.create_topic("t"), db.create_table("t")
+    topic.write_batch([b"a"], keys=["k"])
+    table.load([(1, 2)])
+    batch = topic.read()
+    calls = [topic.to_arrow, topic.to_pandas, topic.iter_arrow, batch.to_arrow, batch.to_pandas,
+             table.scan().to_arrow, table.scan().to_pandas, lambda: next(table.scan_arrow())]
+    for call in calls:
+        try:
+            call()
+        except planstep.MissingExtra as error:
+            print(error.package)
+"""
+
+
+def test_the_rest_works_without_them() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", WITHOUT], capture_output=True, text=True, check=True
+    )
+    assert ended.stdout.split() == ["pyarrow"] * 6 + ["pandas", "pyarrow"]
