@@ -3,9 +3,10 @@
 Beside each: a bare durable append of about the same bytes; and SQLite (WAL, synchronous=FULL).
 """
 
+import asyncio
 import sqlite3
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -126,3 +127,34 @@ def test_planstep_submitted(benchmark: Any, db: planstep.Engine) -> None:
     benchmark.pedantic(run, rounds=5)
     syncs = db.stats()["store"]["syncs"] - before
     benchmark.extra_info["syncs_per_transaction"] = syncs / (5 * 64 * 20)
+
+
+@pytest.mark.benchmark(group="64 in flight, 1,280 transactions")
+def test_planstep_64_asyncio_tasks(benchmark: Any, tmp_path: Path) -> None:
+    async def work(db: planstep.AsyncEngine, numbers: Iterator[int]) -> None:
+        for _ in range(20):
+            i = next(numbers)
+            async with db.transaction() as tx:
+                await tx.write("out", b"y" * 100)
+                await tx.put("t", i, i)
+                await tx.put("t", -i, i)
+
+    with asyncio.Runner() as runner:
+
+        async def opened() -> planstep.AsyncEngine:
+            db = await planstep.open_async(tmp_path / "asyncio")
+            await db.create_topic("out", partitions=4)
+            await db.create_table("t", shards=2)
+            return db
+
+        db = runner.run(opened())
+        numbers = iter(range(10**9))
+
+        async def sixty_four() -> None:
+            await asyncio.gather(*(work(db, numbers) for _ in range(64)))
+
+        before = db._sync.stats()["store"]["syncs"]
+        benchmark.pedantic(lambda: runner.run(sixty_four()), rounds=5)
+        syncs = db._sync.stats()["store"]["syncs"] - before
+        benchmark.extra_info["syncs_per_transaction"] = syncs / (5 * 64 * 20)
+        runner.run(db.close())

@@ -10,10 +10,12 @@
 Next: api/__init__.py.
 """
 
+from typing import TYPE_CHECKING, Any
+
 from .api.batch import ReadBatch, Record, Rows
 from .api.consumer import ConsumerDescription, ConsumerPosition
 from .api.engine import Engine
-from .api.opening import open
+from .api.opening import open, open_async
 from .api.snapshot import SnapshotView
 from .api.table import Table
 from .api.topic import Topic, Written
@@ -55,11 +57,27 @@ from .errors import (
 from .outcome import Commit, Outcome
 from .proto.ids import Place
 
+if TYPE_CHECKING:
+    from .aio import (
+        AsyncEngine,
+        AsyncSnapshotView,
+        AsyncTable,
+        AsyncTopic,
+        AsyncTransaction,
+        AsyncWriter,
+    )
+
 __version__ = "0.1.0"
 
 __all__ = [
     "Aborted",
     "AlreadyExists",
+    "AsyncEngine",
+    "AsyncSnapshotView",
+    "AsyncTable",
+    "AsyncTopic",
+    "AsyncTransaction",
+    "AsyncWriter",
     "Commit",
     "Conflict",
     "ConsumerDescription",
@@ -106,4 +124,13 @@ __all__ = [
     "WrongMode",
     "__version__",
     "open",
+    "open_async",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name in __all__ and name.startswith("Async"):  # asyncio is imported by those who use it
+        from . import aio
+
+        return getattr(aio, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

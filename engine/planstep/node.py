@@ -14,12 +14,19 @@ Next: runtime.py.
 
 import threading
 from collections import deque
-from concurrent.futures import Future
 from queue import Empty, SimpleQueue
+from typing import Protocol
 
 from .host import Host
 from .inputs import Ahead, Commit, Input
 from .outcome import Commit as Committed
+
+
+class Ending(Protocol):
+    """What a commit's answer is handed to, on a thread of the engine: a future, or its like."""
+
+    def set_result(self, result: Committed, /) -> None: ...
+    def set_exception(self, error: BaseException, /) -> None: ...
 
 
 class Waiter:
@@ -27,7 +34,7 @@ class Waiter:
 
     __slots__ = ("_wake", "answer", "future", "leads", "left", "size", "tx")
 
-    def __init__(self, tx: bytes, size: int, future: "Future[Committed] | None") -> None:
+    def __init__(self, tx: bytes, size: int, future: Ending | None) -> None:
         self.tx = tx
         self.size = size
         self.future = future

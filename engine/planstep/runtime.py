@@ -21,7 +21,7 @@ from .inputs import Commit as CommitInput
 from .interrupts import Uninterrupted
 from .names import Names
 from .network import Network
-from .node import Node, Waiter
+from .node import Ending, Node, Waiter
 from .outcome import Commit, Outcome
 from .proto.ids import (
     COORDINATOR_ID,
@@ -99,9 +99,15 @@ class Runtime(Turns):
         """
         future: Future[Commit] = Future()
         future.set_running_or_notify_cancel()  # a commit cannot be withdrawn, so nor cancelled
-        self._enqueue(CommitInput(tx, parts), future, None)
-        self._poke()
+        self.send(tx, parts, future, None)
         return future
+
+    def send(
+        self, tx: bytes, parts: dict[int, Any], ending: Ending, wait: float | None = 0.0
+    ) -> None:
+        """As `submit`, with something of the caller's to end; Overloaded after `wait` seconds."""
+        self._enqueue(CommitInput(tx, parts), ending, wait)
+        self._poke()
 
     def _poke(self) -> None:
         """Something is in the inbox that nobody waits for."""
@@ -278,7 +284,7 @@ class Runtime(Turns):
         while self._waiting and self.hosts > 1 and time.monotonic() < deadline:
             time.sleep(0.005)
         node = self.nodes[0]
-        if self.hosts == 1 and node.inbox and node.try_lead(None):
+        while self.hosts == 1 and node.inbox and node.try_lead(None):
             self._lead(node, None)
         self._stopping.set()
         self._submitted.set()

@@ -14,8 +14,8 @@ Next: runtime.py.
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable
-from concurrent.futures import Future, InvalidStateError
+from collections.abc import Callable, Iterable
+from concurrent.futures import InvalidStateError
 from typing import Any
 
 from .admission import Admission
@@ -33,7 +33,7 @@ from .inputs import Commit as CommitInput
 from .interrupts import Uninterrupted
 from .names import Names
 from .network import Network
-from .node import Node, Waiter, bytes_of
+from .node import Ending, Node, Waiter, bytes_of
 from .outcome import Commit, failure
 from .proto.ids import Place, tx_text
 
@@ -60,6 +60,8 @@ class Turns:
         self._due: dict[bytes, Waiter] = {}  # answered, but their futures are not ended
         self._closed = False
         self._stopped: BaseException | None = None  # a host did: what it takes part in has no end
+        self._watched: dict[int, dict[Callable[[], None], None]] = {}
+        self._watch_lock = threading.Lock()
         self._later: deque[Input] = deque()
         self._stopping = threading.Event()
         self._submitted = threading.Event()
@@ -85,7 +87,7 @@ class Turns:
     # what comes in -------------------------------------------------------------------------
 
     def _enqueue(
-        self, item: CommitInput | Ahead, future: "Future[Commit] | None", wait: float | None
+        self, item: CommitInput | Ahead, future: Ending | None, wait: float | None
     ) -> Waiter:
         if self._closed:
             raise EngineClosed("the engine is closed")
@@ -174,6 +176,8 @@ class Turns:
                 self._answers[result.tx] = Commit(result.tx, Place(0, 0), {})  # sent ahead
             elif result.reason is None:
                 self.committed += 1
+                if self._watched:
+                    self._wake_watchers(result.details)
                 place = Place(result.step, result.n)
                 self._answers[result.tx] = Commit(result.tx, place, result.details)
             else:
@@ -182,6 +186,30 @@ class Turns:
         node.notify_all()
         if node.host.number:
             self.nodes[0].notify_all()
+
+    def watch(self, tablets: Iterable[int], wake: Callable[[], None]) -> None:
+        """Calls `wake`, on a thread of the engine, when one of the partitions publishes.
+
+        Until `unwatch`; look at their ends after this, not before. What is published by a transaction
+        that an older engine left is not told.
+        """
+        with self._watch_lock:
+            for tablet in tablets:
+                self._watched.setdefault(tablet, {})[wake] = None
+
+    def unwatch(self, tablets: Iterable[int], wake: Callable[[], None]) -> None:
+        with self._watch_lock:
+            for tablet in tablets:
+                waiting = self._watched.get(tablet, {})
+                waiting.pop(wake, None)
+                if not waiting:
+                    self._watched.pop(tablet, None)
+
+    def _wake_watchers(self, published: Iterable[int]) -> None:
+        with self._watch_lock:
+            woken = {wake: None for tablet in published for wake in self._watched.get(tablet, ())}
+        for wake in woken:
+            wake()
 
     def _fail(self, inputs: Iterable[Input], error: BaseException) -> None:
         proxy = self.nodes[0].host.proxy
@@ -259,16 +287,17 @@ class Turns:
         self._end_futures()
 
     def _lead(self, node: Node, waiter: Waiter | None) -> None:
-        """Runs turns, holding the lead, until `waiter` is answered or nothing waits.
+        """Runs turns, holding the lead, until `waiter` is answered; for nobody in particular, one.
 
         The futures that it answers are the caller's to end, who has given the lead away by then.
         """
         try:
             idle = False
-            while not idle and (node.inbox if waiter is None else waiter.answer is None):
+            while not idle and (waiter is None or waiter.answer is None):
                 try:
                     with node.lock:
-                        idle = not node.inbox  # then `waiter` was in the turn that had the lock
+                        # With nothing here, `waiter` was in the turn that had the lock.
+                        idle = waiter is None or not node.inbox
                         if node.host.stopped is not None or node.down:
                             self._refuse_all(node)
                         else:
@@ -325,9 +354,10 @@ class Turns:
                 self.nodes[0].inbox.append(self._later.popleft())
                 self.nodes[0].wake.set()
             if self.hosts == 1:
-                if self.nodes[0].inbox and self.nodes[0].try_lead(None):
-                    self._lead(self.nodes[0], None)
                 self._end_futures()
+                while self.nodes[0].inbox and self.nodes[0].try_lead(None):
+                    self._lead(self.nodes[0], None)
+                    self._end_futures()
             now = time.monotonic()
             ticking = self.hosts > 1 and now - last >= 0.1
             if ticking:

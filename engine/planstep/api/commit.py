@@ -134,15 +134,18 @@ class Life:
             try:
                 self._result = self._runtime.commit(self._tx, parts, timeout)
             except BaseException as error:
-                self._failure = error
-                if isinstance(error, _WITHOUT_EFFECT):
-                    self._state = "aborted"
-                if isinstance(error, Overloaded):
-                    self._take_back()
+                self._failed(error)
                 raise
         assert self._result is not None
         self._state = "committed"
         return self._result
+
+    def _failed(self, error: BaseException) -> None:
+        self._failure = error
+        if isinstance(error, _WITHOUT_EFFECT):
+            self._state = "aborted"
+        if isinstance(error, Overloaded):
+            self._take_back()
 
     def _place(self) -> Place | None:
         future = self._future
@@ -210,10 +213,13 @@ class Life:
             if error is None:
                 self._commit(None)
         finally:
-            if self._state == "open":  # an error, or a commit that was refused before it was sent
-                self._state = "rolled back"
-                self._release()
-                self._take_back()
+            self._leave()
+
+    def _leave(self) -> None:
+        if self._state == "open":  # an error, or a commit that was refused before it was sent
+            self._state = "rolled back"
+            self._release()
+            self._take_back()
 
     def _take_back(self) -> None:
         """What went ahead of a commit that will not be."""

@@ -7,7 +7,6 @@ turn is a hint in memory: correctness is in the ranges, which the partitions che
 Next: transaction.py.
 """
 
-import time
 from typing import TYPE_CHECKING
 
 from ..errors import OffsetOutOfRange
@@ -119,12 +118,3 @@ def consume_range(
         )
     if begin < end:
         conditions.consume(tablet, consumer, begin, end)
-
-
-def wait_for_records(
-    reading: Reading, topic: "TopicInfo", partition: int | None, deadline: float
-) -> None:
-    """Returns once a partition has grown since the snapshot, or at the deadline."""
-    tablets = topic.partitions if partition is None else (topic.partitions[partition],)
-    seen = {tablet: reading.bounds(tablet)[1] for tablet in tablets}
-    reading.runtime.wait_published(tablets, seen, deadline - time.monotonic())

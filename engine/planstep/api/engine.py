@@ -98,7 +98,7 @@ class Engine(Naming):
             except (Conflict, Overloaded, SnapshotTooOld) as error:
                 if not isinstance(error, SnapshotTooOld) and not tx._ended_by(error):
                     raise  # of some other transaction that fn ran
-                pause = random.uniform(0.5, 1.0) * min(_PAUSE_MIN * 2 ** (attempt - 1), _PAUSE_MAX)
+                pause = pause_before(attempt)
                 if attempt >= attempts or time.monotonic() + pause >= end:
                     error.add_note(f"db.run gave up after {attempt} attempts")
                     raise
@@ -246,6 +246,11 @@ class Engine(Naming):
                 self._dropped.popleft().close()
             except IndexError:  # another thread was faster
                 return
+
+
+def pause_before(attempt: int) -> float:
+    """Seconds to wait after a failed attempt, numbered from 1: about twice as long each time."""
+    return random.uniform(0.5, 1.0) * min(_PAUSE_MIN * 2.0 ** min(attempt - 1, 10), _PAUSE_MAX)
 
 
 def _tx_bytes(tx: str | bytes) -> bytes:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import NotSupported, WrongMode
 
 if TYPE_CHECKING:
+    from ..aio.engine import Opening
     from .engine import Engine
 
 MEMORY = ":memory:"
@@ -179,3 +180,38 @@ def open(
         )
         slot.engine = Engine(real, runtime, settings, slot)
         return slot.engine
+
+
+def open_async(
+    path: str | os.PathLike[str],
+    create: bool = True,
+    read_only: bool = False,
+    wait: float = 0,
+    mode: str | None = None,
+    hosts: int | None = None,
+    durability: str = "full",
+    placement: str = "shared",
+    trace: str = "summary",
+    switch_interval: float | None = 0.0005,
+) -> "Opening":
+    """Opens the store at `path` for asyncio; settings as in `open`.
+
+    `async with planstep.open_async(path) as db:` closes it at the end, `await planstep.open_async(path)`
+    leaves that to `await db.close()`. It belongs to the event loop that it was opened in.
+    """
+    from ..aio.engine import Opening
+
+    return Opening(
+        path,
+        {
+            "create": create,
+            "read_only": read_only,
+            "wait": wait,
+            "mode": mode,
+            "hosts": hosts,
+            "durability": durability,
+            "placement": placement,
+            "trace": trace,
+            "switch_interval": switch_interval,
+        },
+    )

@@ -48,6 +48,7 @@ class Table(TableColumns):
         return self._info().format
 
     def describe(self) -> TableDescription:
+        """Name, format and number of shards."""
         info = self._info()
         return TableDescription(info.name, info.format, len(info.shards))
 

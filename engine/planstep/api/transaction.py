@@ -25,7 +25,7 @@ from ..proto.messages import ADD, DELETE, MAX, MIN, PUT, PUT_IF_ABSENT
 from .batch import ReadBatch, Record, Rows
 from .commit import Life
 from .conditions import Conditions
-from .consuming import consume_next, consume_range, wait_for_records
+from .consuming import consume_next, consume_range
 from .extras import is_frame
 from .formats import decode_value
 from .keyspace import scan_range, shard_of
@@ -79,33 +79,46 @@ class Transaction(Life):
         The commit checks that what was read is still this consumer's next; not that there was no
         more. A transaction that must not count if a record came meanwhile says so with a row.
         """
+        deadline = time.monotonic() + timeout
+        while True:
+            batch = self._read_on(topic, consumer, max_records, max_bytes, partition)
+            if batch or not self._waitable or time.monotonic() >= deadline:
+                self._waitable = False
+                return batch
+            tablets, ends = self._ends(topic, partition)
+            self._release()
+            self._runtime.wait_published(tablets, ends, deadline - time.monotonic())
+
+    def _read_on(
+        self, topic: str, consumer: str, max_records: int, max_bytes: int, partition: int | None
+    ) -> ReadBatch:
+        """What is there for the consumer now, in this transaction's snapshot."""
         self._check()
         info = self._engine._topic(topic)
         check_name(consumer)
         check_limits(max_records, max_bytes)
         if partition is not None:
             check_partition(info, partition)
-        deadline = time.monotonic() + timeout
-        while True:
-            reading = self._view()
-            segments = consume_next(
-                reading,
-                self._conditions,
-                self._engine._turns,
-                info,
-                consumer,
-                partition,
-                max_records,
-                max_bytes,
-            )
-            if segments:
-                self._engine._consuming[self._tx] = self._conditions
-            if segments or not self._waitable or time.monotonic() >= deadline:
-                self._waitable = False
-                return ReadBatch(topic, info.format, segments)
-            wait_for_records(reading, info, partition, deadline)
-            self._release()
-            self._check()
+        segments = consume_next(
+            self._view(),
+            self._conditions,
+            self._engine._turns,
+            info,
+            consumer,
+            partition,
+            max_records,
+            max_bytes,
+        )
+        if segments:
+            self._engine._consuming[self._tx] = self._conditions
+        return ReadBatch(topic, info.format, segments)
+
+    def _ends(self, topic: str, partition: int | None) -> tuple[tuple[int, ...], dict[int, int]]:
+        """The tablets that were read from, and where each ended: more is what a wait is for."""
+        info = self._engine._topic(topic)
+        tablets = info.partitions if partition is None else (info.partitions[partition],)
+        reading = self._view()
+        return tablets, {tablet: reading.bounds(tablet)[1] for tablet in tablets}
 
     def consume(self, topic: str, consumer: str, partition: int, begin: int, end: int) -> None:
         """Consumes the offsets [begin, end) without reading them, for callers that read elsewhere.

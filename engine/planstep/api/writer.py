@@ -132,8 +132,11 @@ class Writer:
             self._records += 1
             self._bytes += size
             if self._records >= self._linger_records or self._bytes >= self._linger_bytes:
-                self.flush()
+                self._flush_full()
             return sequence
+
+    def _flush_full(self) -> None:
+        self.flush()
 
     def _last_of(self, partition: int) -> int:
         last = self._last.get(partition)

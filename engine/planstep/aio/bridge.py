@@ -1,0 +1,200 @@
+"""Between an event loop and the engine's threads.
+
+    commit ─▶ inbox ─▶ turn ─▶ its answers, in a deque ─one call_soon_threadsafe─▶ futures of the loop
+    what may block ─▶ a few threads of the bridge's own           a wait for records ─▶ no thread at all
+
+A turn that ends hundreds of commits wakes the loop once. What blocks for a bounded time (a schema change,
+reading from disk, waiting for a host) runs on a thread, and is waited for even by a task that is
+cancelled: so nothing of a transaction goes on behind its back.
+
+Next: transaction.py.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial, wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from ..errors import EngineClosed, Overloaded, Undetermined
+from ..outcome import Commit
+from ..proto.ids import tx_text
+from ..runtime import Runtime
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_THREADS = 8
+_ADMISSION_SECONDS = 30.0
+_LOOK_SECONDS = 5.0
+"""A reader looks again after this long even if nothing was told: see Runtime.watch."""
+
+
+class _Ending:
+    """Ends a future of the loop from a thread of the engine."""
+
+    __slots__ = ("_bridge", "_future")
+
+    def __init__(self, bridge: "Bridge", future: "asyncio.Future[Commit]") -> None:
+        self._bridge = bridge
+        self._future = future
+
+    def set_result(self, result: Commit, /) -> None:
+        self._bridge.post(self._future, result, None)
+
+    def set_exception(self, error: BaseException, /) -> None:
+        self._bridge.post(self._future, None, error)
+
+
+class Bridge:
+    """One engine as one event loop sees it. Invariant: `_called` is false only while the loop has
+    still to look at what is put into `_due` from now on."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self.runtime = runtime
+        self.loop = asyncio.get_running_loop()
+        self.waiting: dict[asyncio.Future[Any], None] = {}  # readers
+        self._several = runtime.hosts > 1
+        self._due: deque[tuple[asyncio.Future[Any], Any, BaseException | None]] = deque()
+        self._called = False
+        self._pool: ThreadPoolExecutor | None = None
+        self._closed = False
+
+    # from the engine's threads -------------------------------------------------------------
+
+    def post(self, future: "asyncio.Future[Any]", result: Any, error: BaseException | None) -> None:
+        self._due.append((future, result, error))
+        if not self._called:
+            self._called = True
+            try:
+                self.loop.call_soon_threadsafe(self._deliver)
+            except RuntimeError:
+                pass  # the loop is closed: nobody waits any more
+
+    def _deliver(self) -> None:
+        self._called = False
+        while self._due:
+            future, result, error = self._due.popleft()
+            if future.done():
+                continue  # whoever waited was cancelled
+            if error is None:
+                future.set_result(result)
+            else:
+                future.set_exception(error)
+
+    # from the loop -------------------------------------------------------------------------
+
+    def check(self) -> None:
+        if asyncio.get_running_loop() is not self.loop:
+            raise RuntimeError(
+                "this engine was opened in another event loop; open it in each (they share it)"
+            )
+
+    async def commit(self, tx: bytes, parts: dict[int, Any], timeout: float | None) -> Commit:
+        """Commits; Undetermined after `timeout` seconds. Cancelled, it goes on."""
+        self.check()
+        future: asyncio.Future[Commit] = self.loop.create_future()
+        ending = _Ending(self, future)
+        started = self.loop.time()
+        pause = 0.001
+        while True:
+            try:
+                self.runtime.send(tx, parts, ending)
+                break
+            except Overloaded:
+                limit = _ADMISSION_SECONDS if timeout is None else timeout
+                if self.loop.time() - started + pause > limit:
+                    raise
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, 0.05)
+        if timeout is None:
+            return await future
+        try:
+            async with asyncio.timeout(timeout):
+                return await future
+        except TimeoutError:
+            raise Undetermined(
+                f"transaction {tx_text(tx)} was not answered within {timeout} s; it goes on, and "
+                f"outcome({tx_text(tx)!r}) tells how it ended"
+            ) from None
+
+    async def published(
+        self, tablets: tuple[int, ...], ends: dict[int, int], seconds: float
+    ) -> None:
+        """Waits until a partition goes beyond its end, or so many seconds; without a thread."""
+        self.check()
+        future: asyncio.Future[None] = self.loop.create_future()
+        runtime = self.runtime
+        wake = partial(self.post, future, None, None)
+        self.waiting[future] = None
+        runtime.watch(tablets, wake)
+        try:
+            if not any(runtime.views.end(tablet) > ends[tablet] for tablet in tablets):
+                await asyncio.wait([future], timeout=min(seconds, _LOOK_SECONDS))
+        finally:
+            runtime.unwatch(tablets, wake)
+            self.waiting.pop(future, None)
+            future.cancel()
+
+    async def call(self, fn: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Runs what may block on a thread. Cancelled, it is waited for all the same."""
+        self.check()
+        if self._closed:
+            raise EngineClosed("the engine is closed; open it again")
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="planstep-async")
+        job = self.loop.run_in_executor(self._pool, partial(fn, *args, **kwargs))
+        cancelled: asyncio.CancelledError | None = None
+        while not job.done():
+            try:
+                await asyncio.wait([job])
+            except asyncio.CancelledError as error:
+                cancelled = error
+        if cancelled is not None:
+            if not job.cancelled():
+                job.exception()  # looked at: nobody else will
+            raise cancelled
+        return job.result()
+
+    async def look(self, fn: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Runs what reads memory: here, unless it may have to wait for another host."""
+        if self._several:
+            return await self.call(fn, *args, **kwargs)
+        return fn(*args, **kwargs)
+
+    def wake_all(self) -> None:
+        for future in list(self.waiting):
+            if not future.done():
+                future.set_result(None)
+
+    def close(self) -> None:
+        self._closed = True
+        if self._pool is not None:
+            self._pool.shutdown(wait=False)
+
+
+def on_thread(
+    method: Callable[Concatenate[Any, P], R],
+) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]:
+    """The awaitable form of a method of the wrapped object that may block."""
+
+    @wraps(method)
+    async def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        bridge: Bridge = self._bridge
+        return await bridge.call(method, self._sync, *args, **kwargs)
+
+    return call
+
+
+def in_loop(
+    method: Callable[Concatenate[Any, P], R],
+) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]:
+    """The awaitable form of a method of the wrapped object that only reads or changes memory."""
+
+    @wraps(method)
+    async def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        bridge: Bridge = self._bridge
+        return await bridge.look(method, self._sync, *args, **kwargs)
+
+    return call

@@ -1,0 +1,230 @@
+"""The engine for asyncio: what `planstep.open_async` gives.
+
+    async with planstep.open_async("shop.planstep") as db:
+        async with db.transaction() as tx:
+            await tx.write("clicks", b"…")
+
+The same engine as `planstep.open` gives for that path, as one event loop sees it: threads and loops may
+share it. Methods have the names of Engine; those that touch data are awaitable, those that only name
+something (`topic`, `table`, `transaction`, `snapshot`) are not.
+
+Next: bridge.py.
+"""
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Generator
+from datetime import timedelta
+from functools import partial
+from inspect import isawaitable
+from itertools import count
+from types import TracebackType
+from typing import Any, TypeVar
+
+from ..api.engine import Engine, pause_before
+from ..api.opening import open as open_sync
+from ..api.outbox import Headers
+from ..api.topic import Written
+from ..errors import Conflict, Overloaded, SnapshotTooOld
+from .bridge import Bridge, on_thread
+from .handles import AsyncSnapshotView, AsyncTable, AsyncTopic
+from .transaction import AsyncTransaction
+
+T = TypeVar("T")
+
+
+class AsyncEngine:
+    """An open store, for the tasks of one event loop. Invariant: closed once, by `close`."""
+
+    def __init__(self, sync: Engine) -> None:
+        self._sync = sync
+        self._bridge = Bridge(sync._runtime)
+        self._closed = False
+
+    @property
+    def path(self) -> str:
+        return self._sync.path
+
+    # transactions --------------------------------------------------------------------------
+
+    def transaction(self) -> AsyncTransaction:
+        """Begins a transaction. In an `async with` it commits at the end and rolls back on an error."""
+        self._sync._check()
+        self._sync._drop()
+        return AsyncTransaction(self)
+
+    async def run(
+        self,
+        fn: Callable[[AsyncTransaction], Awaitable[T]],
+        attempts: int = 20,
+        deadline: float = 30.0,
+    ) -> T:
+        """Runs `await fn(tx)`, commits, and returns fn's value; after Conflict once more; see Engine.run."""
+        loop = asyncio.get_running_loop()
+        if attempts < 1:
+            raise ValueError("attempts is at least 1")
+        end = loop.time() + deadline
+        for attempt in count(1):
+            tx = self.transaction()
+            try:
+                async with tx:
+                    value = fn(tx)
+                    if not isawaitable(value):
+                        raise TypeError("db.run of an async engine takes an async function")
+                    return await value
+            except (Conflict, Overloaded, SnapshotTooOld) as error:
+                if not isinstance(error, SnapshotTooOld) and not tx._sync._ended_by(error):
+                    raise  # of some other transaction that fn ran
+                pause = pause_before(attempt)
+                if attempt >= attempts or loop.time() + pause >= end:
+                    error.add_note(f"db.run gave up after {attempt} attempts")
+                    raise
+                await asyncio.sleep(pause)
+        raise AssertionError
+
+    def snapshot(self) -> AsyncSnapshotView:
+        """A view of everything as of the last released step; use it in an `async with`."""
+        self._sync._check()
+        self._sync._drop()
+        return AsyncSnapshotView(self)
+
+    async def write(
+        self,
+        topic: str,
+        value: Any,
+        key: Any = None,
+        headers: Headers | None = None,
+        partition: int | None = None,
+    ) -> Written:
+        """Writes one record in a transaction of its own; returns where it is."""
+        return await self.topic(topic).write(value, key, headers, partition)
+
+    outcome = on_thread(Engine.outcome)
+    resolve = on_thread(Engine.resolve)
+    transactions = on_thread(Engine.transactions)
+    recorded = on_thread(Engine.recorded)
+    stats = on_thread(Engine.stats)
+
+    # names ---------------------------------------------------------------------------------
+
+    async def create_topic(
+        self,
+        name: str,
+        partitions: int | None = None,
+        format: str | None = None,
+        exist_ok: bool = False,
+        retention: timedelta | float | None = None,
+        retention_bytes: int | None = None,
+    ) -> AsyncTopic:
+        """Creates a topic; see Engine.create_topic."""
+        made = await self._bridge.call(
+            self._sync.create_topic,
+            name,
+            partitions,
+            format,
+            exist_ok,
+            retention,
+            retention_bytes,
+        )
+        return AsyncTopic(self, made)
+
+    async def create_table(
+        self,
+        name: str,
+        shards: int | None = None,
+        format: str | None = None,
+        exist_ok: bool = False,
+    ) -> AsyncTable:
+        """Creates a table; see Engine.create_table."""
+        made = await self._bridge.call(self._sync.create_table, name, shards, format, exist_ok)
+        return AsyncTable(self, made)
+
+    drop_topic = on_thread(Engine.drop_topic)
+    drop_table = on_thread(Engine.drop_table)
+
+    def topics(self) -> dict[str, AsyncTopic]:
+        """All topics by name, in order of name."""
+        return {name: AsyncTopic(self, topic) for name, topic in self._sync.topics().items()}
+
+    def tables(self) -> dict[str, AsyncTable]:
+        """All tables by name, in order of name."""
+        return {name: AsyncTable(self, table) for name, table in self._sync.tables().items()}
+
+    def topic(self, name: str) -> AsyncTopic:
+        """The topic of that name; UnknownName suggests the nearest."""
+        return AsyncTopic(self, self._sync.topic(name))
+
+    def table(self, name: str) -> AsyncTable:
+        """The table of that name; UnknownName suggests the nearest."""
+        return AsyncTable(self, self._sync.table(name))
+
+    # the end -------------------------------------------------------------------------------
+
+    @property
+    def closed(self) -> bool:
+        return self._closed or self._sync.closed
+
+    async def close(self) -> None:
+        """Closes this opening of the store, the engine with the last one. Does nothing a second time."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            await self._bridge.call(self._sync.close)
+        finally:
+            self._bridge.wake_all()
+            self._bridge.close()
+
+    async def __aenter__(self) -> "AsyncEngine":
+        self._sync._check()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        return f"<Async{repr(self._sync)[1:]}"
+
+
+class Opening:
+    """What `open_async` gives: await it, or use it in an `async with`."""
+
+    def __init__(self, path: str | os.PathLike[str], settings: dict[str, Any]) -> None:
+        self._open = partial(open_sync, path, **settings)
+        self._engine: AsyncEngine | None = None
+
+    async def _opened(self) -> AsyncEngine:
+        loop = asyncio.get_running_loop()
+        job = loop.run_in_executor(None, self._open)
+        try:
+            sync = await asyncio.shield(job)
+        except asyncio.CancelledError:
+            job.add_done_callback(_close_unwanted)
+            raise
+        return AsyncEngine(sync)
+
+    def __await__(self) -> Generator[Any, None, AsyncEngine]:
+        return self._opened().__await__()
+
+    async def __aenter__(self) -> AsyncEngine:
+        self._engine = await self._opened()
+        return self._engine
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._engine is not None:
+            await self._engine.close()
+
+
+def _close_unwanted(job: "asyncio.Future[Engine]") -> None:
+    if not job.cancelled() and job.exception() is None:
+        job.result().close()

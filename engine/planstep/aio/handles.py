@@ -1,0 +1,314 @@
+"""Topic, Table, SnapshotView and Writer for asyncio: the same names, every data method awaitable.
+
+What commits does so through the loop (transaction.py); what may read from disk, or change the schema,
+runs on a thread of the bridge.
+
+Next: engine.py.
+"""
+
+from collections.abc import AsyncIterator, Callable, Iterator
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeVar, overload
+
+from ..api.outbox import Headers
+from ..api.snapshot import SnapshotView
+from ..api.table import Table
+from ..api.topic import Topic, Written
+from ..api.writer import LINGER_BYTES, LINGER_RECORDS, Writer
+from ..outcome import Commit
+from ..proto.ids import Place
+from ..proto.keys import Key
+from .bridge import Bridge, in_loop, on_thread
+from .transaction import AsyncTransaction
+
+if TYPE_CHECKING:
+    from .engine import AsyncEngine
+
+T = TypeVar("T")
+
+
+async def _steps(bridge: Bridge, begin: Callable[[], Iterator[Any]]) -> AsyncIterator[Any]:
+    """An iterator that reads from disk, step by step on a thread."""
+    iterator = await bridge.call(begin)
+    end = object()
+    while (item := await bridge.call(next, iterator, end)) is not end:
+        yield item
+
+
+class AsyncTopic:
+    """A topic by name; see Topic."""
+
+    def __init__(self, engine: "AsyncEngine", sync: Topic) -> None:
+        self._engine = engine
+        self._bridge = engine._bridge
+        self._sync = sync
+        self.name = sync.name
+
+    @property
+    def format(self) -> str:
+        return self._sync.format
+
+    @property
+    def partitions(self) -> int:
+        """How many partitions it has."""
+        return self._sync.partitions
+
+    async def write(
+        self,
+        value: Any,
+        key: Any = None,
+        headers: Headers | None = None,
+        partition: int | None = None,
+    ) -> Written:
+        """Writes one record in a transaction of its own; returns where it is."""
+        info = self._sync._info()
+        async with self._engine.transaction() as tx:
+            await tx.write(self.name, value, key, headers, partition)
+            done = await tx.commit()
+        ((tablet, published),) = done.published.items()
+        return Written(info.partitions.index(tablet), published[0], done.place)
+
+    async def write_batch(
+        self,
+        values: Any,
+        keys: Any = None,
+        headers: Any = None,
+        partition: int | None = None,
+        *,
+        key: str | None = None,
+        value: str | None = None,
+    ) -> Place:
+        """Writes many records, or a table of columns, in one transaction of their own."""
+        async with self._engine.transaction() as tx:
+            await tx.write_batch(self.name, values, keys, headers, partition, key=key, value=value)
+            return (await tx.commit()).place
+
+    def writer(
+        self,
+        producer: str | bytes | None = None,
+        dedupe: bool = True,
+        linger_records: int = LINGER_RECORDS,
+        linger_bytes: int = LINGER_BYTES,
+    ) -> "AsyncWriter":
+        """A buffered writer whose records are numbered, so that repeats are published once."""
+        self._engine._sync._writable()
+        self._sync._info()
+        inner = _Inner(
+            self._engine._sync, self.name, producer, dedupe, linger_records, linger_bytes
+        )
+        return AsyncWriter(self._bridge, inner)
+
+    describe = in_loop(Topic.describe)
+    read = on_thread(Topic.read)
+    create_consumer = on_thread(Topic.create_consumer)
+    consumers = on_thread(Topic.consumers)
+    consumer = in_loop(Topic.consumer)
+    drop_consumer = on_thread(Topic.drop_consumer)
+    seek = on_thread(Topic.seek)
+    position = in_loop(Topic.position)
+    lag = in_loop(Topic.lag)
+    alter = on_thread(Topic.alter)
+    trim = on_thread(Topic.trim)
+    to_arrow = on_thread(Topic.to_arrow)
+    to_pandas = on_thread(Topic.to_pandas)
+
+    def iter_arrow(self, *args: Any, **kwargs: Any) -> AsyncIterator[Any]:
+        """RecordBatches one after the other; see Topic.iter_arrow."""
+        return _steps(self._bridge, lambda: self._sync.iter_arrow(*args, **kwargs))
+
+    def __repr__(self) -> str:
+        return f"<AsyncTopic {self.name!r}>"
+
+
+class AsyncTable:
+    """A table by name; see Table."""
+
+    def __init__(self, engine: "AsyncEngine", sync: Table) -> None:
+        self._engine = engine
+        self._bridge = engine._bridge
+        self._sync = sync
+        self.name = sync.name
+
+    @property
+    def format(self) -> str:
+        return self._sync.format
+
+    @overload
+    async def get(self, key: Key) -> Any: ...
+    @overload
+    async def get(self, key: Key, default: T) -> T: ...
+    async def get(self, key: Key, default: Any = None) -> Any:
+        """The row's value, `default` when there is none."""
+        return await self._bridge.look(self._sync.get, key, default)
+
+    async def put(self, key: Key, value: Any) -> Place:
+        """Writes a row, whatever is there; like all writes here, a transaction of its own."""
+        async with self._begin() as tx:
+            await tx.put(self.name, key, value)
+            return (await tx.commit()).place
+
+    async def put_if_absent(self, key: Key, value: Any) -> Place:
+        """Writes a row if none is there."""
+        async with self._begin() as tx:
+            await tx.put_if_absent(self.name, key, value)
+            return (await tx.commit()).place
+
+    async def delete(self, key: Key) -> Place:
+        """Removes a row; nothing happens when there is none."""
+        async with self._begin() as tx:
+            await tx.delete(self.name, key)
+            return (await tx.commit()).place
+
+    async def add(self, key: Key, n: int | float) -> Place:
+        """Adds to the number in a row, 0 when absent."""
+        async with self._begin() as tx:
+            await tx.add(self.name, key, n)
+            return (await tx.commit()).place
+
+    async def max(self, key: Key, n: int | float) -> Place:
+        """Raises the number in a row to `n` if it is below."""
+        async with self._begin() as tx:
+            await tx.max(self.name, key, n)
+            return (await tx.commit()).place
+
+    async def min(self, key: Key, n: int | float) -> Place:
+        """Lowers the number in a row to `n` if it is above."""
+        async with self._begin() as tx:
+            await tx.min(self.name, key, n)
+            return (await tx.commit()).place
+
+    def _begin(self) -> AsyncTransaction:
+        self._engine._sync._writable()
+        return self._engine.transaction()
+
+    describe = in_loop(Table.describe)
+    scan = on_thread(Table.scan)
+    count = on_thread(Table.count)
+    load = on_thread(Table.load)
+
+    def scan_arrow(self, *args: Any, **kwargs: Any) -> AsyncIterator[Any]:
+        """RecordBatches one after the other; see Table.scan_arrow."""
+        return _steps(self._bridge, lambda: self._sync.scan_arrow(*args, **kwargs))
+
+    def __repr__(self) -> str:
+        return f"<AsyncTable {self.name!r}>"
+
+
+class AsyncSnapshotView:
+    """A view of the whole store as of one step; see SnapshotView."""
+
+    def __init__(self, engine: "AsyncEngine") -> None:
+        self._bridge = engine._bridge
+        self._sync = SnapshotView(engine._sync)
+        self.step = self._sync.step
+
+    @overload
+    async def get(self, table: str, key: Key) -> Any: ...
+    @overload
+    async def get(self, table: str, key: Key, default: T) -> T: ...
+    async def get(self, table: str, key: Key, default: Any = None) -> Any:
+        """The row's value, `default` when there is none."""
+        return await self._bridge.look(self._sync.get, table, key, default)
+
+    scan = on_thread(SnapshotView.scan)
+    count = on_thread(SnapshotView.count)
+    consumer = in_loop(SnapshotView.consumer)
+    position = in_loop(SnapshotView.position)
+    bounds = in_loop(SnapshotView.bounds)
+    read = on_thread(SnapshotView.read)
+    to_arrow = on_thread(SnapshotView.to_arrow)
+    to_pandas = on_thread(SnapshotView.to_pandas)
+
+    def iter_arrow(self, *args: Any, **kwargs: Any) -> AsyncIterator[Any]:
+        """RecordBatches one after the other; see SnapshotView.iter_arrow."""
+        return _steps(self._bridge, lambda: self._sync.iter_arrow(*args, **kwargs))
+
+    def scan_arrow(self, *args: Any, **kwargs: Any) -> AsyncIterator[Any]:
+        """RecordBatches one after the other; see SnapshotView.scan_arrow."""
+        return _steps(self._bridge, lambda: self._sync.scan_arrow(*args, **kwargs))
+
+    async def close(self) -> None:
+        """Lets go of the step. A second close does nothing."""
+        self._sync.close()
+
+    async def __aenter__(self) -> "AsyncSnapshotView":
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._sync.close()
+
+    def __repr__(self) -> str:
+        return f"<Async{repr(self._sync)[1:]}"
+
+
+class _Inner(Writer):
+    """A flush waits for a sync: a write that makes it due says so, and it runs on a thread."""
+
+    due = False
+
+    def _flush_full(self) -> None:
+        self.due = True
+
+    def flush_due(self) -> None:
+        with self._lock:
+            if self.due:
+                self.due = False
+                self.flush()
+
+
+class AsyncWriter:
+    """A buffered writer of one topic; see Writer. Tasks may share it."""
+
+    def __init__(self, bridge: Bridge, inner: _Inner) -> None:
+        self._bridge = bridge
+        self._sync = inner
+
+    @property
+    def topic(self) -> str:
+        return self._sync.topic
+
+    @property
+    def buffered(self) -> int:
+        """Records that wait for a flush."""
+        return self._sync.buffered
+
+    async def write(
+        self,
+        value: Any,
+        key: Any = None,
+        headers: Headers | None = None,
+        partition: int | None = None,
+        sequence: int | None = None,
+    ) -> int:
+        """Buffers one record and returns its number; flushes when enough has gathered."""
+        number = await self._bridge.look(self._sync.write, value, key, headers, partition, sequence)
+        if self._sync.due:
+            await self._bridge.call(self._sync.flush_due)
+        return number
+
+    async def flush(self) -> Commit | None:
+        """Publishes what is buffered, in one transaction; None when there was nothing new."""
+        return await self._bridge.call(self._sync.flush)
+
+    async def close(self) -> None:
+        """Flushes and closes. When the flush fails the writer stays open."""
+        await self._bridge.call(self._sync.close)
+
+    async def __aenter__(self) -> "AsyncWriter":
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self._bridge.call(self._sync.__exit__, kind, error, trace)
+
+    def __repr__(self) -> str:
+        return f"<Async{repr(self._sync)[1:]}"

@@ -1,0 +1,264 @@
+"""A transaction for asyncio: the same names, every data method awaitable.
+
+    await tx.read(…) ─▶ waits without a thread      await tx.put(…) ─▶ memory, at once
+    await tx.commit() ─▶ the loop goes on while the turn is synced
+
+Cancelling: in `read`, `get`, `write` … the transaction is still open, and the `async with` around it
+rolls it back; in `commit` it was sent and goes on, `await tx.outcome()` or `db.outcome(id)` tells.
+
+Next: engine.py.
+"""
+
+import asyncio
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeVar, overload
+
+from ..api.batch import ReadBatch
+from ..api.extras import is_frame
+from ..api.limits import READ_BYTES
+from ..api.transaction import Transaction
+from ..outcome import Commit, Outcome
+from ..proto.ids import Place
+from ..proto.keys import Key
+from .bridge import in_loop, on_thread
+
+if TYPE_CHECKING:
+    from .engine import AsyncEngine
+
+T = TypeVar("T")
+_UNSETTLED = ("open", "planned")
+
+
+class _Inner(Transaction):
+    """What goes ahead of the commit waits for a sync: it is noted here, and sent from a thread."""
+
+    due = False
+    on_thread = False
+
+    def _send_ahead(self) -> None:
+        if self.on_thread:
+            super()._send_ahead()
+        else:
+            self.due = True
+
+    def send_due(self) -> None:
+        self.on_thread = True
+        try:
+            if self.due:
+                self.due = False
+                super()._send_ahead()
+        finally:
+            self.on_thread = False
+
+    def write_frame(self, *args: Any, **kwargs: Any) -> None:
+        self.on_thread = True
+        try:
+            self.write_batch(*args, **kwargs)
+        finally:
+            self.on_thread = False
+
+
+class AsyncCommitHandle:
+    """`await tx.commit()` commits; `tx.commit.place` is the place in the one order, None before."""
+
+    __slots__ = ("_tx",)
+
+    def __init__(self, tx: "AsyncTransaction") -> None:
+        self._tx = tx
+
+    async def __call__(self, timeout: float | None = None) -> Commit:
+        """Commits, and waits until that is durable and visible; as CommitHandle of `db.open`.
+
+        Cancelled or timed out (Undetermined) it goes on: `await tx.outcome()` waits for its end.
+        """
+        return await self._tx._commit(timeout)
+
+    @property
+    def place(self) -> Place | None:
+        """(step, n). A transaction without effects has (S, None): behind all of step S."""
+        return self._tx._sync._place()
+
+    def __repr__(self) -> str:
+        return f"<commit of {self._tx!r}>"
+
+
+class AsyncTransaction:
+    """One transaction of one task. `async with db.transaction() as tx:` commits at the end, rolls
+    back on an error or when cancelled."""
+
+    def __init__(self, engine: "AsyncEngine") -> None:
+        self._engine = engine
+        self._bridge = engine._bridge
+        self._sync = _Inner(engine._sync)
+
+    @property
+    def id(self) -> str:
+        """The transaction's id, as in "3-17": `db.outcome(id)` finds it, after reopening too."""
+        return self._sync.id
+
+    @property
+    def commit(self) -> AsyncCommitHandle:
+        """Await a call of it to commit; afterwards `tx.commit.place` is the place (step, n)."""
+        return AsyncCommitHandle(self)
+
+    def submit(self) -> "asyncio.Future[Commit]":
+        """Commits without waiting; the future gives the Commit or raises as `commit` would.
+
+        Cancelling the future ends the waiting, not the commit.
+        """
+        parts = self._sync._send()
+        return asyncio.ensure_future(self._ended(parts, None))
+
+    async def rollback(self) -> None:
+        """Ends the transaction without effect."""
+        self._sync.rollback()
+
+    async def outcome(self, timeout: float | None = None) -> Outcome:
+        """How the transaction ended; waits for that, at most `timeout` seconds, once it was sent."""
+        loop = asyncio.get_running_loop()
+        deadline = None if timeout is None else loop.time() + timeout
+        pause = 0.001
+        while True:
+            outcome = self._sync.outcome(0.0)
+            if outcome.state not in _UNSETTLED or self._sync._state == "open":
+                return outcome
+            if deadline is not None and loop.time() >= deadline:
+                return outcome
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, 0.05)
+
+    async def _commit(self, timeout: float | None) -> Commit:
+        return await self._ended(self._sync._send(), timeout)
+
+    async def _ended(self, parts: Any, timeout: float | None) -> Commit:
+        tx = self._sync
+        if parts is not None:
+            try:
+                tx._result = await self._bridge.commit(tx._tx, parts, timeout)
+            except BaseException as error:
+                tx._failed(error)
+                raise
+        assert tx._result is not None
+        tx._state = "committed"
+        return tx._result
+
+    async def __aenter__(self) -> "AsyncTransaction":
+        self._sync._check()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._sync._state != "open":
+            return
+        try:
+            if error is None:
+                await self._commit(None)
+        finally:
+            self._sync._leave()
+
+    # topics --------------------------------------------------------------------------------
+
+    async def read(
+        self,
+        topic: str,
+        consumer: str,
+        max_records: int = 1000,
+        max_bytes: int = READ_BYTES,
+        timeout: float = 0.0,
+        partition: int | None = None,
+    ) -> ReadBatch:
+        """As Transaction.read: waits up to `timeout` seconds for records, and holds no thread."""
+        tx = self._sync
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout
+        while True:
+            batch = await self._bridge.call(
+                tx._read_on, topic, consumer, max_records, max_bytes, partition
+            )
+            if batch or not tx._waitable or loop.time() >= deadline:
+                tx._waitable = False
+                return batch
+            tablets, ends = await self._bridge.look(tx._ends, topic, partition)
+            tx._release()
+            await self._bridge.published(tablets, ends, deadline - loop.time())
+
+    consume = in_loop(Transaction.consume)
+    pending = on_thread(Transaction.pending)
+
+    async def write(
+        self,
+        topic: str,
+        value: Any,
+        key: Any = None,
+        headers: Any = None,
+        partition: int | None = None,
+    ) -> None:
+        """Writes one record: to `partition`, else by its key, else where keyless records go."""
+        self._sync.write(topic, value, key, headers, partition)
+        if self._sync.due:
+            await self._bridge.call(self._sync.send_due)
+
+    async def write_batch(
+        self,
+        topic: str,
+        values: Any,
+        keys: Any = None,
+        headers: Any = None,
+        partition: int | None = None,
+        *,
+        key: str | None = None,
+        value: str | None = None,
+    ) -> None:
+        """Writes many records, or a table of columns; as Transaction.write_batch."""
+        tx = self._sync
+        if is_frame(values):
+            await self._bridge.call(
+                tx.write_frame, topic, values, keys, headers, partition, key=key, value=value
+            )
+            return
+        tx.write_batch(topic, values, keys, headers, partition, key=key, value=value)
+        if tx.due:
+            await self._bridge.call(tx.send_due)
+
+    # tables --------------------------------------------------------------------------------
+
+    @overload
+    async def get(self, table: str, key: Key) -> Any: ...
+    @overload
+    async def get(self, table: str, key: Key, default: T) -> T: ...
+    async def get(self, table: str, key: Key, default: Any = None) -> Any:
+        """The row's value, own writes included; `default` when there is none."""
+        return await self._bridge.look(self._sync.get, table, key, default)
+
+    scan = on_thread(Transaction.scan)
+
+    async def put(self, table: str, key: Key, value: Any) -> None:
+        """Writes a row, whatever is there."""
+        self._sync.put(table, key, value)
+
+    async def put_if_absent(self, table: str, key: Key, value: Any) -> None:
+        """Writes a row if none is there when the transaction commits. Never conflicts."""
+        self._sync.put_if_absent(table, key, value)
+
+    async def delete(self, table: str, key: Key) -> None:
+        """Removes a row; nothing happens when there is none."""
+        self._sync.delete(table, key)
+
+    async def add(self, table: str, key: Key, n: int | float) -> None:
+        """Adds to the number in a row (0 when absent), evaluated at commit: counters never conflict."""
+        self._sync.add(table, key, n)
+
+    async def max(self, table: str, key: Key, n: int | float) -> None:
+        """Raises the number in a row to `n` if it is below, evaluated at commit like `add`."""
+        self._sync.max(table, key, n)
+
+    async def min(self, table: str, key: Key, n: int | float) -> None:
+        """Lowers the number in a row to `n` if it is above, evaluated at commit like `add`."""
+        self._sync.min(table, key, n)
+
+    def __repr__(self) -> str:
+        return f"<Async{repr(self._sync)[1:]}"

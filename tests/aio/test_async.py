@@ -1,0 +1,391 @@
+"""The face for asyncio, used as a program would: `asyncio.run(main())`."""
+
+import asyncio
+import inspect
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Awaitable, Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import planstep
+from planstep.aio import (
+    AsyncEngine,
+    AsyncSnapshotView,
+    AsyncTable,
+    AsyncTopic,
+    AsyncTransaction,
+    AsyncWriter,
+)
+
+Program = Callable[[AsyncEngine], Coroutine[Any, Any, None]]
+
+
+def run(program: Program, hosts: int = 1) -> None:
+    async def main() -> None:
+        async with planstep.open_async(":memory:", hosts=hosts) as db:
+            await db.create_topic("clicks", partitions=4)
+            await db.create_table("totals")
+            await program(db)
+
+    asyncio.run(main())
+
+
+def nothing_is_open(db: AsyncEngine) -> bool:
+    runtime = db._sync._runtime
+    db._sync._drop()
+    proxy = runtime.nodes[0].host.proxy
+    assert proxy is not None
+    return not (
+        db._sync._consuming
+        or runtime._waiting
+        or runtime._watched
+        or runtime.admission._held
+        or runtime.nodes[0].host.history._open
+        or proxy.open
+        or proxy.staging
+        or db._bridge.waiting
+    )
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not condition():
+            await asyncio.sleep(0.001)
+
+
+@pytest.mark.parametrize("hosts", [1, 3])
+def test_read_process_write(hosts: int) -> None:
+    async def program(db: AsyncEngine) -> None:
+        topic, table = db.topic("clicks"), db.table("totals")
+        await topic.write_batch([b"1", b"2", b"3"], keys=["a", "b", "a"])
+
+        async def count(tx: AsyncTransaction) -> int:
+            batch = await tx.read("clicks", consumer="c", timeout=5)
+            for record in batch:
+                await tx.add("totals", record.key, 1)
+            return len(batch)
+
+        done = 0
+        while done < 3:
+            done += await db.run(count)
+        assert await table.scan() == [(b"a", 2), (b"b", 1)]
+        assert await table.get(b"a") == 2 and await table.get("z", 0) == 0
+        assert await topic.lag("c") == 0
+        async with db.snapshot() as view:
+            await table.put(b"a", 7)
+            assert await view.get("totals", b"a") == 2 and await view.count("totals") == 2
+        tx = db.transaction()
+        await tx.put("totals", "b", 9)
+        commit = await tx.submit()
+        assert tx.commit.place == commit.place and (await tx.outcome()).state == "committed"
+        assert (await db.outcome(tx.id)).place == commit.place
+        written = await db.write("clicks", b"4", partition=2)
+        assert (await topic.read(written.offset, written.partition)).values == [b"4"]
+        async with topic.writer(producer="p", linger_records=10) as writer:
+            for i in range(25):
+                await writer.write(b"%d" % i)
+            assert writer.buffered == 5
+        assert (await topic.describe()).records == 29
+        batches = [batch async for batch in topic.iter_arrow(batch_rows=10)]
+        assert sum(batch.num_rows for batch in batches) == 29
+        with pytest.raises(planstep.UnknownName):
+            db.topic("click")
+        with pytest.raises(planstep.Conflict):
+            async with db.transaction() as tx:
+                await tx.get("totals", "a")
+                await tx.put("totals", "a", 1)
+                await table.put("a", 8)
+
+    run(program, hosts)
+
+
+def test_every_name_of_the_other_face_is_here() -> None:
+    """And with the same parameters, so that code moves from one to the other by adding await."""
+    pairs = [
+        (planstep.Engine, AsyncEngine),
+        (planstep.Transaction, AsyncTransaction),
+        (planstep.Topic, AsyncTopic),
+        (planstep.Table, AsyncTable),
+        (planstep.SnapshotView, AsyncSnapshotView),
+        (planstep.Writer, AsyncWriter),
+    ]
+    attributes = {"step", "name", "topic", "path"}
+    for sync, other in pairs:
+        for name in [n for n in dir(sync) if not n.startswith("_")]:
+            if name in attributes:
+                continue
+            assert hasattr(other, name), f"{other.__name__}.{name}"
+            method, twin = getattr(sync, name), getattr(other, name)
+            assert isinstance(method, property) == isinstance(twin, property), name
+            if not isinstance(method, property):
+                wanted = list(inspect.signature(method).parameters)
+                found = list(inspect.signature(twin).parameters)
+                assert found == wanted or "args" in found, f"{other.__name__}.{name}"
+                assert twin.__doc__, f"{other.__name__}.{name}"
+    assert list(inspect.signature(planstep.open_async).parameters) == list(
+        inspect.signature(planstep.open).parameters
+    )
+
+
+@pytest.mark.parametrize("hosts", [1, 3])
+def test_a_thousand_readers_wait_without_threads(hosts: int) -> None:
+    async def program(db: AsyncEngine) -> None:
+        async def read(number: int) -> bytes:
+            async with db.transaction() as tx:
+                batch = await tx.read("clicks", f"c{number}", timeout=60)
+                (value,) = batch.values
+                assert isinstance(value, bytes)
+                return value
+
+        readers = [asyncio.create_task(read(number)) for number in range(1000)]
+        await until(lambda: len(db._bridge.waiting) == 1000)
+        threads = threading.active_count()
+        adds = (db.table("totals").add(i % 10, 1) for i in range(100))
+        await asyncio.gather(*adds)
+        assert len(db._bridge.waiting) == 1000
+        assert threading.active_count() <= threads <= 20 + hosts
+        await db.write("clicks", b"now")
+        assert set(await asyncio.gather(*readers)) == {b"now"}
+        assert dict(await db.table("totals").scan()) == dict.fromkeys(range(10), 10)
+        await until(lambda: nothing_is_open(db))
+
+    run(program, hosts)
+
+
+@pytest.mark.parametrize("hosts", [1, 3])
+def test_cancelled_anywhere_it_leaves_nothing_open(hosts: int) -> None:
+    """At the first, second, third … turn of the loop, until the work is done uncancelled."""
+
+    async def work(db: AsyncEngine, started: list[str]) -> None:
+        async with db.transaction() as tx:
+            started.append(tx.id)
+            await tx.read("clicks", "c", timeout=0.001)
+            await tx.get("totals", "k")
+            await tx.write_batch("clicks", [bytes(1 << 20)] * 9)  # goes ahead of the commit
+            await tx.scan("totals")
+            await tx.add("totals", "k", 1)
+
+    async def program(db: AsyncEngine) -> None:
+        committed = 0
+        for turns in range(500):
+            started: list[str] = []
+            task = asyncio.create_task(work(db, started))
+            for _ in range(turns):
+                await asyncio.sleep(0 if turns % 2 else 0.0005)
+            cancelled = task.cancel()
+            try:
+                await task
+            except asyncio.CancelledError:
+                assert cancelled
+            except planstep.Conflict:
+                pass
+            if started:
+                async with asyncio.timeout(20):
+                    while (outcome := await db.outcome(started[0])).state in ("open", "planned"):
+                        await asyncio.sleep(0.001)
+                committed += outcome.state == "committed"
+            await until(lambda: nothing_is_open(db))
+            await db.topic("clicks").trim("latest")
+            if not cancelled and turns > 5:
+                break
+        else:
+            raise AssertionError("never done")
+        assert await db.table("totals").get("k", 0) == committed > 0
+
+    run(program, hosts)
+
+
+def test_a_wait_that_was_cancelled_loses_no_wake_up() -> None:
+    async def program(db: AsyncEngine) -> None:
+        async def read() -> int:
+            async with db.transaction() as tx:
+                return len(await tx.read("clicks", "c", timeout=60))
+
+        for _ in range(20):
+            gone = [asyncio.create_task(read()) for _ in range(5)]
+            await until(lambda: len(db._bridge.waiting) == 5)
+            stays = asyncio.create_task(read())
+            await until(lambda: len(db._bridge.waiting) == 6)
+            writing = asyncio.create_task(db.write("clicks", b"x"))
+            for task in gone:
+                task.cancel()
+            await asyncio.gather(*gone, return_exceptions=True)
+            assert await stays == 1
+            await writing
+
+    run(program)
+
+
+def test_a_commit_that_times_out_goes_on() -> None:
+    async def program(db: AsyncEngine) -> None:
+        node = db._sync._runtime.nodes[0]
+        tx = db.transaction()
+        await tx.put("totals", "k", 1)
+        with node.lock:
+            with pytest.raises(planstep.Undetermined, match=tx.id):
+                await tx.commit(timeout=0.01)
+        assert (await tx.outcome(20)).state == "committed"
+        assert await db.table("totals").get("k") == 1
+
+    run(program)
+
+
+def test_no_room_is_waited_for_without_a_thread() -> None:
+    async def program(db: AsyncEngine) -> None:
+        admission = db._sync._runtime.admission
+        admission.admit(b"other", admission.bytes_max, 0)
+        putting = asyncio.create_task(db.table("totals").put("k", bytes(100)))
+        hasty = db.transaction()
+        await hasty.put("totals", "k", 1)
+        with pytest.raises(planstep.Overloaded):
+            await hasty.commit(timeout=0.02)
+        assert not putting.done()
+        admission.let_go(b"other")
+        await putting
+
+    run(program)
+
+
+def test_one_store_two_loops_and_a_thread() -> None:
+    """They share the engine; each loop has its own opening of it."""
+
+    def main(path: Path) -> None:
+        async def add() -> None:
+            async with planstep.open_async(path) as db:
+                await asyncio.gather(*(db.table("n").add("k", 1) for _ in range(50)))
+
+        asyncio.run(add())
+
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder, planstep.open(Path(folder) / "s") as db:
+        db.create_table("n")
+        threads = [threading.Thread(target=main, args=(Path(folder) / "s",)) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for _ in range(50):
+            db.table("n").add("k", 1)
+        for thread in threads:
+            thread.join()
+        assert not db.closed and db.table("n").get("k") == 200
+
+
+def test_misuse_says_what_to_do(tmp_path: Path) -> None:
+    async def opened() -> AsyncEngine:
+        return await planstep.open_async(tmp_path / "s")
+
+    db = asyncio.run(opened())
+
+    async def elsewhere() -> None:
+        with pytest.raises(RuntimeError, match="another event loop"):
+            await db.create_topic("t")
+
+    asyncio.run(elsewhere())
+    db._sync.close()
+
+    async def program(db: AsyncEngine) -> None:
+        with pytest.raises(TypeError, match="async function"):
+            await db.run(lambda tx: 1)  # type: ignore[arg-type, return-value]
+        tx = db.transaction()
+        await db.close()
+        with pytest.raises(planstep.EngineClosed):
+            await tx.put("totals", 1, 1)
+        await db.close()
+
+    run(program)
+
+
+def test_a_waiting_reader_hears_that_the_engine_was_closed() -> None:
+    async def program(db: AsyncEngine) -> None:
+        tx = db.transaction()
+        reading = asyncio.create_task(tx.read("clicks", "c", timeout=60))
+        await until(lambda: bool(db._bridge.waiting))
+        await db.close()
+        with pytest.raises(planstep.EngineClosed):
+            await reading
+
+    run(program)
+
+
+_INTERRUPTED = """
+import asyncio, os, signal, sys, threading
+import planstep
+
+async def main():
+    db = await planstep.open_async(sys.argv[1])
+    await db.create_table("n", exist_ok=True)
+    tx = db.transaction()
+    await tx.put("n", "k", 1)
+    lock = db._sync._runtime.nodes[0].lock
+    lock.acquire()
+    threading.Timer(0.2, lambda: (os.kill(os.getpid(), signal.SIGINT), lock.release())).start()
+    print(tx.id, flush=True)
+    await tx.commit()
+
+asyncio.run(main())
+"""
+
+
+def test_an_interrupt_in_a_waiting_commit_leaves_its_outcome(tmp_path: Path) -> None:
+    """And the interpreter ends without `close`."""
+    ended = subprocess.run(
+        [sys.executable, "-c", _INTERRUPTED, str(tmp_path / "s")],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ended.returncode == -signal.SIGINT or "KeyboardInterrupt" in ended.stderr
+    with planstep.open(tmp_path / "s", create=False) as db:
+        state = db.outcome(ended.stdout.strip()).state
+        assert state in ("committed", "unknown")
+        assert db.table("n").get("k") == (1 if state == "committed" else None)
+
+
+_UNCLOSED = """
+import asyncio, sys
+import planstep
+
+async def main():
+    db = await planstep.open_async(sys.argv[1], hosts=int(sys.argv[2]))
+    await db.create_topic("t")
+    async def wait(number):
+        async with db.transaction() as tx:
+            await tx.read("t", f"c{number}", timeout=3600)
+    tasks = [asyncio.create_task(wait(i)) for i in range(10)]
+    await db.write("t", b"x")
+    await asyncio.sleep(0.05)
+    db.transaction()
+
+asyncio.run(main())
+print("done")
+"""
+
+
+@pytest.mark.parametrize("hosts", ["1", "3"])
+def test_the_interpreter_ends_without_close(tmp_path: Path, hosts: str) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-W", "error", "-c", _UNCLOSED, str(tmp_path / "s"), hosts],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "done\n", "")
+    with planstep.open(tmp_path / "s") as db:
+        assert db.topic("t").describe().records == 1
+
+
+def test_asyncio_is_imported_by_those_who_use_it() -> None:
+    program = "import sys, planstep; sys.exit('asyncio' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+def _typed(db: AsyncEngine) -> Awaitable[int]:
+    """What a type checker is to make of it; run by mypy, not here."""
+    return db.table("totals").get("k", 0)
