@@ -280,10 +280,10 @@ class ViewColumns:
         _check_rows(batch_rows)
         info = self._engine._table(table)
         bounds = scan_range(prefix, begin, end)
-        tables = self.row_tables(info, bounds, batch_rows, decode, value_type)
+        tables = self._row_tables(info, bounds, batch_rows, decode, value_type)
         return arrow.record_batches(arrow.steady(tables, f"rows of table {table!r}"))
 
-    def row_tables(
+    def _row_tables(
         self,
         info: "TableInfo",
         bounds: tuple[bytes, bytes],

@@ -41,7 +41,7 @@ class Source:
         else:
             info = view._engine._table(name)
             bounds = (b"", b"\xff")
-            self._read = lambda kind: view.row_tables(info, bounds, BATCH_ROWS, decode, kind)
+            self._read = lambda kind: view._row_tables(info, bounds, BATCH_ROWS, decode, kind)
         self.metadata = {f"planstep.{kind}": name, "planstep.step": str(view.step)}
 
     def find_schema(self, progress: Progress) -> None:
