@@ -16,6 +16,8 @@ from .api.batch import ReadBatch, Record, Rows
 from .api.consumer import ConsumerDescription, ConsumerPosition
 from .api.engine import Engine
 from .api.opening import open, open_async
+from .api.process import Progress
+from .api.reader import Leased, Reader
 from .api.snapshot import SnapshotView
 from .api.table import Table
 from .api.topic import Topic, Written
@@ -35,6 +37,7 @@ from .errors import (
     InvalidName,
     IoError,
     KeyTooLong,
+    LeaseLost,
     MissingExtra,
     NoCommonType,
     NoSpace,
@@ -43,6 +46,7 @@ from .errors import (
     OutcomeExpired,
     Overloaded,
     PlanstepError,
+    ProcessingError,
     RecordTooLarge,
     SnapshotTooOld,
     StoreClosed,
@@ -93,6 +97,8 @@ __all__ = [
     "InvalidName",
     "IoError",
     "KeyTooLong",
+    "LeaseLost",
+    "Leased",
     "MissingExtra",
     "NoCommonType",
     "NoSpace",
@@ -103,7 +109,10 @@ __all__ = [
     "Overloaded",
     "Place",
     "PlanstepError",
+    "ProcessingError",
+    "Progress",
     "ReadBatch",
+    "Reader",
     "Record",
     "RecordTooLarge",
     "Rows",

@@ -43,6 +43,8 @@ class Chores:
         self.trimmed = 0
         self.reading: Callable[[int], int | None] = lambda tablet: None
         """The lowest offset that open transactions have read in a partition; the face sets it."""
+        self.leases: Callable[[], None] = lambda: None
+        """Ends leases that ran out; the face sets it."""
 
     def wake(self) -> None:
         self._wake.set()
@@ -62,6 +64,7 @@ class Chores:
 
     def run(self, now_ms: int | None = None) -> None:
         """Does what is due; `now_ms` is for tests."""
+        self.leases()
         names = self._runtime.names
         for topic in list(names.topics.values()):
             if topic.retention_ms is not None or topic.retention_bytes is not None:

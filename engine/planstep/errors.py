@@ -67,12 +67,32 @@ class Dropped(Aborted):
     """The topic or table was dropped before the transaction got its place; nothing was done."""
 
 
+class LeaseLost(Aborted):
+    """The records were given to another reader before this one committed; nothing was done."""
+
+    retryable = True
+
+
 class TooManyGaps(Aborted):
     """An individual consumer has consumed too many ranges out of order; nothing was done."""
 
 
 class Undetermined(PlanstepError):
     """The commit went on but its end is not known here; `outcome(id)` tells, after reopening too."""
+
+
+class ProcessingError(PlanstepError):
+    """A record on which the function given to `process` fails by itself: see `__cause__`."""
+
+    def __init__(self, topic: str, partition: int, offset: int, consumer: str) -> None:
+        self.topic, self.partition, self.offset = topic, partition, offset
+        self.consumer = consumer
+        self.choice = "stop"
+        super().__init__(
+            f"topic {topic!r}, partition {partition}, offset {offset}: the record could not be "
+            f"processed for consumer {consumer!r}; look at it with `planstep topic read`, mend the "
+            'function, or let process go on with on_error="skip" or dead_letter='
+        )
 
 
 class OutcomeExpired(PlanstepError):

@@ -11,6 +11,7 @@ Next: transaction.py.
 
 import os
 import random
+import threading
 import time
 from collections import deque
 from collections.abc import Callable
@@ -29,11 +30,17 @@ from ..errors import (
 )
 from ..outcome import Outcome
 from ..proto.ids import tx_parse
+from .batch import ReadBatch
 from .conditions import Conditions
 from .consuming import Turns
+from .leases import LEASE_SECONDS, Group, Member
+from .limits import READ_BYTES
 from .naming import Naming
 from .opening import Settings, Slot
 from .outbox import Headers
+from .process import ATTEMPTS, OnError, Progress, process
+from .process import IN_FLIGHT as PROCESS_IN_FLIGHT
+from .reader import IN_FLIGHT, Reader
 from .snapshot import SnapshotView
 from .topic import Written
 from .transaction import Transaction
@@ -65,6 +72,9 @@ class Engine(Naming):
         self._keyless_turns: dict[int, Any] = {}
         self._consuming: dict[bytes, Conditions] = {}
         runtime.chores.reading = self._lowest_read
+        runtime.chores.leases = self._end_leases
+        self._groups: dict[tuple[int, str], Group] = {}
+        self._groups_lock = threading.Lock()
         self._dropped: deque[Snapshot] = deque()
         self._abandoned: deque[bytes] = deque()
 
@@ -110,6 +120,95 @@ class Engine(Naming):
         self._check()
         self._drop()
         return SnapshotView(self)
+
+    def reader(
+        self,
+        topic: str,
+        consumer: str,
+        max_records: int = 1000,
+        max_bytes: int = READ_BYTES,
+        in_flight: int = IN_FLIGHT,
+        lease_seconds: float = LEASE_SECONDS,
+        name: str = "",
+    ) -> Reader:
+        """A reader of batches, each with its transaction; it shares the topic with other readers.
+
+        max_records    of a batch, at most; `max_bytes` about
+        in_flight      batches whose transactions may be under way at once
+        lease_seconds  silent for so long, it loses its partitions and what it has not committed; the
+                       first reader of a consumer decides for all
+        name           for logs and messages
+        """
+        return Reader(self, topic, consumer, max_records, max_bytes, in_flight, lease_seconds, name)
+
+    def process(
+        self,
+        fn: Callable[[Transaction, ReadBatch], Any],
+        topic: str,
+        consumer: str,
+        workers: int = 1,
+        in_flight: int = PROCESS_IN_FLIGHT,
+        max_records: int = 1000,
+        max_bytes: int = READ_BYTES,
+        on_error: OnError | None = None,
+        dead_letter: str | None = None,
+        until_idle: bool = False,
+        progress: bool | Callable[[Progress], Any] = False,
+        stop: threading.Event | None = None,
+        worker: str = "worker",
+        attempts: int = ATTEMPTS,
+        lease_seconds: float = LEASE_SECONDS,
+    ) -> Progress:
+        """Runs `fn(tx, batch)` over the topic's records, each counted exactly once; returns what it did.
+
+        fn           writes its results through `tx`; process commits. It runs again after a Conflict,
+                     and on smaller batches after an error: keep effects elsewhere out of it
+        workers      threads; partitions are shared out among them, a batch is of one partition
+        in_flight    batches of a worker that are read or being committed at once
+        on_error     what to do with the one record on which fn fails: "stop" (if not given) raises
+                     ProcessingError, "skip" consumes it, "dead_letter" moves it; or a function of the
+                     ProcessingError that returns one of these, or "retry"
+        dead_letter  the topic to move such records to, with headers that say whence and why; made if
+                     missing; given alone it means on_error="dead_letter"
+        until_idle   return when all that is there is consumed; else go on until `stop` or Ctrl-C
+        progress     True: a line a second on stderr; or a function of Progress, called from this thread
+        stop         an Event: once it is set the workers finish their batches, and process returns
+        worker       the workers' name, in threads and logs
+        attempts     runs of one batch that may end in a Conflict, one after the other
+        """
+        return process(
+            self,
+            fn,
+            topic,
+            consumer,
+            workers,
+            in_flight,
+            max_records,
+            max_bytes,
+            on_error,
+            dead_letter,
+            until_idle,
+            progress,
+            stop,
+            worker,
+            attempts,
+            lease_seconds,
+        )
+
+    def _end_leases(self) -> None:
+        for group in list(self._groups.values()):
+            group.tidy()
+
+    def _join(
+        self, topic: str, consumer: str, lease_seconds: float, name: str, in_flight: int
+    ) -> tuple[Group, Member]:
+        info = self._topic(topic)
+        with self._groups_lock:
+            group = self._groups.get((info.id, consumer))
+            if group is None or not group.members:
+                group = Group(self._runtime, info, consumer, lease_seconds)
+                self._groups[info.id, consumer] = group
+            return group, group.join(name, in_flight)
 
     def write(
         self,
@@ -184,6 +283,8 @@ class Engine(Naming):
         self._slot.engine = None
         self._drop()
         self._runtime.close()
+        for group in list(self._groups.values()):
+            group.close(EngineClosed("the engine was closed before the batch had its turn"))
 
     def _close_at_exit(self) -> None:
         if self._pid == os.getpid() and self._slot.lock.acquire(timeout=1.0):

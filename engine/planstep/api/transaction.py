@@ -16,7 +16,7 @@ Next: engine.py.
 """
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from ..errors import TransactionTooLarge
@@ -189,12 +189,31 @@ class Transaction(Life):
             return
         if key is not None or value is not None:
             raise TypeError("key= and value= name columns of a pyarrow Table or a DataFrame")
-        raw, raw_keys, packed, size = outbox.encode(values, keys, headers)
-        if not raw:
+        self._add(outbox, *outbox.encode(values, keys, headers), partition)
+
+    def _write_raw(
+        self, topic: str, value: bytes, key: bytes | None, headers: bytes | None
+    ) -> None:
+        """One record as it is stored."""
+        info = self._engine._topic(topic)
+        outbox = self._outboxes.get(topic) or Outbox(info, self._engine._keyless(info))
+        size = len(value) + len(key or b"") + len(headers or b"")
+        self._add(outbox, [value], [key], [headers], size, None)
+
+    def _add(
+        self,
+        outbox: Outbox,
+        values: Sequence[bytes],
+        keys: Sequence[bytes | None] | None,
+        headers: list[bytes | None] | None,
+        size: int,
+        partition: int | None,
+    ) -> None:
+        if not values:
             return
         self._grow(size)
-        outbox.add(raw, raw_keys, packed, partition)
-        self._outboxes[topic] = outbox
+        outbox.add(values, keys, headers, partition)
+        self._outboxes[outbox.topic.name] = outbox
         self._waiting_bytes += size
         if self._waiting_bytes >= AHEAD_BYTES:
             self._send_ahead()

@@ -1,0 +1,385 @@
+"""Who reads what of a topic, among the readers of one consumer in this process.
+
+    partition (lane):   consumed ─┤ flight [0, 10) handed ├┤ flight [10, 25) open ├─ not read yet
+                                     └ its commit is in the engine   └ waits for the one before
+
+A flight is a batch that was read and whose transaction has not ended. Of a cumulative consumer, a lane
+belongs to one reader at a time, and the commits of its flights are handed to the engine in the order
+in which they were read: with one host as soon as the one before was handed over (turns keep their
+order), with several when it has ended. A flight that is rolled back, or fails, leaves a gap that is read
+again; what was read behind it and committed later is a Conflict, and is read again too. Of an
+individual consumer, any reader takes any free range, and nothing waits.
+
+Lanes are shared out evenly; a lane changes hands when it has no flights. A reader that does nothing for
+`lease_seconds` loses its lanes and its open flights: LeaseLost when it commits one. All of this is about
+who tries; what counts is decided by the conditions of the transactions.
+
+What it leaves out: other processes (a store has one owner). Next: reader.py.
+"""
+
+import threading
+import time
+from bisect import insort
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ..errors import Conflict, LeaseLost
+from ..node import Ending
+from ..outcome import Commit
+
+if TYPE_CHECKING:
+    from ..names import TopicInfo
+    from ..runtime import Runtime
+    from .reading import Reading
+
+OPEN, READY, HANDED, ENDED = "open", "ready", "handed", "ended"
+LEASE_SECONDS = 30.0
+_Action = Callable[[], None]
+
+
+class Member:
+    """A reader as its group sees it."""
+
+    def __init__(self, name: str, in_flight: int) -> None:
+        self.name = name
+        self.in_flight = in_flight
+        self.flights = 0
+        self.lanes = 0
+        self.turn = 0
+        self.seen = 0.0
+        self.left = False
+
+
+class Lane:
+    """One partition. Invariants: flights are disjoint and sorted; `owner` is None while nobody reads
+    it, and for individual consumers always."""
+
+    def __init__(self, number: int, tablet: int) -> None:
+        self.number = number
+        self.tablet = tablet
+        self.owner: Member | None = None
+        self.moving = False
+        self.flights: list[Flight] = []
+        self.done: list[tuple[int, int, int]] = []  # committed: (begin, end, step)
+        self.lock = threading.Lock()  # held while it is read from
+
+    def held(self, step: int) -> list[tuple[int, int]]:
+        """What a reader at this step must leave alone, in order."""
+        self.done = [done for done in self.done if done[2] > step]
+        return sorted(
+            [(begin, end) for begin, end, _ in self.done]
+            + [(flight.begin, flight.end) for flight in self.flights]
+        )
+
+
+class Flight:
+    """Offsets [begin, end) of a lane, in the hands of a reader's transaction."""
+
+    __slots__ = ("begin", "end", "lane", "member", "pending", "state", "until")
+
+    def __init__(self, lane: Lane, member: Member, begin: int, end: int, until: float) -> None:
+        self.lane = lane
+        self.member = member
+        self.begin, self.end = begin, end
+        self.until = until
+        self.state = OPEN
+        self.pending: tuple[bytes, dict[int, Any], Ending] | None = None
+
+    def __lt__(self, other: "Flight") -> bool:
+        return self.begin < other.begin
+
+
+class _Handed:
+    """Tells the group how a flight ended, then whoever waits for it."""
+
+    __slots__ = ("_ending", "_flight", "_group")
+
+    def __init__(self, group: "Group", flight: Flight, ending: Ending) -> None:
+        self._group, self._flight, self._ending = group, flight, ending
+
+    def set_result(self, result: Commit, /) -> None:
+        self._group.ended(self._flight, result.place.step)
+        self._ending.set_result(result)
+
+    def set_exception(self, error: BaseException, /) -> None:
+        self._group.ended(self._flight, None)
+        self._ending.set_exception(error)
+
+
+class Group:
+    """The readers of one consumer of one topic. Threads share it: `_lock` guards all of it."""
+
+    def __init__(
+        self,
+        runtime: "Runtime",
+        info: "TopicInfo",
+        consumer: str,
+        lease_seconds: float = LEASE_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.runtime = runtime
+        self.info = info
+        self.consumer = consumer
+        self.lease_seconds = lease_seconds
+        self.individual = consumer in info.individual
+        self.lanes = [Lane(number, tablet) for number, tablet in enumerate(info.partitions)]
+        self.members: dict[Member, None] = {}
+        self.gone: deque[Member | Flight] = deque()  # from finalizers, which may take no lock
+        self.waiters: dict[Callable[[], None], None] = {}
+        self._clock = clock
+        self._lock = threading.Lock()
+
+    # members -------------------------------------------------------------------------------
+
+    def join(self, name: str, in_flight: int) -> Member:
+        member = Member(name, in_flight)
+        with self._lock:
+            member.seen = self._clock()
+            self.members[member] = None
+            self._share()
+        self._wake()
+        return member
+
+    def leave(self, member: Member) -> None:
+        """Gives up its lanes and open flights; those handed over run to their end."""
+        with self._lock:
+            then = self._leave(member)
+        self._after(then)
+
+    def renew(self, member: Member) -> None:
+        """The reader is alive: its lease and those of its flights begin anew."""
+        with self._lock:
+            now = member.seen = self._clock()
+            for lane in self.lanes:
+                for flight in lane.flights:
+                    if flight.member is member:
+                        flight.until = now + self.lease_seconds
+
+    def _leave(self, member: Member) -> list[_Action]:
+        member.left = True
+        self.members.pop(member, None)
+        then: list[_Action] = []
+        for lane in self.lanes:
+            for flight in [f for f in lane.flights if f.member is member and f.state == OPEN]:
+                then += self._end(flight, None)
+            if lane.owner is member:
+                self._release(lane)
+        self._share()
+        return then
+
+    def _release(self, lane: Lane) -> None:
+        assert lane.owner is not None
+        lane.owner.lanes -= 1
+        lane.owner = None
+        lane.moving = False
+
+    def _share(self) -> None:
+        """Marks the lanes that are more than their owner's even share: they move once they are idle."""
+        most = self._most()
+        kept: dict[Member, int] = {}
+        for lane in self.lanes:
+            if lane.owner is not None:
+                kept[lane.owner] = kept.get(lane.owner, 0) + 1
+                lane.moving = kept[lane.owner] > most
+                if lane.moving and not lane.flights:
+                    self._release(lane)
+
+    def _most(self) -> int:
+        return -(-len(self.lanes) // max(1, len(self.members)))
+
+    def tidy(self) -> None:
+        """Ends what belongs to readers that are gone, or silent for longer than their lease."""
+        now = self._clock()
+        then: list[_Action] = []
+        with self._lock:
+            while self.gone:
+                item = self.gone.popleft()
+                then += self._leave(item) if isinstance(item, Member) else self._end(item, None)
+            for lane in self.lanes:
+                for flight in [f for f in lane.flights if f.state == OPEN and f.until < now]:
+                    then += self._end(flight, None)
+            for member in list(self.members):
+                if member.seen + self.lease_seconds < now and not member.flights:
+                    for lane in self.lanes:
+                        if lane.owner is member:
+                            self._release(lane)
+        self._after(then)
+
+    # reading -------------------------------------------------------------------------------
+
+    def lanes_for(self, member: Member) -> list[Lane]:
+        """Where this reader may look for records, in turn; none when enough is under way."""
+        with self._lock:
+            member.seen = self._clock()
+            if member.left or member.flights >= member.in_flight:
+                return []
+            member.turn += 1
+            turn = member.turn % len(self.lanes)
+            order = self.lanes[turn:] + self.lanes[:turn]
+            if self.individual:
+                return order
+            more = member.lanes < self._most()
+            return [
+                lane
+                for lane in order
+                if (lane.owner is member and not lane.moving) or (lane.owner is None and more)
+            ]
+
+    def free(self, member: Member, lane: Lane, reading: "Reading") -> tuple[int, int] | None:
+        """The range to read next; the caller holds the lane's lock, and `begin`s what it read."""
+        position, _, ranges = reading.consumer(lane.tablet, self.consumer)
+        end = reading.bounds(lane.tablet)[1]
+        with self._lock:
+            if not (self.individual or lane.owner in (None, member)):
+                return None
+            held = lane.held(reading.snap.step)
+        for begin, stop in sorted([*ranges, *held]):
+            if position < begin:
+                break
+            position = max(position, stop)
+        else:
+            begin = end
+        return (position, min(begin, end)) if position < min(begin, end) else None
+
+    def begin(self, member: Member, lane: Lane, begin: int, end: int) -> Flight | None:
+        """What was read is a flight now; None when the reader may not have it any more."""
+        with self._lock:
+            if member.left:
+                return None
+            if not self.individual and lane.owner is not member:
+                if lane.owner is not None or member.lanes >= self._most():
+                    return None
+                lane.owner = member
+                member.lanes += 1
+            flight = Flight(lane, member, begin, end, self._clock() + self.lease_seconds)
+            insort(lane.flights, flight)
+            member.flights += 1
+            return flight
+
+    def idle(self, reading: "Reading") -> bool:
+        """Everything is consumed, as of the reading, and nothing is under way."""
+        with self._lock:
+            if any(lane.flights for lane in self.lanes):
+                return False
+        for lane in self.lanes:
+            position, _, ranges = reading.consumer(lane.tablet, self.consumer)
+            for begin, end in ranges:
+                position = end if begin <= position else position
+            if position < reading.bounds(lane.tablet)[1]:
+                return False
+        return True
+
+    # commits -------------------------------------------------------------------------------
+
+    def hand(self, flight: Flight, tx: bytes, parts: dict[int, Any], ending: Ending) -> None:
+        """Commits a flight's transaction, in its turn. Conflict, LeaseLost: it never will; Overloaded:
+        try again."""
+        with self._lock:
+            if flight.state == ENDED:
+                raise LeaseLost(
+                    f"topic {self.info.name!r}, partition {flight.lane.number}: the reader left, or did "
+                    f"nothing for {self.lease_seconds:g} s; [{flight.begin}, {flight.end}) goes to "
+                    "another; keep_alive() prevents that"
+                )
+            flight.member.seen = self._clock()
+            flight.pending = (tx, parts, ending)
+            flight.state = READY
+            try:
+                if self._in_turn(flight):
+                    self._send(flight)
+            except BaseException:
+                flight.state = OPEN
+                raise
+
+    def _in_turn(self, flight: Flight) -> bool:
+        before = self._before(flight)
+        if self.individual or before is None:
+            return True
+        if before.end != flight.begin:
+            raise self._conflict(flight, before.end)
+        return before.state == HANDED and self.runtime.hosts == 1
+
+    def _before(self, flight: Flight) -> Flight | None:
+        at = flight.lane.flights.index(flight)
+        return flight.lane.flights[at - 1] if at else None
+
+    def _conflict(self, flight: Flight, actual: int) -> Conflict:
+        return Conflict(
+            kind="topic",
+            name=self.info.name,
+            part=flight.lane.number,
+            consumer=self.consumer,
+            expected=flight.begin,
+            actual=actual,
+        )
+
+    def _send(self, flight: Flight) -> None:
+        assert flight.pending is not None
+        tx, parts, ending = flight.pending
+        flight.state = HANDED
+        flight.pending = None
+        self.runtime.send(tx, parts, _Handed(self, flight, ending))
+
+    def ended(self, flight: Flight, step: int | None) -> None:
+        """The flight's transaction has ended: committed in `step`, or without effect."""
+        with self._lock:
+            then = self._end(flight, step)
+        self._after(then)
+
+    def _end(self, flight: Flight, step: int | None) -> list[_Action]:
+        lane, member = flight.lane, flight.member
+        if flight.state == ENDED:
+            return []
+        at = lane.flights.index(flight)
+        lane.flights.remove(flight)
+        flight.state = ENDED
+        member.flights -= 1
+        if step is not None:
+            lane.done.append((flight.begin, flight.end, step))
+        then: list[_Action] = []
+        while at < len(lane.flights) and lane.flights[at].state == READY:
+            after = lane.flights[at]
+            assert after.pending is not None
+            ending = after.pending[2]
+            try:
+                if step is None:
+                    raise self._conflict(after, flight.begin)
+                if not self._in_turn(after):
+                    break
+                self._send(after)
+                at += 1
+            except Exception as error:
+                then.append(_failing(ending, error))
+                then += self._end(after, None)
+        if lane.moving and not lane.flights and lane.owner is not None:
+            self._release(lane)
+        return then
+
+    def close(self, error: Exception) -> None:
+        """The engine was closed: what waits for its turn will not get it."""
+        then: list[_Action] = []
+        with self._lock:
+            for lane in self.lanes:
+                for flight in list(lane.flights):
+                    pending, flight.pending = flight.pending, None
+                    flight.state = OPEN if pending else flight.state
+                    if pending is not None:
+                        then.append(_failing(pending[2], error))
+        self._after(then)
+
+    # waiting -------------------------------------------------------------------------------
+
+    def _after(self, then: list[_Action]) -> None:
+        """Under no lock: callbacks of futures may do anything."""
+        for action in then:
+            action()
+        self._wake()
+
+    def _wake(self) -> None:
+        for wake in list(self.waiters):
+            wake()
+
+
+def _failing(ending: Ending, error: Exception) -> _Action:
+    return lambda: ending.set_exception(error)

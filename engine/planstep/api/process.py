@@ -1,0 +1,418 @@
+"""process: a function over all batches of a topic, exactly once, by several workers.
+
+    workers ─ read ─▶ fn(tx, batch) ─ submit ─▶ …         Conflict: the batch is read again
+                          │ raises
+                          ▼
+    half of the batch ─▶ a quarter ─▶ … ─▶ one record: the poison
+                                             ├ on_error="stop"    ProcessingError names topic, partition, offset
+                                             ├ on_error="skip"    consumed without effect
+                                             └ dead_letter="t"    moved there, in the same transaction
+
+What fn wrote for a failed batch is rolled back, so halves are simply run again; effects that fn has
+elsewhere happen again, too. `Course` decides, and knows neither threads nor tasks: process.py and
+aio/process.py drive it.
+
+Next: engine.py.
+"""
+
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+
+from ..errors import (
+    Aborted,
+    Conflict,
+    Dropped,
+    EngineClosed,
+    ForkedProcess,
+    HostStopped,
+    IoError,
+    LeaseLost,
+    NoSpace,
+    Overloaded,
+    ProcessingError,
+    SnapshotTooOld,
+    Undetermined,
+)
+from ..outcome import Commit
+from .batch import ReadBatch
+from .leases import LEASE_SECONDS
+from .limits import READ_BYTES
+from .outbox import pack_headers
+from .reader import Leased, LeasedTransaction, Reader
+from .transaction import Transaction
+
+if TYPE_CHECKING:
+    from .engine import Engine
+
+IN_FLIGHT = 2
+ATTEMPTS = 100
+OnError: TypeAlias = Literal["stop", "skip", "dead_letter"] | Callable[[ProcessingError], str]
+_AGAIN = (Conflict, LeaseLost, Overloaded, SnapshotTooOld)
+_NOT_ITS_FAULT = (Dropped, EngineClosed, ForkedProcess, HostStopped, IoError, NoSpace, Undetermined)
+_CHOICES = ("stop", "skip", "dead_letter", "retry")
+_POLL_SECONDS = 0.1
+
+
+class Progress(NamedTuple):
+    """How far `process` is; also what it returns at the end."""
+
+    records: int
+    """consumed, in committed transactions"""
+    transactions: int
+    """committed"""
+    conflicts: int
+    """batches that were run again since another transaction came first"""
+    skipped: int
+    """poison records that were consumed without effect"""
+    dead_lettered: int
+    """poison records that were moved"""
+    seconds: float
+    """since it began"""
+    lag: int
+    """records that are not consumed yet"""
+
+
+class Course:
+    """What to do next, for all workers of one `process`. Threads share it.
+
+    `_bad` holds, by partition, (begin, end) of records one of which made fn fail.
+    """
+
+    def __init__(
+        self,
+        engine: "Engine",
+        topic: str,
+        consumer: str,
+        on_error: OnError | None,
+        dead_letter: str | None,
+        attempts: int,
+    ) -> None:
+        if on_error is None:
+            on_error = "stop" if dead_letter is None else "dead_letter"
+        if not callable(on_error) and on_error not in _CHOICES[:3]:
+            raise ValueError(
+                f'on_error={on_error!r}: choose "stop", "skip", "dead_letter" or a function'
+            )
+        if on_error == "dead_letter" and dead_letter is None:
+            raise ValueError(
+                'on_error="dead_letter" needs the topic to move records to: dead_letter='
+            )
+        if isinstance(attempts, bool) or not isinstance(attempts, int) or attempts < 1:
+            raise ValueError(f"attempts is at least 1, not {attempts!r}")
+        self.engine = engine
+        self.topic = topic
+        self.consumer = consumer
+        self.on_error = on_error
+        self.dead_letter = dead_letter
+        self.attempts = attempts
+        self.stopping = False
+        self.error: BaseException | None = None
+        self._lock = threading.Lock()
+        self._began = time.monotonic()
+        self._bad: dict[int, tuple[int, int]] = {}
+        self._verdicts: dict[tuple[int, int], ProcessingError] = {}
+        self._tries: dict[tuple[int, int], int] = {}
+        self._records = self._transactions = self._conflicts = 0
+        self._skipped = self._moved = 0
+        if dead_letter is not None:
+            self._prepare(dead_letter)
+
+    def _prepare(self, dead_letter: str) -> None:
+        form = self.engine._topic(self.topic).format
+        if dead_letter == self.topic:
+            raise ValueError("dead_letter names the very topic that is processed")
+        if dead_letter not in self.engine._runtime.names.topics:
+            self.engine.create_topic(dead_letter, format=form, exist_ok=True)
+        found = self.engine._topic(dead_letter).format
+        if found not in (form, "bytes"):
+            raise ValueError(
+                f"dead_letter topic {dead_letter!r} has format {found!r}; {self.topic!r} has {form!r}: "
+                'records are moved as they are, so it needs that or "bytes"'
+            )
+
+    def limit(self, partition: int, begin: int, most: int) -> int:
+        """How many records to read at `begin`: half of what is left of a batch that failed."""
+        bad = self._bad.get(partition)
+        if bad is None or not bad[0] <= begin < bad[1]:
+            return most
+        return min(most, max(1, (bad[1] - begin) // 2))
+
+    def verdict(self, batch: ReadBatch) -> ProcessingError | None:
+        """Not None for a poison record that is to be skipped or moved instead of run."""
+        return self._verdicts.get(_where(batch)) if self._verdicts else None
+
+    def failed(self, batch: ReadBatch, error: BaseException) -> float:
+        """fn or the commit raised: what now? Seconds to wait before going on; may set `stopping`."""
+        at = partition, offset = _where(batch)
+        with self._lock:
+            if (
+                isinstance(error, _NOT_ITS_FAULT)
+                or type(error) is Aborted  # the turn could not be made durable
+                or not isinstance(error, Exception)
+            ):
+                self._stop(error)
+                return 0.0
+            if isinstance(error, _AGAIN) and getattr(error, "retryable", True):
+                self._conflicts += 1
+                tries = self._tries[at] = self._tries.get(at, 0) + 1
+                if tries >= self.attempts:
+                    error.add_note(f"process gave up after {tries} attempts")
+                    self._stop(error)
+                # The first few times at once: a batch that ran ahead of one that failed.
+                return min(0.001 * 2.0 ** min(tries, 10), 0.1) if tries > 3 else 0.0
+            if len(batch) > 1:
+                self._bad[partition] = (offset, offset + len(batch))
+                return 0.0
+            poison = ProcessingError(self.topic, partition, offset, self.consumer)
+            poison.__cause__ = error
+        choice = self.on_error(poison) if callable(self.on_error) else self.on_error
+        with self._lock:
+            if choice not in _CHOICES or (choice == "dead_letter" and self.dead_letter is None):
+                self._stop(
+                    ValueError(f"on_error returned {choice!r}: {', '.join(_CHOICES)} are possible")
+                )
+            elif choice == "stop":
+                self._stop(poison)
+            elif choice != "retry":
+                poison.choice = choice
+                self._verdicts[at] = poison
+        return 0.0
+
+    def bury(self, tx: Transaction, batch: ReadBatch, poison: ProcessingError) -> None:
+        """The poison record is consumed by `tx`, and moved if that was chosen."""
+        if poison.choice != "dead_letter":
+            return
+        assert self.dead_letter is not None
+        segment = batch.segments[0]
+        key, value = (segment.batch.part(column, segment.lo, segment.hi)[0] for column in (0, 1))
+        assert value is not None
+        headers = {
+            **batch.headers[0],
+            "planstep-topic": self.topic,
+            "planstep-partition": str(poison.partition),
+            "planstep-offset": str(poison.offset),
+            "planstep-consumer": self.consumer,
+            "planstep-error": f"{type(poison.__cause__).__name__}: {poison.__cause__}"[:2000],
+        }
+        tx._write_raw(self.dead_letter, value, key, pack_headers(headers, self.dead_letter))
+
+    def committed(self, batch: ReadBatch) -> None:
+        at = partition, offset = _where(batch)
+        with self._lock:
+            self._records += len(batch)
+            self._transactions += 1
+            self._tries.pop(at, None)
+            poison = self._verdicts.pop(at, None)
+            if poison is not None:
+                moved = poison.choice == "dead_letter"
+                self._moved += moved
+                self._skipped += not moved
+            bad = self._bad.get(partition)
+            if bad is not None and (poison is not None or offset + len(batch) >= bad[1]):
+                del self._bad[partition]
+
+    def _stop(self, error: BaseException) -> None:
+        self.error = self.error or error
+        self.stopping = True
+
+    def progress(self) -> Progress:
+        lag = 0 if self.engine.closed else self.engine.topic(self.topic).lag(self.consumer)
+        return Progress(
+            self._records,
+            self._transactions,
+            self._conflicts,
+            self._skipped,
+            self._moved,
+            time.monotonic() - self._began,
+            lag,
+        )
+
+
+class Courser(Reader):
+    """A reader that reads less where a batch has failed."""
+
+    course: Course
+
+    def _limit(self, partition: int, begin: int, most: int) -> int:
+        return self.course.limit(partition, begin, most)
+
+
+def _where(batch: ReadBatch) -> tuple[int, int]:
+    return batch.segments[0].partition, batch.segments[0].offset
+
+
+class _Worker(threading.Thread):
+    def __init__(self, run: "_Run", reader: Courser, name: str) -> None:
+        super().__init__(name=name, daemon=True)
+        self._run = run
+        self._course = run.course
+        self._reader = reader
+        self._pending: deque[tuple[Future[Commit], Leased]] = deque()
+
+    def run(self) -> None:
+        course, reader = self._course, self._reader
+        try:
+            while not course.stopping:
+                leased = reader.read(timeout=_POLL_SECONDS)
+                if leased is not None:
+                    self._one(leased)
+                elif self._run.until_idle and not self._pending and reader.idle():
+                    break
+                while self._pending and (
+                    leased is None
+                    or len(self._pending) >= self._run.in_flight
+                    or self._pending[0][0].done()
+                ):
+                    self._settle()
+            while self._pending:
+                self._settle()
+        except BaseException as error:
+            with course._lock:
+                course._stop(error)
+        finally:
+            reader.close()
+            self._run.ended.set()
+
+    def _one(self, leased: Leased) -> None:
+        tx, batch = leased
+        try:
+            poison = self._course.verdict(batch)
+            if poison is None:
+                self._run.fn(tx, batch)
+            else:
+                self._course.bury(tx, batch, poison)
+            if tx._state == "open":
+                self._pending.append((tx.submit(), leased))
+            elif tx._future is not None:
+                self._pending.append((tx._future, leased))
+        except BaseException as error:
+            if tx._state == "open":
+                tx.rollback()
+            self._pause(self._course.failed(batch, error))
+
+    def _settle(self) -> None:
+        future, (_, batch) = self._pending.popleft()
+        try:
+            future.result()
+        except Exception as error:
+            self._pause(self._course.failed(batch, error))
+        else:
+            self._course.committed(batch)
+
+    def _pause(self, seconds: float) -> None:
+        if seconds and not self._course.stopping:
+            time.sleep(seconds)
+
+
+class _Run:
+    """One call of `process`, with threads."""
+
+    def __init__(
+        self, course: Course, fn: Callable[[Any, ReadBatch], Any], in_flight: int, until_idle: bool
+    ) -> None:
+        self.course = course
+        self.fn = fn
+        self.in_flight = in_flight
+        self.until_idle = until_idle
+        self.ended = threading.Event()
+
+
+def process(
+    engine: "Engine",
+    fn: Callable[[Transaction, ReadBatch], Any],
+    topic: str,
+    consumer: str,
+    workers: int = 1,
+    in_flight: int = IN_FLIGHT,
+    max_records: int = 1000,
+    max_bytes: int = READ_BYTES,
+    on_error: OnError | None = None,
+    dead_letter: str | None = None,
+    until_idle: bool = False,
+    progress: bool | Callable[[Progress], Any] = False,
+    stop: threading.Event | None = None,
+    worker: str = "worker",
+    attempts: int = ATTEMPTS,
+    lease_seconds: float = LEASE_SECONDS,
+) -> Progress:
+    """See Engine.process."""
+    if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
+        raise ValueError(f"workers is a number of threads, at least 1, not {workers!r}")
+    if not callable(fn):
+        raise TypeError("process takes a function of (tx, batch)")
+    course = Course(engine, topic, consumer, on_error, dead_letter, attempts)
+    run = _Run(course, fn, in_flight, until_idle)
+    threads: list[_Worker] = []
+    readers: list[Courser] = []
+    try:
+        for number in range(workers):
+            name = f"{worker}-{number}" if workers > 1 else worker
+            reader = Courser(
+                engine, topic, consumer, max_records, max_bytes, in_flight, lease_seconds, name
+            )
+            reader.course = course
+            readers.append(reader)
+            threads.append(_Worker(run, reader, name))
+        for thread in threads:
+            thread.start()
+        _watch(run, threads, readers, stop, progress, lease_seconds)
+    finally:
+        # Also for KeyboardInterrupt: what runs is finished, then all of it is raised.
+        course.stopping = True
+        for thread in threads:
+            if thread.ident is not None:
+                thread.join()
+        for reader in readers:
+            reader.close()
+    if course.error is not None:
+        raise course.error
+    done = course.progress()
+    _report(progress, done, True)
+    return done
+
+
+def _watch(
+    run: _Run,
+    threads: list[_Worker],
+    readers: list[Courser],
+    stop: threading.Event | None,
+    progress: bool | Callable[[Progress], Any],
+    lease_seconds: float,
+) -> None:
+    """Until all workers have ended: keeps their leases, reports, and looks at `stop`."""
+    told = renewed = time.monotonic()
+    while any(thread.is_alive() for thread in threads):
+        run.ended.wait(_POLL_SECONDS)
+        run.ended.clear()
+        now = time.monotonic()
+        if stop is not None and stop.is_set():
+            run.course.stopping = True
+        if now - renewed > lease_seconds / 4:
+            renewed = now
+            for thread, reader in zip(threads, readers, strict=True):
+                if thread.is_alive():
+                    reader._group.renew(reader._member)
+        if progress and now - told >= 1.0:
+            told = now
+            _report(progress, run.course.progress(), False)
+
+
+def _report(progress: bool | Callable[[Progress], Any], done: Progress, last: bool) -> None:
+    if callable(progress):
+        progress(done)
+    elif progress:
+        rate = done.records / done.seconds if done.seconds else 0.0
+        line = (
+            f"{done.records:,} records in {done.transactions:,} transactions, {done.lag:,} to go, "
+            f"{rate:,.0f}/s, {done.conflicts:,} conflicts"
+        )
+        end = "\n" if last or not sys.stderr.isatty() else "\r"
+        print(line.ljust(100), end=end, file=sys.stderr, flush=True)
+
+
+__all__ = ["Course", "Courser", "LeasedTransaction", "OnError", "Progress", "process"]

@@ -1,0 +1,340 @@
+"""Readers of one consumer: leases, several batches in flight, what is rolled back is read again."""
+
+import gc
+import random
+import threading
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+import planstep
+from planstep.api.leases import Group
+
+
+@pytest.fixture(params=[1, 3], ids=["one host", "three hosts"])
+def db(request: pytest.FixtureRequest) -> Iterator[planstep.Engine]:
+    with planstep.open(":memory:", hosts=request.param) as made:
+        made.create_topic("in", partitions=4)
+        made.create_topic("out", partitions=2)
+        made.create_table("n")
+        yield made
+
+
+def fill(db: planstep.Engine, records: int, partitions: int = 4) -> None:
+    with db.transaction() as tx:
+        for p in range(partitions):
+            mine = [b"%d" % i for i in range(records) if i % partitions == p]
+            if mine:
+                tx.write_batch("in", mine, partition=p)
+
+
+def test_a_reader_gives_batches_with_their_transactions(db: planstep.Engine) -> None:
+    fill(db, 100)
+    with db.reader("in", consumer="c", max_records=10) as reader:
+        seen = 0
+        while leased := reader.read():
+            tx, batch = leased
+            assert len({partition for partition, _ in batch.offsets}) == 1 and len(batch) <= 10
+            tx.add("n", "records", len(batch))
+            tx.commit()
+            seen += len(batch)
+        assert seen == 100 and reader.idle() and reader.in_flight == 0
+    assert db.table("n").get("records") == 100 and db.topic("in").lag("c") == 0
+
+
+def test_several_batches_are_in_flight(db: planstep.Engine) -> None:
+    fill(db, 1000)
+    with db.reader("in", consumer="c", max_records=10, in_flight=8) as reader:
+        futures = []
+        while leased := reader.read(timeout=0.2 if reader.in_flight else 0):
+            assert reader.in_flight <= 8
+            futures.append(leased.tx.submit())
+        assert len(futures) == 100
+        assert all(future.result(30).place for future in futures)
+    assert db.topic("in").lag("c") == 0
+
+
+def test_no_more_than_in_flight(db: planstep.Engine) -> None:
+    fill(db, 100)
+    reader = db.reader("in", consumer="c", max_records=5, in_flight=2)
+    one, two = reader.read(), reader.read()
+    assert one and two and reader.read(timeout=0.01) is None
+    one.tx.commit()
+    three = reader.read(timeout=10)
+    assert three is not None
+    for leased in (two, three):
+        leased.tx.rollback()
+    reader.close()
+
+
+def test_only_what_was_rolled_back_is_read_again(db: planstep.Engine) -> None:
+    fill(db, 40)
+    with db.reader("in", consumer="c", max_records=5, in_flight=8) as reader:
+        leased = [reader.read() for _ in range(8)]
+        ranges = {item.batch.offsets[0]: item for item in leased if item}
+        assert len(ranges) == 8  # two of each partition
+        ranges[0, 0].tx.rollback()
+        for place in [(1, 0), (2, 0), (3, 0), (1, 5), (2, 5), (3, 5)]:
+            ranges[place].tx.commit()
+        again = reader.read()
+        assert again is not None and again.batch.offsets == [(0, i) for i in range(5)]
+        late = ranges[0, 5].tx.submit()  # waits for its turn
+        assert not late.done()
+        again.tx.commit()
+        assert late.result(30).place
+    assert db.topic("in").lag("c") == 0
+
+
+def test_what_comes_behind_a_gap_that_nobody_reads_is_a_conflict(db: planstep.Engine) -> None:
+    fill(db, 10, partitions=1)
+    with db.reader("in", consumer="c", max_records=5) as reader:
+        one, two = reader.read(), reader.read()
+        assert one and two
+        one.tx.rollback()
+        with pytest.raises(planstep.Conflict):
+            two.tx.commit()
+        for _ in range(2):
+            leased = reader.read()
+            assert leased is not None
+            leased.tx.commit()
+        assert reader.idle()
+
+
+def test_commits_are_handed_over_in_the_order_of_reading(db: planstep.Engine) -> None:
+    fill(db, 40, partitions=1)
+    with db.reader("in", consumer="c", max_records=5, in_flight=8) as reader:
+        leased = [item for _ in range(8) if (item := reader.read())]
+        futures = [item.tx.submit() for item in reversed(leased)]
+        places = [future.result(30).place for future in reversed(futures)]
+        assert places == sorted(places)
+    assert db.topic("in").lag("c") == 0
+
+
+def test_a_conflict_elsewhere_is_read_again(db: planstep.Engine) -> None:
+    fill(db, 10, partitions=1)
+    with db.reader("in", consumer="c", max_records=5, in_flight=2) as reader:
+        one, two = reader.read(), reader.read()
+        assert one and two
+        one.tx.get("n", "k")
+        one.tx.put("n", "k", 1)
+        db.table("n").put("k", 2)
+        first, second = one.tx.submit(), two.tx.submit()
+        for future in (first, second):
+            with pytest.raises(planstep.Conflict):
+                future.result(30)
+        seen = []
+        while leased := reader.read():
+            leased.tx.commit()
+            seen += leased.batch.values
+        assert seen == [b"%d" % i for i in range(10)]
+
+
+def test_partitions_are_shared_out_and_move(db: planstep.Engine) -> None:
+    fill(db, 40)
+
+    def turn(reader: planstep.Reader) -> None:
+        for _ in range(8):
+            leased = reader.read()
+            if leased:
+                leased.tx.commit()
+        fill(db, 40)
+
+    one = db.reader("in", consumer="c", max_records=5, name="one")
+    turn(one)
+    assert one.partitions == [0, 1, 2, 3] and repr(one) == "<Reader 'one' of 'c' on topic 'in'>"
+    two = db.reader("in", consumer="c", max_records=5)
+    turn(two)
+    turn(one)
+    assert len(one.partitions) == len(two.partitions) == 2
+    held = two.read()
+    three = db.reader("in", consumer="c", max_records=5)
+    four = db.reader("in", consumer="c", max_records=5)
+    for reader in (one, three, four):
+        turn(reader)
+    assert held is not None and held.batch.offsets[0][0] in two.partitions
+    held.tx.commit()
+    for reader in (one, two, three, four):
+        turn(reader)
+    assert sorted(one.partitions + two.partitions + three.partitions + four.partitions) == [
+        0,
+        1,
+        2,
+        3,
+    ]
+    assert all(len(reader.partitions) == 1 for reader in (one, two, three, four))
+    for reader in (two, three, four):
+        reader.close()
+    for _ in range(3):
+        turn(one)
+    assert one.partitions == [0, 1, 2, 3]
+    one.close()
+
+
+def test_a_reader_that_is_dropped_leaves_its_batches_to_others(db: planstep.Engine) -> None:
+    fill(db, 20)
+    one = db.reader("in", consumer="c")
+    held = one.read()
+    assert held is not None
+    two = db.reader("in", consumer="c")
+    other = two.read()
+    assert other is not None
+    del one, held
+    gc.collect()
+    seen = len(other.batch)
+    other.tx.commit()
+    while leased := two.read():
+        seen += len(leased.batch)
+        leased.tx.commit()
+    assert seen == 20 and two.idle()
+    two.close()
+
+
+def test_a_silent_reader_loses_its_lease(db: planstep.Engine) -> None:
+    fill(db, 8, partitions=1)
+    one = db.reader("in", consumer="c", max_records=4, lease_seconds=30)
+    group: Group = one._group
+    now = 0.0
+    group._clock = lambda: now
+    held = one.read()
+    assert held is not None
+    two = db.reader("in", consumer="c", max_records=4)
+    now = 20.0
+    one.keep_alive()
+    now = 45.0
+    assert two.read() is None  # 25 s of 30
+    now = 51.0
+    taken = two.read()
+    assert taken is not None and taken.batch.offsets == held.batch.offsets
+    with pytest.raises(planstep.LeaseLost, match="keep_alive"):
+        held.tx.commit()
+    assert held.tx.outcome().state == "aborted"
+    taken.tx.commit()
+    assert db.topic("in").position("c")[0] == 4
+    now = 100.0
+    assert one.read() is not None  # the other was silent
+    one.close()
+    two.close()
+
+
+def test_a_seek_is_followed(db: planstep.Engine) -> None:
+    fill(db, 8, partitions=1)
+    with db.reader("in", consumer="c") as reader:
+        leased = reader.read()
+        assert leased is not None
+        leased.tx.commit()
+        assert reader.read() is None
+        db.topic("in").seek("c", 2, partition=0)
+        leased = reader.read()
+        assert leased is not None and leased.batch.offsets[0] == (0, 2)
+        db.topic("in").seek("c", 4, partition=0)
+        with pytest.raises(planstep.Conflict):
+            leased.tx.commit()
+        leased = reader.read()
+        assert leased is not None and leased.batch.offsets[0] == (0, 4)
+        leased.tx.rollback()
+
+
+def test_individual_consumers_share_a_partition(db: planstep.Engine) -> None:
+    fill(db, 100, partitions=1)
+    db.topic("in").create_consumer("c", kind="individual")
+    one = db.reader("in", consumer="c", max_records=10, in_flight=8)
+    two = db.reader("in", consumer="c", max_records=10, in_flight=8)
+    leased = [item for _ in range(5) for reader in (one, two) if (item := reader.read())]
+    assert sorted(p for item in leased for p in item.batch.offsets) == [(0, i) for i in range(100)]
+    leased[3].tx.rollback()
+    for item in reversed(leased[:3] + leased[4:]):
+        item.tx.commit()
+    again = two.read()
+    assert again is not None and again.batch.offsets == leased[3].batch.offsets
+    again.tx.commit()
+    assert one.idle() and db.topic("in").position("c")[0] == 100
+    one.close()
+    two.close()
+
+
+def test_reading_waits_for_records_and_for_leases(db: planstep.Engine) -> None:
+    fill(db, 4, partitions=1)
+    one = db.reader("in", consumer="c")
+    held = one.read()
+    assert held is not None
+    two = db.reader("in", consumer="c")
+    found: list[planstep.Leased | None] = []
+    waiting = threading.Thread(target=lambda: found.append(two.read(timeout=30)))
+    waiting.start()
+    one.close()
+    waiting.join()
+    (leased,) = found
+    assert leased is not None and len(leased.batch) == 4
+    leased.tx.commit()
+    waiting = threading.Thread(target=lambda: found.append(two.read(timeout=30)))
+    waiting.start()
+    db.write("in", b"more")
+    waiting.join()
+    assert found[1] is not None and found[1].batch.values == [b"more"]
+    found[1].tx.rollback()
+    two.close()
+
+
+def test_readers_in_many_threads_count_each_record_once(db: planstep.Engine) -> None:
+    """Some roll back, some conflict, some leave their reader without a word."""
+    fill(db, 2000)
+    stop = threading.Event()
+    errors: list[BaseException] = []
+
+    def work(seed: int) -> None:
+        draw = random.Random(seed)
+        try:
+            while not stop.is_set():
+                reader = db.reader("in", consumer="c", max_records=draw.randrange(1, 60))
+                for _ in range(20):
+                    leased = reader.read(timeout=0.05)
+                    if leased is None:
+                        if reader.idle():
+                            stop.set()
+                        continue
+                    tx, batch = leased
+                    tx.write_batch("out", batch.values)
+                    choice = draw.random()
+                    if choice < 0.2:
+                        tx.rollback()
+                    elif choice < 0.9:
+                        try:
+                            if draw.random() < 0.5:
+                                tx.submit()
+                            else:
+                                tx.commit()
+                        except planstep.Aborted:
+                            pass
+                if draw.random() < 0.7:
+                    reader.close()
+        except BaseException as error:
+            errors.append(error)
+            stop.set()
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert not errors
+    assert Counter(db.topic("out").read(max_records=5000).values) == Counter(
+        b"%d" % i for i in range(2000)
+    )
+
+
+def test_misuse_says_what_to_do(db: planstep.Engine) -> None:
+    for settings in ({"in_flight": 0}, {"lease_seconds": 0}, {"max_records": 0}):
+        with pytest.raises(ValueError):
+            db.reader("in", consumer="c", **settings)
+    with pytest.raises(planstep.UnknownName):
+        db.reader("inn", consumer="c")
+    reader = db.reader("in", consumer="c")
+    reader.close()
+    reader.close()
+    with pytest.raises(planstep.TransactionClosed, match="db.reader"):
+        reader.read()
+    gone = db.reader("out", consumer="c")
+    db.drop_topic("out")
+    with pytest.raises(planstep.UnknownName):
+        gone.read()
