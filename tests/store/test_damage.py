@@ -122,6 +122,28 @@ def test_flipped_bytes(quick_path: Path, checkpoint_at: int | None, closed: bool
         assert detected == sample.records[-1].size
 
 
+@pytest.mark.parametrize("closed", [True, False])
+def test_opening_takes_nothing_from_behind_a_flip(quick_path: Path, closed: bool) -> None:
+    """What the checkpoint refers to stays, also behind a damaged record that it covers."""
+    sample = Sample(quick_path / "s", TURNS - 1, closed)
+    held = sample.states[-1]
+    for at in range(0, len(sample.used), 5):
+        sample.with_log(sample.flipped(at))
+        try:
+            store = sample.open()
+        except Corruption:
+            assert closed and at >= sample.records[-1].offset  # nothing else is damage to history
+            continue
+        for _ in range(2):
+            found = contents(store)
+            differing = [key for key in held if found[key] != held[key]]
+            assert found.keys() == held.keys() and len(differing) <= 1, at
+            assert all(key.startswith(B) for key in differing), at  # the flip is in this payload
+            crash(store)
+            store = sample.open()
+        crash(store)
+
+
 def test_a_lost_segment_is_missed(quick_path: Path) -> None:
     store = DiskStore.open(quick_path / "s", files=FastFiles(), segment_bytes=SMALL)
     for n in range(12):

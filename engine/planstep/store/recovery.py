@@ -21,7 +21,11 @@ from .log import CLOSE, START, TURN, Record, later_records, read_record
 
 @dataclass(slots=True)
 class Found:
-    """Records behind the checkpoint, with their segments; `synced` is proven acknowledged."""
+    """Records behind the checkpoint, with their segments; `synced` is proven acknowledged.
+
+    `segment` is the last that was begun, `offset` and `crc` are those behind the last valid record of
+    its chain; `whole`: the chain reaches the checkpoint, so nothing behind `offset` is referred to.
+    """
 
     turns: list[tuple[str, Record, bytes]] = field(default_factory=list)
     synced: int = 0
@@ -30,6 +34,7 @@ class Found:
     segment: str = ""
     offset: int = 0
     crc: int = 0
+    whole: bool = False
 
 
 def read_back(
@@ -99,6 +104,7 @@ def read_back(
                 f"{path.name}: the record at byte {offset} is damaged; the store was closed there"
             )
         found.offset, found.crc, found.segment = offset, crc, path.name
+        found.whole = whole >= checkpoint
     last = found.turns[-1][1].turn if found.turns else checkpoint
     if found.synced > last:
         raise Corruption(f"turn {last + 1} was acknowledged, but is not there")
