@@ -1,12 +1,14 @@
 """The log's end: where the next record goes, and what to do when it cannot go there.
 
     turn ─▶ room? ─ no ─▶ next segment (spare, new file, or for what frees space the reserve)
-              │                    └ NoSpace: before any effect
+              │                    ├ NoSpace for it: before any effect
+              │                    └ its first record failed: doubt
               ▼
             write ─ failed ─▶ doubt: a new segment under the next generation names where history ends
                                      └ failed too: broken, and the store closes
 
-Never behind doubt: after a write or sync that failed nothing is appended to that segment again.
+Never behind doubt: after a write or sync that failed, or was interrupted, nothing is appended to that
+segment again; nor to the one before when the failed write may have begun a segment, which would void it.
 
 Next: recovery.py.
 """
@@ -65,22 +67,27 @@ class LogEnd:
         aside. The copies are durable before the first record is: until it is there, the segments
         that they came from count, and the copies prove nothing (their `synced` is 0).
         """
+        file = self._create(sum(record.size for _, record, _ in copies) + room, reserve)
+        self._start(*file, end, copies)
+
+    def _create(self, room: int, reserve: bool) -> tuple[str, int, int, bool]:
+        """(name, descriptor, size, of the reserve?) of the next segment. NoSpace: before any effect."""
         name = segment_name(self.generation, self.number)
-        needed = OVERHEAD + sum(record.size for _, record, _ in copies) + room + CLOSE_SIZE
-        from_reserve = False
+        needed = OVERHEAD + room + CLOSE_SIZE
         try:
-            fd, size = self._folder.create_segment(name, needed)
+            return (name, *self._folder.create_segment(name, needed), False)
         except NoSpace:
             if not reserve:
                 raise
-            fd, size = self._folder.create_from_reserve(name, needed)
-            from_reserve = True
+            return (name, *self._folder.create_from_reserve(name, needed), True)
+
+    def _start(
+        self, name: str, fd: int, size: int, from_reserve: bool, end: int, copies: Copies
+    ) -> None:
+        """Whatever it raises, NoSpace too: the first record may be on the disk."""
         try:
             offset, crc, moved = self._write_start(fd, name, end, copies)
             self._files.sync_folder(self._folder.path)
-        except NoSpace:
-            self._folder.discard(name)
-            raise
         except BaseException:
             self._folder.let_go(name)
             raise
@@ -166,28 +173,28 @@ class LogEnd:
     def _make_room(self, size: int, frees: bool) -> None:
         if self.offset + size + CLOSE_SIZE <= self.size and (frees or not self.on_reserve):
             return
-        if not self._sync:
-            try:
-                self._files.sync(self.fd)
-            except IoError as error:
-                self.go_on_elsewhere(error)
-                raise
-        self.number += 1
+        refused = False
         try:
-            self.begin_segment(self.turn, [], size, reserve=frees)
-        except NoSpace:
-            self.number -= 1
-            raise
-        except IoError as error:
-            self.number -= 1
-            self.go_on_elsewhere(error)
+            if not self._sync:
+                self._files.sync(self.fd)
+            self.number += 1
+            try:
+                file = self._create(size, frees)
+            except NoSpace:
+                self.number -= 1
+                refused = True
+                raise
+            self._start(*file, self.turn, [])
+        except BaseException as error:
+            if not refused:
+                self.go_on_elsewhere(error)
             raise
 
     def go_on_elsewhere(self, cause: BaseException) -> None:
         """After doubt: history ends at the last acknowledged turn, in a new generation."""
-        self.generation += 1
-        self.number = 0
         try:
+            self.generation += 1
+            self.number = 0
             self.begin_segment(self.synced, self._unsynced(), reserve=True)
         except BaseException as error:
             self.broken = error

@@ -177,6 +177,7 @@ class DiskStore(Behind):
             log.begin_segment(found.synced, doubtful)
         except NoSpace:
             self._free_tail(found)
+            log.number += 1  # the first may have been begun; nothing has been acknowledged since
             log.begin_segment(found.synced, doubtful, reserve=True)
         self._files.sync_folder(self.folder / "table")  # LMDB does not, when it creates its file
         self._files.sync_folder(self.folder)

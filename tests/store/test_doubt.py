@@ -1,0 +1,104 @@
+"""Never behind doubt: what may be on the disk already never voids what is acknowledged later."""
+
+import errno
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from storekit import TABLETS, FastFiles, contents, crash, write
+
+from planstep.errors import NoSpace
+from planstep.store import DiskStore
+from planstep.store.files import io_error
+from planstep.store.folder import segment_files
+
+SMALL = 4 << 10
+A, B = TABLETS
+
+
+class Hooked(FastFiles):
+    """Calls `before[kind]` and `after[kind]`, once each, around the next operation of that kind."""
+
+    def __init__(self) -> None:
+        self.before: dict[str, Callable[[], None]] = {}
+        self.after: dict[str, Callable[[], None]] = {}
+
+    def _around(self, kind: str, operation: Callable[[], None]) -> None:
+        self.before.pop(kind, lambda: None)()
+        operation()
+        self.after.pop(kind, lambda: None)()
+
+    def write(self, fd: int, buffers: Sequence[bytes], offset: int, sync: bool) -> None:
+        kind = "write" if offset else "start"
+        self._around(kind, lambda: super(Hooked, self).write(fd, buffers, offset, sync))
+
+    def sync(self, fd: int) -> None:
+        self._around("sync", lambda: super(Hooked, self).sync(fd))
+
+    def sync_folder(self, path: Path) -> None:
+        self._around("sync_folder", lambda: super(Hooked, self).sync_folder(path))
+
+
+def open_small(folder: Path, files: FastFiles | None = None, **more: Any) -> DiskStore:
+    return DiskStore.open(folder, files=files or FastFiles(), segment_bytes=SMALL, **more)
+
+
+def images(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in segment_files(folder)}
+
+
+# the next segment ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["start", "sync_folder"])
+@pytest.mark.parametrize("done", [True, False])
+def test_a_full_disk_while_a_segment_begins(quick_path: Path, kind: str, done: bool) -> None:
+    """What it left may be there again after a power loss: also then later turns count."""
+    files = Hooked()
+    store = open_small(quick_path / "s", files)
+    write(store, {A + b"0": bytes(2_500)})
+    left: dict[str, bytes] = {}
+
+    def full() -> None:
+        left.update(images(store.folder))
+        raise io_error(OSError(errno.EDQUOT, os.strerror(errno.EDQUOT)), None)
+
+    (files.after if done else files.before)[kind] = full
+    with pytest.raises(NoSpace):
+        write(store, {A + b"1": bytes(2_500)})
+    assert left
+    for n in range(2, 5):
+        write(store, {A + bytes([n]): n})
+    held = contents(store)
+    crash(store)
+    for name, data in left.items():
+        if not (store.folder / name).exists():  # its removal was not synced
+            (store.folder / name).write_bytes(data)
+    store = open_small(quick_path / "s")
+    assert contents(store) == held
+    crash(store)
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("kind", ["start", "sync_folder", "sync"])
+def test_an_interrupt_while_a_segment_begins(quick_path: Path, kind: str, when: str) -> None:
+    files = Hooked()
+    store = open_small(quick_path / "s", files, durability="os")
+    write(store, {A + b"0": bytes(2_500)})
+
+    def interrupt() -> None:
+        raise SystemExit("a signal's handler")
+
+    getattr(files, when)[kind] = interrupt
+    with pytest.raises(SystemExit):
+        write(store, {A + b"1": bytes(2_500)})
+    for n in range(2, 5):
+        write(store, {A + bytes([n]): n})
+    held = contents(store)
+    assert A + b"1" not in held
+    crash(store)
+    store = open_small(quick_path / "s")
+    assert contents(store) == held
+    crash(store)
