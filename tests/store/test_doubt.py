@@ -102,3 +102,44 @@ def test_an_interrupt_while_a_segment_begins(quick_path: Path, kind: str, when: 
     store = open_small(quick_path / "s")
     assert contents(store) == held
     crash(store)
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_a_files_new_name_is_durable_before_its_first_byte(quick_path: Path, full: bool) -> None:
+    """Else a power loss may leave a spare, or a reserve, with a turn in it that was void once."""
+
+    class Renaming(FastFiles):
+        renamed = written = 0
+
+        def allocate(self, path: Path, size: int) -> None:
+            if full and path.name.startswith("log-"):
+                raise NoSpace("made to fail")
+            super().allocate(path, size)
+
+        def rename(self, source: Path, target: Path) -> None:
+            super().rename(source, target)
+            self.renamed = target.stat().st_ino
+
+        def sync_folder(self, path: Path) -> None:
+            self.renamed = 0
+
+        def write(self, fd: int, buffers: Sequence[bytes], offset: int, sync: bool) -> None:
+            assert self.renamed != os.fstat(fd).st_ino
+            self.written += 1
+            super().write(fd, buffers, offset, sync)
+
+    store = open_small(quick_path / "s")
+    write(store, {A + b"0": bytes(2_000)})
+    store.checkpoint()
+    write(store, {A + b"1": 1})
+    crash(store)
+    names = {path.name for path in store.folder.iterdir()}
+    assert {"spare", "reserve"} <= names
+    if full:
+        (store.folder / "spare").unlink()
+    files = Renaming()
+    store = open_small(quick_path / "s", files)
+    assert {"spare", "reserve"} - {path.name for path in store.folder.iterdir()}
+    assert files.written == 2  # the turn that is copied, and the first record
+    assert contents(store) == {A + b"0": bytes(2_000), A + b"1": 1}
+    crash(store)

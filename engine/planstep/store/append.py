@@ -71,15 +71,27 @@ class LogEnd:
         self._start(*file, end, copies)
 
     def _create(self, room: int, reserve: bool) -> tuple[str, int, int, bool]:
-        """(name, descriptor, size, of the reserve?) of the next segment. NoSpace: before any effect."""
+        """(name, descriptor, size, of the reserve?) of the next segment. NoSpace: before any effect.
+
+        The name is durable before the first byte. Else a power loss could take back the name that a
+        spare was given and leave what was written, to be found when the spare is used again.
+        """
         name = segment_name(self.generation, self.number)
         needed = OVERHEAD + room + CLOSE_SIZE
+        from_reserve = False
         try:
-            return (name, *self._folder.create_segment(name, needed), False)
+            fd, size = self._folder.create_segment(name, needed)
         except NoSpace:
             if not reserve:
                 raise
-            return (name, *self._folder.create_from_reserve(name, needed), True)
+            fd, size = self._folder.create_from_reserve(name, needed)
+            from_reserve = True
+        try:
+            self._files.sync_folder(self._folder.path)
+        except BaseException:
+            self._folder.discard(name)  # zeros, should the power bring it back
+            raise
+        return name, fd, size, from_reserve
 
     def _start(
         self, name: str, fd: int, size: int, from_reserve: bool, end: int, copies: Copies
@@ -87,7 +99,6 @@ class LogEnd:
         """Whatever it raises, NoSpace too: the first record may be on the disk."""
         try:
             offset, crc, moved = self._write_start(fd, name, end, copies)
-            self._files.sync_folder(self._folder.path)
         except BaseException:
             self._folder.let_go(name)
             raise

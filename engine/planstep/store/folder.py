@@ -146,7 +146,7 @@ class Folder:
     def discard(self, name: str) -> None:
         """Closes and removes a file that holds nothing yet."""
         self.let_go(name)
-        (self.path / name).unlink(missing_ok=True)
+        self.files.remove(self.path / name)
 
     def remove_unneeded(self, needed: frozenset[str], first_needed: str, now: int) -> None:
         """Removes segments before `first_needed` and data files, but for those `needed`.
