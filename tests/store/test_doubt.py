@@ -2,6 +2,7 @@
 
 import errno
 import os
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 from storekit import TABLETS, FastFiles, contents, crash, write
 
-from planstep.errors import NoSpace
+from planstep.errors import IoError, NoSpace
 from planstep.store import DiskStore
 from planstep.store.files import io_error
 from planstep.store.folder import segment_files
@@ -142,4 +143,78 @@ def test_a_files_new_name_is_durable_before_its_first_byte(quick_path: Path, ful
     assert {"spare", "reserve"} - {path.name for path in store.folder.iterdir()}
     assert files.written == 2  # the turn that is copied, and the first record
     assert contents(store) == {A + b"0": bytes(2_000), A + b"1": 1}
+    crash(store)
+
+
+# durability "os": one error of a segment's sync, and two that sync it ---------------------------
+
+
+@pytest.mark.parametrize("retried", [False, True])
+def test_one_failed_sync_is_everybodys(quick_path: Path, retried: bool) -> None:
+    """The checkpoint is told of it, and meanwhile the log wants to move on."""
+
+    class Failing(FastFiles):
+        failing = True
+
+        def sync(self, fd: int) -> None:
+            if self.failing:
+                self.failing = False
+                turn.start()
+                turn.join(0.1)  # it waits for this sync
+                raise io_error(OSError(errno.EIO, os.strerror(errno.EIO)), None)
+
+    def move_on() -> None:
+        try:
+            write(store, {A + b"2": bytes(2_500)})
+        except IoError as error:
+            refused.append(error)
+
+    refused: list[IoError] = []
+    turn = threading.Thread(target=move_on)
+    store = open_small(quick_path / "s", Failing(), durability="os")
+    write(store, {A + b"0": 0})
+    write(store, {A + b"1": 1}, {B + b"1": b"p" * 2_000})
+    (first,) = segment_files(store.folder)
+    with pytest.raises(IoError):
+        store.checkpoint()
+    turn.join()
+    if retried:
+        store.checkpoint()
+    write(store, {A + b"3": 3})
+    held = contents(store)
+    assert (A + b"2" in held) == (not refused)
+    crash(store)
+    data = first.read_bytes()  # power loss: what the failed sync was to write is not on the disk
+    first.write_bytes(data[:512] + bytes(len(data) - 512))
+    store = open_small(quick_path / "s")
+    assert contents(store) == held
+    crash(store)
+
+
+def test_a_write_that_fails_while_its_segment_is_synced(quick_path: Path) -> None:
+    """The log goes on elsewhere; the checkpoint's sync then proves what it was asked for."""
+    files = Hooked()
+    store = open_small(quick_path / "s", files, durability="os")
+    write(store, {A + b"0": 0})
+
+    def fail() -> None:
+        raise io_error(OSError(errno.EIO, os.strerror(errno.EIO)), None)
+
+    def doubt() -> None:
+        files.before["write"] = fail
+        with pytest.raises(IoError):
+            write(store, {A + b"1": 1})
+
+    def another() -> None:
+        thread.start()
+        thread.join(0.1)
+
+    thread = threading.Thread(target=doubt)
+    files.before["sync"] = another
+    store.checkpoint()
+    thread.join()
+    write(store, {A + b"2": 2})
+    crash(store)
+    store = open_small(quick_path / "s")
+    assert contents(store) == {A + b"0": 0, A + b"2": 2}
     crash(store)

@@ -13,6 +13,7 @@ segment again; nor to the one before when the failed write may have begun a segm
 Next: recovery.py.
 """
 
+import threading
 from collections.abc import Callable
 from typing import TypeAlias
 
@@ -33,6 +34,7 @@ class LogEnd:
 
     Invariants: `turn` is the last turn written, `synced` the last whose sync returned; `offset` and
     `crc` are those behind the last record of `segment`; `address` is that of the next payload byte.
+    What is not synced is in `segment`: the log moves on only behind a sync that returned, with `syncing`.
     """
 
     def __init__(
@@ -53,6 +55,8 @@ class LogEnd:
         self.size = self.offset = self.crc = 0
         self.on_reserve = False
         self.broken: BaseException | None = None
+        self.syncing = threading.Lock()  # taken last
+        self._doubt: IoError | None = None
         self._folder = folder
         self._files: Files = folder.files
         self._store_id = store_id
@@ -103,10 +107,12 @@ class LogEnd:
             self._folder.let_go(name)
             raise
         self._moved(moved)
-        self.fd, self.segment, self.size = fd, name, size
-        self.offset, self.crc = offset, crc
-        self.on_reserve = from_reserve
-        self.synced = self.turn
+        with self.syncing:
+            self.fd, self.segment, self.size = fd, name, size
+            self.offset, self.crc = offset, crc
+            self.on_reserve = from_reserve
+            self.synced = self.turn
+            self._doubt = None
         self._counters.segments += 1
         self._counters.log_bytes += offset
 
@@ -187,7 +193,7 @@ class LogEnd:
         refused = False
         try:
             if not self._sync:
-                self._files.sync(self.fd)
+                self.sync()
             self.number += 1
             try:
                 file = self._create(size, frees)
@@ -200,6 +206,25 @@ class LogEnd:
             if not refused:
                 self.go_on_elsewhere(error)
             raise
+
+    def in_doubt(self) -> bool:
+        """A sync of the segment failed, and the log has not gone on elsewhere yet."""
+        return self._doubt is not None
+
+    def sync(self) -> None:
+        """Durability "os": makes durable what the segment holds.
+
+        The system reports an error once for each descriptor, so whoever syncs next is told the same:
+        a later sync may succeed without having written anything.
+        """
+        with self.syncing:
+            if self._doubt is not None:
+                raise IoError(str(self._doubt)) from self._doubt
+            try:
+                self._files.sync(self.fd)
+            except IoError as error:
+                self._doubt = error
+                raise
 
     def go_on_elsewhere(self, cause: BaseException) -> None:
         """After doubt: history ends at the last acknowledged turn, in a new generation."""

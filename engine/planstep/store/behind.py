@@ -138,12 +138,13 @@ class Behind:
     def _sync_log(self, turn: int) -> None:
         """At durability "os": what LMDB is to hold is durable in the log first."""
         log = self._log
-        fd = log.fd
+        if log.synced >= turn:
+            return
         try:
-            self._files.sync(fd)
+            log.sync()
         except IoError as error:
             with self._appending:
-                if log.broken is None and log.fd == fd:
+                if log.broken is None and log.in_doubt():
                     log.go_on_elsewhere(error)
             raise
         with self._appending:
