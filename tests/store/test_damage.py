@@ -156,6 +156,21 @@ def test_a_lost_segment_is_missed(quick_path: Path) -> None:
         DiskStore.open(quick_path / "s", files=FastFiles(), segment_bytes=SMALL)
 
 
+@pytest.mark.parametrize("checkpoint_at", [0, 3])
+@pytest.mark.parametrize("left", ["nothing", "zeros", "the first record"])
+def test_the_segment_of_the_checkpoint_is_missed(
+    quick_path: Path, checkpoint_at: int, left: str
+) -> None:
+    """Also when what is behind the checkpoint is gone with it."""
+    sample = Sample(quick_path / "s", checkpoint_at, False)
+    sample.with_log(sample.used[: sample.records[0].size] if left == "the first record" else b"")
+    if left == "nothing":
+        (sample.folder / sample.segment).unlink()
+    with pytest.raises(Corruption, match=sample.segment):
+        sample.open()
+    assert any(sample.segment in problem.what for problem in verified(sample))
+
+
 # verify -------------------------------------------------------------------------------------
 
 
