@@ -1,7 +1,7 @@
 """The log's end: where the next record goes, and what to do when it cannot go there.
 
     turn ─▶ room? ─ no ─▶ next segment (spare, new file, or for what frees space the reserve)
-              │                    ├ NoSpace for it: before any effect
+              │                    ├ no space, no descriptor for it: before any effect
               │                    └ its first record failed: doubt
               ▼
             write ─ failed ─▶ doubt: a new segment under the next generation names where history ends
@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from ..errors import IoError, NoSpace, StoreClosed
-from .files import Files
+from .files import Files, TooManyOpen
 from .folder import Folder, segment_name, segment_parts
 from .log import CLOSE, CLOSE_SIZE, OVERHEAD, START, TURN, Record, encode_record, read_record
 from .recovery import read_segment
@@ -75,7 +75,9 @@ class LogEnd:
         self._start(*file, end, copies)
 
     def _create(self, room: int, reserve: bool) -> tuple[str, int, int, bool]:
-        """(name, descriptor, size, of the reserve?) of the next segment. NoSpace: before any effect.
+        """(name, descriptor, size, of the reserve?) of the next segment.
+
+        NoSpace and TooManyOpen: before any effect.
 
         The name is durable before the first byte. Else a power loss could take back the name that a
         spare was given and leave what was written, to be found when the spare is used again.
@@ -91,7 +93,7 @@ class LogEnd:
             fd, size = self._folder.create_from_reserve(name, needed)
             from_reserve = True
         try:
-            self._files.sync_folder(self._folder.path)
+            self._folder.sync()
         except BaseException:
             self._folder.discard(name)  # zeros, should the power bring it back
             raise
@@ -107,12 +109,14 @@ class LogEnd:
             self._folder.let_go(name)
             raise
         self._moved(moved)
+        before = self.segment
         with self.syncing:
             self.fd, self.segment, self.size = fd, name, size
             self.offset, self.crc = offset, crc
             self.on_reserve = from_reserve
             self.synced = self.turn
             self._doubt = None
+        self._folder.let_go(before)
         self._counters.segments += 1
         self._counters.log_bytes += offset
 
@@ -197,7 +201,7 @@ class LogEnd:
             self.number += 1
             try:
                 file = self._create(size, frees)
-            except NoSpace:
+            except (NoSpace, TooManyOpen):
                 self.number -= 1
                 refused = True
                 raise

@@ -55,7 +55,7 @@ class Behind:
         self._frozen_runs = self._frozen_dropped = 0
         self._changed_at = 0.0
         self._unsaved_bytes = self._frozen_bytes = 0
-        self._failing: PlanstepError | None = None
+        self._failing: Exception | None = None
         self._data_number = 0
         self._unreadable: dict[str, None] = {}
         self._chores_at = 0.0
@@ -108,7 +108,7 @@ class Behind:
             if not self._sync:
                 self._sync_log(self._frozen_at[0])
             written = self._commit_frozen(frozen)
-        except PlanstepError as error:
+        except Exception as error:
             self.counters.failed_checkpoints += 1
             self._failing = error
             self._chores_at = time.monotonic() + RETRY_SECONDS
@@ -168,7 +168,7 @@ class Behind:
         """Does what the store can work on without; a failure is counted and tried again later."""
         try:
             chore()
-        except PlanstepError:
+        except (PlanstepError, OSError):
             self.counters.failed_chores += 1
             self._chores_at = time.monotonic() + RETRY_SECONDS
 
@@ -176,11 +176,14 @@ class Behind:
         if self._table.state() is None:
             return
         self._try(self._remove_unneeded)
-        if self._lacks_spare():
-            self._try(self._folder.keep_spare)
-        if not self._log.on_reserve and self._folder.lacks_reserve():
-            self._try(self._folder.keep_reserve)
+        self._try(self._keep_aside)
         self._try(self._rewrite)
+
+    def _keep_aside(self) -> None:
+        if not self._log.on_reserve and self._folder.lacks_reserve():
+            self._folder.keep_reserve()
+        if self._lacks_spare():
+            self._folder.keep_spare()
 
     def _remove_unneeded(self) -> None:
         needed = frozenset(self._table.live())

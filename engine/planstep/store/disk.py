@@ -180,7 +180,7 @@ class DiskStore(Behind):
             log.number += 1  # the first may have been begun; nothing has been acknowledged since
             log.begin_segment(found.synced, doubtful, reserve=True)
         self._files.sync_folder(self.folder / "table")  # LMDB does not, when it creates its file
-        self._files.sync_folder(self.folder)
+        self._folder.sync()
         if found.whole:  # what is behind its records is void from now on
             self._try(lambda: self._folder.shrink(found.segment, found.offset))
         if not log.on_reserve:

@@ -56,10 +56,11 @@ def rewrite(
     try:
         moved = _copy(folder, fd, name, store_id, generation, extents)
         folder.files.sync(fd)
-        folder.files.sync_folder(folder.path)
+        folder.sync()
     except BaseException:
         folder.discard(name)
         raise
+    folder.let_go(name)
     # Should this fail, it may yet have happened: both copies stay until a later commit has decided.
     return size, table.move(moved, frozenset(old))
 
