@@ -1,11 +1,8 @@
 """Space: what is dropped comes back, a full disk can be freed, readers keep what they look at."""
 
 import errno
-import hashlib
 import os
 import random
-import subprocess
-import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -13,12 +10,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from storekit import FIRST, LAST, TABLETS, FastFiles, FaultyFiles, contents, crash, write
+from storekit import TABLETS, FastFiles, FaultyFiles, contents, crash, write
 
 from planstep.errors import NoSpace
 from planstep.store import DiskStore
 from planstep.store.folder import data_files, segment_files
-from planstep.store.lease import oldest_lease
 from planstep.store.readonly import ReadOnlyStore
 from planstep.store.rewrite import SMALL_FILES_MAX, choose
 from planstep.store.table import Extent, Table
@@ -390,104 +386,3 @@ def test_a_torn_commit_of_the_tables_is_not_seen(quick_path: Path) -> None:
         seen.add(store.counters.replayed_turns > 0)
         crash(store)
     assert seen == {True, False}
-
-
-# leases --------------------------------------------------------------------------------------
-
-
-LOOK = """
-import hashlib, pathlib, sys
-sys.path.insert(0, sys.argv[2])
-from storekit import contents
-from planstep.store.readonly import ReadOnlyStore
-
-look = ReadOnlyStore.open(pathlib.Path(sys.argv[1]))
-for line in sys.stdin:
-    print(hashlib.sha256(repr(contents(look)).encode()).hexdigest(), flush=True)
-look.close()
-"""
-
-
-def look_on(folder: Path) -> "subprocess.Popen[str]":
-    """A reader in a process of its own that has its view when this returns."""
-    child = subprocess.Popen(
-        [sys.executable, "-c", LOOK, str(folder), str(Path(__file__).parent)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    seen(child)
-    return child
-
-
-def seen(child: "subprocess.Popen[str]") -> str:
-    assert child.stdin is not None and child.stdout is not None
-    print(file=child.stdin, flush=True)
-    return child.stdout.readline().strip()
-
-
-def test_a_reader_keeps_the_files_it_looks_at(quick_path: Path) -> None:
-    store = open_small(quick_path / "s")
-    fill(store, range(60))
-    store.checkpoint()
-    held = hashlib.sha256(repr(contents(store)).encode()).hexdigest()
-    child = look_on(store.folder)
-    assert seen(child) == held
-    drop(store, range(60))
-    for n in range(5):
-        write(store, {A: n})
-        store.checkpoint()
-    before = len(segment_files(store.folder))
-    assert seen(child) == held
-    newer = look_on(store.folder)
-    child.communicate()
-    write(store, {A: 5})
-    store.checkpoint()
-    assert len(segment_files(store.folder)) < before / 2  # the newer one needs none of them
-    assert seen(newer) == hashlib.sha256(repr({A: 4}).encode()).hexdigest()
-    newer.communicate()
-    assert not list((quick_path / "s" / "leases").iterdir())
-    store.close()
-
-
-def test_a_killed_readers_lease_goes_with_it(quick_path: Path) -> None:
-    store = open_small(quick_path / "s")
-    fill(store, range(60))
-    store.checkpoint()
-    child = look_on(store.folder)
-    assert oldest_lease(store.folder) == store._table.newest()
-    drop(store, range(60))
-    for n in range(3):
-        write(store, {A: n})
-        store.checkpoint()
-    before = len(segment_files(store.folder))
-    child.kill()
-    child.communicate()
-    write(store, {A: 3})
-    store.checkpoint()
-    assert len(segment_files(store.folder)) < before / 2
-    assert oldest_lease(store.folder) is None
-    assert not list((quick_path / "s" / "leases").iterdir())
-    store.close()
-
-
-def test_a_lease_that_names_nothing_yet_keeps_everything(quick_path: Path) -> None:
-    from planstep.store.lease import Lease
-
-    store = open_small(quick_path / "s")
-    fill(store, range(30))
-    lease = Lease(store.folder)
-    assert oldest_lease(store.folder) == 0
-    drop(store, range(30))
-    store.checkpoint()
-    write(store, {A: 1})
-    before = segment_files(store.folder)
-    store.checkpoint()
-    assert segment_files(store.folder) == before
-    lease.close()
-    lease.close()
-    write(store, {A: 2})
-    store.checkpoint()
-    assert len(segment_files(store.folder)) < len(before)
-    assert store.scan(FIRST, LAST) == [(A, 2)]
-    store.close()

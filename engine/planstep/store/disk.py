@@ -35,7 +35,7 @@ from .behind import Behind
 from .files import Files, io_error
 from .folder import Folder, segment_files, segment_parts
 from .layers import GONE, MISSING, Layer, layered, merged_scan
-from .lease import oldest_lease
+from .lease import make_leases, oldest_lease
 from .lock import OwnerLock
 from .log import (
     OVERHEAD,
@@ -79,6 +79,7 @@ class DiskStore(Behind):
             self._folder, self.store_id, durability == "full", self.counters, self._moved
         )
         try:
+            make_leases(folder)
             self._released = ReleasedMark(folder / "released", write=True)
         except OSError as error:
             raise io_error(error, folder / "released") from error
