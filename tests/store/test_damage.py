@@ -6,6 +6,7 @@ turn before it. Payloads behind the checkpoint are not read at opening; batches 
 """
 
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -185,6 +186,26 @@ def test_nothing_is_wrong_with_a_whole_store(quick_path: Path, closed: bool) -> 
     sample = Sample(quick_path / "s", 3, closed)
     assert verified(sample) == []
     store = sample.open()
+    crash(store)
+    assert verified(sample) == []
+
+
+def test_nothing_is_wrong_with_an_interrupted_recovery(quick_path: Path) -> None:
+    """Turns were copied, and the first record in front of them was not written."""
+
+    class Stopped(FastFiles):
+        def write(self, fd: int, buffers: Sequence[bytes], offset: int, sync: bool) -> None:
+            if not offset:
+                raise SystemExit("a signal's handler")
+            super().write(fd, buffers, offset, sync)
+
+    sample = Sample(quick_path / "s", None, False)
+    with pytest.raises(SystemExit):
+        DiskStore.open(sample.folder, files=Stopped(), segment_bytes=SMALL)
+    assert len(segment_files(sample.folder)) == 2
+    assert verified(sample) == []
+    store = sample.open()
+    assert contents(store) == sample.states[-1]
     crash(store)
     assert verified(sample) == []
 
