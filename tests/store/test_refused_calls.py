@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 from storekit import TABLETS, FastFiles, FaultyFiles, contents, crash, write
 
-from planstep.errors import IoError, NoSpace
+from planstep.errors import ForkedProcess, IoError, NoSpace, StoreInUse
 from planstep.store import DiskStore
 from planstep.store.files import Files, io_error
 from planstep.store.folder import READING_MAX, data_files, segment_files
+from planstep.store.lock import OwnerLock
 
 SMALL = 8 << 10
 A, B = TABLETS
@@ -220,4 +221,84 @@ def test_any_failing_checkpoint_bounds_what_waits(
     store.close()
     store = open_small(quick_path / "s")
     assert contents(store) == {**held, A: 1}
+    store.close()
+
+
+@pytest.mark.parametrize("free", range(12))
+def test_opening_without_descriptors_is_typed(quick_path: Path, free: int) -> None:
+    folder = quick_path / "s"
+    open_small(folder).close()
+    highest = os.open(os.devnull, os.O_RDONLY)
+    os.close(highest)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (highest + free, hard))
+    try:
+        crash(DiskStore.open(folder, segment_bytes=SMALL))
+    except IoError as error:
+        assert "Too many open files" in str(error)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    open_small(folder).close()
+
+
+def test_an_owner_who_cannot_be_named_is_the_owner(
+    quick_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*args: Any) -> Any:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "ftruncate", full)
+        lock = OwnerLock(quick_path / "lock")
+    with pytest.raises(StoreInUse):
+        OwnerLock(quick_path / "lock")
+    lock.close()
+    OwnerLock(quick_path / "lock").close()
+
+
+def test_the_tables_lock_file_has_no_holes(
+    quick_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """LMDB stores into it through a map: on a full disk the process would be killed."""
+    path = quick_path / "s" / "table" / "lock.mdb"
+    store = open_small(quick_path / "s")
+    before = path.stat()
+    assert before.st_blocks * 512 >= before.st_size >= 64 * 1024
+    store.close()
+    store = open_small(quick_path / "s")
+    assert os.path.samestat(path.stat(), before)
+    store.close()
+    path.unlink()
+
+    def full(*args: Any) -> Any:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_bytes", full)
+        for _ in range(2):
+            with pytest.raises(NoSpace):
+                open_small(quick_path / "s")
+    open_small(quick_path / "s").close()
+    assert sorted(p.name for p in path.parent.iterdir()) == ["data.mdb", "lock.mdb"]
+
+
+def test_a_forked_child_writes_nothing(quick_path: Path) -> None:
+    store = open_small(quick_path / "s")
+    write(store, {A: 1})
+    turn = store.begin()
+    turn.put(A, 2)
+    child = os.fork()
+    if not child:
+        refused = 0
+        for call in (lambda: store.commit(turn), store.checkpoint, store.close):
+            try:
+                call()
+            except ForkedProcess:
+                refused += 1
+        os._exit(refused)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+    write(store, {B: 1})
+    crash(store)
+    store = open_small(quick_path / "s")
+    assert contents(store) == {A: 1, B: 1}
     store.close()

@@ -44,6 +44,7 @@ class LogEnd:
         sync: bool,
         counters: StoreCounters,
         moved: Callable[[dict[int, Extent]], None],
+        show: Callable[[], None],
     ) -> None:
         self.generation = 0
         self.number = 0
@@ -63,6 +64,7 @@ class LogEnd:
         self._sync = sync
         self._counters = counters
         self._moved = moved
+        self._show = show
 
     def begin_segment(self, end: int, copies: Copies, room: int = 0, reserve: bool = False) -> None:
         """A new segment whose first record says that history ends at `end`; `copies` follow it.
@@ -235,6 +237,7 @@ class LogEnd:
         try:
             self.generation += 1
             self.number = 0
+            self._show()  # before the first record: readers of the new generation do not go back
             self.begin_segment(self.synced, self._unsynced(), reserve=True)
         except BaseException as error:
             self.broken = error

@@ -19,6 +19,7 @@ from .append import LogEnd
 from .files import Files
 from .folder import Folder
 from .layers import Layer
+from .lock import OwnerLock
 from .rewrite import choose, rewrite
 from .table import Extent, Table
 from .turn import StoreCounters
@@ -38,6 +39,7 @@ class Behind:
     counters: StoreCounters
     _files: Files
     _folder: Folder
+    _lock: OwnerLock
     _log: LogEnd
     _table: Table
 
@@ -77,6 +79,7 @@ class Behind:
 
     def checkpoint(self) -> bool:
         """Writes the layers to LMDB, then does the chores; False when there was no layer to write."""
+        self._lock.check()
         with self._checkpointing:
             if self._closed:
                 return False

@@ -76,7 +76,12 @@ class DiskStore(Behind):
         self._lock = lock
         self._folder = Folder(folder, files, segment_bytes)
         self._log = LogEnd(
-            self._folder, self.store_id, durability == "full", self.counters, self._moved
+            self._folder,
+            self.store_id,
+            durability == "full",
+            self.counters,
+            self._moved,
+            lambda: self._released.show(self.generation, self.last_turn),
         )
         try:
             make_leases(folder)
@@ -173,6 +178,9 @@ class DiskStore(Behind):
         log.turn = found.turns[-1][1].turn if found.turns else checkpoint
         generations = [segment_parts(p.name)[0] for p in segment_files(self.folder)]
         log.generation = max(generations, default=0) + 1
+        shown = self._released.read()
+        if shown is not None and shown.current and shown.turn <= log.turn:
+            self._released.show(log.generation, shown.turn)  # readers do not go back meanwhile
         doubtful = [item for item in found.turns if item[1].turn > found.synced]
         try:
             log.begin_segment(found.synced, doubtful)
@@ -225,7 +233,9 @@ class DiskStore(Behind):
             live, frozen = self._layers
             layers = [live] if frozen is None else [live, frozen]
             rows = layered(layers, begin, end, reverse, limit)
-        return merged_scan(rows, self._table.scan(begin, end, reverse), reverse, limit)
+            pinned = self._table.pin()  # of this moment too: a checkpoint may be near its end
+        with pinned:
+            return merged_scan(rows, self._table.scan(begin, end, reverse, pinned), reverse, limit)
 
     def read_payload(self, address: int, length: int) -> bytes:
         """IoError or Corruption when the bytes are not there; the batch's own crc tells if they differ."""
@@ -270,8 +280,10 @@ class DiskStore(Behind):
     def commit(self, turn: Turn, before_visible: Callable[[Any], None] | None = None) -> None:
         """Appends the turn and makes it durable, then visible.
 
-        NoSpace before any effect; another IoError: the turn never was; StoreClosed: undetermined.
+        NoSpace before any effect; another IoError: the turn never was; StoreClosed: undetermined;
+        TransactionTooLarge, also for a key that the tables could not hold.
         """
+        self._lock.check()
         net = turn.net()
         if not net and not turn.payloads and not turn.dropped:
             return
@@ -305,6 +317,7 @@ class DiskStore(Behind):
         """Checkpoints, writes the closing record, lets go of the store."""
         if self._closed:
             return
+        self._lock.check()
         try:
             if self._log.broken is None:
                 self._checkpoint_all()
