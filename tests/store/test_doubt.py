@@ -191,6 +191,30 @@ def test_one_failed_sync_is_everybodys(quick_path: Path, retried: bool) -> None:
     crash(store)
 
 
+def test_an_interrupt_while_the_checkpoint_syncs(quick_path: Path) -> None:
+    """Whether the sync had failed is not known."""
+    files = Hooked()
+    store = open_small(quick_path / "s", files, durability="os")
+    write(store, {A + b"0": 0})
+    (first,) = segment_files(store.folder)
+
+    def interrupt() -> None:
+        raise SystemExit("a signal's handler")
+
+    files.after["sync"] = interrupt
+    with pytest.raises(SystemExit):
+        store.checkpoint()
+    store.checkpoint()
+    write(store, {A + b"1": 1})
+    held = contents(store)
+    crash(store)
+    data = first.read_bytes()
+    first.write_bytes(data[:84] + bytes(len(data) - 84))
+    store = open_small(quick_path / "s")
+    assert contents(store) == held
+    crash(store)
+
+
 def test_a_write_that_fails_while_its_segment_is_synced(quick_path: Path) -> None:
     """The log goes on elsewhere; the checkpoint's sync then proves what it was asked for."""
     files = Hooked()

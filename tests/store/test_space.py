@@ -1,8 +1,6 @@
 """Space: what is dropped comes back, a full disk can be freed, readers keep what they look at."""
 
 import errno
-import os
-import random
 import threading
 from pathlib import Path
 from typing import Any
@@ -187,6 +185,35 @@ def test_reads_go_on_while_files_are_rewritten(quick_path: Path) -> None:
     store.close()
 
 
+@pytest.mark.parametrize("piece", [100, 901, 10_000])
+def test_what_is_rewritten_is_copied_in_pieces(
+    quick_path: Path, monkeypatch: pytest.MonkeyPatch, piece: int
+) -> None:
+    """One turn's payload may be gigabytes; memory holds a piece, and other reads wait for a piece."""
+    monkeypatch.setattr("planstep.store.rewrite._PIECE_BYTES", piece)
+    store = open_small(quick_path / "s")
+    fill(store, range(40))
+    drop(store, range(1, 40, 2))
+    drop(store, range(2, 40, 4))
+    held = contents(store)
+    lengths: list[int] = []
+    read = store._folder.read
+
+    def counted(name: str, offset: int, length: int) -> bytes:
+        lengths.append(length)
+        return read(name, offset, length)
+
+    monkeypatch.setattr(store._folder, "read", counted)
+    store.checkpoint()
+    assert store.counters.rewrites and max(lengths) == min(piece, 900)
+    assert contents(store) == held
+    store.close()
+    assert verify(quick_path / "s") == []
+    store = open_small(quick_path / "s")
+    assert contents(store) == held
+    store.close()
+
+
 @pytest.mark.parametrize("kind", ["allocate", "write", "sync", "sync_folder", "remove"])
 def test_a_failure_while_rewriting_loses_nothing(quick_path: Path, kind: str) -> None:
     """Whichever operation of it fails, and whatever is left behind, nothing is lost and all is freed."""
@@ -326,63 +353,3 @@ def test_writes_are_refused_when_checkpoints_keep_failing(
     store = open_small(quick_path / "s")
     assert contents(store) == {**held, B + bytes(2): bytes(900)}
     crash(store)
-
-
-# checkpoints ---------------------------------------------------------------------------------
-
-
-def test_a_checkpoint_never_holds_a_turn_without_its_changes(quick_path: Path) -> None:
-    """It begins while a turn is durable and not yet shown."""
-    for seed in range(5):
-        store = open_small(quick_path / str(seed))
-        write(store, {A: 0})
-        turn = store.begin()
-        turn.put(A, 1)
-        checkpoint = threading.Thread(target=store.checkpoint)
-
-        def begin(changes: object, checkpoint: threading.Thread = checkpoint) -> None:
-            checkpoint.start()
-            checkpoint.join(0.02)
-
-        store.commit(turn, begin)
-        checkpoint.join()
-        crash(store)
-        store = open_small(quick_path / str(seed))
-        assert store.get(A) == 1
-        crash(store)
-
-
-def test_a_torn_commit_of_the_tables_is_not_seen(quick_path: Path) -> None:
-    """Power loss within an LMDB commit: any of its pages, but not its root, or all with the root."""
-    rng = random.Random(5)
-    seen = set()
-    for seed in range(40):
-        folder = quick_path / str(seed)
-        store = open_small(folder)
-        for n in range(rng.randrange(1, 5)):
-            write(store, {A + bytes([rng.randrange(200)]): n for _ in range(50)})
-            store.checkpoint()
-        fill(store, range(5))
-        held = contents(store)
-        path = folder / "table" / "data.mdb"
-        before = path.read_bytes()
-        logs = {p.name: p.read_bytes() for p in segment_files(folder)}
-        store.checkpoint()
-        after = path.read_bytes()
-        crash(store)
-        for p in segment_files(folder):
-            p.unlink()
-        for name, data in logs.items():
-            (folder / name).write_bytes(data)
-        image = bytearray(before.ljust(len(after), b"\0"))
-        pages = os.sysconf("SC_PAGE_SIZE")
-        whole = seed % 4 == 0
-        for at in range(0, len(after), 512):
-            if (whole or rng.random() < 0.5) and (at >= 2 * pages or whole):
-                image[at : at + 512] = after[at : at + 512]
-        path.write_bytes(image)
-        store = open_small(folder)
-        assert contents(store) == held
-        seen.add(store.counters.replayed_turns > 0)
-        crash(store)
-    assert seen == {True, False}

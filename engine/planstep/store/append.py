@@ -57,7 +57,7 @@ class LogEnd:
         self.on_reserve = False
         self.broken: BaseException | None = None
         self.syncing = threading.Lock()  # taken last
-        self._doubt: IoError | None = None
+        self._doubt: BaseException | None = None
         self._folder = folder
         self._files: Files = folder.files
         self._store_id = store_id
@@ -225,10 +225,10 @@ class LogEnd:
         """
         with self.syncing:
             if self._doubt is not None:
-                raise IoError(str(self._doubt)) from self._doubt
+                raise IoError(f"{self.segment}: {self._doubt}") from self._doubt
             try:
                 self._files.sync(self.fd)
-            except IoError as error:
+            except BaseException as error:
                 self._doubt = error
                 raise
 

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from ..errors import Corruption, IoError, NoSpace, PlanstepError
+from ..errors import Corruption, NoSpace, PlanstepError
 from .append import LogEnd
 from .files import Files
 from .folder import Folder
@@ -145,7 +145,7 @@ class Behind:
             return
         try:
             log.sync()
-        except IoError as error:
+        except BaseException as error:
             with self._appending:
                 if log.broken is None and log.in_doubt():
                     log.go_on_elsewhere(error)
