@@ -163,6 +163,44 @@ def test_what_is_put_aside_is_of_its_full_size(quick_path: Path) -> None:
     store.close()
 
 
+def used(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.iterdir() if path.is_file())
+
+
+class SmallDisk(FastFiles):
+    """Has room for `size` bytes."""
+
+    size = 1 << 30
+
+    def allocate(self, path: Path, size: int) -> None:
+        if size + used(path.parent) > self.size:
+            raise io_error(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), path)
+        super().allocate(path, size)
+
+
+def test_a_full_disk_is_opened_again_and_again(quick_path: Path) -> None:
+    """The reserve is used by the first; then what the one before has left is enough."""
+    files = SmallDisk()
+    store = open_small(quick_path / "s", files)
+    fill(store, 30)
+    held = contents(store)
+    for n in range(6):
+        files.size = used(store.folder)  # others take what is left
+        crash(store)
+        store = open_small(quick_path / "s", files)
+        assert contents(store) == held
+        with pytest.raises(NoSpace):
+            write(store, {A: bytes(5_000)})
+        key = B + n.to_bytes(2, "big")
+        write(store, {key: None}, frees=True)
+        del held[key]
+    write(store, {key: None for key in held}, frees=True)
+    store.checkpoint()
+    write(store, {A: bytes(5_000)})
+    store.close()
+    open_small(quick_path / "s", files).close()
+
+
 def test_what_the_folder_is_refused_is_typed(quick_path: Path) -> None:
     store = open_small(quick_path / "s")
     folder = store._folder

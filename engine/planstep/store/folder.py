@@ -96,13 +96,20 @@ class Folder:
         return self.create(name, size), size
 
     def create_from_reserve(self, name: str, size: int) -> tuple[int, int]:
-        """As `create_segment`, of what was put aside for this; NoSpace when it is used up."""
+        """As `create_segment`, of what was put aside for this; else what there is, or NoSpace."""
         held = _size(self._reserve)
-        if held < size:
-            raise NoSpace(
-                f"{self.path}: the disk is full, and so is the reserve: free space elsewhere"
-            )
-        return self._rename(self._reserve, name), held
+        if held >= size:
+            return self._rename(self._reserve, name), held
+        room = max(size, self._reserve_bytes)
+        while True:
+            try:
+                return self.create(name, room), room
+            except NoSpace as error:
+                if room == size:
+                    raise NoSpace(
+                        f"{self.path}: the disk is full, and so is the reserve: free space elsewhere"
+                    ) from error
+            room = max(size, room - max(1, room // 8))
 
     def _rename(self, source: Path, name: str) -> int:
         """Opened first: what was put aside is not lost for want of a descriptor."""
