@@ -192,8 +192,10 @@ class StoreInUse(PlanstepError):
 
     def __init__(self, pid: int | None, since: str | None) -> None:
         self.pid, self.since = pid, since
+        owner = "another process" if pid is None else f"process {pid}"
+        when = "" if since is None else f" since {since}"
         super().__init__(
-            f"the store is in use by process {pid} since {since}; open it with read_only=True to "
+            f"the store is in use by {owner}{when}; open it with read_only=True to "
             "look at it, with wait=SECONDS to wait for it, or share one engine between the threads "
             "of one process"
         )

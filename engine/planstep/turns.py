@@ -11,11 +11,13 @@ what was submitted without waiting.
 Next: runtime.py.
 """
 
+import logging
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import InvalidStateError
+from functools import partial
 from typing import Any
 
 from .admission import Admission
@@ -40,6 +42,8 @@ from .proto.ids import Place, tx_text
 _TURN_INPUTS = 1000
 _TURN_BYTES = 4 << 20
 _TICK_SECONDS = 0.02
+_RETRY_SECONDS = 1.0
+_log = logging.getLogger("planstep")
 
 
 class Turns:
@@ -67,6 +71,7 @@ class Turns:
         self._submitted = threading.Event()
         self._answered = threading.Event()
         self._threads: list[threading.Thread] = []
+        self._again: dict[str, float] = {}  # what failed in the service thread → when to try it
 
     def _begin_threads(self) -> None:
         self._begin("service", self._serve)
@@ -339,37 +344,53 @@ class Turns:
             self._end_futures()
 
     def _serve(self) -> None:
-        last = 0.0
+        ticked = 0.0
         while not self._stopping.is_set():
             if self.hosts > 1:
                 self._stopping.wait(_TICK_SECONDS)
-                self.network.tick()
+                self._outlive("the network", self.network.tick)
             else:
                 self._submitted.wait(0.25)
                 self._submitted.clear()
             if self._stopping.is_set():
                 return
-            self._answer()  # what an interrupted caller left
-            while self._later and self._stopped is None:
-                self.nodes[0].inbox.append(self._later.popleft())
-                self.nodes[0].wake.set()
-            if self.hosts == 1:
-                self._end_futures()
-                while self.nodes[0].inbox and self.nodes[0].try_lead(None):
-                    self._lead(self.nodes[0], None)
-                    self._end_futures()
+            self._outlive("a turn", self._run_what_waits)
             now = time.monotonic()
-            ticking = self.hosts > 1 and now - last >= 0.1
+            ticking = self.hosts > 1 and now - ticked >= 0.1
             if ticking:
-                last = now
+                ticked = now
             for node in self.nodes:
                 if node.down:
                     continue
                 if ticking:
                     node.inbox.append(Tick())
                     node.wake.set()
-                try:
-                    if node.host.store.checkpoint_due(now):
-                        node.host.store.checkpoint()
-                except PlanstepError:
-                    pass  # the store keeps its layer and tries again; stats() says how often
+                what = f"host {node.host.number}: a checkpoint"
+                self._outlive(what, partial(self._checkpoint, node, now))
+
+    def _run_what_waits(self) -> None:
+        self._answer()  # what an interrupted caller left
+        while self._later and self._stopped is None:
+            self.nodes[0].inbox.append(self._later.popleft())
+            self.nodes[0].wake.set()
+        if self.hosts == 1:
+            self._end_futures()
+            while self.nodes[0].inbox and self.nodes[0].try_lead(None):
+                self._lead(self.nodes[0], None)
+                self._end_futures()
+
+    def _checkpoint(self, node: Node, now: float) -> None:
+        if node.host.store.checkpoint_due(now):
+            node.host.store.checkpoint()
+
+    def _outlive(self, what: str, call: Callable[[], Any]) -> None:
+        """Without the service thread nothing is ever checkpointed, and nobody is told."""
+        now = time.monotonic()
+        if now < self._again.get(what, now):
+            return
+        try:
+            call()
+        except Exception as error:
+            self._again[what] = now + _RETRY_SECONDS
+            foreign = None if isinstance(error, PlanstepError) else error
+            _log.warning("%s failed, and is tried again: %s", what, error, exc_info=foreign)

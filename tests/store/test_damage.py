@@ -6,6 +6,7 @@ turn before it. Payloads behind the checkpoint are not read at opening; batches 
 """
 
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -122,6 +123,28 @@ def test_flipped_bytes(quick_path: Path, checkpoint_at: int | None, closed: bool
         assert detected == sample.records[-1].size
 
 
+@pytest.mark.parametrize("closed", [True, False])
+def test_opening_takes_nothing_from_behind_a_flip(quick_path: Path, closed: bool) -> None:
+    """What the checkpoint refers to stays, also behind a damaged record that it covers."""
+    sample = Sample(quick_path / "s", TURNS - 1, closed)
+    held = sample.states[-1]
+    for at in range(0, len(sample.used), 5):
+        sample.with_log(sample.flipped(at))
+        try:
+            store = sample.open()
+        except Corruption:
+            assert closed and at >= sample.records[-1].offset  # nothing else is damage to history
+            continue
+        for _ in range(2):
+            found = contents(store)
+            differing = [key for key in held if found[key] != held[key]]
+            assert found.keys() == held.keys() and len(differing) <= 1, at
+            assert all(key.startswith(B) for key in differing), at  # the flip is in this payload
+            crash(store)
+            store = sample.open()
+        crash(store)
+
+
 def test_a_lost_segment_is_missed(quick_path: Path) -> None:
     store = DiskStore.open(quick_path / "s", files=FastFiles(), segment_bytes=SMALL)
     for n in range(12):
@@ -132,6 +155,21 @@ def test_a_lost_segment_is_missed(quick_path: Path) -> None:
     segments[1].unlink()
     with pytest.raises(Corruption, match=segments[2].name):
         DiskStore.open(quick_path / "s", files=FastFiles(), segment_bytes=SMALL)
+
+
+@pytest.mark.parametrize("checkpoint_at", [0, 3])
+@pytest.mark.parametrize("left", ["nothing", "zeros", "the first record"])
+def test_the_segment_of_the_checkpoint_is_missed(
+    quick_path: Path, checkpoint_at: int, left: str
+) -> None:
+    """Also when what is behind the checkpoint is gone with it."""
+    sample = Sample(quick_path / "s", checkpoint_at, False)
+    sample.with_log(sample.used[: sample.records[0].size] if left == "the first record" else b"")
+    if left == "nothing":
+        (sample.folder / sample.segment).unlink()
+    with pytest.raises(Corruption, match=sample.segment):
+        sample.open()
+    assert any(sample.segment in problem.what for problem in verified(sample))
 
 
 # verify -------------------------------------------------------------------------------------
@@ -148,6 +186,26 @@ def test_nothing_is_wrong_with_a_whole_store(quick_path: Path, closed: bool) -> 
     sample = Sample(quick_path / "s", 3, closed)
     assert verified(sample) == []
     store = sample.open()
+    crash(store)
+    assert verified(sample) == []
+
+
+def test_nothing_is_wrong_with_an_interrupted_recovery(quick_path: Path) -> None:
+    """Turns were copied, and the first record in front of them was not written."""
+
+    class Stopped(FastFiles):
+        def write(self, fd: int, buffers: Sequence[bytes], offset: int, sync: bool) -> None:
+            if not offset:
+                raise SystemExit("a signal's handler")
+            super().write(fd, buffers, offset, sync)
+
+    sample = Sample(quick_path / "s", None, False)
+    with pytest.raises(SystemExit):
+        DiskStore.open(sample.folder, files=Stopped(), segment_bytes=SMALL)
+    assert len(segment_files(sample.folder)) == 2
+    assert verified(sample) == []
+    store = sample.open()
+    assert contents(store) == sample.states[-1]
     crash(store)
     assert verified(sample) == []
 

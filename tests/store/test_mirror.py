@@ -4,10 +4,12 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from storekit import FIRST, LAST, TABLETS, contents, crash
+from storekit import FIRST, LAST, TABLETS, FastFiles, contents, crash, write
 
+from planstep.errors import TransactionTooLarge
 from planstep.store import DiskStore, MemoryStore
 
 KEYS = [tablet + bytes(name) for tablet in TABLETS for name in (b"", b"a", b"ab", b"b", b"\xff")]
@@ -115,3 +117,20 @@ def test_both_stores_hold_the_same(script: list[Any], durability: str) -> None:
             assert contents(memory) == contents(disk)
         finally:
             crash(disk)
+
+
+@pytest.mark.parametrize("length", [510, 511])
+def test_a_key_that_the_tables_cannot_hold_is_refused(tmp_path: Path, length: int) -> None:
+    disk = DiskStore.open(tmp_path / "s", files=FastFiles())
+    key = TABLETS[0] + bytes(length - len(TABLETS[0]))
+    for store in (MemoryStore(), disk):
+        if length > 510:
+            with pytest.raises(TransactionTooLarge, match="510"):
+                write(store, {key: 1})
+        else:
+            write(store, {key: 1})
+        write(store, {TABLETS[0]: 1})
+        assert len(contents(store)) == (2 if length <= 510 else 1)
+    disk.checkpoint()
+    assert disk.get(TABLETS[0]) == 1
+    disk.close()

@@ -81,10 +81,14 @@ class Recorder(FastFiles):
         self._check("rename")
         self.trace.append(("rename", source.name, target.name))
         super().rename(source, target)
+        for fd, name in self.names.items():
+            if name == source.name:
+                self.names[fd] = target.name
 
     def remove(self, path: Path) -> None:
         self._check("remove")
-        self.trace.append(("remove", path.name))
+        if path.exists():
+            self.trace.append(("remove", path.name))
         super().remove(path)
 
 

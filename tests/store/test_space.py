@@ -1,11 +1,6 @@
 """Space: what is dropped comes back, a full disk can be freed, readers keep what they look at."""
 
 import errno
-import hashlib
-import os
-import random
-import subprocess
-import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -13,12 +8,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from storekit import FIRST, LAST, TABLETS, FastFiles, FaultyFiles, contents, crash, write
+from storekit import TABLETS, FastFiles, FaultyFiles, contents, crash, write
 
 from planstep.errors import NoSpace
 from planstep.store import DiskStore
 from planstep.store.folder import data_files, segment_files
-from planstep.store.lease import oldest_lease
 from planstep.store.readonly import ReadOnlyStore
 from planstep.store.rewrite import SMALL_FILES_MAX, choose
 from planstep.store.table import Extent, Table
@@ -191,6 +185,35 @@ def test_reads_go_on_while_files_are_rewritten(quick_path: Path) -> None:
     store.close()
 
 
+@pytest.mark.parametrize("piece", [100, 901, 10_000])
+def test_what_is_rewritten_is_copied_in_pieces(
+    quick_path: Path, monkeypatch: pytest.MonkeyPatch, piece: int
+) -> None:
+    """One turn's payload may be gigabytes; memory holds a piece, and other reads wait for a piece."""
+    monkeypatch.setattr("planstep.store.rewrite._PIECE_BYTES", piece)
+    store = open_small(quick_path / "s")
+    fill(store, range(40))
+    drop(store, range(1, 40, 2))
+    drop(store, range(2, 40, 4))
+    held = contents(store)
+    lengths: list[int] = []
+    read = store._folder.read
+
+    def counted(name: str, offset: int, length: int) -> bytes:
+        lengths.append(length)
+        return read(name, offset, length)
+
+    monkeypatch.setattr(store._folder, "read", counted)
+    store.checkpoint()
+    assert store.counters.rewrites and max(lengths) == min(piece, 900)
+    assert contents(store) == held
+    store.close()
+    assert verify(quick_path / "s") == []
+    store = open_small(quick_path / "s")
+    assert contents(store) == held
+    store.close()
+
+
 @pytest.mark.parametrize("kind", ["allocate", "write", "sync", "sync_folder", "remove"])
 def test_a_failure_while_rewriting_loses_nothing(quick_path: Path, kind: str) -> None:
     """Whichever operation of it fails, and whatever is left behind, nothing is lost and all is freed."""
@@ -330,164 +353,3 @@ def test_writes_are_refused_when_checkpoints_keep_failing(
     store = open_small(quick_path / "s")
     assert contents(store) == {**held, B + bytes(2): bytes(900)}
     crash(store)
-
-
-# checkpoints ---------------------------------------------------------------------------------
-
-
-def test_a_checkpoint_never_holds_a_turn_without_its_changes(quick_path: Path) -> None:
-    """It begins while a turn is durable and not yet shown."""
-    for seed in range(5):
-        store = open_small(quick_path / str(seed))
-        write(store, {A: 0})
-        turn = store.begin()
-        turn.put(A, 1)
-        checkpoint = threading.Thread(target=store.checkpoint)
-
-        def begin(changes: object, checkpoint: threading.Thread = checkpoint) -> None:
-            checkpoint.start()
-            checkpoint.join(0.02)
-
-        store.commit(turn, begin)
-        checkpoint.join()
-        crash(store)
-        store = open_small(quick_path / str(seed))
-        assert store.get(A) == 1
-        crash(store)
-
-
-def test_a_torn_commit_of_the_tables_is_not_seen(quick_path: Path) -> None:
-    """Power loss within an LMDB commit: any of its pages, but not its root, or all with the root."""
-    rng = random.Random(5)
-    seen = set()
-    for seed in range(40):
-        folder = quick_path / str(seed)
-        store = open_small(folder)
-        for n in range(rng.randrange(1, 5)):
-            write(store, {A + bytes([rng.randrange(200)]): n for _ in range(50)})
-            store.checkpoint()
-        fill(store, range(5))
-        held = contents(store)
-        path = folder / "table" / "data.mdb"
-        before = path.read_bytes()
-        logs = {p.name: p.read_bytes() for p in segment_files(folder)}
-        store.checkpoint()
-        after = path.read_bytes()
-        crash(store)
-        for p in segment_files(folder):
-            p.unlink()
-        for name, data in logs.items():
-            (folder / name).write_bytes(data)
-        image = bytearray(before.ljust(len(after), b"\0"))
-        pages = os.sysconf("SC_PAGE_SIZE")
-        whole = seed % 4 == 0
-        for at in range(0, len(after), 512):
-            if (whole or rng.random() < 0.5) and (at >= 2 * pages or whole):
-                image[at : at + 512] = after[at : at + 512]
-        path.write_bytes(image)
-        store = open_small(folder)
-        assert contents(store) == held
-        seen.add(store.counters.replayed_turns > 0)
-        crash(store)
-    assert seen == {True, False}
-
-
-# leases --------------------------------------------------------------------------------------
-
-
-LOOK = """
-import hashlib, pathlib, sys
-sys.path.insert(0, sys.argv[2])
-from storekit import contents
-from planstep.store.readonly import ReadOnlyStore
-
-look = ReadOnlyStore.open(pathlib.Path(sys.argv[1]))
-for line in sys.stdin:
-    print(hashlib.sha256(repr(contents(look)).encode()).hexdigest(), flush=True)
-look.close()
-"""
-
-
-def look_on(folder: Path) -> "subprocess.Popen[str]":
-    """A reader in a process of its own that has its view when this returns."""
-    child = subprocess.Popen(
-        [sys.executable, "-c", LOOK, str(folder), str(Path(__file__).parent)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    seen(child)
-    return child
-
-
-def seen(child: "subprocess.Popen[str]") -> str:
-    assert child.stdin is not None and child.stdout is not None
-    print(file=child.stdin, flush=True)
-    return child.stdout.readline().strip()
-
-
-def test_a_reader_keeps_the_files_it_looks_at(quick_path: Path) -> None:
-    store = open_small(quick_path / "s")
-    fill(store, range(60))
-    store.checkpoint()
-    held = hashlib.sha256(repr(contents(store)).encode()).hexdigest()
-    child = look_on(store.folder)
-    assert seen(child) == held
-    drop(store, range(60))
-    for n in range(5):
-        write(store, {A: n})
-        store.checkpoint()
-    before = len(segment_files(store.folder))
-    assert seen(child) == held
-    newer = look_on(store.folder)
-    child.communicate()
-    write(store, {A: 5})
-    store.checkpoint()
-    assert len(segment_files(store.folder)) < before / 2  # the newer one needs none of them
-    assert seen(newer) == hashlib.sha256(repr({A: 4}).encode()).hexdigest()
-    newer.communicate()
-    assert not list((quick_path / "s" / "leases").iterdir())
-    store.close()
-
-
-def test_a_killed_readers_lease_goes_with_it(quick_path: Path) -> None:
-    store = open_small(quick_path / "s")
-    fill(store, range(60))
-    store.checkpoint()
-    child = look_on(store.folder)
-    assert oldest_lease(store.folder) == store._table.newest()
-    drop(store, range(60))
-    for n in range(3):
-        write(store, {A: n})
-        store.checkpoint()
-    before = len(segment_files(store.folder))
-    child.kill()
-    child.communicate()
-    write(store, {A: 3})
-    store.checkpoint()
-    assert len(segment_files(store.folder)) < before / 2
-    assert oldest_lease(store.folder) is None
-    assert not list((quick_path / "s" / "leases").iterdir())
-    store.close()
-
-
-def test_a_lease_that_names_nothing_yet_keeps_everything(quick_path: Path) -> None:
-    from planstep.store.lease import Lease
-
-    store = open_small(quick_path / "s")
-    fill(store, range(30))
-    lease = Lease(store.folder)
-    assert oldest_lease(store.folder) == 0
-    drop(store, range(30))
-    store.checkpoint()
-    write(store, {A: 1})
-    before = segment_files(store.folder)
-    store.checkpoint()
-    assert segment_files(store.folder) == before
-    lease.close()
-    lease.close()
-    write(store, {A: 2})
-    store.checkpoint()
-    assert len(segment_files(store.folder)) < len(before)
-    assert store.scan(FIRST, LAST) == [(A, 2)]
-    store.close()

@@ -1,21 +1,24 @@
 """The log's end: where the next record goes, and what to do when it cannot go there.
 
     turn ─▶ room? ─ no ─▶ next segment (spare, new file, or for what frees space the reserve)
-              │                    └ NoSpace: before any effect
+              │                    ├ no space, no descriptor for it: before any effect
+              │                    └ its first record failed: doubt
               ▼
             write ─ failed ─▶ doubt: a new segment under the next generation names where history ends
                                      └ failed too: broken, and the store closes
 
-Never behind doubt: after a write or sync that failed nothing is appended to that segment again.
+Never behind doubt: after a write or sync that failed, or was interrupted, nothing is appended to that
+segment again; nor to the one before when the failed write may have begun a segment, which would void it.
 
 Next: recovery.py.
 """
 
+import threading
 from collections.abc import Callable
 from typing import TypeAlias
 
 from ..errors import IoError, NoSpace, StoreClosed
-from .files import Files
+from .files import Files, TooManyOpen
 from .folder import Folder, segment_name, segment_parts
 from .log import CLOSE, CLOSE_SIZE, OVERHEAD, START, TURN, Record, encode_record, read_record
 from .recovery import read_segment
@@ -31,6 +34,7 @@ class LogEnd:
 
     Invariants: `turn` is the last turn written, `synced` the last whose sync returned; `offset` and
     `crc` are those behind the last record of `segment`; `address` is that of the next payload byte.
+    What is not synced is in `segment`: the log moves on only behind a sync that returned, with `syncing`.
     """
 
     def __init__(
@@ -40,6 +44,7 @@ class LogEnd:
         sync: bool,
         counters: StoreCounters,
         moved: Callable[[dict[int, Extent]], None],
+        show: Callable[[], None],
     ) -> None:
         self.generation = 0
         self.number = 0
@@ -51,12 +56,15 @@ class LogEnd:
         self.size = self.offset = self.crc = 0
         self.on_reserve = False
         self.broken: BaseException | None = None
+        self.syncing = threading.Lock()  # taken last
+        self._doubt: BaseException | None = None
         self._folder = folder
         self._files: Files = folder.files
         self._store_id = store_id
         self._sync = sync
         self._counters = counters
         self._moved = moved
+        self._show = show
 
     def begin_segment(self, end: int, copies: Copies, room: int = 0, reserve: bool = False) -> None:
         """A new segment whose first record says that history ends at `end`; `copies` follow it.
@@ -65,8 +73,19 @@ class LogEnd:
         aside. The copies are durable before the first record is: until it is there, the segments
         that they came from count, and the copies prove nothing (their `synced` is 0).
         """
+        file = self._create(sum(record.size for _, record, _ in copies) + room, reserve)
+        self._start(*file, end, copies)
+
+    def _create(self, room: int, reserve: bool) -> tuple[str, int, int, bool]:
+        """(name, descriptor, size, of the reserve?) of the next segment.
+
+        NoSpace and TooManyOpen: before any effect.
+
+        The name is durable before the first byte. Else a power loss could take back the name that a
+        spare was given and leave what was written, to be found when the spare is used again.
+        """
         name = segment_name(self.generation, self.number)
-        needed = OVERHEAD + sum(record.size for _, record, _ in copies) + room + CLOSE_SIZE
+        needed = OVERHEAD + room + CLOSE_SIZE
         from_reserve = False
         try:
             fd, size = self._folder.create_segment(name, needed)
@@ -76,19 +95,30 @@ class LogEnd:
             fd, size = self._folder.create_from_reserve(name, needed)
             from_reserve = True
         try:
-            offset, crc, moved = self._write_start(fd, name, end, copies)
-            self._files.sync_folder(self._folder.path)
-        except NoSpace:
-            self._folder.discard(name)
+            self._folder.sync()
+        except BaseException:
+            self._folder.discard(name)  # zeros, should the power bring it back
             raise
+        return name, fd, size, from_reserve
+
+    def _start(
+        self, name: str, fd: int, size: int, from_reserve: bool, end: int, copies: Copies
+    ) -> None:
+        """Whatever it raises, NoSpace too: the first record may be on the disk."""
+        try:
+            offset, crc, moved = self._write_start(fd, name, end, copies)
         except BaseException:
             self._folder.let_go(name)
             raise
         self._moved(moved)
-        self.fd, self.segment, self.size = fd, name, size
-        self.offset, self.crc = offset, crc
-        self.on_reserve = from_reserve
-        self.synced = self.turn
+        before = self.segment
+        with self.syncing:
+            self.fd, self.segment, self.size = fd, name, size
+            self.offset, self.crc = offset, crc
+            self.on_reserve = from_reserve
+            self.synced = self.turn
+            self._doubt = None
+        self._folder.let_go(before)
         self._counters.segments += 1
         self._counters.log_bytes += offset
 
@@ -166,28 +196,48 @@ class LogEnd:
     def _make_room(self, size: int, frees: bool) -> None:
         if self.offset + size + CLOSE_SIZE <= self.size and (frees or not self.on_reserve):
             return
-        if not self._sync:
+        refused = False
+        try:
+            if not self._sync:
+                self.sync()
+            self.number += 1
+            try:
+                file = self._create(size, frees)
+            except (NoSpace, TooManyOpen):
+                self.number -= 1
+                refused = True
+                raise
+            self._start(*file, self.turn, [])
+        except BaseException as error:
+            if not refused:
+                self.go_on_elsewhere(error)
+            raise
+
+    def in_doubt(self) -> bool:
+        """A sync of the segment failed, and the log has not gone on elsewhere yet."""
+        return self._doubt is not None
+
+    def sync(self) -> None:
+        """Durability "os": makes durable what the segment holds.
+
+        The system reports an error once for each descriptor, so whoever syncs next is told the same:
+        a later sync may succeed without having written anything.
+        """
+        with self.syncing:
+            if self._doubt is not None:
+                raise IoError(f"{self.segment}: {self._doubt}") from self._doubt
             try:
                 self._files.sync(self.fd)
-            except IoError as error:
-                self.go_on_elsewhere(error)
+            except BaseException as error:
+                self._doubt = error
                 raise
-        self.number += 1
-        try:
-            self.begin_segment(self.turn, [], size, reserve=frees)
-        except NoSpace:
-            self.number -= 1
-            raise
-        except IoError as error:
-            self.number -= 1
-            self.go_on_elsewhere(error)
-            raise
 
     def go_on_elsewhere(self, cause: BaseException) -> None:
         """After doubt: history ends at the last acknowledged turn, in a new generation."""
-        self.generation += 1
-        self.number = 0
         try:
+            self.generation += 1
+            self.number = 0
+            self._show()  # before the first record: readers of the new generation do not go back
             self.begin_segment(self.synced, self._unsynced(), reserve=True)
         except BaseException as error:
             self.broken = error

@@ -14,11 +14,12 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from ..errors import Corruption, IoError, NoSpace, PlanstepError
+from ..errors import Corruption, NoSpace, PlanstepError
 from .append import LogEnd
 from .files import Files
 from .folder import Folder
 from .layers import Layer
+from .lock import OwnerLock
 from .rewrite import choose, rewrite
 from .table import Extent, Table
 from .turn import StoreCounters
@@ -38,6 +39,7 @@ class Behind:
     counters: StoreCounters
     _files: Files
     _folder: Folder
+    _lock: OwnerLock
     _log: LogEnd
     _table: Table
 
@@ -55,7 +57,7 @@ class Behind:
         self._frozen_runs = self._frozen_dropped = 0
         self._changed_at = 0.0
         self._unsaved_bytes = self._frozen_bytes = 0
-        self._failing: PlanstepError | None = None
+        self._failing: Exception | None = None
         self._data_number = 0
         self._unreadable: dict[str, None] = {}
         self._chores_at = 0.0
@@ -77,6 +79,7 @@ class Behind:
 
     def checkpoint(self) -> bool:
         """Writes the layers to LMDB, then does the chores; False when there was no layer to write."""
+        self._lock.check()
         with self._checkpointing:
             if self._closed:
                 return False
@@ -108,7 +111,7 @@ class Behind:
             if not self._sync:
                 self._sync_log(self._frozen_at[0])
             written = self._commit_frozen(frozen)
-        except PlanstepError as error:
+        except Exception as error:
             self.counters.failed_checkpoints += 1
             self._failing = error
             self._chores_at = time.monotonic() + RETRY_SECONDS
@@ -138,12 +141,13 @@ class Behind:
     def _sync_log(self, turn: int) -> None:
         """At durability "os": what LMDB is to hold is durable in the log first."""
         log = self._log
-        fd = log.fd
+        if log.synced >= turn:
+            return
         try:
-            self._files.sync(fd)
-        except IoError as error:
+            log.sync()
+        except BaseException as error:
             with self._appending:
-                if log.broken is None and log.fd == fd:
+                if log.broken is None and log.in_doubt():
                     log.go_on_elsewhere(error)
             raise
         with self._appending:
@@ -167,7 +171,7 @@ class Behind:
         """Does what the store can work on without; a failure is counted and tried again later."""
         try:
             chore()
-        except PlanstepError:
+        except (PlanstepError, OSError):
             self.counters.failed_chores += 1
             self._chores_at = time.monotonic() + RETRY_SECONDS
 
@@ -175,11 +179,14 @@ class Behind:
         if self._table.state() is None:
             return
         self._try(self._remove_unneeded)
-        if self._lacks_spare():
-            self._try(self._folder.keep_spare)
-        if not self._log.on_reserve and self._folder.lacks_reserve():
-            self._try(self._folder.keep_reserve)
+        self._try(self._keep_aside)
         self._try(self._rewrite)
+
+    def _keep_aside(self) -> None:
+        if not self._log.on_reserve and self._folder.lacks_reserve():
+            self._folder.keep_reserve()
+        if self._lacks_spare():
+            self._folder.keep_spare()
 
     def _remove_unneeded(self) -> None:
         needed = frozenset(self._table.live())

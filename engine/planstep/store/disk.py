@@ -35,7 +35,7 @@ from .behind import Behind
 from .files import Files, io_error
 from .folder import Folder, segment_files, segment_parts
 from .layers import GONE, MISSING, Layer, layered, merged_scan
-from .lease import oldest_lease
+from .lease import make_leases, oldest_lease
 from .lock import OwnerLock
 from .log import (
     OVERHEAD,
@@ -76,9 +76,15 @@ class DiskStore(Behind):
         self._lock = lock
         self._folder = Folder(folder, files, segment_bytes)
         self._log = LogEnd(
-            self._folder, self.store_id, durability == "full", self.counters, self._moved
+            self._folder,
+            self.store_id,
+            durability == "full",
+            self.counters,
+            self._moved,
+            lambda: self._released.show(self.generation, self.last_turn),
         )
         try:
+            make_leases(folder)
             self._released = ReleasedMark(folder / "released", write=True)
         except OSError as error:
             raise io_error(error, folder / "released") from error
@@ -172,15 +178,19 @@ class DiskStore(Behind):
         log.turn = found.turns[-1][1].turn if found.turns else checkpoint
         generations = [segment_parts(p.name)[0] for p in segment_files(self.folder)]
         log.generation = max(generations, default=0) + 1
+        shown = self._released.read()
+        if shown is not None and shown.current and shown.turn <= log.turn:
+            self._released.show(log.generation, shown.turn)  # readers do not go back meanwhile
         doubtful = [item for item in found.turns if item[1].turn > found.synced]
         try:
             log.begin_segment(found.synced, doubtful)
         except NoSpace:
             self._free_tail(found)
+            log.number += 1  # the first may have been begun; nothing has been acknowledged since
             log.begin_segment(found.synced, doubtful, reserve=True)
         self._files.sync_folder(self.folder / "table")  # LMDB does not, when it creates its file
-        self._files.sync_folder(self.folder)
-        if found.segment:  # what is behind its records is void from now on
+        self._folder.sync()
+        if found.whole:  # what is behind its records is void from now on
             self._try(lambda: self._folder.shrink(found.segment, found.offset))
         if not log.on_reserve:
             self._try(self._folder.keep_reserve)
@@ -223,7 +233,9 @@ class DiskStore(Behind):
             live, frozen = self._layers
             layers = [live] if frozen is None else [live, frozen]
             rows = layered(layers, begin, end, reverse, limit)
-        return merged_scan(rows, self._table.scan(begin, end, reverse), reverse, limit)
+            pinned = self._table.pin()  # of this moment too: a checkpoint may be near its end
+        with pinned:
+            return merged_scan(rows, self._table.scan(begin, end, reverse, pinned), reverse, limit)
 
     def read_payload(self, address: int, length: int) -> bytes:
         """IoError or Corruption when the bytes are not there; the batch's own crc tells if they differ."""
@@ -268,8 +280,10 @@ class DiskStore(Behind):
     def commit(self, turn: Turn, before_visible: Callable[[Any], None] | None = None) -> None:
         """Appends the turn and makes it durable, then visible.
 
-        NoSpace before any effect; another IoError: the turn never was; StoreClosed: undetermined.
+        NoSpace before any effect; another IoError: the turn never was; StoreClosed: undetermined;
+        TransactionTooLarge, also for a key that the tables could not hold.
         """
+        self._lock.check()
         net = turn.net()
         if not net and not turn.payloads and not turn.dropped:
             return
@@ -303,6 +317,7 @@ class DiskStore(Behind):
         """Checkpoints, writes the closing record, lets go of the store."""
         if self._closed:
             return
+        self._lock.check()
         try:
             if self._log.broken is None:
                 self._checkpoint_all()

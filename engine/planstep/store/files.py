@@ -20,6 +20,10 @@ _FULLFSYNC: int | None = getattr(fcntl, "F_FULLFSYNC", None)
 _IOV_MAX = 500
 
 
+class TooManyOpen(IoError):
+    """The process, or the machine, is out of file descriptors; nothing was done."""
+
+
 class Files:
     """The operating system's files. Every failure is an IoError; a full disk its kind NoSpace."""
 
@@ -142,4 +146,6 @@ def io_error(error: OSError, path: Path | None) -> IoError:
     where = f"{path}: " if path is not None else ""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return NoSpace(f"{where}the disk is full: free some space; nothing was written or lost")
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        return TooManyOpen(f"{where}{error.strerror}: close some, or raise the limit (ulimit -n)")
     return IoError(f"{where}{error.strerror or error}")

@@ -8,14 +8,23 @@ A file goes when nothing refers to it and no reader in another process may still
 Next: disk.py.
 """
 
+import errno
+import os
+import re
 import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 from ..errors import IoError, NoSpace
-from .files import Files
+from .files import Files, TooManyOpen, io_error
 from .lease import oldest_lease
 
 RESERVE_BYTES = 4 << 20
+READING_MAX = 32
+_SEGMENT = re.compile(r"log-\d{8}-\d{8}")
+_DATA = re.compile(r"data-\d{8}-\d{8}")
+_T = TypeVar("_T")
 
 
 def segment_name(generation: int, number: int) -> str:
@@ -33,22 +42,32 @@ def segment_parts(name: str) -> tuple[int, int]:
 
 
 def segment_files(path: Path) -> list[Path]:
-    return sorted(path.glob("log-????????-????????"))
+    """In the log's order. IoError."""
+    return _listed(path, _SEGMENT)
 
 
 def data_files(path: Path) -> list[Path]:
-    return sorted(path.glob("data-????????-????????"))
+    return _listed(path, _DATA)
+
+
+def _listed(path: Path, name: re.Pattern[str]) -> list[Path]:
+    try:
+        return sorted(path / found for found in os.listdir(path) if name.fullmatch(found))
+    except OSError as error:
+        raise io_error(error, path) from error
 
 
 class Folder:
-    """Invariant: `_fds` holds open descriptors of existing files only."""
+    """Every failure is an IoError. Invariants: `_writing` and `_reading` hold open descriptors of
+    existing files only; of `_reading` there are few, the one used last at its end."""
 
     def __init__(self, path: Path, files: Files, segment_bytes: int) -> None:
         self.path = path
         self.files = files
         self.segment_bytes = segment_bytes
-        self._fds: dict[str, int] = {}
-        self._lock = threading.Lock()
+        self._writing: dict[str, int] = {}
+        self._reading: dict[str, int] = {}
+        self._lock = threading.RLock()
         self._spare = path / "spare"
         self._reserve = path / "reserve"
         self._unneeded_since: dict[str, int] = {}
@@ -56,57 +75,100 @@ class Folder:
     # making --------------------------------------------------------------------------------
 
     def create(self, name: str, size: int) -> int:
-        """A new file of `size` zeros, opened; NoSpace leaves none behind."""
+        """A new file of `size` zeros, opened; a failure leaves none behind."""
         path = self.path / name
-        self.files.allocate(path, size)
-        return self._opened(name)
+        self._allocate(path, size)
+        try:
+            fd = self._with_descriptors(lambda: self.files.open(path, write=True))
+        except IoError:
+            self.files.remove(path)
+            raise
+        with self._lock:
+            self._writing[name] = fd
+        return fd
 
     def create_segment(self, name: str, size: int) -> tuple[int, int]:
         """(descriptor, size) of a segment with room for `size` bytes: the spare, or a new file."""
         size = max(size, self.segment_bytes)
-        if self._spare.exists() and self._spare.stat().st_size >= size:
-            size = self._spare.stat().st_size
-            self.files.rename(self._spare, self.path / name)
-            return self._opened(name), size
+        held = _size(self._spare)
+        if held >= size:
+            return self._rename(self._spare, name), held
         return self.create(name, size), size
 
     def create_from_reserve(self, name: str, size: int) -> tuple[int, int]:
-        """As `create_segment`, of what was put aside for this; NoSpace when it is used up."""
-        held = self._reserve.stat().st_size if self._reserve.exists() else 0
-        if held < size:
-            raise NoSpace(
-                f"{self.path}: the disk is full, and so is the reserve: free space elsewhere"
-            )
-        self.files.rename(self._reserve, self.path / name)
-        return self._opened(name), held
+        """As `create_segment`, of what was put aside for this; else what there is, or NoSpace."""
+        held = _size(self._reserve)
+        if held >= size:
+            return self._rename(self._reserve, name), held
+        room = max(size, self._reserve_bytes)
+        while True:
+            try:
+                return self.create(name, room), room
+            except NoSpace as error:
+                if room == size:
+                    raise NoSpace(
+                        f"{self.path}: the disk is full, and so is the reserve: free space elsewhere"
+                    ) from error
+            room = max(size, room - max(1, room // 8))
 
-    def _opened(self, name: str) -> int:
+    def _rename(self, source: Path, name: str) -> int:
+        """Opened first: what was put aside is not lost for want of a descriptor."""
+        fd = self._with_descriptors(lambda: self.files.open(source, write=True))
         try:
-            fd = self.files.open(self.path / name, write=True)
-        except IoError:
-            (self.path / name).unlink(missing_ok=True)
+            self.files.rename(source, self.path / name)
+        except BaseException:
+            self.files.close(fd)
             raise
         with self._lock:
-            self._fds[name] = fd
+            self._writing[name] = fd
         return fd
 
+    def _allocate(self, path: Path, size: int) -> None:
+        self._with_descriptors(lambda: self.files.allocate(path, size))
+
+    def sync(self) -> None:
+        """Names are durable on return."""
+        self._with_descriptors(lambda: self.files.sync_folder(self.path))
+
+    def _with_descriptors(self, call: Callable[[], _T]) -> _T:
+        """Where the process has none left, those that are kept for reading are let go."""
+        try:
+            return call()
+        except TooManyOpen:
+            if not self._reading:
+                raise
+        with self._lock:
+            _close_all(self.files, self._reading)
+        return call()
+
     def lacks_reserve(self) -> bool:
-        return not self._reserve.exists()
+        return _size(self._reserve) < self._reserve_bytes
 
     def lacks_spare(self) -> bool:
-        return not self._spare.exists()
+        return _size(self._spare) < self.segment_bytes
 
     def keep_reserve(self) -> None:
-        if not self._reserve.exists():
-            self.files.allocate(self._reserve, min(RESERVE_BYTES, self.segment_bytes))
+        self._keep(self._reserve, self._reserve_bytes)
 
     def keep_spare(self) -> None:
-        if not self._spare.exists():
-            self.files.allocate(self._spare, self.segment_bytes)
+        self._keep(self._spare, self.segment_bytes)
+
+    @property
+    def _reserve_bytes(self) -> int:
+        return min(RESERVE_BYTES, self.segment_bytes)
+
+    def _keep(self, path: Path, size: int) -> None:
+        """Of its full size under its name, or not there: a crash may come amid the allocation."""
+        if _size(path) >= size:
+            return
+        new = path.with_name(path.name + ".new")
+        self.files.remove(new)
+        self._allocate(new, size)
+        self.files.rename(new, path)
 
     def give_back_spare(self) -> bool:
         """Frees the spare's space for something more urgent; False when there was none."""
-        if not self._spare.exists():
+        if _size(self._spare) <= 0:
             return False
         self.files.remove(self._spare)
         return True
@@ -124,29 +186,37 @@ class Folder:
     def read(self, name: str, offset: int, length: int) -> bytes:
         """Up to `length` bytes; IoError when the file is gone."""
         with self._lock:  # not closed while it is read
-            fd = self._fds.get(name, -1)
+            fd = self._writing.get(name, -1)
             if fd < 0:
-                fd = self._fds[name] = self.files.open(self.path / name, write=False)
+                fd = self._reading.pop(name, -1)
+                if fd < 0:
+                    path = self.path / name
+                    fd = self._with_descriptors(lambda: self.files.open(path, write=False))
+                self._reading[name] = fd
+                while len(self._reading) > READING_MAX:
+                    oldest = next(iter(self._reading))
+                    self.files.close(self._reading.pop(oldest))
             return self.files.read(fd, offset, length)
 
     def sizes(self) -> dict[str, int]:
         """Bytes of each segment and data file."""
         paths = [*segment_files(self.path), *data_files(self.path)]
-        return {path.name: path.stat().st_size for path in paths}
+        return {path.name: size for path in paths if (size := _size(path)) >= 0}
 
     # letting go ----------------------------------------------------------------------------
 
     def let_go(self, name: str) -> None:
         """Closes a file; what it holds stays."""
         with self._lock:
-            fd = self._fds.pop(name, -1)
-            if fd >= 0:
-                self.files.close(fd)
+            for opened in (self._writing, self._reading):
+                fd = opened.pop(name, -1)
+                if fd >= 0:
+                    self.files.close(fd)
 
     def discard(self, name: str) -> None:
         """Closes and removes a file that holds nothing yet."""
         self.let_go(name)
-        (self.path / name).unlink(missing_ok=True)
+        self.files.remove(self.path / name)
 
     def remove_unneeded(self, needed: frozenset[str], first_needed: str, now: int) -> None:
         """Removes segments before `first_needed` and data files, but for those `needed`.
@@ -172,6 +242,20 @@ class Folder:
 
     def close(self) -> None:
         with self._lock:
-            for fd in self._fds.values():
-                self.files.close(fd)
-            self._fds.clear()
+            _close_all(self.files, self._writing)
+            _close_all(self.files, self._reading)
+
+
+def _close_all(files: Files, opened: dict[str, int]) -> None:
+    while opened:
+        files.close(opened.popitem()[1])
+
+
+def _size(path: Path) -> int:
+    """Bytes, -1 where there is no such file. IoError."""
+    try:
+        return path.stat().st_size
+    except OSError as error:
+        if error.errno == errno.ENOENT:
+            return -1
+        raise io_error(error, path) from error

@@ -6,9 +6,13 @@
 A lease that names nothing yet keeps everything: what it will pin is not known. Created before the pin,
 so a reader whose lease the owner did not see has pinned what came after the owner's own commit.
 
+One that is not locked is nobody's, and the owner removes it. A reader that was about to lock it finds
+that it has no name any more, and makes another: no process ids are asked, which recur in containers.
+
 Next: folder.py.
 """
 
+import contextlib
 import fcntl
 import os
 import secrets
@@ -19,61 +23,71 @@ class Lease:
     """A reader's. Where the folder cannot be written to, there is none, and no promise."""
 
     def __init__(self, folder: Path) -> None:
-        self._path = folder / "leases" / f"{os.getpid()}-{secrets.token_hex(4)}"
         self._fd = -1
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         try:
-            self._path.parent.mkdir(exist_ok=True, mode=0o700)
-            self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            make_leases(folder)
+            while True:
+                self._path = folder / "leases" / f"{os.getpid()}-{secrets.token_hex(4)}"
+                self._fd = os.open(self._path, flags, 0o644)
+                os.fchmod(self._fd, 0o644)  # the owner looks at it, also where this is root
+                fcntl.flock(self._fd, fcntl.LOCK_EX)  # the owner holds it while it looks
+                if os.fstat(self._fd).st_nlink:
+                    break
+                self.close()
         except OSError:
             self.close()
 
     def name(self, transaction: int) -> None:
         """`transaction`: the id of the LMDB transaction that is pinned."""
         if self._fd >= 0:
-            os.pwrite(self._fd, b"%020d" % transaction, 0)
+            with contextlib.suppress(OSError):  # a full disk: unnamed it keeps everything
+                os.pwrite(self._fd, b"%020d" % transaction, 0)
 
     def close(self) -> None:
         if self._fd >= 0:
             fd, self._fd = self._fd, -1
-            self._path.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                self._path.unlink()
             os.close(fd)
+
+
+def make_leases(folder: Path) -> None:
+    """By the owner, if possible: in a folder that root made it could not look at anything."""
+    (folder / "leases").mkdir(exist_ok=True, mode=0o700)
 
 
 def oldest_lease(folder: Path) -> int | None:
     """The oldest transaction that a living lease names (0: one that names none yet); None without.
 
-    Files of leases whose process is gone are removed.
+    One that cannot be looked at, another user's, or for want of descriptors, counts as alive.
     """
-    oldest: int | None = None
-    for path in sorted((folder / "leases").glob("*-*")):
-        try:
-            fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        except OSError:
-            continue  # gone meanwhile
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            text = os.pread(fd, 20, 0)
-            named = int(text) if text.isdigit() else 0
-            oldest = named if oldest is None else min(oldest, named)
-        else:
-            # Nobody holds it: its process is gone, or has created it and not locked it yet. That
-            # one has pinned nothing, but would believe in a file that is no more.
-            if _is_abandoned(path):
-                path.unlink(missing_ok=True)
-            else:
-                oldest = 0
-        finally:
-            os.close(fd)
-    return oldest
-
-
-def _is_abandoned(path: Path) -> bool:
     try:
-        os.kill(int(path.name.split("-")[0]), 0)
-    except (ProcessLookupError, ValueError):
-        return True
+        paths = [folder / "leases" / name for name in sorted(os.listdir(folder / "leases"))]
+    except FileNotFoundError:
+        return None
     except OSError:
-        return False  # another user's
-    return False
+        return 0
+    named = [seen for path in paths if (seen := _look_at(path)) is not None]
+    return min(named, default=None)
+
+
+def _look_at(path: Path) -> int | None:
+    """What a lease names; one whose process is gone is removed."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    except OSError:
+        return 0
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        path.unlink(missing_ok=True)
+        return None
+    except BlockingIOError:
+        text = os.pread(fd, 20, 0)
+        return int(text) if text.isdigit() else 0
+    except OSError:
+        return 0
+    finally:
+        os.close(fd)

@@ -3,6 +3,7 @@
 Next: disk.py.
 """
 
+import contextlib
 import fcntl
 import json
 import os
@@ -11,34 +12,46 @@ import weakref
 from pathlib import Path
 
 from ..errors import ForkedProcess, StoreInUse
+from .files import io_error
 
 
 class OwnerLock:
-    """Held from construction to `close`. StoreInUse names the owner."""
+    """Held from construction to `close`. StoreInUse names the owner; IoError."""
 
     def __init__(self, path: Path, wait: float = 0) -> None:
         self.pid = os.getpid()
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise io_error(error, path) from error
+        try:
+            self._take(path, wait)
+        except BaseException:
+            self.close()
+            raise
+        _held.add(self)
+        since = time.strftime("%Y-%m-%d %H:%M:%S")
+        with contextlib.suppress(OSError):  # the name is a courtesy; the disk may be full
+            os.ftruncate(self._fd, 0)
+            os.pwrite(self._fd, json.dumps({"pid": self.pid, "since": since}).encode(), 0)
+
+    def _take(self, path: Path, wait: float) -> None:
         deadline = time.monotonic() + wait
         while True:
             try:
                 fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except OSError:
+                return
+            except BlockingIOError:
                 if time.monotonic() < deadline:
                     time.sleep(0.01)
                     continue
-                text = os.pread(self._fd, 200, 0)
-                os.close(self._fd)
                 try:
-                    owner = json.loads(text)
-                except ValueError:
+                    owner = json.loads(os.pread(self._fd, 200, 0))
+                except (OSError, ValueError):
                     owner = {}
                 raise StoreInUse(owner.get("pid"), owner.get("since")) from None
-        since = time.strftime("%Y-%m-%d %H:%M:%S")
-        os.ftruncate(self._fd, 0)
-        os.pwrite(self._fd, json.dumps({"pid": self.pid, "since": since}).encode(), 0)
-        _held.add(self)
+            except OSError as error:
+                raise io_error(error, path) from error
 
     def check(self) -> None:
         if os.getpid() != self.pid:

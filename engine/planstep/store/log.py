@@ -68,26 +68,36 @@ def encode_record(
     """(buffers, size, crc) of one record, to be written at `position`."""
     payloads = payloads or []
     length = sum(map(len, payloads))
-    head = _HEADER.pack(
-        _MAGIC,
-        kind,
-        len(changes),
-        len(dropped),
-        length,
-        generation,
-        store_id,
-        turn,
-        address,
-        synced,
-        position,
-        previous,
-    )
-    head += _CRC.pack(zlib.crc32(head))
+    sizes = len(changes), len(dropped), length
+    head = encode_head(kind, store_id, generation, turn, address, synced, position, previous, sizes)
     crc = zlib.crc32(dropped, zlib.crc32(changes, zlib.crc32(head)))
     for payload in payloads:
         crc = zlib.crc32(payload, crc)
     size = OVERHEAD + len(changes) + len(dropped) + length
-    return [head, changes, dropped, *payloads, _CRC.pack(crc)], size, crc
+    return [head, changes, dropped, *payloads, encode_crc(crc)], size, crc
+
+
+def encode_head(
+    kind: int,
+    store_id: bytes,
+    generation: int,
+    turn: int,
+    address: int,
+    synced: int,
+    position: int,
+    previous: int,
+    sizes: tuple[int, int, int],
+) -> bytes:
+    """A record's header; `sizes`: bytes of changes, dropped and payload, which follow it."""
+    head = _HEADER.pack(
+        _MAGIC, kind, *sizes, generation, store_id, turn, address, synced, position, previous
+    )
+    return head + encode_crc(zlib.crc32(head))
+
+
+def encode_crc(crc: int) -> bytes:
+    """What ends a header, and a record."""
+    return _CRC.pack(crc)
 
 
 def encode_pairs(pairs: list[tuple[int, int]]) -> bytes:

@@ -33,7 +33,7 @@ _TRIES = 20
 
 
 class Passed(IoError):
-    """The owner's checkpoint is beyond the mark that was to be looked at: take a newer mark."""
+    """The owner is beyond the mark that was to be looked at: take a newer mark."""
 
 
 class ReadOnlyStore:
@@ -58,10 +58,10 @@ class ReadOnlyStore:
                 self._look(lease, until)
                 self._lease = lease
                 return
-            except (IoError, Corruption) as error:
+            except (IoError, Corruption, FormatError) as error:
                 lease.close()
                 self._folder.close()
-                # The owner checkpointed, or began a segment, between two looks.
+                # The owner checkpointed, began a segment or was being born, between two looks.
                 if attempt == _TRIES - 1 or isinstance(error, Passed):
                     raise
             except BaseException:
@@ -95,6 +95,10 @@ class ReadOnlyStore:
             shown = found.synced
             if mark is None or not mark.current:
                 shown = found.turns[-1][1].turn if found.turns else shown
+            elif until is not None and mark.generation < found.generation:
+                raise Passed(
+                    f"{self.folder}: its owner has gone on elsewhere since turn {mark.turn}"
+                )
             elif mark.generation >= found.generation:
                 if until is not None and self.last_turn > mark.turn:
                     raise Passed(f"{self.folder}: turn {mark.turn} is behind the checkpoint")

@@ -5,7 +5,8 @@
 
 An invalid record is corruption when something proves that its turn was acknowledged: the checkpoint
 covers it, a valid record behind it names `synced` at or beyond it, or a later segment names a later
-end of history. Otherwise it and all behind it is a torn tail.
+end of history. Otherwise it and all behind it is a torn tail. Where zeros, or no file, are in place of
+records that the checkpoint covers, later ones may be gone alike: corruption too.
 
 Next: disk.py.
 """
@@ -21,7 +22,11 @@ from .log import CLOSE, START, TURN, Record, later_records, read_record
 
 @dataclass(slots=True)
 class Found:
-    """Records behind the checkpoint, with their segments; `synced` is proven acknowledged."""
+    """Records behind the checkpoint, with their segments; `synced` is proven acknowledged.
+
+    `segment` is the last that was begun, `offset` and `crc` are those behind the last valid record of
+    its chain; `whole`: the chain reaches the checkpoint, so nothing behind `offset` is referred to.
+    """
 
     turns: list[tuple[str, Record, bytes]] = field(default_factory=list)
     synced: int = 0
@@ -30,6 +35,7 @@ class Found:
     segment: str = ""
     offset: int = 0
     crc: int = 0
+    whole: bool = False
 
 
 def read_back(
@@ -46,7 +52,11 @@ def read_back(
     segment, offset and turn.
     """
     found = Found(synced=checkpoint)
-    for path in segment_files(folder):
+    segments = segment_files(folder)
+    if first_segment and not any(path.name == first_segment for path in segments):
+        raise Corruption(f"{first_segment} is missing: turns behind turn {checkpoint} were in it")
+    lacking = ""  # unless a later segment has what the checkpoint covers, and goes on from there
+    for path in segments:
         if path.name < first_segment:
             continue
         generation, _ = segment_parts(path.name)
@@ -61,6 +71,8 @@ def read_back(
             beyond = later_records(data, 0, store_id, generation)
             if any(r.synced and max(r.turn, r.synced) > last for r in beyond):
                 raise Corruption(f"{path.name}: the segment's first record is damaged")
+            if path.name == first_segment and not any(data):
+                lacking = f"{path.name}: zeros, where records were"
             continue
         # History ends where this segment says; anything earlier segments hold beyond is void.
         end = first.turn
@@ -93,12 +105,19 @@ def read_back(
                 f"{path.name}: the record at byte {offset}, turn {whole + 1}, is damaged; turn "
                 f"{proof} was acknowledged"
             )
+        if whole >= checkpoint:
+            lacking = ""
+        elif path.name == first_segment and not any(data[offset:]):
+            lacking = f"{path.name}: zeros from byte {offset} on, where records were"
         closing = found.closed or any(r.kind == CLOSE for r in later)
         if closed and path.name == first_segment and not closing:
             raise Corruption(
                 f"{path.name}: the record at byte {offset} is damaged; the store was closed there"
             )
         found.offset, found.crc, found.segment = offset, crc, path.name
+        found.whole = whole >= checkpoint
+    if lacking:
+        raise Corruption(lacking)
     last = found.turns[-1][1].turn if found.turns else checkpoint
     if found.synced > last:
         raise Corruption(f"turn {last + 1} was acknowledged, but is not there")

@@ -5,21 +5,20 @@
 
 Addresses stay: only the table of extents learns the new places, in one transaction, after the copy is
 durable. A crash before it leaves a file that nothing refers to; one after it, files that nothing
-refers to. Bytes are copied as they are: the batches in them carry their own checksums.
-
-What it leaves out: extents beyond 64 MB (one huge transaction). Their file stays until all is dropped.
+refers to. Bytes are copied as they are, in pieces: the batches in them carry their own checksums.
 
 Next: disk.py.
 """
 
+import zlib
+
 from ..errors import Corruption
 from .folder import Folder, data_name
-from .log import DATA, HEADER_SIZE, OVERHEAD, encode_record
+from .log import DATA, OVERHEAD, encode_crc, encode_head
 from .table import Extent, Table
 
 SMALL_FILES_MAX = 16
-EXTENT_BYTES_MAX = 64 << 20
-_WRITE_BYTES = 1 << 20
+_PIECE_BYTES = 1 << 20
 
 
 def choose(live: dict[str, int], sizes: dict[str, int], bytes_max: int) -> list[str]:
@@ -56,10 +55,11 @@ def rewrite(
     try:
         moved = _copy(folder, fd, name, store_id, generation, extents)
         folder.files.sync(fd)
-        folder.files.sync_folder(folder.path)
+        folder.sync()
     except BaseException:
         folder.discard(name)
         raise
+    folder.let_go(name)
     # Should this fail, it may yet have happened: both copies stay until a later commit has decided.
     return size, table.move(moved, frozenset(old))
 
@@ -74,20 +74,31 @@ def _copy(
 ) -> list[Extent]:
     moved: list[Extent] = []
     waiting: list[bytes] = []
-    begin = position = crc = 0
-    for address, file, offset, length in extents:
-        data = folder.read(file, offset, length)
-        if len(data) < length:
-            raise Corruption(f"{file}: payload at address {address} is cut off")
-        buffers, size, crc = encode_record(
-            DATA, store_id, generation, 0, address, 0, position, crc, payloads=[data]
-        )
-        moved.append(Extent(address, name, position + HEADER_SIZE, length))
-        waiting += buffers
-        position += size
-        if position - begin >= _WRITE_BYTES:
+    begin = end = crc = 0
+
+    def put(data: bytes) -> None:
+        nonlocal begin, end
+        waiting.append(data)
+        end += len(data)
+        if end - begin >= _PIECE_BYTES:
             folder.files.write(fd, waiting, begin, False)
-            waiting, begin = [], position
+            begin = end
+            waiting.clear()
+
+    for address, file, offset, length in extents:
+        sizes = 0, 0, length
+        head = encode_head(DATA, store_id, generation, 0, address, 0, end, crc, sizes)
+        put(head)
+        moved.append(Extent(address, name, end, length))
+        crc = zlib.crc32(head)
+        for at in range(0, length, _PIECE_BYTES):
+            size = min(length - at, _PIECE_BYTES)
+            data = folder.read(file, offset + at, size)
+            if len(data) < size:
+                raise Corruption(f"{file}: payload at address {address} is cut off")
+            crc = zlib.crc32(data, crc)
+            put(data)
+        put(encode_crc(crc))
     if waiting:
         folder.files.write(fd, waiting, begin, False)
     return moved

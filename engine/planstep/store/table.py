@@ -13,6 +13,7 @@ of a hash of each key with its value; it is updated from old and new value insid
 Next: disk.py.
 """
 
+import errno
 import hashlib
 import os
 from collections.abc import Iterator
@@ -23,10 +24,13 @@ from typing import Any, NamedTuple
 import lmdb
 import msgpack
 
-from ..errors import Corruption, IoError, NoSpace
+from ..errors import Corruption, FormatError, IoError, NoSpace, PlanstepError, StoreInUse
+from .files import io_error
 from .layers import GONE
 
 _MAP_BYTES = 1 << 40
+_READERS_MAX = 1024
+_LOCK_BYTES = _READERS_MAX * 64 + 4096  # 64 for each reader and a header; LMDB takes more for more
 _MASK = (1 << 64) - 1
 
 
@@ -48,6 +52,7 @@ class Table:
     """The LMDB environment of one host."""
 
     def __init__(self, folder: Path, *, read_only: bool = False) -> None:
+        _allocate_lock(folder)
         size = _MAP_BYTES
         while True:
             try:
@@ -55,7 +60,7 @@ class Table:
                     os.fspath(folder),
                     map_size=size,
                     mode=0o700,
-                    max_readers=1024,
+                    max_readers=_READERS_MAX,
                     readonly=read_only,
                     create=not read_only,
                     writemap=False,
@@ -66,13 +71,16 @@ class Table:
                 if size < 1 << 24:
                     raise IoError("the memory map for the tables could not be reserved") from None
             except lmdb.Error as error:
-                raise Corruption(f"{folder}: the tables cannot be opened: {error}") from error
+                raise _not_opened(folder, error) from error
         if not read_only:
             self._env.reader_check()
 
     def pin(self) -> Any:
         """A read transaction for the other methods' `txn`: all of them then see one moment."""
-        return self._env.begin()
+        try:
+            return self._env.begin()
+        except lmdb.Error as error:
+            raise _unreadable(error) from error
 
     @contextmanager
     def _reading(self, txn: Any) -> Iterator[Any]:
@@ -187,6 +195,7 @@ class Table:
         written = 0
         digests: dict[bytes, list[int]] = {}
         try:
+            self._env.reader_check()  # a reader that was killed would hold back every freed page
             with self._env.begin(write=True) as txn:
                 for key, value in changes.items():
                     tablet = digests.get(key[:4])
@@ -225,7 +234,22 @@ class Table:
         self._env.close()
 
 
-def _unreadable(error: lmdb.Error) -> Corruption:
+def _not_opened(folder: Path, error: lmdb.Error) -> PlanstepError:
+    code = _code(error)
+    if code == errno.ENOENT:
+        return FormatError(
+            f"{folder} holds no tables: if the store's creation was not finished, open it for writing"
+        )
+    if code > 0:
+        return io_error(OSError(code, os.strerror(code)), folder)
+    if code == 0:  # the binding's own refusal: one environment in a process
+        return StoreInUse(os.getpid(), None)
+    return Corruption(f"{folder}: the tables cannot be opened: {error}")
+
+
+def _unreadable(error: lmdb.Error) -> PlanstepError:
+    if _code(error) > 0 or isinstance(error, (lmdb.ReadersFullError, lmdb.TlsFullError)):
+        return IoError(f"the tables cannot be read now: {error}")
     return Corruption(f"the tables cannot be read: {error}")
 
 
@@ -233,6 +257,32 @@ def _failure(what: str, error: lmdb.Error) -> IoError:
     if isinstance(error, (lmdb.MapFullError, lmdb.DiskError)):
         return NoSpace(f"{what} found no space: {error}")
     return IoError(f"{what} failed: {error}")
+
+
+def _code(error: lmdb.Error) -> int:
+    """LMDB's own are negative, the operating system's positive; 0 is the binding's."""
+    return int(getattr(error, "code", 0))
+
+
+def _allocate_lock(folder: Path) -> None:
+    """LMDB makes its lock file sparse and stores through a map of it: on a full disk that kills the
+    process. One that is there is not opened: closing it would let go of this process's locks on it."""
+    path, new = folder / "lock.mdb", folder / f"lock-{os.getpid()}.new"
+    try:
+        if path.exists():
+            return
+        try:
+            new.write_bytes(bytes(_LOCK_BYTES))
+            os.link(new, path)
+        finally:
+            new.unlink(missing_ok=True)
+    except FileExistsError:
+        pass  # another process was faster
+    except OSError as error:
+        typed = io_error(error, path)
+        if isinstance(typed, NoSpace):
+            raise typed from error
+        # A folder that cannot be written to: LMDB knows what then.
 
 
 # extents -----------------------------------------------------------------------------------

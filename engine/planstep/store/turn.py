@@ -13,7 +13,11 @@ from typing import Any, NamedTuple, Protocol
 
 import msgpack
 
+from ..errors import TransactionTooLarge
 from .layers import GONE, MISSING, Layer, merged_scan
+
+KEY_BYTES_MAX = 510
+"""LMDB's 511, less the prefix of its kind."""
 
 
 @dataclass(slots=True)
@@ -140,6 +144,10 @@ class Turn:
 
 
 def encode_changes(changes: dict[bytes, Any]) -> bytes:
+    """TransactionTooLarge for a key that the tables could not hold: no checkpoint would succeed."""
+    longest = max(map(len, changes), default=0)
+    if longest > KEY_BYTES_MAX:
+        raise TransactionTooLarge(f"a key of {longest} bytes: the store holds {KEY_BYTES_MAX}")
     flat: list[Any] = [None] * (2 * len(changes))
     flat[::2] = changes
     flat[1::2] = [None if value is GONE else value for value in changes.values()]

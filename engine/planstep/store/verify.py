@@ -115,7 +115,8 @@ def _check_log(folder: Path, files: Files, store_id: bytes, live: dict[str, int]
         offset, last = 0, 0
         record = read_record(data, 0, store_id, generation, None)
         if record is None or record.kind != START:
-            if later_records(data, 0, store_id, generation):
+            # Without `synced`: copies of a recovery that was interrupted, which count for nothing.
+            if any(r.synced for r in later_records(data, 0, store_id, generation)):
                 problems.append(Problem(path.name, "byte 0", "the first record is damaged"))
             continue
         while record is not None:

@@ -1,0 +1,81 @@
+"""The service thread outlives whatever a checkpoint raises; it says so, and tries again."""
+
+import logging
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import planstep
+from planstep.errors import IoError
+
+
+@pytest.mark.parametrize(
+    ("hosts", "failing"), [(1, "checkpoint_due"), (1, "checkpoint"), (2, "checkpoint")]
+)
+@pytest.mark.parametrize("error", [OSError(24, "no descriptors"), IoError("x")])
+def test_the_service_thread_survives(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    hosts: int,
+    failing: str,
+    error: Exception,
+) -> None:
+    monkeypatch.setattr("planstep.store.behind.CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr("planstep.turns._RETRY_SECONDS", 0.0)
+    caplog.set_level(logging.WARNING, "planstep")
+    with planstep.open(tmp_path / "s", hosts=hosts) as db:
+        table = db.create_table("t")
+        store: Any = db._runtime.nodes[0].host.store
+        method = getattr(store, failing)
+        failed, again = threading.Event(), threading.Event()
+        failures = 2
+
+        def fail(*args: Any) -> Any:
+            nonlocal failures
+            if failures:
+                failures -= 1
+                failed.set()
+                raise error
+            result = method(*args)
+            if store.counters.checkpoints > before:
+                again.set()
+            return result
+
+        before = store.counters.checkpoints
+        monkeypatch.setattr(store, failing, fail)
+        table.put("k", 1)
+        assert failed.wait(30)
+        table.put("k", 2)
+        assert again.wait(30)
+        assert failures == 0
+    said = [r for r in caplog.records if r.name == "planstep"]
+    assert len(said) == 2 and all("host 0" in r.getMessage() for r in said)
+    assert all((r.exc_info is not None) == (not isinstance(error, IoError)) for r in said)
+    with planstep.open(tmp_path / "s") as db:
+        assert db.table("t").get("k") == 2
+
+
+def test_the_service_thread_survives_a_network_that_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("planstep.turns._RETRY_SECONDS", 0.0)
+    caplog.set_level(logging.WARNING, "planstep")
+    with planstep.open(tmp_path / "s", hosts=2) as db:
+        ticked = threading.Event()
+        failures = 2
+
+        def tick() -> None:
+            nonlocal failures
+            if not failures:
+                ticked.set()
+                return
+            failures -= 1
+            raise OSError("made to fail")
+
+        monkeypatch.setattr(db._runtime.network, "tick", tick)
+        assert ticked.wait(30)
+        db.create_table("t").put("k", 1)
+    assert [r.name for r in caplog.records].count("planstep") == 2

@@ -1,0 +1,75 @@
+"""A checkpoint is of one turn, whole, whatever happens while it is written."""
+
+import os
+import random
+import threading
+from pathlib import Path
+
+from storekit import TABLETS, FastFiles, contents, crash, write
+
+from planstep.store import DiskStore
+from planstep.store.folder import segment_files
+
+A, B = TABLETS
+
+
+def open_small(folder: Path) -> DiskStore:
+    return DiskStore.open(folder, files=FastFiles(), segment_bytes=8 << 10)
+
+
+def test_a_checkpoint_never_holds_a_turn_without_its_changes(quick_path: Path) -> None:
+    """It begins while a turn is durable and not yet shown."""
+    for seed in range(5):
+        store = open_small(quick_path / str(seed))
+        write(store, {A: 0})
+        turn = store.begin()
+        turn.put(A, 1)
+        checkpoint = threading.Thread(target=store.checkpoint)
+
+        def begin(changes: object, checkpoint: threading.Thread = checkpoint) -> None:
+            checkpoint.start()
+            checkpoint.join(0.02)
+
+        store.commit(turn, begin)
+        checkpoint.join()
+        crash(store)
+        store = open_small(quick_path / str(seed))
+        assert store.get(A) == 1
+        crash(store)
+
+
+def test_a_torn_commit_of_the_tables_is_not_seen(quick_path: Path) -> None:
+    """Power loss within an LMDB commit: any of its pages, but not its root, or all with the root."""
+    rng = random.Random(5)
+    seen = set()
+    for seed in range(40):
+        folder = quick_path / str(seed)
+        store = open_small(folder)
+        for n in range(rng.randrange(1, 5)):
+            write(store, {A + bytes([rng.randrange(200)]): n for _ in range(50)})
+            store.checkpoint()
+        for n in range(5):
+            write(store, {}, {B + bytes([n]): bytes([n]) * 900})
+        held = contents(store)
+        path = folder / "table" / "data.mdb"
+        before = path.read_bytes()
+        logs = {p.name: p.read_bytes() for p in segment_files(folder)}
+        store.checkpoint()
+        after = path.read_bytes()
+        crash(store)
+        for p in segment_files(folder):
+            p.unlink()
+        for name, data in logs.items():
+            (folder / name).write_bytes(data)
+        image = bytearray(before.ljust(len(after), b"\0"))
+        pages = os.sysconf("SC_PAGE_SIZE")
+        whole = seed % 4 == 0
+        for at in range(0, len(after), 512):
+            if (whole or rng.random() < 0.5) and (at >= 2 * pages or whole):
+                image[at : at + 512] = after[at : at + 512]
+        path.write_bytes(image)
+        store = open_small(folder)
+        assert contents(store) == held
+        seen.add(store.counters.replayed_turns > 0)
+        crash(store)
+    assert seen == {True, False}

@@ -1,0 +1,342 @@
+"""Calls that the operating system refuses where no write is under way: typed, survived, tried again."""
+
+import errno
+import os
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from storekit import TABLETS, FastFiles, FaultyFiles, contents, crash, write
+
+from planstep.errors import ForkedProcess, IoError, NoSpace, StoreInUse
+from planstep.store import DiskStore
+from planstep.store.files import Files, io_error
+from planstep.store.folder import READING_MAX, data_files, segment_files
+from planstep.store.lock import OwnerLock
+
+SMALL = 8 << 10
+A, B = TABLETS
+
+
+def open_small(folder: Path, files: Files | None = None, **more: Any) -> DiskStore:
+    return DiskStore.open(folder, files=files or FastFiles(), segment_bytes=SMALL, **more)
+
+
+def fill(store: DiskStore, count: int) -> None:
+    for n in range(count):
+        write(store, {}, {B + n.to_bytes(2, "big"): bytes([n % 251]) * 900})
+
+
+@contextmanager
+def no_descriptors() -> Iterator[None]:
+    """The process can open nothing; what is open works on."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_chores_survive_a_process_without_descriptors(quick_path: Path) -> None:
+    store = open_small(quick_path / "s")
+    fill(store, 60)
+    store.checkpoint()
+    write(store, {B + n.to_bytes(2, "big"): None for n in range(60)})
+    write(store, {A: bytes(4000)})
+    before = len(segment_files(store.folder))
+    with no_descriptors():
+        assert store.checkpoint()  # LMDB needs none
+    assert store.counters.failed_chores
+    assert len(segment_files(store.folder)) == before
+    write(store, {A: 1})
+    store.checkpoint()
+    assert len(segment_files(store.folder)) < before / 2
+    assert contents(store) == {A: 1}
+    store.close()
+
+
+class CountedFiles(FastFiles):
+    """Knows how many files are open; beyond `limit` the system refuses."""
+
+    def __init__(self) -> None:
+        self.held: set[int] = set()
+        self.limit = 1_000
+
+    def _check(self) -> None:
+        if len(self.held) >= self.limit:
+            raise io_error(OSError(errno.EMFILE, os.strerror(errno.EMFILE)), None)
+
+    def open(self, path: Path, write: bool) -> int:
+        self._check()
+        fd = super().open(path, write)
+        self.held.add(fd)
+        return fd
+
+    def close(self, fd: int) -> None:
+        self.held.remove(fd)
+        super().close(fd)
+
+    def allocate(self, path: Path, size: int) -> None:
+        self._check()
+        super().allocate(path, size)
+
+    def sync_folder(self, path: Path) -> None:
+        self._check()
+
+
+def test_few_files_are_open(quick_path: Path) -> None:
+    """However many hold what is live, and whoever wrote or read them."""
+    files = CountedFiles()
+    store = open_small(quick_path / "s", files)
+    fill(store, 400)
+    assert len(segment_files(store.folder)) > 45
+    assert len(files.held) == 1
+    held = contents(store)
+    assert len(files.held) == READING_MAX + 1
+    store.checkpoint()
+    crash(store)
+    assert not files.held
+    store = open_small(quick_path / "s", files)
+    assert contents(store) == held
+    assert len(files.held) <= READING_MAX + 1
+    store.close()
+    assert not files.held
+
+
+@pytest.mark.parametrize("durability", ["full", "os"])
+@pytest.mark.parametrize("spare", [True, False])
+def test_a_segment_that_finds_no_descriptor_is_refused(
+    quick_path: Path, durability: str, spare: bool
+) -> None:
+    """Before any effect: the store goes on where it was. What was open for reading gives way."""
+    files = CountedFiles()
+    store = open_small(quick_path / "s", files, durability=durability)
+    fill(store, 23)
+    store.checkpoint()
+    assert (store.folder / "spare").exists()
+    if not spare:
+        (store.folder / "spare").unlink()
+    held = contents(store)
+    files.limit = len(files.held)
+    assert files.limit > 2
+    write(store, {A: bytes(4_000)})  # these are let go
+    held[A] = bytes(4_000)
+    for limit in (1, 0):
+        files.limit = limit
+        before = store.generation, segment_files(store.folder)
+        with pytest.raises(IoError, match="ulimit"):
+            write(store, {A: bytes(4_001)})
+        assert (store.generation, segment_files(store.folder)) == before
+        write(store, {A: 1})
+    files.limit = 1_000
+    write(store, {A: bytes(4_002)})
+    held[A] = bytes(4_002)
+    assert contents(store) == held
+    crash(store)
+    store = open_small(quick_path / "s")
+    assert contents(store) == held
+    store.close()
+
+
+def test_what_is_put_aside_is_of_its_full_size(quick_path: Path) -> None:
+    """A kill amid an allocation leaves a shorter file, which holds nothing back for a full disk."""
+    files = FaultyFiles("allocate", 0, code=errno.ENOSPC, times=0)
+    open_small(quick_path / "s").close()
+    for name in ("spare", "reserve", "spare.new", "reserve.new"):
+        (quick_path / "s" / name).write_bytes(b"")
+    store = open_small(quick_path / "s", files)
+    for n in range(6):
+        write(store, {A + bytes([n]): bytes(2_000)})
+        store.checkpoint()
+    for name in ("spare", "reserve"):
+        assert (store.folder / name).stat().st_size == SMALL
+        assert not (store.folder / f"{name}.new").exists()
+    files.times = None
+    with pytest.raises(NoSpace):
+        for n in range(10):
+            write(store, {B + bytes([n]): bytes(1_500)})
+    write(store, {A: None, B: bytes(1_800)}, frees=True)
+    store.close()
+
+
+def used(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.iterdir() if path.is_file())
+
+
+class SmallDisk(FastFiles):
+    """Has room for `size` bytes."""
+
+    size = 1 << 30
+
+    def allocate(self, path: Path, size: int) -> None:
+        if size + used(path.parent) > self.size:
+            raise io_error(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), path)
+        super().allocate(path, size)
+
+
+def test_a_full_disk_is_opened_again_and_again(quick_path: Path) -> None:
+    """The reserve is used by the first; then what the one before has left is enough."""
+    files = SmallDisk()
+    store = open_small(quick_path / "s", files)
+    fill(store, 30)
+    held = contents(store)
+    for n in range(6):
+        files.size = used(store.folder)  # others take what is left
+        crash(store)
+        store = open_small(quick_path / "s", files)
+        assert contents(store) == held
+        with pytest.raises(NoSpace):
+            write(store, {A: bytes(5_000)})
+        key = B + n.to_bytes(2, "big")
+        write(store, {key: None}, frees=True)
+        del held[key]
+    write(store, {key: None for key in held}, frees=True)
+    store.checkpoint()
+    write(store, {A: bytes(5_000)})
+    store.close()
+    open_small(quick_path / "s", files).close()
+
+
+def test_what_the_folder_is_refused_is_typed(quick_path: Path) -> None:
+    store = open_small(quick_path / "s")
+    folder = store._folder
+    with no_descriptors():
+        for call in (segment_files, data_files):
+            with pytest.raises(IoError, match="Too many open files"):
+                call(store.folder)
+        for ask in (folder.sizes, lambda: folder.remove_unneeded(frozenset(), "m", 1)):
+            with pytest.raises(IoError, match="Too many open files"):
+                ask()
+    (store.folder / "log-00000009-00000000").mkdir()  # cannot be unlinked
+    with pytest.raises(IoError):
+        folder.discard("log-00000009-00000000")
+    (store.folder / "log-00000009-00000000").rmdir()
+    store.close()
+
+
+@pytest.mark.parametrize("name", ["spare", "reserve"])
+def test_a_spare_that_cannot_be_looked_at_is_typed(quick_path: Path, name: str) -> None:
+    store = open_small(quick_path / "s")
+    folder = store._folder
+    odd = store.folder / ("x" * 300)  # ENAMETOOLONG stands for EIO and EACCES
+    folder._spare = folder._reserve = odd
+    asked: list[Any] = [folder.lacks_spare, folder.keep_spare, folder.give_back_spare]
+    asked.append(lambda: folder.create_segment("log-00000009-00000000", 10))
+    if name == "reserve":
+        asked = [folder.lacks_reserve, folder.keep_reserve]
+        asked.append(lambda: folder.create_from_reserve("log-00000009-00000000", 10))
+    for ask in asked:
+        with pytest.raises(IoError, match="name too long"):
+            ask()
+    crash(store)
+
+
+@pytest.mark.parametrize("error", [OSError(5, "made to fail"), RuntimeError("made to fail")])
+def test_any_failing_checkpoint_bounds_what_waits(
+    quick_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    monkeypatch.setattr("planstep.store.behind.WAITING_BYTES_MAX", 20_000)
+    store = open_small(quick_path / "s")
+
+    def failing(*args: Any) -> Any:
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store._table, "checkpoint", failing)
+        with pytest.raises(type(error)):
+            store.checkpoint()
+        assert store.counters.failed_checkpoints == 1
+        with pytest.raises(NoSpace, match="checkpoints fail"):
+            fill(store, 100)
+    held = contents(store)
+    assert 15 < len(held) < 30
+    store.checkpoint()
+    write(store, {A: 1})
+    store.close()
+    store = open_small(quick_path / "s")
+    assert contents(store) == {**held, A: 1}
+    store.close()
+
+
+@pytest.mark.parametrize("free", range(12))
+def test_opening_without_descriptors_is_typed(quick_path: Path, free: int) -> None:
+    folder = quick_path / "s"
+    open_small(folder).close()
+    highest = os.open(os.devnull, os.O_RDONLY)
+    os.close(highest)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (highest + free, hard))
+    try:
+        crash(DiskStore.open(folder, segment_bytes=SMALL))
+    except IoError as error:
+        assert "Too many open files" in str(error)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    open_small(folder).close()
+
+
+def test_an_owner_who_cannot_be_named_is_the_owner(
+    quick_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*args: Any) -> Any:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "ftruncate", full)
+        lock = OwnerLock(quick_path / "lock")
+    with pytest.raises(StoreInUse):
+        OwnerLock(quick_path / "lock")
+    lock.close()
+    OwnerLock(quick_path / "lock").close()
+
+
+def test_the_tables_lock_file_has_no_holes(
+    quick_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """LMDB stores into it through a map: on a full disk the process would be killed."""
+    path = quick_path / "s" / "table" / "lock.mdb"
+    store = open_small(quick_path / "s")
+    before = path.stat()
+    assert before.st_blocks * 512 >= before.st_size >= 64 * 1024
+    store.close()
+    store = open_small(quick_path / "s")
+    assert os.path.samestat(path.stat(), before)
+    store.close()
+    path.unlink()
+
+    def full(*args: Any) -> Any:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_bytes", full)
+        for _ in range(2):
+            with pytest.raises(NoSpace):
+                open_small(quick_path / "s")
+    open_small(quick_path / "s").close()
+    assert sorted(p.name for p in path.parent.iterdir()) == ["data.mdb", "lock.mdb"]
+
+
+def test_a_forked_child_writes_nothing(quick_path: Path) -> None:
+    store = open_small(quick_path / "s")
+    write(store, {A: 1})
+    turn = store.begin()
+    turn.put(A, 2)
+    child = os.fork()
+    if not child:
+        refused = 0
+        for call in (lambda: store.commit(turn), store.checkpoint, store.close):
+            try:
+                call()
+            except ForkedProcess:
+                refused += 1
+        os._exit(refused)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+    write(store, {B: 1})
+    crash(store)
+    store = open_small(quick_path / "s")
+    assert contents(store) == {A: 1, B: 1}
+    store.close()

@@ -1,0 +1,155 @@
+"""What readers see while the owner goes on: a view never goes back, and never mixes two moments."""
+
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from storekit import TABLETS, FastFiles, FaultyFiles, contents, crash, write
+
+from planstep.errors import FormatError, IoError, StoreInUse
+from planstep.store import DiskStore
+from planstep.store.mark import read_mark
+from planstep.store.readonly import Passed, ReadOnlyStore
+from planstep.store.verify import verify
+
+SMALL = 4 << 10
+A, B = TABLETS
+
+
+def open_small(folder: Path, files: FastFiles | None = None, **more: Any) -> DiskStore:
+    return DiskStore.open(folder, files=files or FastFiles(), segment_bytes=SMALL, **more)
+
+
+class Watched(FaultyFiles):
+    """Notes before and after each operation which turn a reader would be shown then."""
+
+    def watch(self, folder: Path) -> None:
+        self.folder = folder
+        self.seen: list[int] = []
+
+    def _look(self) -> None:
+        copy = self.folder.with_name("copy")
+        shutil.copytree(self.folder, copy)
+        look = ReadOnlyStore.open(copy)
+        self.seen.append(look.last_turn)
+        look.close()
+        shutil.rmtree(copy)
+
+    def write(self, fd: int, buffers: Sequence[bytes], offset: int, sync: bool) -> None:
+        self._look()
+        super().write(fd, buffers, offset, sync)
+        self._look()
+
+    def sync(self, fd: int) -> None:
+        super().sync(fd)
+        self._look()
+
+    def sync_folder(self, path: Path) -> None:
+        super().sync_folder(path)
+        self._look()
+
+
+@pytest.mark.parametrize("durability", ["full", "os"])
+@pytest.mark.parametrize("kind", ["write", "sync"])
+def test_a_reader_does_not_go_back_when_the_log_goes_on_elsewhere(
+    quick_path: Path, durability: str, kind: str
+) -> None:
+    files = Watched(times=1, short=lambda size: size)
+    store = open_small(quick_path / "s", files=FastFiles(), durability=durability)
+    for n in range(5):
+        write(store, {A + bytes([n]): n})
+    store._files = store._folder.files = store._log._files = files
+    files.watch(store.folder)
+    files.kind = kind
+    if kind == "write":
+        with pytest.raises(IoError):
+            write(store, {A: 5})
+    elif durability == "os":
+        with pytest.raises(IoError):
+            store.checkpoint()
+    assert files.seen == [5] * len(files.seen)
+    write(store, {A: 6})
+    assert files.seen[-1] == 5
+    files._look()
+    assert files.seen[-1] == 6
+    crash(store)
+
+
+def test_a_reader_does_not_go_back_when_the_store_is_opened_again(quick_path: Path) -> None:
+    store = open_small(quick_path / "s")
+    for n in range(5):
+        write(store, {A + bytes([n]): n})
+    crash(store)
+    files = Watched()
+    files.watch(store.folder)
+    store = open_small(quick_path / "s", files)
+    assert len(files.seen) > 3 and set(files.seen) == {5}
+    crash(store)
+
+
+@pytest.mark.parametrize("failing", [True, False])
+def test_a_view_of_an_older_mark_is_of_that_mark(quick_path: Path, failing: bool) -> None:
+    """Several hosts: one that is later than the cut would not fit the others."""
+    files = FaultyFiles(times=1)
+    store = open_small(quick_path / "s", files)
+    for n in range(2):
+        write(store, {A + bytes([n]): n})
+    mark = read_mark(store.folder / "released")
+    for n in range(2, 4):
+        write(store, {A + bytes([n]): n})
+    if failing:
+        files.kind = "write"
+        with pytest.raises(IoError):
+            write(store, {A: 5})
+    crash(store)
+    if failing:
+        with pytest.raises(Passed):
+            ReadOnlyStore.open(store.folder, mark)
+        mark = read_mark(store.folder / "released")
+    look = ReadOnlyStore.open(store.folder, mark)
+    assert look.last_turn == (4 if failing else 2)
+    look.close()
+
+
+def test_a_scan_is_of_one_moment(quick_path: Path) -> None:
+    """Between what it takes from memory and from the tables: a turn and a checkpoint."""
+    store = open_small(quick_path / "s")
+    write(store, {A + b"a": 1, A + b"b": 1})
+    store.checkpoint()
+    write(store, {A + b"a": 2, A + b"c": 2})
+    table_scan = store._table.scan
+
+    def scan(*args: Any) -> Iterator[Any]:
+        write(store, {A + b"a": 3, A + b"b": 3})
+        store.checkpoint()
+        return table_scan(*args)
+
+    store._table.scan = scan  # type: ignore[method-assign]
+    assert store.scan(A, A + b"z") == [(A + b"a", 2), (A + b"b", 1), (A + b"c", 2)]
+    store._table.scan = table_scan  # type: ignore[method-assign]
+    assert contents(store) == {A + b"a": 3, A + b"b": 3, A + b"c": 2}
+    store.close()
+
+
+def test_a_store_whose_creation_was_not_finished(quick_path: Path) -> None:
+    """Power loss before the tables were there: nothing is damaged, and its owner opens it."""
+    store = open_small(quick_path / "s")
+    crash(store)
+    for path in (store.folder / "table").iterdir():
+        path.unlink()
+    with pytest.raises(FormatError, match="open it for writing"):
+        ReadOnlyStore.open(store.folder)
+    (problem,) = verify(store.folder)
+    assert "open it for writing" in problem.what
+    open_small(quick_path / "s").close()
+    assert verify(store.folder) == []
+
+
+def test_two_looks_in_one_process(quick_path: Path) -> None:
+    store = open_small(quick_path / "s")
+    with pytest.raises(StoreInUse):
+        ReadOnlyStore.open(store.folder)
+    write(store, {A: 1})
+    store.close()
