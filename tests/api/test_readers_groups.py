@@ -332,7 +332,7 @@ def test_misuse_says_what_to_do(db: planstep.Engine) -> None:
     reader = db.reader("in", consumer="c")
     reader.close()
     reader.close()
-    with pytest.raises(planstep.TransactionClosed, match="db.reader"):
+    with pytest.raises(planstep.TransactionClosed, match=r"db\.reader"):
         reader.read()
     gone = db.reader("out", consumer="c")
     db.drop_topic("out")
