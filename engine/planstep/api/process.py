@@ -136,7 +136,13 @@ class Course:
             )
 
     def limit(self, partition: int, begin: int, most: int) -> int:
-        """How many records to read at `begin`: half of what is left of a batch that failed."""
+        """How many records to read at `begin`: half of what is left of a batch that failed.
+
+        A record with a verdict comes alone.
+        """
+        for number, offset in list(self._verdicts):
+            if number == partition and offset >= begin:
+                most = min(most, max(1, offset - begin))
         bad = self._bad.get(partition)
         if bad is None or not bad[0] <= begin < bad[1]:
             return most
@@ -144,7 +150,7 @@ class Course:
 
     def verdict(self, batch: ReadBatch) -> ProcessingError | None:
         """Not None for a poison record that is to be skipped or moved instead of run."""
-        return self._verdicts.get(_where(batch)) if self._verdicts else None
+        return self._verdicts.get(_where(batch)) if len(batch) == 1 else None
 
     def failed(self, batch: ReadBatch, error: BaseException) -> float:
         """fn or the commit raised: what now? Seconds to wait before going on; may set `stopping`."""
@@ -207,7 +213,7 @@ class Course:
             self._records += len(batch)
             self._transactions += 1
             self._tries.pop(at, None)
-            poison = self._verdicts.pop(at, None)
+            poison = self._verdicts.pop(at, None) if len(batch) == 1 else None
             if poison is not None:
                 moved = poison.choice == "dead_letter"
                 self._moved += moved
