@@ -64,6 +64,8 @@ from .proto.ids import Place
 if TYPE_CHECKING:
     from .aio import (
         AsyncEngine,
+        AsyncLeased,
+        AsyncReader,
         AsyncSnapshotView,
         AsyncTable,
         AsyncTopic,
@@ -77,6 +79,8 @@ __all__ = [
     "Aborted",
     "AlreadyExists",
     "AsyncEngine",
+    "AsyncLeased",
+    "AsyncReader",
     "AsyncSnapshotView",
     "AsyncTable",
     "AsyncTopic",

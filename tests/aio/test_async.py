@@ -113,11 +113,12 @@ def test_every_name_of_the_other_face_is_here() -> None:
         (planstep.Table, AsyncTable),
         (planstep.SnapshotView, AsyncSnapshotView),
         (planstep.Writer, AsyncWriter),
+        (planstep.Reader, planstep.AsyncReader),
     ]
-    attributes = {"step", "name", "topic", "path"}
+    attributes = {"step", "name", "topic", "path", "consumer", "max_records", "max_bytes"}
     for sync, other in pairs:
         for name in [n for n in dir(sync) if not n.startswith("_")]:
-            if name in attributes:
+            if name in attributes and not callable(getattr(sync, name, None)):
                 continue
             assert hasattr(other, name), f"{other.__name__}.{name}"
             method, twin = getattr(sync, name), getattr(other, name)
@@ -308,6 +309,97 @@ def test_a_waiting_reader_hears_that_the_engine_was_closed() -> None:
         await db.close()
         with pytest.raises(planstep.EngineClosed):
             await reading
+
+    run(program)
+
+
+@pytest.mark.parametrize("hosts", [1, 3])
+def test_tasks_share_a_reader_or_have_their_own(hosts: int) -> None:
+    async def program(db: AsyncEngine) -> None:
+        for p in range(4):
+            await db.topic("clicks").write_batch([b"%d" % i for i in range(50)], partition=p)
+
+        async def handle(tx: AsyncTransaction, batch: planstep.ReadBatch) -> None:
+            await asyncio.sleep(len(batch) % 3 / 1000)  # they end in another order
+            await tx.add("totals", "n", len(batch))
+            try:
+                await tx.commit()
+            except planstep.Conflict:
+                pass
+
+        async with db.reader("clicks", consumer="c", max_records=7, in_flight=8) as reader:
+            tasks = []
+            while not await reader.idle():
+                leased = await reader.read(timeout=1)
+                if leased is not None:
+                    tasks.append(asyncio.create_task(handle(*leased)))
+            await asyncio.gather(*tasks)
+        assert await db.table("totals").get("n") == 200
+
+        async def count(tx: AsyncTransaction, batch: planstep.ReadBatch) -> None:
+            await tx.add("totals", "m", len(batch))
+            if batch.values[0] == b"13" and len(batch) == 1:
+                raise ValueError
+            if b"13" in batch.values:
+                raise KeyError
+
+        done = await db.process(
+            count,
+            "clicks",
+            "d",
+            workers=3,
+            max_records=20,
+            until_idle=True,
+            dead_letter="dead",
+        )
+        assert (done.records, done.dead_lettered, done.lag) == (200, 4, 0)
+        assert await db.table("totals").get("m") == 196
+        assert (await db.topic("dead").read()).headers[0]["planstep-error"] == "ValueError: "
+        await until(lambda: nothing_is_open(db))
+
+    run(program, hosts)
+
+
+def test_a_process_ends_when_cancelled_and_when_told() -> None:
+    async def program(db: AsyncEngine) -> None:
+        async def count(tx: AsyncTransaction, batch: planstep.ReadBatch) -> None:
+            await tx.add("totals", "n", len(batch))
+            await asyncio.sleep(0.001)
+
+        for cancelled in (True, False):
+            stop = asyncio.Event()
+            running = asyncio.create_task(
+                db.process(count, "clicks", "c", workers=3, max_records=1, stop=stop)
+            )
+            await db.topic("clicks").write_batch([b"x"] * 20)
+            await until(lambda: (db._sync.table("totals").get("n", 0) % 20) > 5)
+            if cancelled:
+                running.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await running
+            else:
+                stop.set()
+                await running
+            await until(lambda: nothing_is_open(db))
+            lag = await db.topic("clicks").lag("c")
+            end = await db.process(count, "clicks", "c", until_idle=True)
+            assert end.records == lag
+        assert await db.table("totals").get("n") == 40
+
+    run(program)
+
+
+def test_a_submit_that_was_cancelled_before_it_began_did_nothing() -> None:
+    async def program(db: AsyncEngine) -> None:
+        tx = db.transaction()
+        await tx.write_batch("clicks", [bytes(1 << 20)] * 9)
+        future = tx.submit()
+        future.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await future
+        await until(lambda: nothing_is_open(db))
+        assert (await tx.outcome()).state == "aborted"
+        assert (await db.topic("clicks").describe()).records == 0
 
     run(program)
 

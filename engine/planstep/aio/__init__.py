@@ -2,10 +2,13 @@
 
 from .engine import AsyncEngine, Opening
 from .handles import AsyncSnapshotView, AsyncTable, AsyncTopic, AsyncWriter
+from .reader import AsyncLeased, AsyncReader
 from .transaction import AsyncTransaction
 
 __all__ = [
     "AsyncEngine",
+    "AsyncLeased",
+    "AsyncReader",
     "AsyncSnapshotView",
     "AsyncTable",
     "AsyncTopic",

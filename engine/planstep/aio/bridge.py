@@ -18,6 +18,7 @@ from functools import partial, wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from ..errors import EngineClosed, Overloaded, Undetermined
+from ..node import Ending
 from ..outcome import Commit
 from ..proto.ids import tx_text
 from ..runtime import Runtime
@@ -91,8 +92,13 @@ class Bridge:
                 "this engine was opened in another event loop; open it in each (they share it)"
             )
 
-    async def commit(self, tx: bytes, parts: dict[int, Any], timeout: float | None) -> Commit:
-        """Commits; Undetermined after `timeout` seconds. Cancelled, it goes on."""
+    async def ended(
+        self, tx: bytes, send: Callable[[Ending], None], timeout: float | None
+    ) -> Commit:
+        """Sends, again while that is Overloaded, and waits for what was sent to be ended.
+
+        Undetermined after `timeout` seconds. Cancelled once it was sent, it goes on.
+        """
         self.check()
         future: asyncio.Future[Commit] = self.loop.create_future()
         ending = _Ending(self, future)
@@ -100,7 +106,7 @@ class Bridge:
         pause = 0.001
         while True:
             try:
-                self.runtime.send(tx, parts, ending)
+                send(ending)
                 break
             except Overloaded:
                 limit = _ADMISSION_SECONDS if timeout is None else timeout

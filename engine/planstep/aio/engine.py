@@ -13,6 +13,7 @@ Next: bridge.py.
 
 import asyncio
 import os
+import threading
 from collections.abc import Awaitable, Callable, Generator
 from datetime import timedelta
 from functools import partial
@@ -21,13 +22,21 @@ from itertools import count
 from types import TracebackType
 from typing import Any, TypeVar
 
+from ..api.batch import ReadBatch
 from ..api.engine import Engine, pause_before
+from ..api.leases import LEASE_SECONDS
+from ..api.limits import READ_BYTES
 from ..api.opening import open as open_sync
 from ..api.outbox import Headers
+from ..api.process import ATTEMPTS, OnError, Progress
+from ..api.process import IN_FLIGHT as PROCESS_IN_FLIGHT
+from ..api.reader import IN_FLIGHT
 from ..api.topic import Written
 from ..errors import Conflict, Overloaded, SnapshotTooOld
 from .bridge import Bridge, on_thread
 from .handles import AsyncSnapshotView, AsyncTable, AsyncTopic
+from .process import process
+from .reader import AsyncReader
 from .transaction import AsyncTransaction
 
 T = TypeVar("T")
@@ -87,6 +96,63 @@ class AsyncEngine:
         self._sync._check()
         self._sync._drop()
         return AsyncSnapshotView(self)
+
+    def reader(
+        self,
+        topic: str,
+        consumer: str,
+        max_records: int = 1000,
+        max_bytes: int = READ_BYTES,
+        in_flight: int = IN_FLIGHT,
+        lease_seconds: float = LEASE_SECONDS,
+        name: str = "",
+    ) -> AsyncReader:
+        """A reader of batches, each with its transaction; see Engine.reader."""
+        made = self._sync.reader(
+            topic, consumer, max_records, max_bytes, in_flight, lease_seconds, name
+        )
+        return AsyncReader(self, made)
+
+    async def process(
+        self,
+        fn: Callable[[AsyncTransaction, ReadBatch], Awaitable[Any]],
+        topic: str,
+        consumer: str,
+        workers: int = 1,
+        in_flight: int = PROCESS_IN_FLIGHT,
+        max_records: int = 1000,
+        max_bytes: int = READ_BYTES,
+        on_error: OnError | None = None,
+        dead_letter: str | None = None,
+        until_idle: bool = False,
+        progress: bool | Callable[[Progress], Any] = False,
+        stop: asyncio.Event | threading.Event | None = None,
+        worker: str = "worker",
+        attempts: int = ATTEMPTS,
+        lease_seconds: float = LEASE_SECONDS,
+    ) -> Progress:
+        """Runs `await fn(tx, batch)` over the topic's records, each counted once; see Engine.process.
+
+        The workers are tasks. Cancelled, it cancels them: what was not submitted is rolled back.
+        """
+        return await process(
+            self,
+            fn,
+            topic,
+            consumer,
+            workers,
+            in_flight,
+            max_records,
+            max_bytes,
+            on_error,
+            dead_letter,
+            until_idle,
+            progress,
+            stop,
+            worker,
+            attempts,
+            lease_seconds,
+        )
 
     async def write(
         self,

@@ -17,6 +17,7 @@ from ..api.batch import ReadBatch
 from ..api.extras import is_frame
 from ..api.limits import READ_BYTES
 from ..api.transaction import Transaction
+from ..node import Ending
 from ..outcome import Commit, Outcome
 from ..proto.ids import Place
 from ..proto.keys import Key
@@ -29,7 +30,7 @@ T = TypeVar("T")
 _UNSETTLED = ("open", "planned")
 
 
-class _Inner(Transaction):
+class Inner(Transaction):
     """What goes ahead of the commit waits for a sync: it is noted here, and sent from a thread."""
 
     due = False
@@ -89,7 +90,8 @@ class AsyncTransaction:
     def __init__(self, engine: "AsyncEngine") -> None:
         self._engine = engine
         self._bridge = engine._bridge
-        self._sync = _Inner(engine._sync)
+        self._sync = Inner(engine._sync)
+        self._sent = False  # to the engine: from then on it has an outcome
 
     @property
     def id(self) -> str:
@@ -107,7 +109,17 @@ class AsyncTransaction:
         Cancelling the future ends the waiting, not the commit.
         """
         parts = self._sync._send()
-        return asyncio.ensure_future(self._ended(parts, None))
+        task = asyncio.ensure_future(self._ended(parts, None))
+        task.add_done_callback(self._if_never_sent)
+        return task
+
+    def _if_never_sent(self, task: "asyncio.Future[Commit]") -> None:
+        if task.cancelled() and not self._sent:  # before it began
+            self._give_up()
+
+    def _give_up(self) -> None:
+        self._sync._state = "aborted"
+        self._sync._take_back()
 
     async def rollback(self) -> None:
         """Ends the transaction without effect."""
@@ -134,13 +146,24 @@ class AsyncTransaction:
         tx = self._sync
         if parts is not None:
             try:
-                tx._result = await self._bridge.commit(tx._tx, parts, timeout)
+                tx._result = await self._send(parts, timeout)
             except BaseException as error:
                 tx._failed(error)
+                if not self._sent:
+                    self._give_up()
                 raise
         assert tx._result is not None
         tx._state = "committed"
         return tx._result
+
+    async def _send(self, parts: Any, timeout: float | None) -> Commit:
+        tx = self._sync._tx
+
+        def send(ending: Ending) -> None:
+            self._bridge.runtime.send(tx, parts, ending)
+            self._sent = True
+
+        return await self._bridge.ended(tx, send, timeout)
 
     async def __aenter__(self) -> "AsyncTransaction":
         self._sync._check()

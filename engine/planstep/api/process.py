@@ -43,7 +43,7 @@ from .batch import ReadBatch
 from .leases import LEASE_SECONDS
 from .limits import READ_BYTES
 from .outbox import pack_headers
-from .reader import Leased, LeasedTransaction, Reader
+from .reader import Leased, Reader
 from .transaction import Transaction
 
 if TYPE_CHECKING:
@@ -222,6 +222,10 @@ class Course:
             if bad is not None and (poison is not None or offset + len(batch) >= bad[1]):
                 del self._bad[partition]
 
+    def stop(self, error: BaseException) -> None:
+        with self._lock:
+            self._stop(error)
+
     def _stop(self, error: BaseException) -> None:
         self.error = self.error or error
         self.stopping = True
@@ -278,8 +282,7 @@ class _Worker(threading.Thread):
             while self._pending:
                 self._settle()
         except BaseException as error:
-            with course._lock:
-                course._stop(error)
+            course.stop(error)
         finally:
             reader.close()
             self._run.ended.set()
@@ -347,10 +350,7 @@ def process(
     lease_seconds: float = LEASE_SECONDS,
 ) -> Progress:
     """See Engine.process."""
-    if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
-        raise ValueError(f"workers is a number of threads, at least 1, not {workers!r}")
-    if not callable(fn):
-        raise TypeError("process takes a function of (tx, batch)")
+    check_workers(fn, workers)
     course = Course(engine, topic, consumer, on_error, dead_letter, attempts)
     run = _Run(course, fn, in_flight, until_idle)
     threads: list[_Worker] = []
@@ -378,8 +378,15 @@ def process(
     if course.error is not None:
         raise course.error
     done = course.progress()
-    _report(progress, done, True)
+    report(progress, done, True)
     return done
+
+
+def check_workers(fn: Any, workers: Any) -> None:
+    if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
+        raise ValueError(f"workers is a number, at least 1, not {workers!r}")
+    if not callable(fn):
+        raise TypeError("process takes a function of (tx, batch)")
 
 
 def _watch(
@@ -405,10 +412,10 @@ def _watch(
                     reader._group.renew(reader._member)
         if progress and now - told >= 1.0:
             told = now
-            _report(progress, run.course.progress(), False)
+            report(progress, run.course.progress(), False)
 
 
-def _report(progress: bool | Callable[[Progress], Any], done: Progress, last: bool) -> None:
+def report(progress: bool | Callable[[Progress], Any], done: Progress, last: bool) -> None:
     if callable(progress):
         progress(done)
     elif progress:
@@ -419,6 +426,3 @@ def _report(progress: bool | Callable[[Progress], Any], done: Progress, last: bo
         )
         end = "\n" if last or not sys.stderr.isatty() else "\r"
         print(line.ljust(100), end=end, file=sys.stderr, flush=True)
-
-
-__all__ = ["Course", "Courser", "LeasedTransaction", "OnError", "Progress", "process"]

@@ -175,7 +175,7 @@ class Reader:
             if leased is not None or left <= 0:
                 return leased
             event = threading.Event()
-            with _Watch(self._group, event.set):
+            with Watch(self._group, event.set):
                 leased = self._try()  # what came before the watch began
                 if leased is not None:
                     return leased
@@ -274,7 +274,7 @@ class Reader:
         return f"<Reader {self.name!r} of {self.consumer!r} on topic {self.topic!r}>"
 
 
-class _Watch:
+class Watch:
     """While it lasts, `wake` is called when a partition publishes or a lease changes hands."""
 
     def __init__(self, group: Group, wake: Any) -> None:

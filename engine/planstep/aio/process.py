@@ -1,0 +1,158 @@
+"""process for asyncio: an async function over all batches of a topic, by several tasks.
+
+What to do with a batch that fails is decided by the same Course as with threads: api/process.py.
+
+Next: engine.py.
+"""
+
+import asyncio
+import threading
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+from ..api.batch import ReadBatch
+from ..api.process import Course, Courser, OnError, Progress, check_workers, report
+from ..outcome import Commit
+from .reader import AsyncLeased, AsyncReader
+from .transaction import AsyncTransaction
+
+if TYPE_CHECKING:
+    from .engine import AsyncEngine
+
+_POLL_SECONDS = 0.1
+_Fn = Callable[[AsyncTransaction, ReadBatch], Awaitable[Any]]
+
+
+class _Worker:
+    def __init__(
+        self, course: Course, reader: AsyncReader, fn: _Fn, in_flight: int, until_idle: bool
+    ) -> None:
+        self._course = course
+        self._reader = reader
+        self._fn = fn
+        self._in_flight = in_flight
+        self._until_idle = until_idle
+        self._pending: deque[tuple[asyncio.Future[Commit], ReadBatch]] = deque()
+
+    async def run(self) -> None:
+        course, pending = self._course, self._pending
+        try:
+            while not course.stopping:
+                leased = await self._reader.read(timeout=_POLL_SECONDS)
+                if leased is not None:
+                    await self._one(leased)
+                elif self._until_idle and not pending and await self._reader.idle():
+                    break
+                while pending and (
+                    leased is None or len(pending) >= self._in_flight or pending[0][0].done()
+                ):
+                    await self._settle()
+            while pending:
+                await self._settle()
+        except BaseException as error:
+            course.stop(error)
+            if isinstance(error, asyncio.CancelledError):
+                raise
+        finally:
+            await self._reader.close()
+
+    async def _one(self, leased: AsyncLeased) -> None:
+        tx, batch = leased
+        try:
+            poison = self._course.verdict(batch)
+            if poison is None:
+                await self._fn(tx, batch)
+            else:
+                self._course.bury(tx._sync, batch, poison)
+            if tx._sync._state == "open":
+                self._pending.append((tx.submit(), batch))
+            elif tx._sync._state == "committed":
+                self._course.committed(batch)
+        except BaseException as error:
+            if tx._sync._state == "open":
+                await tx.rollback()
+            if not isinstance(error, Exception):
+                raise
+            await self._pause(await self._reader._bridge.call(self._course.failed, batch, error))
+
+    async def _settle(self) -> None:
+        future, batch = self._pending.popleft()
+        try:
+            await future
+        except Exception as error:
+            await self._pause(await self._reader._bridge.call(self._course.failed, batch, error))
+        else:
+            self._course.committed(batch)
+
+    async def _pause(self, seconds: float) -> None:
+        if seconds and not self._course.stopping:
+            await asyncio.sleep(seconds)
+
+
+async def process(
+    engine: "AsyncEngine",
+    fn: _Fn,
+    topic: str,
+    consumer: str,
+    workers: int,
+    in_flight: int,
+    max_records: int,
+    max_bytes: int,
+    on_error: OnError | None,
+    dead_letter: str | None,
+    until_idle: bool,
+    progress: bool | Callable[[Progress], Any],
+    stop: asyncio.Event | threading.Event | None,
+    worker: str,
+    attempts: int,
+    lease_seconds: float,
+) -> Progress:
+    """See AsyncEngine.process."""
+    check_workers(fn, workers)
+    bridge, sync = engine._bridge, engine._sync
+    course = await bridge.call(Course, sync, topic, consumer, on_error, dead_letter, attempts)
+    tasks: list[asyncio.Task[None]] = []
+    readers: list[Courser] = []
+    try:
+        for number in range(workers):
+            name = f"{worker}-{number}" if workers > 1 else worker
+            reader = Courser(
+                sync, topic, consumer, max_records, max_bytes, in_flight, lease_seconds, name
+            )
+            reader.course = course
+            readers.append(reader)
+            one = _Worker(course, AsyncReader(engine, reader), fn, in_flight, until_idle)
+            tasks.append(asyncio.create_task(one.run(), name=name))
+        told = renewed = time.monotonic()
+        running = set(tasks)
+        while running:
+            _, running = await asyncio.wait(
+                running, timeout=_POLL_SECONDS, return_when=asyncio.FIRST_COMPLETED
+            )
+            now = time.monotonic()
+            if stop is not None and stop.is_set():
+                course.stopping = True
+            if now - renewed > lease_seconds / 4:
+                renewed = now
+                for task, reader in zip(tasks, readers, strict=True):
+                    if not task.done():
+                        reader._group.renew(reader._member)
+            if progress and now - told >= 1.0:
+                told = now
+                report(progress, await bridge.call(course.progress), False)
+    except asyncio.CancelledError:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        raise
+    finally:
+        course.stopping = True
+        for reader in readers:
+            reader.close()
+    if course.error is not None:
+        raise course.error
+    done = await bridge.call(course.progress)
+    report(progress, done, True)
+    return done

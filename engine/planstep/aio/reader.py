@@ -1,0 +1,157 @@
+"""A reader for asyncio: batches of one consumer, each with the transaction that will consume it.
+
+    async with db.reader("clicks", consumer="resharder") as reader:
+        async for tx, batch in reader:
+            await tx.write_batch("by-user", batch.values, keys=batch.keys)
+            tx.submit()
+
+The leases are those of api/leases.py: readers of threads and of tasks share one consumer. Waiting takes
+no thread. Next: process.py.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ..api.batch import ReadBatch
+from ..api.reader import Leased, LeasedTransaction, Reader, Watch
+from ..node import Ending
+from ..outcome import Commit
+from .bridge import on_thread
+from .transaction import AsyncTransaction, Inner
+
+if TYPE_CHECKING:
+    from .engine import AsyncEngine
+
+_LOOK_SECONDS = 1.0
+
+
+class AsyncLeased(NamedTuple):
+    """A batch, and the transaction that consumes it: commit it, submit it, or roll it back."""
+
+    tx: AsyncTransaction
+    batch: ReadBatch
+
+
+class _LeasedInner(LeasedTransaction, Inner):
+    """A leased transaction whose waiting is the loop's."""
+
+
+class _AsyncLeasedTransaction(AsyncTransaction):
+    _sync: _LeasedInner
+
+    def __init__(self, engine: "AsyncEngine", sync: _LeasedInner) -> None:
+        self._engine = engine
+        self._bridge = engine._bridge
+        self._sync = sync
+        self._sent = False
+
+    async def _send(self, parts: Any, timeout: float | None) -> Commit:
+        tx = self._sync
+
+        def send(ending: Ending) -> None:
+            tx._hand(parts, ending)
+            self._sent = True
+
+        tx.group.tidy()
+        return await self._bridge.ended(tx._tx, send, timeout)
+
+
+class AsyncReader:
+    """Reads batches for one consumer; its tasks may share it. See Reader."""
+
+    def __init__(self, engine: "AsyncEngine", sync: Reader) -> None:
+        self._engine = engine
+        self._bridge = engine._bridge
+        self._sync = sync
+        self.topic = sync.topic
+        self.consumer = sync.consumer
+        self.max_records = sync.max_records
+        self.max_bytes = sync.max_bytes
+
+    @property
+    def name(self) -> str:
+        return self._sync.name
+
+    @property
+    def partitions(self) -> list[int]:
+        """The partitions that are leased to it now; none for an individual consumer."""
+        return self._sync.partitions
+
+    @property
+    def in_flight(self) -> int:
+        """Batches whose transactions have not ended."""
+        return self._sync.in_flight
+
+    async def read(self, timeout: float = 0.0) -> AsyncLeased | None:
+        """The next batch and its transaction; None when none came within `timeout` seconds."""
+        deadline = time.monotonic() + timeout
+        while True:
+            leased = await self._try()
+            left = deadline - time.monotonic()
+            if leased is not None or left <= 0:
+                return leased
+            bridge = self._bridge
+            future: asyncio.Future[None] = bridge.loop.create_future()
+            bridge.waiting[future] = None
+            try:
+                with Watch(self._sync._group, partial(bridge.post, future, None, None)):
+                    leased = await self._try()  # what came before the watch began
+                    if leased is not None:
+                        return leased
+                    await asyncio.wait([future], timeout=min(left, _LOOK_SECONDS))
+            finally:
+                bridge.waiting.pop(future, None)
+                future.cancel()
+
+    async def _try(self) -> AsyncLeased | None:
+        found: list[Leased] = []
+
+        def read() -> None:
+            leased = self._sync._try(_LeasedInner)
+            if leased is not None:
+                found.append(leased)
+
+        try:
+            await self._bridge.call(read)
+        except asyncio.CancelledError:
+            for tx, _ in found:  # read, and nobody there to take it
+                tx.rollback()
+            raise
+        for tx, batch in found:
+            assert isinstance(tx, _LeasedInner)
+            return AsyncLeased(_AsyncLeasedTransaction(self._engine, tx), batch)
+        return None
+
+    idle = on_thread(Reader.idle)
+
+    async def keep_alive(self) -> None:
+        """Renews the leases of a batch that takes longer than `lease_seconds`."""
+        self._sync.keep_alive()
+
+    async def close(self) -> None:
+        """Gives its partitions to others; batches that were not submitted are read again by them."""
+        self._sync.close()
+
+    async def __aiter__(self) -> AsyncIterator[AsyncLeased]:
+        while not self._sync._closed:
+            leased = await self.read(timeout=_LOOK_SECONDS)
+            if leased is not None:
+                yield leased
+
+    async def __aenter__(self) -> "AsyncReader":
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._sync.close()
+
+    def __repr__(self) -> str:
+        return f"<Async{repr(self._sync)[1:]}"
