@@ -18,6 +18,7 @@ KIND_NAMES = {
     HOST: "host",
 }
 _TX = struct.Struct(">IQ")
+_TX_TEXT_MAX = 40
 
 
 class Place(NamedTuple):
@@ -39,6 +40,8 @@ def tx_text(tx: bytes) -> str:
 def tx_parse(text: str) -> bytes:
     """The id behind "3-17". Raises ValueError for anything else."""
     generation, _, counter = text.partition("-")
+    if len(text) > _TX_TEXT_MAX:
+        raise ValueError(f"{text[:_TX_TEXT_MAX]}… is no transaction id: it is too long")
     if not (generation.isdecimal() and counter.isdecimal()):
         raise ValueError(f"{text!r} is no transaction id; one looks like 3-17")
     try:

@@ -92,6 +92,11 @@ class Runtime(Turns):
             self._counter += 1
             return self.generation.to_bytes(4, "big") + self._counter.to_bytes(8, "big")
 
+    def newest_tx(self) -> bytes:
+        """The last id that was given; all later ones are greater."""
+        with self._counter_lock:
+            return self.generation.to_bytes(4, "big") + self._counter.to_bytes(8, "big")
+
     def submit(self, tx: bytes, parts: dict[int, Any]) -> "Future[Commit]":
         """Commits without waiting; the service thread runs the turn if nobody else does.
 
@@ -271,6 +276,11 @@ class Runtime(Turns):
         node.down = False
         self._start(node)
 
+    def owns_this_thread(self) -> bool:
+        """Whether the caller is on a thread that `close` waits for, as callbacks of futures are."""
+        here = threading.current_thread()
+        return here is self._side or here in self._threads
+
     def close(self) -> None:
         """Ends the threads, lets what was committed finish, checkpoints and closes the stores."""
         if self._closed:
@@ -296,6 +306,9 @@ class Runtime(Turns):
         for thread in self._threads:
             if thread is not threading.current_thread():
                 thread.join()
+        first = self.nodes[0]
+        with first.lock:  # what no turn has taken has no effect: its end is not in doubt
+            self._refuse_all(first)
         self._stop_everything(EngineClosed("the engine was closed"))
         self._answer()
         if self._side.is_alive():

@@ -19,7 +19,9 @@ from .errors import Corruption, FormatError, IoError
 from .host import Host
 from .inputs import Arrived, Tick
 from .store import Store
+from .store.files import Files
 from .store.mark import Mark, read_mark
+from .store.meta import check_belongs, load_meta
 from .store.readonly import Passed, ReadOnlyStore
 
 _TRIES = 50
@@ -30,6 +32,7 @@ def look(path: Path, hosts: int) -> list[Store]:
     """Read-only stores of all hosts, at one step. FormatError, Corruption, IoError."""
     if hosts == 1:
         return [ReadOnlyStore.open(path / "host-0")]
+    _check_hosts(path, hosts)
     for attempt in range(_TRIES):
         views: list[ReadOnlyStore] = []
         try:
@@ -45,6 +48,21 @@ def look(path: Path, hosts: int) -> list[Store]:
             if not isinstance(error, (Passed, FormatError, Corruption)) or attempt == _TRIES - 1:
                 raise
     raise AssertionError("the last attempt returns or raises")
+
+
+def _check_hosts(path: Path, hosts: int) -> None:
+    """All are there, and of one store."""
+    first_id = b""
+    for number in range(hosts):
+        folder = path / f"host-{number}"
+        meta = load_meta(folder, Files())
+        if meta is None:
+            raise FormatError(
+                f"{folder} is missing: the store has {hosts} hosts; restore it from a backup of the "
+                "whole store"
+            )
+        first_id = first_id or meta.store_id
+        check_belongs(folder, meta, first_id)
 
 
 def _marks(path: Path, hosts: int) -> list[Mark | None]:

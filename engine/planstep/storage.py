@@ -5,9 +5,11 @@ Next: store/disk.py.
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from .errors import FormatError, NotSupported, PlanstepError, WrongMode
+from .errors import Corruption, FormatError, NotSupported, PlanstepError, WrongMode
 from .network import Network
 from .runtime import Runtime
 from .settled import look
@@ -53,29 +55,52 @@ def _open_stores(
         )
 
     if read_only:
-        return Runtime(look(path, count), trace=trace, read_only=True)
+        with _making_sense(path):
+            return Runtime(look(path, count), trace=trace, read_only=True)
+
+    stores: list[Store] = []
 
     def open_one(number: int) -> Store:
+        folder = path / f"host-{number}"
+        # All folders are there before host 0 takes its first turn.
+        fresh = not number or stores[0].last_turn == 0
+        if not fresh and not (folder / "meta.pb").exists():
+            raise FormatError(
+                f"{folder} is missing: the store has {count} hosts, and none can do without the others; "
+                "restore it from a backup of the whole store"
+            )
         return DiskStore.open(
-            path / f"host-{number}",
+            folder,
             create=create,
             mode=kind,
             hosts=count,
             host=number,
+            first_id=stores[0].store_id if number else b"",
             wait=wait,
             files=Files(),
             durability=durability,
         )
 
-    stores: list[Store] = []
     try:
         for number in range(count):
             stores.append(open_one(number))
+        with _making_sense(path):
+            return Runtime(stores, network=network, trace=trace, reopen=open_one)
     except BaseException:
         for store in stores:
             store.close()
         raise
-    return Runtime(stores, network=network, trace=trace, reopen=open_one)
+
+
+@contextmanager
+def _making_sense(path: Path) -> Iterator[None]:
+    """Foreign bytes, read as names, numbers and tuples, raise all kinds of errors: they are Corruption."""
+    try:
+        yield
+    except PlanstepError:
+        raise
+    except (AssertionError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise Corruption(f"{path}: the tables hold what no store writes: {error!r}") from error
 
 
 def open_runtime(

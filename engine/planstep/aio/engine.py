@@ -23,6 +23,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from ..api.batch import ReadBatch
+from ..api.checks import seconds, whole
 from ..api.engine import Engine, pause_before
 from ..api.leases import LEASE_SECONDS
 from ..api.limits import READ_BYTES
@@ -70,9 +71,8 @@ class AsyncEngine:
     ) -> T:
         """Runs `await fn(tx)`, commits, and returns fn's value; after Conflict once more; see Engine.run."""
         loop = asyncio.get_running_loop()
-        if attempts < 1:
-            raise ValueError("attempts is at least 1")
-        end = loop.time() + deadline
+        whole("attempts", attempts, 1)
+        end = loop.time() + seconds("deadline", deadline)
         for attempt in count(1):
             tx = self.transaction()
             try:

@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from ..api.batch import ReadBatch
+from ..api.checks import seconds, seconds_or_none
 from ..api.extras import is_frame
 from ..api.limits import READ_BYTES
 from ..api.transaction import Transaction
@@ -128,7 +129,8 @@ class AsyncTransaction:
     async def outcome(self, timeout: float | None = None) -> Outcome:
         """How the transaction ended; waits for that, at most `timeout` seconds, once it was sent."""
         loop = asyncio.get_running_loop()
-        deadline = None if timeout is None else loop.time() + timeout
+        limit = seconds_or_none("timeout", timeout)
+        deadline = None if limit is None else loop.time() + limit
         pause = 0.001
         while True:
             outcome = self._sync.outcome(0.0)
@@ -140,7 +142,8 @@ class AsyncTransaction:
             pause = min(2 * pause, 0.05)
 
     async def _commit(self, timeout: float | None) -> Commit:
-        return await self._ended(self._sync._send(), timeout)
+        limit = seconds_or_none("timeout", timeout)  # before it is sent
+        return await self._ended(self._sync._send(), limit)
 
     async def _ended(self, parts: Any, timeout: float | None) -> Commit:
         tx = self._sync
@@ -197,7 +200,7 @@ class AsyncTransaction:
         """As Transaction.read: waits up to `timeout` seconds for records, and holds no thread."""
         tx = self._sync
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + timeout
+        deadline = loop.time() + seconds("timeout", timeout)
         while True:
             batch = await self._bridge.call(
                 tx._read_on, topic, consumer, max_records, max_bytes, partition

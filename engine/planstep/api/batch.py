@@ -12,7 +12,7 @@ Next: reading.py, which makes them.
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, overload
 
 from ..proto.batch import Batch, decode_headers
 from .formats import decode_record_keys, decode_values
@@ -144,11 +144,31 @@ class ReadBatch:
         for value, key, headers, (partition, offset), timestamp in zip(*columns, strict=True):
             yield Record(value, key, headers, partition, offset, timestamp)
 
-    def __getitem__(self, index: int) -> Record:
+    @overload
+    def __getitem__(self, index: int) -> Record: ...
+    @overload
+    def __getitem__(self, index: slice) -> "ReadBatch": ...
+    def __getitem__(self, index: int | slice) -> "Record | ReadBatch":
+        """One record, or with [a:b] those between as a batch, which copies nothing."""
+        if isinstance(index, slice):
+            return self._part(*index.indices(len(self)))
         partition, offset = self.offsets[index]
         timestamp = self.timestamps[index]
         value, key, headers = self.values[index], self.keys[index], self.headers[index]
         return Record(value, key, headers, partition, offset, timestamp)
+
+    def _part(self, begin: int, end: int, step: int) -> "ReadBatch":
+        if step != 1:
+            raise ValueError("a batch has no steps: take list(batch)[a:b:step], or batch[a:b]")
+        found, at = [], 0
+        for segment in self.segments:
+            size = segment.hi - segment.lo
+            first, last = max(begin - at, 0), min(end - at, size)
+            if first < last:
+                offset, lo, hi = segment.offset + first, segment.lo + first, segment.lo + last
+                found.append(Segment(segment.partition, offset, lo, hi, segment.batch))
+            at += size
+        return ReadBatch(self.topic, self.format, found)
 
     def __repr__(self) -> str:
         places = ", ".join(

@@ -23,6 +23,7 @@ from ..errors import (
 )
 from ..outcome import Commit, Outcome
 from ..proto.ids import Place, tx_text
+from .checks import seconds_or_none
 from .parts import Parts
 from .reading import Reading
 
@@ -117,6 +118,7 @@ class Life:
     def outcome(self, timeout: float | None = None) -> Outcome:
         """How the transaction ended; waits for that, at most `timeout` seconds, once it was sent."""
         self._engine._check()
+        timeout = seconds_or_none("timeout", timeout)
         if self._result is not None and self._result.place.n is None:
             return local_outcome(self._tx, "committed", self._result.place)
         if self._state in ("open", "rolled back"):
@@ -129,6 +131,7 @@ class Life:
         return outcome
 
     def _commit(self, timeout: float | None) -> Commit:
+        timeout = seconds_or_none("timeout", timeout)  # before it is sent
         parts = self._send()
         if parts is not None:
             try:

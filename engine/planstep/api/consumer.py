@@ -100,7 +100,8 @@ def offsets_of(
         )
     for p, offset in found.items():
         low, high = bounds[p]
-        if not isinstance(offset, int) or not low <= offset <= high:
+        is_offset = isinstance(offset, int) and not isinstance(offset, bool)
+        if not is_offset or not low <= offset <= high:
             raise OffsetOutOfRange(
                 f"topic {topic.name!r}, partition {p}: offset {offset!r} is outside the log "
                 f"[{low}, {high})"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import OffsetOutOfRange
 from .batch import Segment
+from .checks import integer
 from .conditions import Conditions
 from .reading import Reading
 
@@ -95,7 +96,10 @@ def consume_range(
     begin: int,
     end: int,
 ) -> None:
-    """Enters [begin, end) for a consumer without reading it."""
+    """Enters [begin, end) for a consumer without reading it. Offsets that are no int are a TypeError:
+    a position that is none would hold the consumer for ever."""
+    integer("begin", begin)
+    integer("end", end)
     tablet = topic.partitions[partition]
     low, high = reading.bounds(tablet)
     where = f"topic {topic.name!r}, partition {partition}"

@@ -29,8 +29,9 @@ from ..errors import (
     SnapshotTooOld,
 )
 from ..outcome import Outcome
-from ..proto.ids import tx_parse
+from ..proto.ids import tx_parse, tx_text
 from .batch import ReadBatch
+from .checks import seconds, whole
 from .conditions import Conditions
 from .consuming import Turns
 from .leases import LEASE_SECONDS, Group, Member
@@ -67,6 +68,8 @@ class Engine(Naming):
         self._slot = slot
         self._opened = 1
         self._closed = False
+        self._closer = 0  # the thread that closes it
+        self._ended = threading.Event()
         self._pid = os.getpid()
         self._turns: Turns = {}
         self._keyless_turns: dict[int, Any] = {}
@@ -94,9 +97,10 @@ class Engine(Naming):
         error is raised after `attempts`, or when `deadline` seconds have passed. Other errors
         are raised at once, Undetermined too: `fn` must not run twice when the first may count.
         """
-        if attempts < 1:
-            raise ValueError("attempts is at least 1")
-        end = time.monotonic() + deadline
+        if not callable(fn):
+            raise TypeError(f"run takes a function of the transaction, not {fn!r}")
+        whole("attempts", attempts, 1)
+        end = time.monotonic() + seconds("deadline", deadline)
         for attempt in count(1):
             tx = self.transaction()
             try:
@@ -236,14 +240,23 @@ class Engine(Naming):
         return outcome
 
     def resolve(self, tx: str | bytes) -> Outcome:
-        """Ends a transaction that is not planned, durably; never decides one that is planned."""
+        """Ends a transaction that is not planned, durably; never decides one that is planned.
+
+        ValueError for an id that no transaction has had yet.
+        """
         self._writable()
-        return self._runtime.resolve(_tx_bytes(tx))
+        raw = _tx_bytes(tx)
+        if raw > self._runtime.newest_tx():
+            raise ValueError(
+                f"transaction id {tx_text(raw)} was not given yet: refusing it would refuse a "
+                "transaction to come"
+            )
+        return self._runtime.resolve(raw)
 
     def transactions(self, limit: int = 100) -> list[Outcome]:
         """The newest transactions that are remembered, newest first."""
         self._check()
-        return self._runtime.transactions(limit)
+        return self._runtime.transactions(whole("limit", limit))
 
     def recorded(self, tx: str | bytes) -> list[tuple[int, int, int, str]]:
         """(host, turn, tablet, message) of a transaction's way, as trace="messages" recorded it.
@@ -267,32 +280,60 @@ class Engine(Naming):
     def close(self) -> None:
         """Closes the engine when every `open` of it has been closed: finishes what was submitted.
 
-        Does nothing on a closed engine, and in a forked child.
+        Does nothing on a closed engine, and in a forked child. Where another thread is closing it,
+        waits for that, except in a future's callback: closing waits for those.
         """
         if self._pid != os.getpid():
             return
         with self._slot.lock:
-            if self._closed:
-                return
-            self._opened -= 1
-            if self._opened == 0:
-                self._end()
+            if not self._closed:
+                self._opened -= 1
+                if self._opened:
+                    return
+            last = self._begin_closing()
+        if last:
+            self._end()
+        elif not self._is_waited_for():
+            self._ended.wait()
+
+    def _begin_closing(self) -> bool:
+        """Under the slot's lock; False when somebody closes it already, or has."""
+        if self._closed:
+            return False
+        self._closed, self._closer = True, threading.get_ident()
+        self._slot.engine, self._slot.closing = None, self
+        return True
 
     def _end(self) -> None:
-        self._closed = True
-        self._slot.engine = None
-        self._drop()
-        self._runtime.close()
-        for group in list(self._groups.values()):
-            group.close(EngineClosed("the engine was closed before the batch had its turn"))
+        try:
+            self._drop()
+            self._runtime.close()
+            for group in list(self._groups.values()):
+                group.close(EngineClosed("the engine was closed before the batch had its turn"))
+        finally:
+            self._slot.closing = None
+            self._ended.set()
+
+    def _is_waited_for(self) -> bool:
+        """Whether closing waits for this thread, which hence must not wait for closing."""
+        return self._closer == threading.get_ident() or self._runtime.owns_this_thread()
+
+    def _wait_closed(self) -> None:
+        if self._is_waited_for():
+            raise EngineClosed(
+                f"the engine of {self.path!r} is being closed, and waits for this callback of a "
+                "future: open it again outside of callbacks"
+            )
+        self._ended.wait()
 
     def _close_at_exit(self) -> None:
         if self._pid == os.getpid() and self._slot.lock.acquire(timeout=1.0):
             try:
-                if not self._closed:
-                    self._end()
+                last = self._begin_closing()
             finally:
                 self._slot.lock.release()
+            if last:
+                self._end()
 
     def __enter__(self) -> "Engine":
         self._check()
@@ -358,5 +399,5 @@ def _tx_bytes(tx: str | bytes) -> bytes:
     if isinstance(tx, str):
         return tx_parse(tx)
     if not isinstance(tx, bytes) or len(tx) != 12:
-        raise ValueError(f"{tx!r} is no transaction id: 12 bytes, or text like 3-17")
+        raise ValueError(f"{tx!r:.60} is no transaction id: 12 bytes, or text like 3-17")
     return tx

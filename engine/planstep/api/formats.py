@@ -22,6 +22,10 @@ from typing import Any
 
 import msgpack
 
+from ..errors import Corruption
+
+DEPTH_MAX = 511
+"""How deep a value may nest: msgpack's own limit, and json's here."""
 FORMATS = ("bytes", "utf8", "json", "msgpack")
 _TEXT = frozenset((str,))
 _RAW = frozenset((bytes,))
@@ -58,14 +62,40 @@ def _encode_bytes(value: Any, where: str) -> bytes:
 def _encode_utf8(value: Any, where: str) -> bytes:
     if not isinstance(value, str):
         raise _refusal(where, "utf8", value)
-    return value.encode()
+    return encode_text(value, where)
+
+
+def encode_text(text: str, where: str) -> bytes:
+    """UTF-8; TypeError for lone surrogates, which have none (undecodable bytes of the system, often)."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise TypeError(
+            f"{where} cannot hold text with lone surrogates: it has no UTF-8; write it as bytes"
+        ) from None
 
 
 def _encode_json(value: Any, where: str) -> bytes:
     try:
-        return _dumps(value).encode()
+        data = _dumps(value).encode()
     except (TypeError, ValueError, RecursionError) as error:
         raise TypeError(f'{where} has format="json": {error}') from error
+    if data.count(b"[") + data.count(b"{") > DEPTH_MAX and _depth(value) > DEPTH_MAX:
+        raise TypeError(
+            f'{where} has format="json": the value nests more than {DEPTH_MAX} lists and dicts, which '
+            "not every reader could decode"
+        )
+    return data
+
+
+def _depth(value: Any) -> int:
+    depth, level = 0, [value]
+    while level := [item for item in level if isinstance(item, (dict, list, tuple))]:
+        depth += 1
+        level = [
+            item for held in level for item in (held.values() if isinstance(held, dict) else held)
+        ]
+    return depth
 
 
 def _encode_msgpack(value: Any, where: str) -> bytes:
@@ -107,26 +137,36 @@ def encode_values(format_name: str, values: Sequence[Any], where: str) -> Sequen
     if format_name == "bytes" and set(map(type, values)) <= _RAW:
         return values
     if format_name == "utf8" and set(map(type, values)) <= _TEXT:
-        return [value.encode() for value in values]
+        try:
+            return [value.encode() for value in values]
+        except UnicodeEncodeError:
+            pass  # said below, with `where`
     encode = _ENCODE[format_name]
     return [encode(value, where) for value in values]
 
 
 def decode_value(format_name: str, data: bytes) -> Any:
-    return _DECODE[format_name](data)
+    """Corruption for bytes that the format did not write."""
+    try:
+        return _DECODE[format_name](data)
+    except (TypeError, ValueError) as error:
+        raise Corruption(f"a stored value is no {format_name}: {error}") from error
 
 
 def decode_values(format_name: str, column: list[bytes]) -> list[Any]:
     if format_name == "bytes":
         return column
-    return list(map(_DECODE[format_name], column))
+    try:
+        return list(map(_DECODE[format_name], column))
+    except (TypeError, ValueError) as error:
+        raise Corruption(f"a stored value is no {format_name}: {error}") from error
 
 
 def encode_record_key(format_name: str, key: Any, where: str) -> bytes | None:
     if key is None:
         return None
     if isinstance(key, str):
-        return key.encode()
+        return encode_text(key, f"a record's key in {where}")
     if format_name == "bytes" and isinstance(key, (bytes, bytearray, memoryview)):
         return bytes(key)
     kinds = "bytes, str or None" if format_name == "bytes" else "str or None"
@@ -140,7 +180,10 @@ def encode_record_keys(format_name: str, keys: Sequence[Any], where: str) -> Seq
     """A column of record keys as stored."""
     kinds = set(map(type, keys))
     if kinds <= _TEXT:
-        return [key.encode() for key in keys]
+        try:
+            return [key.encode() for key in keys]
+        except UnicodeEncodeError:
+            pass  # said below, with `where`
     if format_name == "bytes" and kinds <= {bytes, type(None)}:
         return keys
     return [encode_record_key(format_name, key, where) for key in keys]

@@ -12,7 +12,16 @@ import zlib
 from collections.abc import Sequence
 from typing import Any
 
-from ..proto.keys import Key, encode_key, key_range, partition_of, prefix_range
+from ..errors import Corruption
+from ..proto.keys import Key, decode_key, encode_key, key_range, partition_of, prefix_range
+
+
+def key_of(data: bytes) -> Any:
+    """The key behind stored bytes; Corruption for bytes that no key encodes to."""
+    try:
+        return decode_key(data)
+    except ValueError as error:
+        raise Corruption(f"a row's key is not readable: {error}") from error
 
 
 def shard_of(key: bytes, shards: tuple[int, ...]) -> int:

@@ -112,7 +112,7 @@ class Naming:
         back in the background, once no snapshot is older than the drop. The name is free at once.
         """
         self._writable()
-        info = self._runtime.names.topics.get(name)
+        info = self._runtime.names.topics.get(name) if isinstance(name, str) else None
         if info is None:
             if missing_ok:
                 return
@@ -122,7 +122,7 @@ class Naming:
     def drop_table(self, name: str, missing_ok: bool = False) -> None:
         """Ends a table with all its rows; as drop_topic."""
         self._writable()
-        info = self._runtime.names.tables.get(name)
+        info = self._runtime.names.tables.get(name) if isinstance(name, str) else None
         if info is None:
             if missing_ok:
                 return
@@ -153,14 +153,14 @@ class Naming:
 
     def _topic(self, name: str) -> "TopicInfo":
         topics = self._runtime.names.topics
-        found = topics.get(name)
+        found = topics.get(name) if isinstance(name, str) else None
         if found is None:
             raise _unknown("topic", name, list(topics))
         return found
 
     def _table(self, name: str) -> "TableInfo":
         tables = self._runtime.names.tables
-        found = tables.get(name)
+        found = tables.get(name) if isinstance(name, str) else None
         if found is None:
             raise _unknown("table", name, list(tables))
         return found

@@ -4,7 +4,8 @@
                                         └─▶ open_runtime ─▶ a new one
 
 A setting left None is taken as stored, or as the engine that is open has it. A forked child forgets
-the parent's engines: it may open other stores, and gets StoreInUse for the parent's.
+the parent's engines: it may open other stores, and the parent's once the parent has closed them (or
+with read_only=True); StoreInUse before.
 
 Next: engine.py.
 """
@@ -15,7 +16,8 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..errors import NotSupported, WrongMode
+from ..errors import NotSupported, StoreInUse, WrongMode
+from .checks import seconds
 
 if TYPE_CHECKING:
     from ..aio.engine import Opening
@@ -82,19 +84,56 @@ class _Disagreement(WrongMode):
         )
 
 
+class _Replaced(StoreInUse):
+    def __init__(self, path: str) -> None:
+        super().__init__(os.getpid(), None)
+        self.args = (
+            f"{path} is not the folder any more that this process has open: it was removed or "
+            "replaced meanwhile, and what is written there goes nowhere; close that engine first",
+        )
+
+
 def _choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:
     if value not in choices:
         raise ValueError(f"{name}={value!r}: choose one of {', '.join(map(repr, choices))}")
 
 
 class Slot:
-    """One path of this process: its engine, if open, and a lock for opening and closing it."""
+    """One path of this process: its engine, if open, the one that is being closed, a lock for both.
 
-    __slots__ = ("engine", "lock")
+    The lock is not held while an engine closes: its threads end callbacks, and those may come here.
+    """
+
+    __slots__ = ("closing", "engine", "folder", "lock")
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.engine: Engine | None = None
+        self.closing: Engine | None = None
+        self.folder: tuple[int, int] | None = None
+
+    def __enter__(self) -> None:
+        """Takes the lock, once nothing is being closed here."""
+        while True:
+            closing = self.closing
+            if closing is not None:
+                closing._wait_closed()
+            self.lock.acquire()
+            if self.closing is None:
+                return
+            self.lock.release()
+
+    def __exit__(self, *exc: object) -> None:
+        self.lock.release()
+
+
+def _folder(path: str) -> tuple[int, int] | None:
+    """What a folder is, whatever it is called: device and inode; None in memory, or when it is gone."""
+    try:
+        status = os.stat(os.path.join(path, "host-0"))
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
 
 
 _slots: dict[str, Slot] = {}
@@ -150,19 +189,20 @@ def open(
 
     settings = Settings(mode, hosts, read_only, durability, placement, trace)
     settings.check()
-    if wait < 0:
-        raise ValueError("wait is a number of seconds, at least 0")
-    text = os.fspath(path)
-    if not isinstance(text, str) or not text or "\0" in text:
-        raise ValueError(f"{path!r} is no path; use a folder's name, or ':memory:'")
+    wait = seconds("wait", wait)
+    if switch_interval is not None and not seconds("switch_interval", switch_interval):
+        raise ValueError("switch_interval is more than 0 seconds, or None")
+    text = _path_text(path)
     memory = text == MEMORY
     if memory and read_only:
         raise NotSupported("':memory:' is empty when it is opened: read_only makes no sense there")
     real = text if memory else os.path.realpath(text)
     slot = Slot() if memory else _slots.setdefault(real, Slot())
-    with slot.lock:
+    with slot:
         engine = slot.engine
         if engine is not None:
+            if slot.folder != _folder(real):
+                raise _Replaced(real)
             engine._settings.agree(real, settings, engine._runtime.hosts)
             engine._opened += 1
             return engine
@@ -179,6 +219,7 @@ def open(
             switch_interval=switch_interval,
         )
         slot.engine = Engine(real, runtime, settings, slot)
+        slot.folder = _folder(real)
         return slot.engine
 
 
@@ -215,3 +256,15 @@ def open_async(
             "switch_interval": switch_interval,
         },
     )
+
+
+def _path_text(path: Any) -> str:
+    """The path as text; ValueError for what names no folder."""
+    try:
+        text = os.fspath(path)
+        if isinstance(text, str) and text and "\0" not in text:
+            os.fsencode(text)
+            return text
+    except (TypeError, UnicodeEncodeError):
+        pass
+    raise ValueError(f"{path!r} is no path; use a folder's name, or ':memory:'")

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ..errors import RecordTooLarge
 from ..proto.batch import Batch, decode_headers, encode_batch, encode_headers
 from .batch import Record
+from .checks import items_of
 from .formats import decode_record_keys, decode_value, encode_record_keys, encode_values
 from .keyspace import partitions_of
 from .limits import BATCH_BYTES, RECORD_BYTES_MAX
@@ -37,7 +38,10 @@ def pack_headers(headers: Headers | None, where: str) -> bytes | None:
     for name, value in headers.items():
         if not isinstance(name, str) or not isinstance(value, (bytes, str)):
             raise TypeError(f"{where}: headers map str to bytes or str, not {name!r} to {value!r}")
-    return encode_headers(headers)  # type: ignore[arg-type]
+    try:
+        return encode_headers(headers)  # type: ignore[arg-type]
+    except UnicodeEncodeError:
+        raise TypeError(f"{where}: headers must not hold lone surrogates") from None
 
 
 class Sealed(Protocol):
@@ -105,22 +109,19 @@ class Outbox:
         headers: Iterable[Headers | None] | None,
     ) -> tuple[Sequence[bytes], Sequence[bytes | None] | None, list[bytes | None] | None, int]:
         """The columns as stored and their bytes; raises before anything is kept."""
-        for name, given in (("values", values), ("keys", keys)):
-            if isinstance(given, (str, bytes)):
-                raise TypeError(f"{self.where}: {name} is a list of them, not one {given!r:.40}")
-        values = values if isinstance(values, (list, tuple)) else list(values)
+        values = items_of(self.where, "values", values)
         form = self.topic.format
         raw = encode_values(form, values, self.where)
         raw_keys: Sequence[bytes | None] | None = None
         packed: list[bytes | None] | None = None
         if keys is not None:
-            keys = keys if isinstance(keys, (list, tuple)) else list(keys)
-            raw_keys = encode_record_keys(form, keys, self.where)
+            raw_keys = encode_record_keys(form, items_of(self.where, "keys", keys), self.where)
         if headers is not None:
-            packed = [pack_headers(item, self.where) for item in headers]
-        for name, column in (("keys", raw_keys), ("headers", packed)):
-            if column is not None and len(column) != len(raw):
-                raise ValueError(f"{self.where}: {len(raw)} values but {len(column)} {name}")
+            items = items_of(self.where, "headers", headers)
+            packed = [pack_headers(item, self.where) for item in items]
+        for name, beside in (("keys", raw_keys), ("headers", packed)):
+            if beside is not None and len(beside) != len(raw):
+                raise ValueError(f"{self.where}: {len(raw)} values but {len(beside)} {name}")
         return raw, raw_keys, packed, self._measure(raw, raw_keys, packed)
 
     def _measure(

@@ -17,6 +17,7 @@ from ..proto.ids import Place
 from ..tablets.intervals import Ranges, consumed, raised
 from ..tablets.intervals import free as free_ranges
 from .batch import Segment
+from .checks import integer, whole
 from .keyspace import shard_of
 
 if TYPE_CHECKING:
@@ -143,8 +144,7 @@ class Reading:
     ) -> list[Segment]:
         """Records of several partitions from explicit offsets, checked against the logs."""
         for partition, start in starts.items():
-            if not isinstance(start, int):
-                raise TypeError(f"an offset is an int, not {start!r}")
+            integer("an offset", start)
             low, high = self.bounds(topic.partitions[partition])
             if not low <= start <= high:
                 raise OffsetOutOfRange(
@@ -180,18 +180,19 @@ class Reading:
                     "an offset belongs to one partition: pass partition= with start=, or a dict "
                     "of partition to offset, as batch.ends is one"
                 )
-        if start == 0:
+        if start == 0 and type(start) is int:
             return {p: self.bounds(topic.partitions[p])[0] for p in chosen}
         return dict.fromkeys(chosen, start)
 
 
 def check_partition(topic: "TopicInfo", partition: int) -> int:
     count = len(topic.partitions)
-    if not isinstance(partition, int) or not 0 <= partition < count:
+    is_number = isinstance(partition, int) and not isinstance(partition, bool)
+    if not is_number or not 0 <= partition < count:
         raise ValueError(f"topic {topic.name!r} has partitions 0 to {count - 1}, not {partition!r}")
     return partition
 
 
 def check_limits(max_records: int, max_bytes: int) -> None:
-    if max_records < 1 or max_bytes < 1:
-        raise ValueError("max_records and max_bytes are at least 1")
+    whole("max_records", max_records, 1)
+    whole("max_bytes", max_bytes, 1)

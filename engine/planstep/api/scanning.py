@@ -12,10 +12,10 @@ Next: conditions.py, which keeps what was seen.
 
 from typing import TYPE_CHECKING
 
-from ..proto.keys import decode_key
 from .batch import Rows
 from .conditions import Conditions
 from .formats import decode_value
+from .keyspace import key_of
 from .reading import Reading
 from .rowwrites import RowWrites
 
@@ -62,4 +62,4 @@ def merged(
         stored.reverse()
     conditions.saw_range(table.shards, first, last, stored)
     form = table.format
-    return Rows((decode_key(key), decode_value(form, values[key])) for key in keys)
+    return Rows((key_of(key), decode_value(form, values[key])) for key in keys)

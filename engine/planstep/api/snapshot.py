@@ -13,12 +13,13 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from ..errors import TransactionClosed
-from ..proto.keys import Key, check_name, decode_key, encode_key
+from ..proto.keys import Key, check_name, encode_key
 from .batch import ReadBatch, Rows
+from .checks import whole
 from .columns import ViewColumns
 from .consumer import ConsumerDescription, describe_consumer
 from .formats import decode_value
-from .keyspace import scan_range
+from .keyspace import key_of, scan_range
 from .limits import READ_BYTES
 from .reading import Reading, check_limits
 
@@ -66,13 +67,13 @@ class SnapshotView(ViewColumns):
         reading = self._view()
         info = self._engine._table(table)
         first, last = scan_range(prefix, begin, end)
-        if limit is not None and limit < 0:
-            raise ValueError("limit is at least 0")
+        if limit is not None:
+            whole("limit", limit)
         if limit == 0 or first >= last:
             return Rows()
         form = info.format
         rows = reading.rows(info, first, last, limit, reverse)
-        return Rows((decode_key(row.key), decode_value(form, row.value)) for row in rows)
+        return Rows((key_of(row.key), decode_value(form, row.value)) for row in rows)
 
     def count(self, table: str) -> int:
         """How many rows the table has."""

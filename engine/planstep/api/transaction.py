@@ -23,6 +23,7 @@ from ..errors import TransactionTooLarge
 from ..proto.keys import Key, check_name, encode_key
 from ..proto.messages import ADD, DELETE, MAX, MIN, PUT, PUT_IF_ABSENT
 from .batch import ReadBatch, Record, Rows
+from .checks import seconds, whole
 from .commit import Life
 from .conditions import Conditions
 from .consuming import consume_next, consume_range
@@ -79,7 +80,7 @@ class Transaction(Life):
         The commit checks that what was read is still this consumer's next; not that there was no
         more. A transaction that must not count if a record came meanwhile says so with a row.
         """
-        deadline = time.monotonic() + timeout
+        deadline = time.monotonic() + seconds("timeout", timeout)
         while True:
             batch = self._read_on(topic, consumer, max_records, max_bytes, partition)
             if batch or not self._waitable or time.monotonic() >= deadline:
@@ -177,7 +178,7 @@ class Transaction(Life):
         doing so end the transaction, without effect.
         """
         self._check()
-        outbox = self._outboxes.get(topic)
+        outbox = self._outboxes.get(topic) if isinstance(topic, str) else None
         if outbox is None:
             info = self._engine._topic(topic)
             self._engine._writable()
@@ -343,8 +344,8 @@ class Transaction(Life):
         self._check()
         info = self._engine._table(table)
         first, last = scan_range(prefix, begin, end)
-        if limit is not None and limit < 0:
-            raise ValueError("limit is at least 0")
+        if limit is not None:
+            whole("limit", limit)
         if limit == 0 or first >= last:
             return Rows()
         reading = self._view()

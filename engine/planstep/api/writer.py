@@ -26,6 +26,8 @@ from typing import TYPE_CHECKING, Any
 from ..errors import Conflict, TransactionClosed
 from ..outcome import Commit
 from ..proto.messages import PartitionPart
+from .checks import INT_MAX, whole
+from .formats import encode_text
 from .keyspace import partitions_of
 from .limits import TRANSACTION_BYTES_MAX
 from .outbox import Headers, Outbox
@@ -54,9 +56,9 @@ class Writer:
         linger_records: int,
         linger_bytes: int,
     ) -> None:
-        if linger_records < 1 or not 1 <= linger_bytes <= TRANSACTION_BYTES_MAX // 2:
-            raise ValueError("linger_records is at least 1, linger_bytes 1 to 512 MiB")
-        raw = producer.encode() if isinstance(producer, str) else producer
+        whole("linger_records", linger_records, 1)
+        whole("linger_bytes", linger_bytes, 1, TRANSACTION_BYTES_MAX // 2)
+        raw = encode_text(producer, "producer") if isinstance(producer, str) else producer
         if raw is None:
             raw = os.urandom(16)
         if not isinstance(raw, bytes) or not 1 <= len(raw) <= _PRODUCER_BYTES_MAX:
@@ -94,7 +96,8 @@ class Writer:
     ) -> int:
         """Buffers one record and returns its number; flushes when enough has gathered.
 
-        `sequence` is the caller's own number, rising within each partition.
+        `sequence` is the caller's own number, 0 to 2**63 - 1, rising within each partition. A record
+        without one gets the number behind the highest of its partition that was written or published.
         """
         raw, keys, packed, size = self._encoder.encode(
             (value,), None if key is None else (key,), None if headers is None else (headers,)
@@ -102,8 +105,8 @@ class Writer:
         raw_key = keys[0] if keys else None
         if partition is not None:
             check_partition(self._info, partition)
-        if sequence is not None and not 0 <= sequence < 1 << 63:
-            raise ValueError("sequence is 0 to 2**63 - 1")
+        if sequence is not None:
+            whole("sequence", sequence)
         with self._lock:
             self._check()
             if self._numbered is None:
@@ -120,6 +123,11 @@ class Writer:
             buffer = self._buffers.get(partition)
             if sequence is None:
                 sequence = self._last_of(partition) + 1
+                if sequence > INT_MAX:
+                    raise ValueError(
+                        f"topic {self.topic!r}, partition {partition}: producer {self.producer!r} has "
+                        "used its last number; go on under another name"
+                    )
             elif buffer and sequence <= buffer[-1][0]:
                 raise ValueError(
                     f"topic {self.topic!r}, partition {partition}: sequence {sequence} does not "
@@ -128,7 +136,8 @@ class Writer:
             if buffer is None:
                 buffer = self._buffers[partition] = []
             buffer.append((sequence, raw[0], raw_key, packed[0] if packed else None, size))
-            self._last[partition] = sequence
+            # A repeat far back must not pull the writer's own numbers into those already published.
+            self._last[partition] = max(sequence, self._last_of(partition))
             self._records += 1
             self._bytes += size
             if self._records >= self._linger_records or self._bytes >= self._linger_bytes:

@@ -45,7 +45,7 @@ from .log import (
     encode_pairs,
 )
 from .mark import ReleasedMark
-from .meta import FORMAT, load_meta, save_meta
+from .meta import FORMAT, check_belongs, load_meta, save_meta
 from .recovery import Found, read_back
 from .table import Extent, Table
 from .turn import StoreCounters, Turn, decode_changes, encode_changes
@@ -111,12 +111,16 @@ class DiskStore(Behind):
         mode: str = "deterministic",
         hosts: int = 1,
         host: int = 0,
+        first_id: bytes = b"",
         wait: float = 0,
         files: Files | None = None,
         durability: str = "full",
         segment_bytes: int = SEGMENT_BYTES,
     ) -> "DiskStore":
-        """Opens or creates one host's store. StoreInUse, WrongMode, FormatError, Corruption, NoSpace."""
+        """Opens or creates one host's store. StoreInUse, WrongMode, FormatError, Corruption, NoSpace.
+
+        `first_id`: the id of host 0's, which the others of one store name.
+        """
         files = files or Files()
         if not (folder / "meta.pb").exists():
             if not create:
@@ -127,13 +131,19 @@ class DiskStore(Behind):
             meta = load_meta(folder, files)
             if meta is None:
                 meta = StoreMeta(
-                    format=FORMAT, store_id=os.urandom(16), mode=mode, hosts=hosts, host=host
+                    format=FORMAT,
+                    store_id=os.urandom(16),
+                    mode=mode,
+                    hosts=hosts,
+                    host=host,
+                    first_id=first_id,
                 )
                 (folder / "table").mkdir(exist_ok=True, mode=0o700)
                 save_meta(folder, meta, files)
             for name, asked in (("mode", mode), ("hosts", hosts), ("host", host)):
                 if getattr(meta, name) != asked:
                     raise WrongMode(name, getattr(meta, name), asked)
+            check_belongs(folder, meta, first_id)
             return cls(
                 folder,
                 meta=meta,

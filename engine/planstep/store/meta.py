@@ -13,9 +13,15 @@ FORMAT = 1
 
 
 def load_meta(folder: Path, files: Files) -> StoreMeta | None:
-    """What is stored; None where there is no store yet. FormatError for a newer one, or a damaged file."""
+    """What is stored; None where there is no store yet. FormatError for a newer one, or a damaged file,
+    or where it is missing beside what a store holds."""
     path = folder / "meta.pb"
     if not path.exists():
+        # It is written before all others: without it they are not a store that is being made.
+        if (folder / "table" / "data.mdb").exists() or any(folder.glob("log-*")):
+            raise FormatError(
+                f"{path} is missing, but {folder} holds a store's files: restore it from a backup"
+            )
         return None
     fd = files.open(path, write=False)
     try:
@@ -34,6 +40,14 @@ def load_meta(folder: Path, files: Files) -> StoreMeta | None:
             f"{folder} has format {meta.format}, this version reads up to {FORMAT}: use a newer one"
         )
     return meta
+
+
+def check_belongs(folder: Path, meta: StoreMeta, first_id: bytes) -> None:
+    """FormatError for a host of another store: its steps are of another order."""
+    if meta.first_id and first_id and meta.first_id != first_id:
+        raise FormatError(
+            f"{folder} is a host of another store than host-0 beside it: restore both from one backup"
+        )
 
 
 def save_meta(folder: Path, meta: StoreMeta, files: Files) -> None:

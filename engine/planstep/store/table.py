@@ -26,12 +26,17 @@ import msgpack
 
 from ..errors import Corruption, FormatError, IoError, NoSpace, PlanstepError, StoreInUse
 from .files import io_error
+from .inherited import close_environment, file_key, open_environment
 from .layers import GONE
+from .pages import check_size
 
 _MAP_BYTES = 1 << 40
 _READERS_MAX = 1024
 _LOCK_BYTES = _READERS_MAX * 64 + 4096  # 64 for each reader and a header; LMDB takes more for more
 _MASK = (1 << 64) - 1
+_STATE = [int, int, str, bool, int]
+_FOREIGN = (TypeError, ValueError)
+"""What reading bytes that nobody wrote raises, msgpack's own errors included."""
 
 
 def hash_entry(key: bytes, value: bytes) -> int:
@@ -52,12 +57,13 @@ class Table:
     """The LMDB environment of one host."""
 
     def __init__(self, folder: Path, *, read_only: bool = False) -> None:
+        check_size(folder)
         _allocate_lock(folder)
         size = _MAP_BYTES
         while True:
             try:
-                self._env = lmdb.open(
-                    os.fspath(folder),
+                self._env = open_environment(
+                    folder,
                     map_size=size,
                     mode=0o700,
                     max_readers=_READERS_MAX,
@@ -72,6 +78,7 @@ class Table:
                     raise IoError("the memory map for the tables could not be reserved") from None
             except lmdb.Error as error:
                 raise _not_opened(folder, error) from error
+        self._file = file_key(folder)
         if not read_only:
             self._env.reader_check()
 
@@ -90,7 +97,7 @@ class Table:
             else:
                 with self._env.begin() as own:
                     yield own
-        except lmdb.Error as error:
+        except (lmdb.Error, *_FOREIGN) as error:
             raise _unreadable(error) from error
 
     def get(self, key: bytes, txn: Any = None) -> Any:
@@ -100,9 +107,9 @@ class Table:
             else:
                 with self._env.begin() as reading:
                     data = reading.get(b"k" + key)
-        except lmdb.Error as error:
+            return None if data is None else msgpack.unpackb(data, use_list=False)
+        except (lmdb.Error, *_FOREIGN) as error:
             raise _unreadable(error) from error
-        return None if data is None else msgpack.unpackb(data, use_list=False)
 
     def scan(
         self, begin: bytes, end: bytes, reverse: bool, txn: Any = None
@@ -126,7 +133,12 @@ class Table:
         """(T, next address, first segment needed, closed, crc), or None in a new store."""
         with self._reading(txn) as reading:
             data = reading.get(b"m")
-        return None if data is None else msgpack.unpackb(data, use_list=False)
+        if data is None:
+            return None
+        state = _unpack(data)
+        if not isinstance(state, tuple) or list(map(type, state)) != _STATE:
+            raise Corruption(f"the tables' own state is not readable: {state!r:.80}")
+        return state
 
     def newest(self, txn: Any = None) -> int:
         """The id of the newest transaction, or of `txn`."""
@@ -179,7 +191,7 @@ class Table:
         """The closing record in `segment` is durable: from here on its absence is corruption."""
         try:
             with self._env.begin(write=True) as txn:
-                turn, address, _, _, crc = msgpack.unpackb(txn.get(b"m"))
+                turn, address, _, _, crc = _unpack(txn.get(b"m"))
                 txn.put(b"m", msgpack.packb((turn, address, segment, True, crc)))
         except lmdb.Error as error:
             raise _failure("the closing mark", error) from error
@@ -201,7 +213,7 @@ class Table:
                     tablet = digests.get(key[:4])
                     if tablet is None:
                         stored = txn.get(b"d" + key[:4])
-                        tablet = list(msgpack.unpackb(stored)) if stored else [0, 0]
+                        tablet = list(_unpack(stored)) if stored else [0, 0]
                         digests[key[:4]] = tablet
                     if value is GONE:
                         old = txn.pop(b"k" + key)
@@ -227,11 +239,11 @@ class Table:
 
     def entries(self) -> Iterator[tuple[bytes, bytes]]:
         """Every (LMDB key, raw value): for verification."""
-        with self._env.begin() as txn, txn.cursor() as cursor:
+        with self._reading(None) as txn, txn.cursor() as cursor:
             yield from cursor
 
     def close(self) -> None:
-        self._env.close()
+        close_environment(self._env, self._file)
 
 
 def _not_opened(folder: Path, error: lmdb.Error) -> PlanstepError:
@@ -247,8 +259,17 @@ def _not_opened(folder: Path, error: lmdb.Error) -> PlanstepError:
     return Corruption(f"{folder}: the tables cannot be opened: {error}")
 
 
-def _unreadable(error: lmdb.Error) -> PlanstepError:
-    if _code(error) > 0 or isinstance(error, (lmdb.ReadersFullError, lmdb.TlsFullError)):
+def _unpack(data: bytes) -> Any:
+    try:
+        return msgpack.unpackb(data, use_list=False)
+    except _FOREIGN as error:
+        raise _unreadable(error) from error
+
+
+def _unreadable(error: Exception) -> PlanstepError:
+    if isinstance(error, lmdb.Error) and (
+        _code(error) > 0 or isinstance(error, (lmdb.ReadersFullError, lmdb.TlsFullError))
+    ):
         return IoError(f"the tables cannot be read now: {error}")
     return Corruption(f"the tables cannot be read: {error}")
 
@@ -293,7 +314,7 @@ def _address(address: int) -> bytes:
 
 
 def _decode_extent(key: bytes, value: bytes) -> Extent:
-    return Extent(int.from_bytes(key[1:], "big"), *msgpack.unpackb(value))
+    return Extent(int.from_bytes(key[1:], "big"), *_unpack(value))
 
 
 def _extent_at(cursor: Any, address: int) -> Extent | None:
@@ -316,7 +337,7 @@ def _count(txn: Any, file: str, live: int, low: int, high: int) -> None:
     key = b"s" + file.encode()
     stored = txn.get(key)
     if stored is not None:
-        before, lowest, highest = msgpack.unpackb(stored)
+        before, lowest, highest = _unpack(stored)
         live, low, high = live + before, min(low, lowest), max(high, highest)
     if live:
         txn.put(key, msgpack.packb((live, low, high)))
@@ -357,6 +378,6 @@ def _live(txn: Any) -> dict[str, int]:
     with txn.cursor() as cursor:
         found = cursor.set_range(b"s")
         while found and cursor.key()[:1] == b"s":
-            live[cursor.key()[1:].decode()] = msgpack.unpackb(cursor.value())[0]
+            live[cursor.key()[1:].decode()] = _unpack(cursor.value())[0]
             found = cursor.next()
     return live

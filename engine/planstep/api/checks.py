@@ -1,0 +1,68 @@
+"""What callers hand over as numbers, names and columns, checked before anything is done with it.
+
+    integer, whole     a number of something     TypeError: no int, or a bool      ValueError: out of range
+    seconds            a time to wait            TypeError: no number              ValueError: NaN, negative
+    items_of           values of many records    TypeError: one text, or nothing to iterate over
+
+Next: limits.py.
+"""
+
+import threading
+from typing import Any
+
+INT_MAX = (1 << 63) - 1
+"""The largest offset, sequence number and limit."""
+_SECONDS_MAX = threading.TIMEOUT_MAX / 2
+"""What is added to the clock and handed to locks without overflow; years."""
+
+
+def integer(what: str, value: Any) -> int:
+    """The number itself, of any size; `what` names it in the error."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{what} is an int, not {_shown(value)}")
+    return value
+
+
+def whole(what: str, value: Any, low: int = 0, high: int = INT_MAX) -> int:
+    """The number itself, where it is in range."""
+    integer(what, value)
+    if value < low:
+        raise ValueError(f"{what} is at least {low:,}, not {_shown(value)}")
+    if value > high:
+        raise ValueError(f"{what} is at most {high:,}")
+    return value
+
+
+def seconds(what: str, value: Any) -> float:
+    """The number of seconds, cut to what clocks can count; infinity means for ever."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError(f"{what} is a number of seconds, not {_shown(value)}")
+    if not value >= 0:
+        raise ValueError(f"{what} is a number of seconds, at least 0, not {_shown(value)}")
+    return float(min(value, _SECONDS_MAX))
+
+
+def seconds_or_none(what: str, value: Any) -> float | None:
+    return None if value is None else seconds(what, value)
+
+
+def items_of(where: str, name: str, given: Any) -> list[Any] | tuple[Any, ...]:
+    """Many values as a list; one text or bytes where many are expected is a TypeError."""
+    if isinstance(given, (list, tuple)):
+        return given
+    if not isinstance(given, (str, bytes, bytearray, memoryview)):
+        try:
+            items = iter(given)
+        except TypeError:
+            pass
+        else:
+            return list(items)
+    raise TypeError(f"{where}: {name} is a list of them, not one {_shown(given)}")
+
+
+def _shown(value: Any) -> str:
+    """A value in an error: short, and a number of thousands of digits is none."""
+    if isinstance(value, int) and value.bit_length() > 200:
+        return "a number of more than 200 bits"
+    text = repr(value)
+    return text if len(text) <= 60 else text[:59] + "…"
