@@ -53,6 +53,13 @@ IN_TRANSACTION: dict[str, Callable[[In, Any], Any]] = {
     "batch value": lambda tx, odd: tx.write_batch("a", [b"x", odd]),
     "batch keys": lambda tx, odd: tx.write_batch("a", [b"x", b"y"], keys=odd),
     "batch key": lambda tx, odd: tx.write_batch("a", [b"x", b"y"], keys=["k", odd]),
+    "consume partition": lambda tx, odd: tx.consume("a", "c", odd, 0, 0),
+    "consume begin": lambda tx, odd: tx.consume("a", "c", 0, odd, 1),
+    "consume end": lambda tx, odd: tx.consume("a", "c", 0, 0, odd),
+    "pending": lambda tx, odd: tx.pending(odd),
+    "commit timeout": lambda tx, odd: tx.commit(timeout=odd),
+    "outcome timeout": lambda tx, odd: tx.outcome(timeout=odd),
+    "header name": lambda tx, odd: tx.write("a", b"x", headers={odd: "h"}),
     "batch headers": lambda tx, odd: tx.write_batch("a", [b"x", b"y"], headers=odd),
 }  # fmt: skip
 Db = planstep.Engine
@@ -70,12 +77,35 @@ ELSEWHERE: dict[str, Callable[[Db, Any], Any]] = {
     "run": lambda db, odd: db.run(odd),
     "topic.read": lambda db, odd: db.topic("a").read(odd),
     "topic.read of one": lambda db, odd: db.topic("a").read(odd, partition=0),
+    "topic.read records": lambda db, odd: db.topic("a").read(max_records=odd),
+    "topic.read bytes": lambda db, odd: db.topic("a").read(max_bytes=odd),
+    "transactions": lambda db, odd: db.transactions(odd),
+    "recorded": lambda db, odd: db.recorded(odd),
+    "attempts": lambda db, odd: db.run(lambda tx: None, attempts=odd),
+    "deadline": lambda db, odd: db.run(lambda tx: None, deadline=odd),
+    "writer records": lambda db, odd: db.topic("a").writer("p", linger_records=odd),
+    "writer bytes": lambda db, odd: db.topic("a").writer("p", linger_bytes=odd),
+    "writer sequence": lambda db, odd: written(db, sequence=odd),
+    "writer key": lambda db, odd: written(db, key=odd),
+    "writer partition": lambda db, odd: written(db, partition=odd),
+    "drop topic": lambda db, odd: db.drop_topic(odd),
+    "drop table": lambda db, odd: db.drop_table(odd),
+    "seek": lambda db, odd: db.topic("a").seek("d", odd, 0),
+    "seek to": lambda db, odd: db.topic("a").seek("d", {0: odd}),
+    "trim": lambda db, odd: db.topic("e").trim(odd),
+    "create consumer": lambda db, odd: db.topic("a").create_consumer(odd),
+    "consumer start": lambda db, odd: db.topic("a").create_consumer("n", start=odd, exist_ok=True),
     "topic.read partition": lambda db, odd: db.topic("a").read(partition=odd),
     "topic.write": lambda db, odd: db.topic("a").write(odd),
     "topic.writer": lambda db, odd: db.topic("a").writer(odd),
     "table.get": lambda db, odd: db.table("t").get(odd),
     "table.put": lambda db, odd: db.table("t").put(odd, odd),
 }
+
+
+def written(db: Db, **settings: Any) -> None:
+    with db.topic("a").writer() as writer:
+        writer.write(b"x", **settings)
 
 
 def refused_or_done(call: Callable[[], Any]) -> bool:
@@ -91,6 +121,7 @@ def refused_or_done(call: Callable[[], Any]) -> bool:
 def db(request: pytest.FixtureRequest) -> Any:
     with planstep.open(":memory:", hosts=request.param) as engine:
         engine.create_topic("a", partitions=2)
+        engine.create_topic("e")
         for name, form in (("u", "utf8"), ("j", "json"), ("m", "msgpack")):
             engine.create_topic(name, format=form)
         engine.create_table("t", shards=2)

@@ -25,12 +25,12 @@ def integer(what: str, value: Any) -> int:
 
 def whole(what: str, value: Any, low: int = 0, high: int = INT_MAX) -> int:
     """The number itself, where it is in range."""
-    integer(what, value)
-    if value < low:
+    number = integer(what, value)
+    if number < low:
         raise ValueError(f"{what} is at least {low:,}, not {_shown(value)}")
-    if value > high:
+    if number > high:
         raise ValueError(f"{what} is at most {high:,}")
-    return value
+    return number
 
 
 def seconds(what: str, value: Any) -> float:

@@ -24,8 +24,9 @@ import msgpack
 
 from ..errors import Corruption
 
-DEPTH_MAX = 511
-"""How deep a value may nest: msgpack's own limit, and json's here."""
+JSON_DEPTH_MAX = 511
+"""How deep a json value may nest: decoding takes of the reader's stack, of which Python allows 1000."""
+_MSGPACK_DEPTH_MAX = 1024  # what msgpack decodes; it encodes more
 FORMATS = ("bytes", "utf8", "json", "msgpack")
 _TEXT = frozenset((str,))
 _RAW = frozenset((bytes,))
@@ -80,9 +81,9 @@ def _encode_json(value: Any, where: str) -> bytes:
         data = _dumps(value).encode()
     except (TypeError, ValueError, RecursionError) as error:
         raise TypeError(f'{where} has format="json": {error}') from error
-    if data.count(b"[") + data.count(b"{") > DEPTH_MAX and _depth(value) > DEPTH_MAX:
+    if data.count(b"[") + data.count(b"{") > JSON_DEPTH_MAX and _depth(value) > JSON_DEPTH_MAX:
         raise TypeError(
-            f'{where} has format="json": the value nests more than {DEPTH_MAX} lists and dicts, which '
+            f'{where} has format="json": the value nests more than {JSON_DEPTH_MAX} lists and dicts, which '
             "not every reader could decode"
         )
     return data
@@ -101,6 +102,15 @@ def _depth(value: Any) -> int:
 def _encode_msgpack(value: Any, where: str) -> bytes:
     try:
         data: bytes = msgpack.packb(value)
+        if len(data) > _MSGPACK_DEPTH_MAX and not isinstance(value, (str, bytes)):
+            unpacker = msgpack.Unpacker(max_buffer_size=0)
+            unpacker.feed(data)
+            unpacker.skip()
+    except msgpack.StackError:
+        raise TypeError(
+            f'{where} has format="msgpack": the value nests more than {_MSGPACK_DEPTH_MAX} lists and '
+            "dicts, which msgpack could not decode"
+        ) from None
     except (TypeError, ValueError, OverflowError) as error:
         raise TypeError(f'{where} has format="msgpack": {error}') from error
     return data

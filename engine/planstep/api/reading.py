@@ -67,7 +67,7 @@ class Reading:
         found: list[Row] = []
         scan = self.runtime.scan_rows
         for tablet in table.shards:
-            rows = scan(self.snap, tablet, begin, end, limit=limit, reverse=reverse)
+            rows = scan(self.snap, tablet, begin, end, limit=limit, reverse=bool(reverse))
             found += [Row(key, tablet, place, value) for key, place, value in rows]
         if len(table.shards) > 1:
             found.sort(key=_key, reverse=bool(reverse))

@@ -3,11 +3,13 @@
 Next: app.py.
 """
 
+import os
 import sys
 
 
 def main() -> None:
     """Runs the command line; exits 2 with the pip line when the extra `cli` is not installed."""
+    _fill_streams()
     try:
         import rich  # noqa: F401 - the commands need it; better to say so before they run
         import typer  # noqa: F401
@@ -17,3 +19,16 @@ def main() -> None:
     from .app import run
 
     run()
+
+
+def _fill_streams() -> None:
+    """Whatever of 0, 1, 2 the caller closed is the null device: else the store's files would get these
+    numbers, and who writes to stdout would write to them. A closed stdin stays None: see topics.py."""
+    fd = os.open(os.devnull, os.O_RDWR)
+    while fd <= 2:
+        fd = os.dup(fd)
+    os.close(fd)
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w")
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")

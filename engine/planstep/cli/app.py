@@ -19,6 +19,8 @@ from ..errors import PlanstepError
 from . import export, inspect, reshard, tables, topics
 from .output import StoreCommand
 
+_DEPTH = 10_000
+
 app = typer.Typer(
     help="Topics and tables that commit together. STORE is a folder; PLANSTEP_STORE is its default.",
     no_args_is_help=True,
@@ -55,6 +57,8 @@ def run() -> None:
     """Entry point; other packages add commands through the entry-point group planstep.commands."""
     for entry in importlib.metadata.entry_points(group="planstep.commands"):
         app.command(entry.name)(entry.load())
+    # What may be stored nests deeper than Python lets a function that shows it call itself.
+    sys.setrecursionlimit(max(sys.getrecursionlimit(), _DEPTH))
     try:
         app()
         sys.stdout.flush()
@@ -62,7 +66,7 @@ def run() -> None:
         # Whoever read has enough. Python would try to flush once more at its end, and complain.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(0) from None
-    except (PlanstepError, OSError, TypeError, ValueError) as error:
+    except (PlanstepError, OSError, RecursionError, TypeError, ValueError) as error:
         if os.environ.get("PLANSTEP_DEBUG"):
             raise
         text = " ".join(str(error).split()) or type(error).__name__

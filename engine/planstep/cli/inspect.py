@@ -11,6 +11,7 @@ from ..errors import Corruption, PlanstepError
 from ..outcome import Outcome
 from ..proto.ids import tablet_text
 from ..store.dump import dump
+from ..store.pages import DATA_FILE
 from ..store.verify import verify as verify_store
 from .output import Json, Store, StoreCommand, existing, print_json, print_rows
 
@@ -164,6 +165,8 @@ def verify(store: Store, as_json: Json = False) -> None:
         ]
     records = 0
     try:
+        if any(p["key"] == DATA_FILE for p in problems):
+            raise Corruption("its records were not read: the tables' pages are damaged")
         with existing(store) as db, db.snapshot() as view:
             for name, topic in db.topics().items():
                 for partition in range(topic.partitions):
@@ -199,7 +202,7 @@ def verify(store: Store, as_json: Json = False) -> None:
 def dump_log(
     store: Store,
     host: Annotated[int, typer.Option(min=0, help="Which host's log.")] = 0,
-    limit: Annotated[int, typer.Option(min=1, help="The last so many records.")] = 20,
+    limit: Annotated[int, typer.Option(min=1, max=10**9, help="The last so many records.")] = 20,
     as_json: Json = False,
 ) -> None:
     """Show the last records of a host's log: kind, turn, sizes, keys changed.

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 from typer.core import TyperCommand
 
 import planstep
@@ -93,11 +94,11 @@ def print_rows(title: str, columns: list[str], rows: list[list[Any]]) -> None:
     """A table on a terminal, tab-separated lines in a pipe."""
     cells = [[str(jsonable(cell)) for cell in row] for row in rows]
     if sys.stdout.isatty():
-        table = Table(title=title, title_justify="left")
+        table = Table(title=Text(title), title_justify="left")
         for column in columns:
             table.add_column(column)
         for row in cells:
-            table.add_row(*row)
+            table.add_row(*map(Text, row))  # what the store holds is no markup
         Console().print(table)
     else:
         for row in cells:

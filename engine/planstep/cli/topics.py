@@ -109,6 +109,8 @@ def write(
     elif values:
         lines = [os.fsencode(value) for value in values]
     else:
+        if sys.stdin is None:
+            raise PlanstepError("nothing to write: no values are given, and stdin is closed")
         lines = [line.rstrip(b"\n") for line in sys.stdin.buffer]
     with existing(store, read_only=False) as db:
         form = db.topic(name).format
@@ -129,7 +131,7 @@ def _value(form: str, line: bytes, number: int) -> object:
     try:
         text = line.decode()
         return text if form == "utf8" else json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         wanted = "UTF-8" if form == "utf8" else "JSON"
         raise PlanstepError(
             f"line {number} is no {wanted}, and the topic's format is {form}: {error}; nothing was "

@@ -18,12 +18,13 @@ from ..errors import Corruption
 # A page's head, then magic, version, address, map size; page size, …; last page, transaction. As LMDB 0.9
 # has it on machines of 64 bits; other files are LMDB's to judge.
 _META = Struct("=16xIIQQI92xQQ")
+DATA_FILE = "data.mdb"
 _MAGIC, _VERSION = 0xBEEFC0DE, 1
 
 
 def check_size(folder: Path) -> None:
     """Corruption when the tables' file is too short for what its own head says."""
-    path = folder / "data.mdb"
+    path = folder / DATA_FILE
     try:
         size = path.stat().st_size
         with path.open("rb") as file:
@@ -57,7 +58,7 @@ def page_problems(folder: Path) -> list[str]:
     try:
         found: list[str] = lmdb_verify.verify(str(folder))  # type: ignore[no-untyped-call]
     except FileNotFoundError:
-        return [f"{folder / 'data.mdb'} is missing"]
+        return [f"{folder / DATA_FILE} is missing"]
     except (lmdb_verify.VerifyError, ArithmeticError, LookupError, ValueError) as error:
         return [str(error)]
     return found

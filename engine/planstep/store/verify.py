@@ -17,7 +17,7 @@ from .files import Files
 from .folder import data_files, segment_files, segment_parts
 from .log import START, later_records, read_record
 from .meta import load_meta
-from .pages import page_problems
+from .pages import DATA_FILE, page_problems
 from .recovery import read_back, read_segment
 from .table import Table, hash_entry
 
@@ -43,7 +43,7 @@ def verify(folder: Path) -> list[Problem]:
             return [Problem("store", str(folder), "not a store")]
         pages = page_problems(folder / "table")
         if pages:  # LMDB would follow what they say, wherever that leads
-            return [Problem("table", "data.mdb", what) for what in pages[:_PAGES_SHOWN]]
+            return [Problem("table", DATA_FILE, what) for what in pages[:_PAGES_SHOWN]]
         table = Table(folder / "table", read_only=True)
     except PlanstepError as error:
         return [Problem("store", str(folder), str(error))]

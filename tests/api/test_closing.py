@@ -1,0 +1,166 @@
+"""Closing: from callbacks, by several threads at once, in forked children, and of folders that are gone."""
+
+import os
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import planstep
+
+
+@pytest.fixture(params=[1, 3])
+def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[planstep.Engine]:
+    with planstep.open(tmp_path / "s", hosts=request.param) as db:
+        db.create_table("t")
+        yield db
+
+
+def run_while_closing(db: planstep.Engine, what: Callable[[], object]) -> list[object]:
+    """Closes in this thread, and does `what` in a future's callback meanwhile; what came of that."""
+    begun, closing, came = threading.Event(), threading.Event(), []
+    close = db._runtime.close
+
+    def closes() -> None:
+        closing.set()
+        close()
+
+    db._runtime.close = closes  # type: ignore[method-assign]
+
+    def callback(future: object) -> None:
+        begun.set()
+        assert closing.wait(10)
+        try:
+            came.append(what())
+        except planstep.PlanstepError as error:
+            came.append(error)
+
+    tx = db.transaction()
+    tx.add("t", "k", 1)
+    tx.submit().add_done_callback(callback)
+    assert begun.wait(10)
+    db.close()
+    return came
+
+
+def test_a_callback_may_close_what_is_being_closed(engine: planstep.Engine) -> None:
+    assert run_while_closing(engine, engine.close) == [None]
+    assert engine.closed
+
+
+def test_a_callback_cannot_open_what_is_being_closed(
+    engine: planstep.Engine, tmp_path: Path
+) -> None:
+    (came,) = run_while_closing(engine, lambda: planstep.open(tmp_path / "s"))
+    assert isinstance(came, planstep.EngineClosed) and "outside of callbacks" in str(came)
+    with planstep.open(tmp_path / "s") as again:
+        assert again.table("t").get("k") == 1
+
+
+def test_whoever_closes_second_waits_for_the_first(engine: planstep.Engine, tmp_path: Path) -> None:
+    closing, go = threading.Event(), threading.Event()
+    close, seen = engine._runtime.close, []
+
+    def slowly() -> None:
+        closing.set()
+        assert go.wait(10)
+        close()
+
+    def after(call: Callable[[], object]) -> None:
+        call()
+        seen.append(go.is_set())
+
+    engine._runtime.close = slowly  # type: ignore[method-assign]
+    opened: list[planstep.Engine] = []
+    threads = [threading.Thread(target=engine.close)]
+    threads[0].start()
+    assert closing.wait(10)
+    for call in (engine.close, lambda: opened.append(planstep.open(tmp_path / "s"))):
+        threads.append(threading.Thread(target=after, args=(call,)))
+        threads[-1].start()
+    go.set()
+    for thread in threads:
+        thread.join(10)
+    assert seen == [True, True] and opened[0] is not engine
+    opened[0].close()
+
+
+def test_a_commit_that_no_turn_took_is_refused_when_closing(tmp_path: Path) -> None:
+    with planstep.open(tmp_path / "s") as db:
+        db.create_table("t")
+        node = db._runtime.nodes[0]
+        assert node.try_lead(None)  # somebody leads, and gets no further
+        tx = db.transaction()
+        tx.put("t", "k", 1)
+        future = tx.submit()
+        db.close()
+        assert isinstance(future.exception(10), planstep.EngineClosed)
+    with planstep.open(tmp_path / "s") as db:
+        assert db.table("t").get("k") is None
+
+
+def test_a_folder_that_was_replaced_is_not_the_one_that_is_open(tmp_path: Path) -> None:
+    db = planstep.open(tmp_path / "s")
+    db.create_table("t").put("k", 1)
+    shutil.rmtree(tmp_path / "s")
+    with pytest.raises(planstep.StoreInUse, match="removed or replaced"):
+        planstep.open(tmp_path / "s")
+    db.close()
+    with planstep.open(tmp_path / "s") as new:
+        assert new is not db and not new.tables()
+
+
+def in_a_child(store: Path, read_only: bool) -> Callable[[], str]:
+    """Forks; the function lets the child open the store and read, and gives what it said."""
+    (told, tell), (heard, say) = os.pipe(), os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.read(told, 1)
+        try:
+            with planstep.open(store, read_only=read_only) as db:
+                if not read_only:
+                    db.table("t").add("k", 1)
+                said = str(db.table("t").get("k"))
+        except BaseException as error:
+            said = type(error).__name__
+        os.write(say, said.encode())
+        os._exit(0)
+
+    def ask() -> str:
+        os.write(tell, b"x")
+        said = os.read(heard, 100).decode()
+        os.waitpid(child, 0)
+        for fd in (told, tell, heard, say):
+            os.close(fd)
+        return said
+
+    return ask
+
+
+def test_a_forked_child_opens_what_its_parent_has_closed(tmp_path: Path) -> None:
+    with planstep.open(tmp_path / "s") as db:
+        db.create_table("t").put("k", 1)
+        view = db.snapshot()
+        writes, looks = in_a_child(tmp_path / "s", False), in_a_child(tmp_path / "s", True)
+        too_early = in_a_child(tmp_path / "s", False)
+        assert too_early() == "StoreInUse"
+        assert looks() == "1"
+        assert view.get("t", "k") == 1
+        view.close()
+    assert writes() == "2"
+    with planstep.open(tmp_path / "s") as db:
+        assert db.table("t").get("k") == 2
+
+
+def test_where_py_lmdb_cannot_open_twice_a_fork_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with planstep.open(tmp_path / "s") as db:
+        db.create_table("t").put("k", 1)
+        monkeypatch.setattr("planstep.store.inherited._renamed", lambda *args: _keys(*args))
+        from planstep.store.inherited import _keys
+
+        ask = in_a_child(tmp_path / "s", False)
+    assert ask() == "ForkedProcess"

@@ -1,0 +1,110 @@
+"""Folders that lost a part, got another store's, or were damaged: a typed error, and nothing is made."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import planstep
+from planstep.store.verify import verify
+
+
+def filled(path: Path, hosts: int = 1, rows: int = 20) -> Path:
+    with planstep.open(path, hosts=hosts) as db:
+        table = db.create_table("t")
+        db.create_topic("u", partitions=hosts).write_batch(
+            [b"x"] * 9, keys=[bytes([n]) for n in range(9)]
+        )
+        for n in range(rows):
+            table.put(n, "x" * 50)
+    return path
+
+
+def refused(path: Path, said: str) -> None:
+    before = sorted(p for p in path.rglob("*") if p.is_dir())
+    for read_only in (True, False):
+        with pytest.raises((planstep.FormatError, planstep.Corruption), match=said):
+            planstep.open(path, read_only=read_only)
+    after = sorted(p for p in path.rglob("*") if p.is_dir() and p.name != "leases")
+    assert after == [p for p in before if p.name != "leases"]
+
+
+@pytest.mark.parametrize("closed", [True, False])
+def test_a_store_without_its_meta_is_not_a_new_one(tmp_path: Path, closed: bool) -> None:
+    filled(tmp_path / "s")
+    (tmp_path / "s" / "host-0" / "meta.pb").unlink()
+    if not closed:
+        (tmp_path / "s" / "host-0" / "table" / "data.mdb").unlink()
+    refused(tmp_path / "s", r"meta\.pb is missing")
+    assert verify(tmp_path / "s" / "host-0")
+
+
+def test_a_missing_host_is_not_made_anew(tmp_path: Path) -> None:
+    filled(tmp_path / "s", hosts=3)
+    shutil.rmtree(tmp_path / "s" / "host-1")
+    refused(tmp_path / "s", "host-1 is missing: the store has 3 hosts")
+    assert not (tmp_path / "s" / "host-1").exists()
+
+
+def test_making_a_store_goes_on_where_a_crash_ended_it(tmp_path: Path) -> None:
+    planstep.open(tmp_path / "s", hosts=3).close()
+    shutil.rmtree(tmp_path / "s" / "host-2")  # no turn was taken: not all hosts need be there
+    with planstep.open(tmp_path / "s") as db:
+        db.create_table("t").put("k", 1)
+
+
+def test_a_host_of_another_store_is_refused(tmp_path: Path) -> None:
+    filled(tmp_path / "s", hosts=2)
+    filled(tmp_path / "other", hosts=2, rows=60)
+    shutil.rmtree(tmp_path / "s" / "host-1")
+    shutil.copytree(tmp_path / "other" / "host-1", tmp_path / "s" / "host-1")
+    refused(tmp_path / "s", "host of another store")
+
+
+def use(path: Path) -> None:
+    with planstep.open(path) as db:
+        list(db.table("t").scan())
+        list(db.topic("u").read())
+        db.table("t").put(99, 1)
+
+
+@pytest.mark.parametrize("left", [100, 4096, 5000, 8192, 12_288])
+def test_tables_that_are_cut_off(tmp_path: Path, left: int) -> None:
+    data = filled(tmp_path / "s") / "host-0" / "table" / "data.mdb"
+    with data.open("r+b") as file:
+        file.truncate(left)
+    assert verify(tmp_path / "s" / "host-0")
+    with pytest.raises(planstep.Corruption):
+        use(tmp_path / "s")
+
+
+def zeroed(data: bytearray, at: int) -> None:
+    data[at : at + 200] = bytes(200)
+
+
+def flipped(data: bytearray, at: int) -> None:
+    for n in range(at, min(at + 2000, len(data)), 97):
+        data[n] ^= 0x5A
+
+
+@pytest.mark.parametrize("damage", [zeroed, flipped])
+def test_damaged_tables(tmp_path: Path, damage: Callable[[bytearray, int], None]) -> None:
+    """Wherever it is hit: a typed error, or nothing that is referred to; `verify` never fails."""
+    file = filled(tmp_path / "s") / "host-0" / "table" / "data.mdb"
+    whole = file.read_bytes()
+    named = 0
+    for at in range(0, len(whole), 1500):
+        data = bytearray(whole)
+        damage(data, at)
+        (tmp_path / "d").mkdir()
+        shutil.copytree(tmp_path / "s", tmp_path / "d" / str(at))
+        copy = tmp_path / "d" / str(at)
+        (copy / "host-0" / "table" / "data.mdb").write_bytes(data)
+        named += bool(verify(copy / "host-0"))
+        try:
+            use(copy)
+        except planstep.PlanstepError:
+            pass
+        shutil.rmtree(tmp_path / "d")
+    assert named

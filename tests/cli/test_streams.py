@@ -1,0 +1,81 @@
+"""The terminal, closed streams, damaged tables: data is no markup, and nothing ends in a traceback."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import planstep
+from planstep.cli.output import print_rows
+
+COMMAND = [sys.executable, "-c", "from planstep.cli import main; main()"]
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("streams") / "s"
+    with planstep.open(path) as db:
+        db.create_topic("t", format="utf8").write("one")
+        deep: list[object] = []
+        for _ in range(510):
+            deep = [deep]
+        db.create_topic("deep", format="json").write(deep)
+    return path
+
+
+def test_data_is_no_markup(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("TERM", "dumb")
+    print_rows("[/title]", ["value"], [["[/x]"], ["[bold]hi"]])
+    out = capsys.readouterr().out
+    assert all(text in out for text in ("[/title]", "[/x]", "[bold]hi"))
+
+
+@pytest.mark.parametrize(
+    ("redirection", "words", "status", "said"),
+    [
+        ("<&-", ["topic", "write", "STORE", "t"], 1, "stdin is closed"),
+        ("<&-", ["topic", "list", "STORE"], 0, ""),
+        (">&-", ["topic", "list", "STORE"], 0, ""),
+        ("2>&-", ["topic", "list", "STORE"], 0, ""),
+        ("<&- >&-", ["topic", "list", "STORE", "--json"], 0, ""),
+    ],
+)
+def test_closed_streams(
+    store: Path, redirection: str, words: list[str], status: int, said: str
+) -> None:
+    arguments = [str(store) if word == "STORE" else word for word in words]
+    ended = subprocess.run(
+        ["sh", "-c", f'"$@" {redirection}', "sh", *COMMAND, *arguments],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+    )
+    assert ended.returncode == status and said in ended.stderr
+    assert "Traceback" not in ended.stderr and len(ended.stderr.splitlines()) <= 1
+
+
+@pytest.mark.parametrize("extra", [[], ["--json"]])
+def test_what_nests_deeply_is_shown(store: Path, extra: list[str]) -> None:
+    ended = subprocess.run(
+        [*COMMAND, "topic", "read", str(store), "deep", *extra], capture_output=True, text=True
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert "[" * 511 in ended.stdout
+
+
+def test_verify_survives_tables_that_are_cut_off(tmp_path: Path) -> None:
+    with planstep.open(tmp_path / "s") as db:
+        for n in range(20):
+            db.create_table("t", exist_ok=True).put(n, "x" * 500)
+    data = tmp_path / "s" / "host-0" / "table" / "data.mdb"
+    with data.open("r+b") as file:
+        file.truncate(8192)
+    ended = subprocess.run(
+        [*COMMAND, "verify", str(tmp_path / "s")], capture_output=True, text=True
+    )
+    assert ended.returncode == 1 and "Traceback" not in ended.stderr
+    assert "data.mdb" in ended.stdout
