@@ -182,8 +182,8 @@ class Topic(TopicColumns):
     ) -> Writer:
         """A buffered writer whose records are numbered, so that repeats are published once.
 
-        A producer has one open writer at a time: two would give one number to two records, and the
-        second would count as a repeat of the first.
+        A producer has one open writer at a time: of two that number their records themselves the
+        later flush is a Conflict.
 
         producer        a name under which numbers go on after a restart; None: a fresh one
         dedupe          True: a repeated number is skipped in silence; False: it is a Conflict

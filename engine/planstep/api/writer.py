@@ -96,8 +96,8 @@ class Writer:
     ) -> int:
         """Buffers one record and returns its number; flushes when enough has gathered.
 
-        `sequence` is the caller's own number, 0 to 2**63 - 1, rising within each partition. A record
-        without one gets the number behind the highest of its partition that was written or published.
+        `sequence` is the caller's own number, 0 to 2**63 - 1, rising within each partition: given with
+        each record, or with none.
         """
         raw, keys, packed, size = self._encoder.encode(
             (value,), None if key is None else (key,), None if headers is None else (headers,)
@@ -136,8 +136,7 @@ class Writer:
             if buffer is None:
                 buffer = self._buffers[partition] = []
             buffer.append((sequence, raw[0], raw_key, packed[0] if packed else None, size))
-            # A repeat far back must not pull the writer's own numbers into those already published.
-            self._last[partition] = max(sequence, self._last_of(partition))
+            self._last[partition] = sequence
             self._records += 1
             self._bytes += size
             if self._records >= self._linger_records or self._bytes >= self._linger_bytes:
