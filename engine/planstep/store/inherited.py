@@ -1,6 +1,6 @@
 """Opening LMDB, also in a forked child whose parent has, or had, the same files open.
 
-    open ─▶ "already open in this process" ─ by this process ─▶ IoError
+    open ─▶ "already open in this process" ─ by this process ─▶ StoreInUse
                                            └ by the parent ───▶ opened beside what was inherited
 
 py-lmdb remembers the files that are open by device and inode, and a fork inherits that. What it guards
@@ -17,10 +17,13 @@ from pathlib import Path
 from typing import Any
 
 import lmdb
-from lmdb import _envid
 
-from ..errors import ForkedProcess, IoError
+from ..errors import ForkedProcess, StoreInUse
 
+try:
+    from lmdb import _envid
+except ImportError:  # another version: what it remembers of the parent is not ours to change
+    _envid = None  # type: ignore[assignment]
 _keys: Any = getattr(_envid, "env_keys", None)
 _renaming = threading.Lock()
 _own: set[tuple[int, int]] = set()
@@ -28,14 +31,14 @@ _own: set[tuple[int, int]] = set()
 
 
 def open_environment(folder: Path, **settings: Any) -> Any:
-    """As lmdb.open. IoError, ForkedProcess where the files are open already and cannot be again."""
+    """As lmdb.open. StoreInUse, ForkedProcess where the files are open already and cannot be again."""
     try:
         env = lmdb.open(os.fspath(folder), **settings)
     except lmdb.Error as error:
         if "already open" not in str(error):
             raise
         if file_key(folder) in _own:
-            raise IoError(f"{folder}: the tables are open in this process already") from error
+            raise StoreInUse(os.getpid(), None) from error
         env = _open_beside(folder, settings)
     _own.add(file_key(folder))
     return env
@@ -53,6 +56,8 @@ def file_key(folder: Path) -> tuple[int, int]:
 
 
 def _open_beside(folder: Path, settings: dict[str, Any]) -> Any:
+    if _keys is None:
+        raise _impossible(folder)
     with _renaming:
         try:
             _envid.env_keys = _renamed
@@ -60,12 +65,16 @@ def _open_beside(folder: Path, settings: dict[str, Any]) -> Any:
         except lmdb.Error as error:
             if "already open" not in str(error):
                 raise
-            raise ForkedProcess(
-                f"{folder}: the tables were open when this process was forked, and this version of "
-                "py-lmdb cannot open them again; fork before opening, or start a process anew (spawn)"
-            ) from error
+            raise _impossible(folder) from error
         finally:
             _envid.env_keys = _keys
+
+
+def _impossible(folder: Path) -> ForkedProcess:
+    return ForkedProcess(
+        f"{folder}: the tables were open when this process was forked, and this version of "
+        "py-lmdb cannot open them again; fork before opening, or start a process anew (spawn)"
+    )
 
 
 def _renamed(path: Any, subdir: bool) -> tuple[Any, ...]:
@@ -75,7 +84,8 @@ def _renamed(path: Any, subdir: bool) -> tuple[Any, ...]:
 def _after_fork() -> None:
     global _renaming
     _renaming = threading.Lock()  # a thread of the parent's may have held it
-    _envid.env_keys = _keys
+    if _keys is not None:
+        _envid.env_keys = _keys
     _own.clear()
 
 
