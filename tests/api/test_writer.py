@@ -1,5 +1,8 @@
 """The buffered writer: numbers, repeats, restarts."""
 
+import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -165,3 +168,103 @@ def test_numbers_come_to_an_end(shop: planstep.Engine) -> None:
     with pytest.raises(ValueError, match="another name"):
         shop.topic("clicks").writer("p").write(b"b", partition=0)
     assert shop.topic("clicks").read().values == [b"a"]
+
+
+@pytest.mark.parametrize("hosts", [1, 3])
+def test_what_lingers_is_published_in_time(hosts: int) -> None:
+    with planstep.open(":memory:", hosts=hosts) as db:
+        topic = db.create_topic("t", partitions=2)
+        writer = topic.writer(linger=0.01)
+        for i in range(3):
+            writer.write(b"%d" % i)
+        wait_for(lambda: topic.describe().records == 3 and not writer.buffered)
+        writer.write(b"3")
+        wait_for(lambda: topic.describe().records == 4)
+        long = topic.writer(linger=3600)
+        long.write(b"at the end")
+        assert topic.describe().records == 4
+        at_once = topic.writer(linger=0)
+        at_once.write(b"now")
+        assert topic.describe().records == 5 and not at_once.buffered
+        forgotten = topic.writer(linger=0.01)
+        forgotten.write(b"lost")
+        del forgotten
+    assert not [t for t in threading.enumerate() if t.name == "planstep-linger"]
+
+
+def test_what_lingers_is_published_when_the_engine_is_closed(tmp_path: Path) -> None:
+    with planstep.open(tmp_path / "s") as db:
+        writer = db.create_topic("t").writer(linger=3600)
+        writer.write(b"x")
+    with planstep.open(tmp_path / "s") as db:
+        assert db.topic("t").read().values == [b"x"]
+
+
+def test_a_flush_that_fails_in_the_background_is_told_and_tried_again(
+    shop: planstep.Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("planstep.api.writer._AGAIN_SECONDS", 0.01)
+    runtime = shop._runtime
+    commit = runtime.commit
+    failures = [planstep.Overloaded("made to fail") for _ in range(2)]
+
+    def fail(*args: Any) -> Any:
+        if failures:
+            raise failures.pop()
+        return commit(*args)
+
+    monkeypatch.setattr(runtime, "commit", fail)
+    topic = shop.topic("clicks")
+    writer = topic.writer(linger=0.001)
+    writer.write(b"x")
+    wait_for(lambda: topic.describe().records == 1)
+    assert writer.write(b"y", partition=0) is not None
+    writer.close()
+    failures.append(planstep.Overloaded("made to fail"))
+    other = topic.writer(linger=0.001, producer="p")
+    monkeypatch.setattr("planstep.api.writer._AGAIN_SECONDS", 3600)
+    other.write(b"z")
+    wait_for(lambda: not failures)
+    with pytest.raises(planstep.Overloaded) as caught:
+        wait_for(lambda: other.write(b"w") < 0)
+    assert "keeps the records" in caught.value.__notes__[0] and other.buffered >= 1
+    other.close()
+
+
+def test_a_partitioner_says_where(shop: planstep.Engine) -> None:
+    topic = shop.topic("clicks")
+    with topic.writer(partitioner=lambda key, count: int(key) % count) as writer:
+        for i in range(8):
+            writer.write(b"v", key=str(i))
+    assert [(r.partition, int(r.key) % 4) for r in topic.read()] == [
+        (p, p) for p in (0, 0, 1, 1, 2, 2, 3, 3)
+    ]
+    with topic.writer(partitioner=lambda key, count: count) as writer:
+        with pytest.raises(ValueError, match="partitions 0 to 3"):
+            writer.write(b"v")
+    with pytest.raises(TypeError):
+        topic.writer(partitioner=3)  # type: ignore[arg-type]
+
+
+def test_a_batch_may_name_each_records_partition(shop: planstep.Engine) -> None:
+    topic = shop.topic("clicks")
+    topic.write_batch([b"a", b"b", b"c"], partition=[3, 1, 3], headers=[{"h": b"1"}, None, None])
+    topic.write_batch([b"d", b"e"], keys=["x", None], partition=(0, 1))
+    found = [(r.partition, r.value, r.key) for r in topic.read()]
+    assert found == [
+        (0, b"d", b"x"),
+        (1, b"b", None),
+        (1, b"e", None),
+        (3, b"a", None),
+        (3, b"c", None),
+    ]
+    for wrong in ([0], [0, 9], [0, "1"], [True, 0]):
+        with pytest.raises((ValueError, TypeError)):
+            topic.write_batch([b"a", b"b"], partition=wrong)
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)

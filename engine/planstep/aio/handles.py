@@ -6,7 +6,7 @@ runs on a thread of the bridge.
 Next: engine.py.
 """
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
@@ -14,7 +14,7 @@ from ..api.outbox import Headers
 from ..api.snapshot import SnapshotView
 from ..api.table import Table
 from ..api.topic import Topic, Written
-from ..api.writer import LINGER_BYTES, LINGER_RECORDS, Writer
+from ..api.writer import LINGER_BYTES, LINGER_RECORDS, Partitioner, Writer
 from ..outcome import Commit
 from ..proto.ids import Place
 from ..proto.keys import Key
@@ -73,7 +73,7 @@ class AsyncTopic:
         values: Any,
         keys: Any = None,
         headers: Any = None,
-        partition: int | None = None,
+        partition: int | Sequence[int] | None = None,
         *,
         key: str | None = None,
         value: str | None = None,
@@ -89,12 +89,21 @@ class AsyncTopic:
         dedupe: bool = True,
         linger_records: int = LINGER_RECORDS,
         linger_bytes: int = LINGER_BYTES,
+        linger: float | None = None,
+        partitioner: Partitioner | None = None,
     ) -> "AsyncWriter":
         """A buffered writer whose records are numbered, so that repeats are published once."""
         self._engine._sync._writable()
         self._sync._info()
         inner = _Inner(
-            self._engine._sync, self.name, producer, dedupe, linger_records, linger_bytes
+            self._engine._sync,
+            self.name,
+            producer,
+            dedupe,
+            linger_records,
+            linger_bytes,
+            linger,
+            partitioner,
         )
         return AsyncWriter(self._bridge, inner)
 

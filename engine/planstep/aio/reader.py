@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..api.batch import ReadBatch
+from ..api.checks import seconds
 from ..api.reader import Leased, LeasedTransaction, Reader, Watch
 from ..node import Ending
 from ..outcome import Commit
@@ -88,7 +89,7 @@ class AsyncReader:
 
     async def read(self, timeout: float = 0.0) -> AsyncLeased | None:
         """The next batch and its transaction; None when none came within `timeout` seconds."""
-        deadline = time.monotonic() + timeout
+        deadline = time.monotonic() + seconds("timeout", timeout)
         while True:
             leased = await self._try()
             left = deadline - time.monotonic()

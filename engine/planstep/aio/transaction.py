@@ -10,6 +10,7 @@ Next: engine.py.
 """
 
 import asyncio
+from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
@@ -234,7 +235,7 @@ class AsyncTransaction:
         values: Any,
         keys: Any = None,
         headers: Any = None,
-        partition: int | None = None,
+        partition: int | Sequence[int] | None = None,
         *,
         key: str | None = None,
         value: str | None = None,

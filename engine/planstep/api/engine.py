@@ -36,6 +36,7 @@ from .conditions import Conditions
 from .consuming import Turns
 from .leases import LEASE_SECONDS, Group, Member
 from .limits import READ_BYTES
+from .lingering import Lingering
 from .naming import Naming
 from .opening import Settings, Slot
 from .outbox import Headers
@@ -78,6 +79,7 @@ class Engine(Naming):
         runtime.chores.leases = self._end_leases
         self._groups: dict[tuple[int, str], Group] = {}
         self._groups_lock = threading.Lock()
+        self._lingering = Lingering()
         self._dropped: deque[Snapshot] = deque()
         self._abandoned: deque[bytes] = deque()
 
@@ -285,6 +287,8 @@ class Engine(Naming):
         """
         if self._pid != os.getpid():
             return
+        if self._opened == 1:
+            self._lingering.close()
         with self._slot.lock:
             if not self._closed:
                 self._opened -= 1

@@ -156,13 +156,19 @@ class Outbox:
         values: Sequence[bytes],
         keys: Sequence[bytes | None] | None,
         headers: Sequence[bytes | None] | None,
-        partition: int | None,
+        partition: int | Sequence[int] | None,
     ) -> None:
         count = len(self.topic.partitions)
         size = len(values)
-        if partition is None and keys is not None and count > 1:
-            keyless = self.keyless if None in keys else None
-            chosen = partitions_of(keys, count, keyless)
+        listed = partition is not None and not isinstance(partition, int)
+        if listed or (partition is None and keys is not None and count > 1):
+            if partition is None or isinstance(partition, int):
+                assert keys is not None
+                keyless = self.keyless if None in keys else None
+                chosen: Sequence[int] = partitions_of(keys, count, keyless)
+            else:
+                chosen = partition
+                keys = [None] * size if keys is None else keys
             columns = [Column() for _ in range(count)]
             appends = [(c.values.append, c.keys.append) for c in columns]
             for p, value, key in zip(chosen, values, keys, strict=True):
@@ -179,6 +185,7 @@ class Outbox:
                 if column.values:
                     self._extend(p, column.values, column.keys, column.headers)
             return
+        assert partition is None or isinstance(partition, int)
         target = self.keyless if partition is None else check_partition(self.topic, partition)
         self._extend(target, values, [None] * size if keys is None else keys, headers)
 

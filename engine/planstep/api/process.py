@@ -40,6 +40,7 @@ from ..errors import (
 )
 from ..outcome import Commit
 from .batch import ReadBatch
+from .checks import whole
 from .leases import LEASE_SECONDS
 from .limits import READ_BYTES
 from .outbox import pack_headers
@@ -102,8 +103,7 @@ class Course:
             raise ValueError(
                 'on_error="dead_letter" needs the topic to move records to: dead_letter='
             )
-        if isinstance(attempts, bool) or not isinstance(attempts, int) or attempts < 1:
-            raise ValueError(f"attempts is at least 1, not {attempts!r}")
+        whole("attempts", attempts, 1)
         self.engine = engine
         self.topic = topic
         self.consumer = consumer
@@ -383,8 +383,7 @@ def process(
 
 
 def check_workers(fn: Any, workers: Any) -> None:
-    if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
-        raise ValueError(f"workers is a number, at least 1, not {workers!r}")
+    whole("workers", workers, 1)
     if not callable(fn):
         raise TypeError("process takes a function of (tx, batch)")
 

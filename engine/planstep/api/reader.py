@@ -24,6 +24,7 @@ from ..errors import Conflict, LeaseLost, Overloaded, TransactionClosed, Undeter
 from ..outcome import Commit
 from ..proto.keys import check_name
 from .batch import ReadBatch
+from .checks import seconds, whole
 from .leases import Flight, Group, Lane
 from .parts import Parts
 from .reading import check_limits
@@ -133,12 +134,9 @@ class Reader:
         engine._writable()
         check_name(consumer)
         check_limits(max_records, max_bytes)
-        if isinstance(in_flight, bool) or not isinstance(in_flight, int) or in_flight < 1:
-            raise ValueError(
-                f"in_flight is how many batches may be under way, at least 1, not {in_flight!r}"
-            )
-        if not 0 < lease_seconds < 1e9:
-            raise ValueError(f"lease_seconds is a number of seconds above 0, not {lease_seconds!r}")
+        whole("in_flight", in_flight, 1)
+        if not seconds("lease_seconds", lease_seconds):
+            raise ValueError("lease_seconds is more than 0 seconds")
         self.topic = topic
         self.consumer = consumer
         self.max_records = max_records
@@ -168,7 +166,7 @@ class Reader:
 
         Waits also while as many batches as `in_flight` are under way.
         """
-        deadline = time.monotonic() + timeout
+        deadline = time.monotonic() + seconds("timeout", timeout)
         while True:
             leased = self._try()
             left = deadline - time.monotonic()

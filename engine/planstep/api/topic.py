@@ -7,7 +7,7 @@ Several statements that belong together take `db.transaction()` or `db.snapshot(
 Next: consumer.py, writer.py.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -20,7 +20,7 @@ from .columns import TopicColumns
 from .consumer import ConsumerDescription, Start, offsets_of
 from .limits import READ_BYTES
 from .outbox import Headers
-from .writer import LINGER_BYTES, LINGER_RECORDS, Writer
+from .writer import LINGER_BYTES, LINGER_RECORDS, Partitioner, Writer
 
 if TYPE_CHECKING:
     from ..names import TopicInfo
@@ -163,7 +163,7 @@ class Topic(TopicColumns):
         values: Iterable[Any],
         keys: Iterable[Any] | None = None,
         headers: Iterable[Headers | None] | None = None,
-        partition: int | None = None,
+        partition: int | Sequence[int] | None = None,
         *,
         key: str | None = None,
         value: str | None = None,
@@ -179,6 +179,8 @@ class Topic(TopicColumns):
         dedupe: bool = True,
         linger_records: int = LINGER_RECORDS,
         linger_bytes: int = LINGER_BYTES,
+        linger: float | None = None,
+        partitioner: Partitioner | None = None,
     ) -> Writer:
         """A buffered writer whose records are numbered, so that repeats are published once.
 
@@ -189,10 +191,23 @@ class Topic(TopicColumns):
         dedupe          True: a repeated number is skipped in silence; False: it is a Conflict
         linger_records  buffered records at which the writer flushes by itself
         linger_bytes    buffered bytes at which it does
+        linger          seconds after which it does, on a thread of the engine; None: never by time. When
+                        that fails it is tried again, and the next call raises the error
+        partitioner     a function of (key, number of partitions) that says where a record goes; None: by
+                        the key's hash, records without key in turn
         """
         self._engine._writable()
         self._info()
-        return Writer(self._engine, self.name, producer, dedupe, linger_records, linger_bytes)
+        return Writer(
+            self._engine,
+            self.name,
+            producer,
+            dedupe,
+            linger_records,
+            linger_bytes,
+            linger,
+            partitioner,
+        )
 
     # consumers -----------------------------------------------------------------------------
 

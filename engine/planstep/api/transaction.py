@@ -159,7 +159,7 @@ class Transaction(Life):
         values: Iterable[Any],
         keys: Iterable[Any] | None = None,
         headers: Iterable[Headers | None] | None = None,
-        partition: int | None = None,
+        partition: int | Sequence[int] | None = None,
         *,
         key: str | None = None,
         value: str | None = None,
@@ -173,6 +173,7 @@ class Transaction(Life):
 
         A record with a key goes to the partition crc32(key) mod partitions. Records without key
         go, all of one transaction, to one partition; transactions take the partitions in turn.
+        `partition` sends all to one, or as a list each to its own.
         RecordTooLarge above 16 MiB a record, TransactionTooLarge above 1 GiB in all. From 8 MiB on
         what was written goes to the store ahead of the commit; NoSpace, Overloaded or Aborted in
         doing so end the transaction, without effect.
@@ -183,14 +184,23 @@ class Transaction(Life):
             info = self._engine._topic(topic)
             self._engine._writable()
             outbox = Outbox(info, self._engine._keyless(info))
-        if partition is not None:
-            check_partition(outbox.topic, partition)
+        one: int | None = None
+        each: list[int] | None = None
+        if isinstance(partition, int):
+            one = check_partition(outbox.topic, partition)
+        elif partition is not None:
+            each = [check_partition(outbox.topic, p) for p in partition]
         if is_frame(values):
-            self._write_frame(outbox, values, keys, headers, partition, key, value)
+            if each is not None:
+                raise TypeError("a table of columns goes to one partition, or by its keys")
+            self._write_frame(outbox, values, keys, headers, one, key, value)
             return
         if key is not None or value is not None:
             raise TypeError("key= and value= name columns of a pyarrow Table or a DataFrame")
-        self._add(outbox, *outbox.encode(values, keys, headers), partition)
+        columns = outbox.encode(values, keys, headers)
+        if each is not None and len(each) != len(columns[0]):
+            raise ValueError(f"{outbox.where}: {len(columns[0])} values but {len(each)} partitions")
+        self._add(outbox, *columns, one if each is None else each)
 
     def _write_raw(
         self, topic: str, value: bytes, key: bytes | None, headers: bytes | None
@@ -208,7 +218,7 @@ class Transaction(Life):
         keys: Sequence[bytes | None] | None,
         headers: list[bytes | None] | None,
         size: int,
-        partition: int | None,
+        partition: int | Sequence[int] | None,
     ) -> None:
         if not values:
             return

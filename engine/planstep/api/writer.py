@@ -20,13 +20,14 @@ Next: engine.py.
 
 import os
 import threading
+from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from ..errors import Conflict, TransactionClosed
 from ..outcome import Commit
 from ..proto.messages import PartitionPart
-from .checks import INT_MAX, whole
+from .checks import INT_MAX, seconds_or_none, whole
 from .formats import encode_text
 from .keyspace import partitions_of
 from .limits import TRANSACTION_BYTES_MAX
@@ -37,9 +38,12 @@ from .reading import check_partition
 if TYPE_CHECKING:
     from .engine import Engine
 
+Partitioner = Callable[[Any, int], int]
+"""A record's key, and how many partitions there are → its partition."""
 LINGER_RECORDS = 1000
 LINGER_BYTES = 1 << 20
 _PRODUCER_BYTES_MAX = 200
+_AGAIN_SECONDS = 1.0
 _Item = tuple[int, bytes, bytes | None, bytes | None, int]
 
 
@@ -55,9 +59,17 @@ class Writer:
         dedupe: bool,
         linger_records: int,
         linger_bytes: int,
+        linger: float | None,
+        partitioner: Partitioner | None,
     ) -> None:
         whole("linger_records", linger_records, 1)
         whole("linger_bytes", linger_bytes, 1, TRANSACTION_BYTES_MAX // 2)
+        if seconds_or_none("linger", linger) == 0:
+            linger_records = 1
+        if partitioner is not None and not callable(partitioner):
+            raise TypeError(
+                "partitioner is a function of a record's key and the number of partitions"
+            )
         raw = encode_text(producer, "producer") if isinstance(producer, str) else producer
         if raw is None:
             raw = os.urandom(16)
@@ -72,6 +84,9 @@ class Writer:
         self._numbered: bool | None = None  # by the caller?
         self._linger_records = linger_records
         self._linger_bytes = linger_bytes
+        self._linger = linger
+        self._partitioner = partitioner
+        self._late: Exception | None = None  # of a flush that nobody waited for
         self._lock = threading.RLock()
         self._buffers: dict[int, list[_Item]] = {}
         self._last: dict[int, int] = {}
@@ -109,6 +124,10 @@ class Writer:
             whole("sequence", sequence)
         with self._lock:
             self._check()
+            if self._late is not None:
+                late, self._late = self._late, None
+                late.add_note(f"raised by a flush in the background; {self!r} keeps the records")
+                raise late
             if self._numbered is None:
                 self._numbered = sequence is not None
             elif self._numbered != (sequence is not None):
@@ -118,8 +137,11 @@ class Writer:
                 )
             if partition is None:
                 count = len(self._info.partitions)
-                turn = self._flushes if sequence is None else sequence
-                (partition,) = partitions_of((raw_key,), count, turn % count)
+                if self._partitioner is not None:
+                    partition = check_partition(self._info, self._partitioner(key, count))
+                else:
+                    turn = self._flushes if sequence is None else sequence
+                    (partition,) = partitions_of((raw_key,), count, turn % count)
             buffer = self._buffers.get(partition)
             if sequence is None:
                 sequence = self._last_of(partition) + 1
@@ -139,12 +161,27 @@ class Writer:
             self._last[partition] = sequence
             self._records += 1
             self._bytes += size
+            if self._linger is not None and self._records == 1:
+                self._engine._lingering.at(self, self._linger)
             if self._records >= self._linger_records or self._bytes >= self._linger_bytes:
                 self._flush_full()
             return sequence
 
     def _flush_full(self) -> None:
         self.flush()
+
+    def _flush_late(self) -> None:
+        """The time that records linger is over; called by a thread of the engine."""
+        assert self._linger is not None
+        with self._lock:
+            if self._closed or not self._records:
+                return
+            try:
+                self.flush()
+            except Exception as error:
+                self._late = error
+                if not self._engine.closed:
+                    self._engine._lingering.at(self, max(self._linger, _AGAIN_SECONDS))
 
     def _last_of(self, partition: int) -> int:
         last = self._last.get(partition)
@@ -165,6 +202,7 @@ class Writer:
         """
         with self._lock:
             self._check()
+            self._late = None
             while self._records:
                 parts = self._parts()
                 try:
