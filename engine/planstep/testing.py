@@ -1,0 +1,149 @@
+"""For tests of programs that use planstep: an engine in memory, with faults by a seed.
+
+    def test_transfer():
+        with planstep.testing.engine(conflicts=0.3, seed=7) as db:
+            ...                                             db.run must come through
+
+As a pytest fixture, without any import: `planstep_db`, and `@pytest.mark.planstep(conflicts=0.3)` for
+its settings; the seed is the test's name, and is told when the test fails.
+
+    conflicts      this share of the commits that read or consumed something is refused with Conflict
+    lost_answers   this share of the commits raises Undetermined: done or not, outcome() tells
+    crash(db)      the engine as another process finds it after kill -9; `db` itself is dead
+
+A program that is right under these is right under what the world does, only slower. Next: runtime.py.
+"""
+
+import random
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from .api.engine import Engine
+from .api.opening import MEMORY, Settings, Slot
+from .errors import Conflict, NotSupported, Undetermined
+from .inputs import Ahead
+from .inputs import Commit as CommitInput
+from .node import Ending, Waiter
+from .proto.ids import PARTITION, SHARD, kind_of, tx_text
+from .proxy.deterministic import votes
+from .runtime import Runtime
+from .store.memory import MemoryStore
+
+
+class _Faults:
+    def __init__(self, conflicts: float, lost_answers: float, seed: int) -> None:
+        for name, share in (("conflicts", conflicts), ("lost_answers", lost_answers)):
+            if not 0 <= share <= 1:
+                raise ValueError(f"{name} is a share from 0 to 1, not {share!r}")
+        self.conflicts = conflicts
+        self.lost_answers = lost_answers
+        self._random = random.Random(seed)
+        self._lock = threading.Lock()
+
+    def draw(self) -> float:
+        with self._lock:
+            return self._random.random()
+
+
+class _FaultyRuntime(Runtime):
+    """Refuses some commits before they are sent, and loses some answers."""
+
+    faults: _Faults | None = None
+    following: Engine | None = None  # after a crash
+
+    def _enqueue(
+        self, item: CommitInput | Ahead, future: Ending | None, wait: float | None
+    ) -> Waiter:
+        faults = self.faults
+        if faults is None or isinstance(item, Ahead) or not self._of_a_user(item):
+            return super()._enqueue(item, future, wait)
+        draw = faults.draw()
+        conditional = [tablet for tablet, part in item.parts.items() if votes(tablet, part)]
+        if conditional and draw < faults.conflicts:
+            kind, name, part = self.names.of_tablet(conditional[0])
+            conflict = Conflict(
+                kind=kind, name=name, part=part, expected="", actual="a seeded fault"
+            )
+            return self._answered_with(item, future, conflict)
+        if draw > 1 - faults.lost_answers:
+            lost = Undetermined(
+                f"transaction {tx_text(item.tx)}: a seeded fault took the answer; "
+                f"outcome({tx_text(item.tx)!r}) tells how it ended"
+            )
+            if faults.draw() < 0.5:
+                self._commit_surely(item)
+            return self._answered_with(item, future, lost)
+        return super()._enqueue(item, future, wait)
+
+    def _of_a_user(self, item: CommitInput) -> bool:
+        """Not what the engine does for itself, nor changes of names and positions."""
+        return all(
+            kind_of(tablet) == SHARD
+            or (kind_of(tablet) == PARTITION and not part.seeks and part.trim is None)
+            for tablet, part in item.parts.items()
+        )
+
+    def _commit_surely(self, item: CommitInput) -> None:
+        waiter = super()._enqueue(item, None, None)
+        self._wait_for(waiter, None)
+
+    def _answered_with(self, item: CommitInput, future: Ending | None, error: Exception) -> Waiter:
+        waiter = self._waiting[item.tx] = Waiter(item.tx, 0, future)
+        self._answers[item.tx] = error
+        self._answer()
+        return waiter
+
+
+def _open(stores: list[MemoryStore], settings: Settings, faults: _Faults) -> Engine:
+    runtime = _FaultyRuntime(list(stores), trace=settings.trace)
+    slot = Slot()
+    slot.engine = db = Engine(MEMORY, runtime, settings, slot)
+    runtime.faults = faults
+    return db
+
+
+@contextmanager
+def engine(
+    conflicts: float = 0.0,
+    lost_answers: float = 0.0,
+    seed: int = 0,
+    hosts: int = 1,
+) -> Iterator[Engine]:
+    """An engine in memory with faults by a seed: see the module. Closed at the end of the `with`."""
+    settings = Settings(hosts=hosts)
+    settings.check()
+    stores = [MemoryStore(bytes([number]) * 16) for number in range(hosts)]
+    db = _open(stores, settings, _Faults(conflicts, lost_answers, seed))
+    try:
+        yield db
+    finally:
+        _close(db)
+
+
+def crash(db: Engine) -> Engine:
+    """Kills an engine of this module: what was committed is in the engine returned, nothing else.
+
+    Close that one, or kill it too.
+    """
+    runtime = db._runtime
+    if not isinstance(runtime, _FaultyRuntime) or runtime.faults is None:
+        raise NotSupported("crash() is for engines of planstep.testing; kill a process for others")
+    stores: list[Any] = [node.host.store for node in runtime.nodes]
+    for node in runtime.nodes:  # nothing of theirs becomes durable from here on
+        with node.lock:
+            node.down = True
+            node.inbox.clear()
+    runtime._give_up(Undetermined("the engine was killed; outcome() of the next one tells"))
+    runtime._answer()
+    db.close()
+    runtime.following = _open([store.crash() for store in stores], db._settings, runtime.faults)
+    return runtime.following
+
+
+def _close(db: Engine | None) -> None:
+    while db is not None:
+        db.close()
+        assert isinstance(db._runtime, _FaultyRuntime)
+        db = db._runtime.following
