@@ -190,6 +190,20 @@ def test_a_reader_that_is_dropped_leaves_its_batches_to_others(db: planstep.Engi
     two.close()
 
 
+def test_a_transaction_that_is_dropped_is_told_of(
+    db: planstep.Engine, caplog: pytest.LogCaptureFixture
+) -> None:
+    fill(db, 4, partitions=1)
+    with db.reader("in", consumer="c") as reader:
+        reader.read()
+        gc.collect()
+        leased = reader.read()
+        assert leased is not None and len(leased.batch) == 4
+        leased.tx.commit()
+    (said,) = caplog.records
+    assert "[0, 4) in partition 0 was dropped without commit" in said.getMessage()
+
+
 def test_a_silent_reader_loses_its_lease(db: planstep.Engine) -> None:
     fill(db, 8, partitions=1)
     one = db.reader("in", consumer="c", max_records=4, lease_seconds=30)

@@ -17,6 +17,7 @@ who tries; what counts is decided by the conditions of the transactions.
 What it leaves out: other processes (a store has one owner). Next: reader.py.
 """
 
+import logging
 import threading
 import time
 from bisect import insort
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 OPEN, READY, HANDED, ENDED = "open", "ready", "handed", "ended"
 LEASE_SECONDS = 30.0
 _Action = Callable[[], None]
+_log = logging.getLogger("planstep")
 
 
 class Member:
@@ -195,7 +197,15 @@ class Group:
         with self._lock:
             while self.gone:
                 item = self.gone.popleft()
-                then += self._leave(item) if isinstance(item, Member) else self._end(item, None)
+                if isinstance(item, Member):
+                    then += self._leave(item)
+                elif item.state != ENDED:
+                    _log.warning(
+                        "topic %r, consumer %r: the transaction of [%d, %d) in partition %d was dropped "
+                        "without commit or rollback; its records are read again",
+                        *(self.info.name, self.consumer, item.begin, item.end, item.lane.number),
+                    )
+                    then += self._end(item, None)
             for lane in self.lanes:
                 for flight in [f for f in lane.flights if f.state == OPEN and f.until < now]:
                     then += self._end(flight, None)
