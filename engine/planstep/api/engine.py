@@ -16,6 +16,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from itertools import count
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -28,6 +29,7 @@ from ..errors import (
     Overloaded,
     SnapshotTooOld,
 )
+from ..logs import backup_made, store_closed, tx_resolved
 from ..outcome import Outcome
 from ..proto.ids import tx_parse, tx_text
 from .batch import ReadBatch
@@ -48,8 +50,10 @@ from .topic import Written
 from .transaction import Transaction
 
 if TYPE_CHECKING:
+    from ..backup import Backup, Telling
     from ..names import TopicInfo
     from ..runtime import Runtime
+    from ..undecided import OpenTransaction
     from ..views import Snapshot
 
 T = TypeVar("T")
@@ -82,6 +86,7 @@ class Engine(Naming):
         self._lingering = Lingering()
         self._dropped: deque[Snapshot] = deque()
         self._abandoned: deque[bytes] = deque()
+        self._backing_up = threading.RLock()
 
     # transactions --------------------------------------------------------------------------
 
@@ -253,12 +258,22 @@ class Engine(Naming):
                 f"transaction id {tx_text(raw)} was not given yet: refusing it would refuse a "
                 "transaction to come"
             )
-        return self._runtime.resolve(raw)
+        outcome = self._runtime.resolve(raw)
+        tx_resolved(outcome)
+        return outcome
 
     def transactions(self, limit: int = 100) -> list[Outcome]:
         """The newest transactions that are remembered, newest first."""
         self._check()
         return self._runtime.transactions(whole("limit", limit))
+
+    def open_transactions(self) -> "list[OpenTransaction]":
+        """Transactions that are under way, oldest first: state, age, what they hold and delay.
+
+        A transaction that was begun and has sent nothing is not among them.
+        """
+        self._check()
+        return self._runtime.open_transactions()
 
     def recorded(self, tx: str | bytes) -> list[tuple[int, int, int, str]]:
         """(host, turn, tablet, message) of a transaction's way, as trace="messages" recorded it.
@@ -269,9 +284,34 @@ class Engine(Naming):
         return self._runtime.recorded(_tx_bytes(tx))
 
     def stats(self) -> dict[str, Any]:
-        """Counters since the engine was opened, of all hosts together and of each."""
+        """Counters since the engine was opened, and how things are now: keys in statistics.py.
+
+        hosts, generation, step, transactions (by outcome and cause), turns (histograms), store,
+        per_host, memory, checkpoint_age_seconds, snapshots, disk_bytes.
+        """
         self._check()
         return self._runtime.stats()
+
+    def backup(self, path: "str | os.PathLike[str]", progress: "Telling | None" = None) -> "Backup":
+        """Copies everything as of the last step to `path`, a new folder, while writers go on.
+
+        The copy is a store of its own: open it, or `planstep.restore` it. It is verified before it
+        gets its name; `progress(done, total)` counts records. AlreadyExists when `path` is there,
+        Corruption when a record is damaged, NoSpace; then there is nothing at `path`.
+        """
+        from ..backup import backup_runtime
+
+        def tell(done: int, total: int) -> None:
+            self._check()
+            if progress is not None:
+                progress(done, total)
+
+        with self._backing_up:
+            self._check()
+            began = time.monotonic()
+            made = backup_runtime(self._runtime, Path(path), tell)
+        backup_made(self.path, made, time.monotonic() - began)
+        return made
 
     # the end -------------------------------------------------------------------------------
 
@@ -309,12 +349,15 @@ class Engine(Naming):
         return True
 
     def _end(self) -> None:
+        began = time.monotonic()
         try:
             self._drop()
-            self._runtime.close()
+            with self._backing_up:  # a backup notices, and stops
+                self._runtime.close()
             for group in list(self._groups.values()):
                 group.close(EngineClosed("the engine was closed before the batch had its turn"))
         finally:
+            store_closed(self.path, self._runtime, time.monotonic() - began)
             self._slot.closing = None
             self._ended.set()
 
