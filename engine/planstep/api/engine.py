@@ -2,7 +2,7 @@
 
     Engine ─▶ transaction(), run(fn), snapshot()        reads and writes, together
            ─▶ topic(name), table(name)                  handles for one statement at a time
-           ─▶ outcome(id), resolve(id), stats()         what happened
+           ─▶ outcome(id), stats(), backup(path)        operations.py: what happened, looking after it
 
 Every public call checks that the engine is open and that this is the process which opened it.
 
@@ -16,7 +16,6 @@ import time
 from collections import deque
 from collections.abc import Callable
 from itertools import count
-from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -25,13 +24,10 @@ from ..errors import (
     EngineClosed,
     ForkedProcess,
     NotSupported,
-    OutcomeExpired,
     Overloaded,
     SnapshotTooOld,
 )
-from ..logs import backup_made, store_closed, tx_resolved
-from ..outcome import Outcome
-from ..proto.ids import tx_parse, tx_text
+from ..logs import store_closed
 from .batch import ReadBatch
 from .checks import seconds, whole
 from .conditions import Conditions
@@ -41,6 +37,7 @@ from .limits import READ_BYTES
 from .lingering import Lingering
 from .naming import Naming
 from .opening import Settings, Slot
+from .operations import Operations
 from .outbox import Headers
 from .process import ATTEMPTS, OnError, Progress, process
 from .process import IN_FLIGHT as PROCESS_IN_FLIGHT
@@ -50,17 +47,15 @@ from .topic import Written
 from .transaction import Transaction
 
 if TYPE_CHECKING:
-    from ..backup import Backup, Telling
     from ..names import TopicInfo
     from ..runtime import Runtime
-    from ..undecided import OpenTransaction
     from ..views import Snapshot
 
 T = TypeVar("T")
 _PAUSE_MIN, _PAUSE_MAX = 0.001, 0.1
 
 
-class Engine(Naming):
+class Engine(Naming, Operations):
     """An open store. Threads share it; each takes its own transactions.
 
     Invariants: closed once the last open is closed; never usable in a forked child.
@@ -232,87 +227,6 @@ class Engine(Naming):
         """Writes one record in a transaction of its own; returns where it is."""
         return self.topic(topic).write(value, key, headers, partition)
 
-    def outcome(self, tx: str | bytes) -> Outcome:
-        """How the transaction with this id ended, from what is durable.
-
-        `state` is committed, aborted, refused (ended before it was planned), planned, open (it runs
-        in this engine) or unknown (it never asked for a place). OutcomeExpired when it is too old.
-        """
-        self._check()
-        outcome = self._runtime.outcome(_tx_bytes(tx))
-        if outcome.state == "expired":
-            raise OutcomeExpired(
-                f"transaction {outcome.tx} ended more than an hour and a million transactions ago"
-            )
-        return outcome
-
-    def resolve(self, tx: str | bytes) -> Outcome:
-        """Ends a transaction that is not planned, durably; never decides one that is planned.
-
-        ValueError for an id that no transaction has had yet.
-        """
-        self._writable()
-        raw = _tx_bytes(tx)
-        if raw > self._runtime.newest_tx():
-            raise ValueError(
-                f"transaction id {tx_text(raw)} was not given yet: refusing it would refuse a "
-                "transaction to come"
-            )
-        outcome = self._runtime.resolve(raw)
-        tx_resolved(outcome)
-        return outcome
-
-    def transactions(self, limit: int = 100) -> list[Outcome]:
-        """The newest transactions that are remembered, newest first."""
-        self._check()
-        return self._runtime.transactions(whole("limit", limit))
-
-    def open_transactions(self) -> "list[OpenTransaction]":
-        """Transactions that are under way, oldest first: state, age, what they hold and delay.
-
-        A transaction that was begun and has sent nothing is not among them.
-        """
-        self._check()
-        return self._runtime.open_transactions()
-
-    def recorded(self, tx: str | bytes) -> list[tuple[int, int, int, str]]:
-        """(host, turn, tablet, message) of a transaction's way, as trace="messages" recorded it.
-
-        Empty for a transaction that ran under trace="summary".
-        """
-        self._check()
-        return self._runtime.recorded(_tx_bytes(tx))
-
-    def stats(self) -> dict[str, Any]:
-        """Counters since the engine was opened, and how things are now: keys in statistics.py.
-
-        hosts, generation, step, transactions (by outcome and cause), turns (histograms), store,
-        per_host, memory, checkpoint_age_seconds, snapshots, disk_bytes.
-        """
-        self._check()
-        return self._runtime.stats()
-
-    def backup(self, path: "str | os.PathLike[str]", progress: "Telling | None" = None) -> "Backup":
-        """Copies everything as of the last step to `path`, a new folder, while writers go on.
-
-        The copy is a store of its own: open it, or `planstep.restore` it. It is verified before it
-        gets its name; `progress(done, total)` counts records. AlreadyExists when `path` is there,
-        Corruption when a record is damaged, NoSpace; then there is nothing at `path`.
-        """
-        from ..backup import backup_runtime
-
-        def tell(done: int, total: int) -> None:
-            self._check()
-            if progress is not None:
-                progress(done, total)
-
-        with self._backing_up:
-            self._check()
-            began = time.monotonic()
-            made = backup_runtime(self._runtime, Path(path), tell)
-        backup_made(self.path, made, time.monotonic() - began)
-        return made
-
     # the end -------------------------------------------------------------------------------
 
     @property
@@ -440,11 +354,3 @@ class Engine(Naming):
 def pause_before(attempt: int) -> float:
     """Seconds to wait after a failed attempt, numbered from 1: about twice as long each time."""
     return random.uniform(0.5, 1.0) * min(_PAUSE_MIN * 2.0 ** min(attempt - 1, 10), _PAUSE_MAX)
-
-
-def _tx_bytes(tx: str | bytes) -> bytes:
-    if isinstance(tx, str):
-        return tx_parse(tx)
-    if not isinstance(tx, bytes) or len(tx) != 12:
-        raise ValueError(f"{tx!r:.60} is no transaction id: 12 bytes, or text like 3-17")
-    return tx
