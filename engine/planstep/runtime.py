@@ -14,7 +14,7 @@ from typing import Any
 
 from .chores import Chores
 from .coordinator.plan import PLANNED, STATES
-from .errors import EngineClosed, NotSupported, Undetermined
+from .errors import EngineClosed, HostStopped, NotSupported, Undetermined
 from .host import Host
 from .inputs import Ahead, Deliver, Rollback
 from .inputs import Commit as CommitInput
@@ -204,7 +204,10 @@ class Runtime(Turns):
 
     def open_transactions(self) -> list[OpenTransaction]:
         """See undecided.py."""
-        now, stores = time.monotonic(), [node.host.store for node in self.nodes]
+        if self.nodes[0].down:
+            raise HostStopped("host 0, which plans all transactions, is stopped: start it first")
+        now = time.monotonic()
+        stores = {n: node.host.store for n, node in enumerate(self.nodes) if not node.down}
         sent = {tx: now - waiter.since for tx, waiter in self._waiting.copy().items()}
         return undecided(stores, self.names, time.time_ns() // 1_000_000, sent)
 

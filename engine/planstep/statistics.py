@@ -14,6 +14,7 @@
     snapshots      open, oldest_seconds
     disk_bytes     log, tables, aside (spare and reserve), other: allocated, of all hosts; zero in memory
 
+A store in memory writes nothing: its sync_seconds and bytes stay empty.
 A histogram is {"count", "sum", "buckets": {bound: how many were at most that}}.
 
 Next: metrics.py.

@@ -97,12 +97,16 @@ def tablet_name(names: Names, tablet: int) -> str:
 
 
 def undecided(
-    stores: list[Store], names: Names, now_ms: int, sent: dict[bytes, float] | None = None
+    stores: dict[int, Store], names: Names, now_ms: int, sent: dict[bytes, float] | None = None
 ) -> list[OpenTransaction]:
-    """All of them, oldest id first. `sent`: transactions of this process with their ages in seconds."""
+    """All of them, oldest id first.
+
+    `stores`: by host, without those that are stopped; host 0 is there. `sent`: transactions of this
+    process with their ages in seconds.
+    """
     found: dict[bytes, list[Held]] = {tx: [] for tx in sent or {}}
     began: dict[bytes, int] = {}
-    for host, store in enumerate(stores):
+    for host, store in stores.items():
         for prefix in stored_tablets(store, host):
             tablet = int.from_bytes(prefix, "big")
             for key, value in store.scan(prefix + b"s", prefix + b"u"):
@@ -136,7 +140,7 @@ def undecided(
     return result
 
 
-def look_undecided(store: Path, now_ms: int) -> tuple[list[OpenTransaction], Names]:
+def look_undecided(store: Path, now_ms: int) -> list[OpenTransaction]:
     """Of a store that is closed, or that another process has open: as it is, nothing taken further."""
     first = store / "host-0"
     meta = load_meta(first, Files()) if first.is_dir() else None
@@ -145,7 +149,7 @@ def look_undecided(store: Path, now_ms: int) -> tuple[list[OpenTransaction], Nam
     views = look(store, meta.hosts, settled=False)
     try:
         names = Names(views[0])
-        return undecided(views, names, now_ms), names
+        return undecided(dict(enumerate(views)), names, now_ms)
     finally:
         for view in views:
             view.close()

@@ -84,6 +84,27 @@ def test_a_planned_transaction_delays_another(db: planstep.Engine) -> None:
     assert db.open_transactions() == []
 
 
+def test_a_host_that_is_stopped_is_told_apart(db: planstep.Engine) -> None:
+    """Its half is not seen; what waits for it is, with the age of the call."""
+    tx = db.transaction()
+    write_everywhere(tx)
+    db._runtime.stop_host(1)
+    future = tx.submit()
+    deadline = time.monotonic() + 20
+    while not (found := db.open_transactions()) or not found[0].held:
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    assert [(f.tx, f.state) for f in found] == [(tx.id, "prepared")]
+    assert len(found[0].held) == 1 and found[0].age_seconds is not None
+    db._runtime.start_host(1)
+    future.result()
+    assert db.open_transactions() == []
+    db._runtime.stop_host(0)
+    with pytest.raises(planstep.HostStopped, match="host 0"):
+        db.open_transactions()
+    db._runtime.start_host(0)
+
+
 def test_data_sent_ahead_is_seen(tmp_path: Path) -> None:
     with planstep.open(tmp_path / "shop") as db:
         db.create_topic("clicks")

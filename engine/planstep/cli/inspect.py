@@ -86,7 +86,7 @@ def list_transactions(
 
 
 def _list_open(store: Path, limit: int, as_json: bool) -> None:
-    found, _ = look_undecided(store, time.time_ns() // 1_000_000)
+    found = look_undecided(store, time.time_ns() // 1_000_000)
     if as_json:
         rows = [
             {

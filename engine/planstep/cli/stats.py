@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
+from rich.text import Text
 
 from ..statistics import disk_bytes, levels
 from .output import Json, Store, existing, print_json, print_rows
@@ -125,9 +126,9 @@ def _shown(store: Path, as_json: bool) -> Iterator[Any]:
         with Live(console=Console(), auto_refresh=False) as live:
 
             def draw(found: dict[str, Any]) -> None:
-                table = Table("what", "value", title=str(store), title_justify="left")
+                table = Table("what", "value", title=Text(str(store)), title_justify="left")
                 for cells in _lines(found):
-                    table.add_row(*map(str, cells))
+                    table.add_row(*(Text(str(cell)) for cell in cells))  # names are no markup
                 live.update(table, refresh=True)
 
             yield draw
