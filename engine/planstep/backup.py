@@ -97,6 +97,7 @@ def restore(
     force     replace the store that is there; StoreInUse when somebody has it open
     progress  called with (records copied, records there are) now and then
 
+    A source that this process has open is StoreInUse: `backup` of its engine makes the same copy.
     AlreadyExists without `force`; FormatError when `source` is no store, or what is to be replaced is
     none. Any store serves as source, as of its last step.
     """

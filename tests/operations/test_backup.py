@@ -251,3 +251,40 @@ def test_a_backup_of_a_read_only_view(tmp_path: Path) -> None:
         assert contents(view) == before
     with planstep.open(tmp_path / "copy") as copy:
         assert contents(copy) == before
+
+
+def test_a_backup_that_finds_no_space_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with planstep.open(tmp_path / "shop") as db:
+        fill(db)
+        before = contents(db)
+
+        def full(*args: Any) -> Any:
+            raise planstep.NoSpace("no room")
+
+        with monkeypatch.context() as patch:
+            patch.setattr("planstep.backup.DiskStore.commit", full)
+            with pytest.raises(planstep.NoSpace):
+                db.backup(tmp_path / "copy")
+        assert os.listdir(tmp_path) == ["shop"]
+        assert contents(db) == before
+        db.backup(tmp_path / "copy")
+
+
+def test_what_a_backup_holds_on_to_is_let_go(tmp_path: Path) -> None:
+    """Its lease keeps files, and its pinned view keeps pages of the tables, only while it runs."""
+    with planstep.open(tmp_path / "shop") as db:
+        fill(db)
+        leases = tmp_path / "shop" / "host-0" / "leases"
+        seen = []
+        db.backup(tmp_path / "copy", lambda done, total: seen.append(len(os.listdir(leases))))
+        assert seen[0] == 1 and os.listdir(leases) == []
+
+
+def test_a_source_that_is_open_here_is_said_to_be(tmp_path: Path) -> None:
+    with planstep.open(tmp_path / "shop") as db:
+        fill(db)
+        with pytest.raises(planstep.StoreInUse):
+            planstep.restore(tmp_path / "shop", tmp_path / "copy")
+    assert os.listdir(tmp_path) == ["shop"]
