@@ -12,6 +12,7 @@ Next: api/__init__.py.
 
 from typing import TYPE_CHECKING, Any
 
+from . import metrics
 from .api.batch import ReadBatch, Record, Rows
 from .api.consumer import ConsumerDescription, ConsumerPosition
 from .api.engine import Engine
@@ -23,6 +24,7 @@ from .api.table import Table
 from .api.topic import Topic, Written
 from .api.transaction import Transaction
 from .api.writer import Writer
+from .backup import Backup, restore
 from .errors import (
     Aborted,
     AlreadyExists,
@@ -60,6 +62,7 @@ from .errors import (
 )
 from .outcome import Commit, Outcome
 from .proto.ids import Place
+from .undecided import Held, OpenTransaction
 
 if TYPE_CHECKING:
     from .aio import (
@@ -86,6 +89,7 @@ __all__ = [
     "AsyncTopic",
     "AsyncTransaction",
     "AsyncWriter",
+    "Backup",
     "Commit",
     "Conflict",
     "ConsumerDescription",
@@ -96,6 +100,7 @@ __all__ = [
     "EngineClosed",
     "ForkedProcess",
     "FormatError",
+    "Held",
     "HostStopped",
     "InvalidKey",
     "InvalidName",
@@ -108,6 +113,7 @@ __all__ = [
     "NoSpace",
     "NotSupported",
     "OffsetOutOfRange",
+    "OpenTransaction",
     "Outcome",
     "OutcomeExpired",
     "Overloaded",
@@ -136,8 +142,10 @@ __all__ = [
     "Written",
     "WrongMode",
     "__version__",
+    "metrics",
     "open",
     "open_async",
+    "restore",
 ]
 
 

@@ -13,6 +13,7 @@ import threading
 import time
 
 from .errors import Overloaded
+from .logs import overloaded
 
 BYTES_MAX = 64 << 20
 WAIT_SECONDS = 30.0
@@ -27,6 +28,7 @@ class Admission:
         self._held: dict[bytes, int] = {}
         self._room = threading.Condition(threading.Lock())
         self._waiting = 0
+        self.waits = self.refused = 0
 
     def admit(self, tx: bytes, size: int, timeout: float | None) -> None:
         """Counts `size` bytes, waiting for room at most `timeout` seconds (30 when None).
@@ -45,6 +47,7 @@ class Admission:
     def _wait_for_room(self, size: int, seconds: float) -> None:
         deadline = time.monotonic() + seconds
         self._waiting += 1
+        self.waits += 1
         try:
             while not self._fits(size):
                 self.bytes = sum(self._held.values())  # an interrupt may have left it behind
@@ -52,6 +55,8 @@ class Admission:
                 if self._fits(size):
                     return
                 if left <= 0:
+                    self.refused += 1
+                    overloaded(self.bytes, size)
                     raise Overloaded(
                         f"{self.bytes:,} bytes are under way, the limit is {self.bytes_max:,}: no "
                         f"room for {size:,} more within {seconds:g} s; nothing was done: try "

@@ -11,13 +11,13 @@ What it leaves out: it never trims a topic without retention, whatever its consu
 Next: runtime.py.
 """
 
-import logging
 import threading
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from .errors import EngineClosed, OffsetOutOfRange, PlanstepError
+from .logs import tried_again, trimmed
 from .names import Dropped, TopicInfo
 from .proto.batch import HEADER_BYTES, timestamp_of
 from .proto.ids import CATALOGUE_ID, host_of, tablet_prefix
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 _EVERY_SECONDS = 1.0
 _WAIT_SECONDS = 10.0
 _CLEAN_KEYS = 1_000
-_log = logging.getLogger("planstep")
 
 
 class Chores:
@@ -60,7 +59,7 @@ class Chores:
             except EngineClosed:
                 return
             except PlanstepError as error:
-                _log.warning("retention or cleaning failed, and is tried again: %s", error)
+                tried_again("retention or cleaning", error)
 
     def run(self, now_ms: int | None = None) -> None:
         """Does what is due; `now_ms` is for tests."""
@@ -82,10 +81,7 @@ class Chores:
                 offset = min(offset, floor)
             if offset > self._bounds(tablet)[0]:
                 self.trim(tablet, offset)
-                _log.info(
-                    "topic trimmed by its retention",
-                    extra={"topic": topic.name, "partition": partition, "offset": offset},
-                )
+                trimmed(topic.name, partition, offset)
 
     def _bounds(self, tablet: int) -> tuple[int, int]:
         store = self._runtime.nodes[host_of(tablet)].host.store

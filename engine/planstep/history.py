@@ -13,6 +13,7 @@ Next: host.py.
 import threading
 from bisect import bisect_right
 from collections import deque
+from time import monotonic
 from typing import Any
 
 from .errors import SnapshotTooOld
@@ -32,6 +33,7 @@ class History:
         self.horizon = 0
         self.released = 0
         self._open: dict[int, int] = {}
+        self._since: dict[int, float] = {}
         self._versions: dict[bytes, list[tuple[Any, int]]] = {}
         self._order: deque[tuple[int, bytes, int, int]] = deque()
         self._lock = threading.Lock()
@@ -40,7 +42,10 @@ class History:
         """Pins the last released step (or `step`) and returns it."""
         with self._lock:
             pinned = self.released if step is None else step
-            self._open[pinned] = self._open.get(pinned, 0) + 1
+            already = self._open.get(pinned, 0)
+            if not already:
+                self._since[pinned] = monotonic()
+            self._open[pinned] = already + 1
             return pinned
 
     def close(self, step: int) -> None:
@@ -50,6 +55,13 @@ class History:
                 self._open[step] = left
             else:
                 self._open.pop(step, None)
+                self._since.pop(step, None)
+
+    def pins(self) -> tuple[int, float]:
+        """(open snapshots, seconds since the oldest pinned step was pinned first)."""
+        with self._lock:
+            age = monotonic() - min(self._since.values()) if self._since else 0.0
+            return sum(self._open.values()), age
 
     def oldest(self) -> int:
         return min(self._open, default=self.released)

@@ -15,8 +15,10 @@ Next: runtime.py.
 import threading
 from collections import deque
 from queue import Empty, SimpleQueue
+from time import monotonic
 from typing import Protocol
 
+from .histogram import COUNTS, SECONDS, Histogram
 from .host import Host
 from .inputs import Ahead, Commit, Input
 from .outcome import Commit as Committed
@@ -32,11 +34,12 @@ class Ending(Protocol):
 class Waiter:
     """A transaction that was sent: its answer, and how to wake whoever waits for it."""
 
-    __slots__ = ("_wake", "answer", "future", "leads", "left", "size", "tx")
+    __slots__ = ("_wake", "answer", "future", "leads", "left", "since", "size", "tx")
 
     def __init__(self, tx: bytes, size: int, future: Ending | None) -> None:
         self.tx = tx
         self.size = size
+        self.since = monotonic()
         self.future = future
         self.answer: Committed | BaseException | None = None
         self.leads = False
@@ -73,6 +76,8 @@ class Node:
         self.wake = threading.Event()
         self.thread: threading.Thread | None = None
         self.down = False
+        self.turn_seconds = Histogram(SECONDS)  # of all of a turn, its sync included
+        self.turn_transactions = Histogram(COUNTS)  # that a turn answered
         self.leading = False
         self._guard = threading.Lock()
         self._followers: deque[Waiter] = deque()

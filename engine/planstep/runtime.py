@@ -14,7 +14,7 @@ from typing import Any
 
 from .chores import Chores
 from .coordinator.plan import PLANNED, STATES
-from .errors import EngineClosed, NotSupported, Undetermined
+from .errors import EngineClosed, HostStopped, NotSupported, Undetermined
 from .host import Host
 from .inputs import Ahead, Deliver, Rollback
 from .inputs import Commit as CommitInput
@@ -35,8 +35,10 @@ from .proto.ids import (
 )
 from .proto.messages import Resolve, Withdraw
 from .schema import Schema
+from .statistics import stats
 from .store import Store
 from .turns import Turns
+from .undecided import OpenTransaction, undecided
 from .views import Snapshot, Views
 
 
@@ -200,6 +202,15 @@ class Runtime(Turns):
         rows = store.scan(prefix + b"o", prefix + b"p", reverse=True, limit=limit)
         return [_outcome(key[5:], record) for key, record in rows]
 
+    def open_transactions(self) -> list[OpenTransaction]:
+        """See undecided.py."""
+        if self.nodes[0].down:
+            raise HostStopped("host 0, which plans all transactions, is stopped: start it first")
+        now = time.monotonic()
+        stores = {n: node.host.store for n, node in enumerate(self.nodes) if not node.down}
+        sent = {tx: now - waiter.since for tx, waiter in self._waiting.copy().items()}
+        return undecided(stores, self.names, time.time_ns() // 1_000_000, sent)
+
     def recorded(self, tx: bytes) -> list[tuple[int, int, int, str]]:
         """(host, turn, tablet, message) in order, where trace="messages" recorded it."""
         rows = [
@@ -233,24 +244,8 @@ class Runtime(Turns):
     # the end --------------------------------------------------------------------------------
 
     def stats(self) -> dict[str, Any]:
-        """Counters of all hosts together, and of each."""
-        per_host = []
-        for node in self.nodes:
-            counters = node.host.store.counters
-            values = {name: getattr(counters, name) for name in counters.__dataclass_fields__}
-            values["messages"] = node.host.messages
-            per_host.append(values)
-        total: dict[str, Any] = {
-            name: sum(host.get(name, 0) for host in per_host) for name in per_host[0]
-        }
-        return {
-            "hosts": self.hosts,
-            "generation": self.generation,
-            "step": self.nodes[0].host.step_released,
-            "transactions": {"committed": self.committed, "conflicts": self.conflicts},
-            "store": total,
-            "per_host": per_host,
-        }
+        """See statistics.py."""
+        return stats(self)
 
     def stop_host(self, number: int) -> None:
         """Closes one host while the others run (hosts > 1); `start_host` brings it back."""

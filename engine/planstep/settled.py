@@ -28,8 +28,11 @@ _TRIES = 50
 _ROUNDS_MAX = 100_000
 
 
-def look(path: Path, hosts: int) -> list[Store]:
-    """Read-only stores of all hosts, at one step. FormatError, Corruption, IoError."""
+def look(path: Path, hosts: int, *, settled: bool = True) -> list[Store]:
+    """Read-only stores of all hosts, at one step. FormatError, Corruption, IoError.
+
+    `settled` False: of one moment, with what is under way left as it is.
+    """
     if hosts == 1:
         return [ReadOnlyStore.open(path / "host-0")]
     _check_hosts(path, hosts)
@@ -39,7 +42,8 @@ def look(path: Path, hosts: int) -> list[Store]:
             marks = _marks(path, hosts)
             for number, mark in enumerate(marks):
                 views.append(ReadOnlyStore.open(path / f"host-{number}", mark))
-            _settle(views)
+            if settled:
+                settle(views)
             return list(views)
         except BaseException as error:
             for view in views:
@@ -74,8 +78,8 @@ def _marks(path: Path, hosts: int) -> list[Mark | None]:
     raise IoError(f"{path}: its owner is too busy to be looked at; try again")
 
 
-def _settle(views: list[ReadOnlyStore]) -> None:
-    """Delivers what is under way between the hosts until nothing is."""
+def settle(views: list[ReadOnlyStore]) -> None:
+    """Delivers what is under way between the hosts until nothing is; the views are of one moment."""
     for view in views:
         view.settling = True
     hosts = [Host(number, view, len(views)) for number, view in enumerate(views)]

@@ -65,9 +65,11 @@ class HostSpace:
         self._host.turn.drop_payload(address, length)
 
 
-def stored_tablets(store: Store, host: int) -> Iterator[bytes]:
+def stored_tablets(
+    store: Store, host: int, kinds: tuple[int, ...] = (CATALOGUE, PARTITION, SHARD)
+) -> Iterator[bytes]:
     """The prefixes of the tablets that have keys in a host's store; steps over what they hold."""
-    for kind in (CATALOGUE, PARTITION, SHARD):
+    for kind in kinds:
         at = tablet_prefix(tablet_id(kind, host, 0))
         last = tablet_prefix(tablet_id(kind, host, TABLETS_MAX - 1)) + b"\xff"
         while found := store.scan(at, last, limit=1):

@@ -11,7 +11,6 @@ what was submitted without waiting.
 Next: runtime.py.
 """
 
-import logging
 import threading
 import time
 from collections import deque
@@ -33,6 +32,7 @@ from .errors import (
 from .inputs import Ahead, Arrived, Input, Released, Rollback, Tick, frees
 from .inputs import Commit as CommitInput
 from .interrupts import Uninterrupted
+from .logs import host_stopped, no_space, tried_again, turn_failed
 from .names import Names
 from .network import Network
 from .node import Ending, Node, Waiter, bytes_of
@@ -43,7 +43,6 @@ _TURN_INPUTS = 1000
 _TURN_BYTES = 4 << 20
 _TICK_SECONDS = 0.02
 _RETRY_SECONDS = 1.0
-_log = logging.getLogger("planstep")
 
 
 class Turns:
@@ -59,6 +58,8 @@ class Turns:
         self.network.deliver = self._deliver
         self.committed = 0
         self.conflicts = 0
+        self.aborted: dict[str, int] = {}  # by cause: see outcome.py
+        self.failed: dict[str, int] = {}  # by error: the turn, or the input alone
         self._waiting: dict[bytes, Waiter] = {}
         self._answers: dict[bytes, Commit | BaseException] = {}
         self._due: dict[bytes, Waiter] = {}  # answered, but their futures are not ended
@@ -124,6 +125,7 @@ class Turns:
                 size += len(item.data)
         if not inputs or node.down:
             return
+        began = time.perf_counter()
         try:
             released = node.host.run(inputs, time.time_ns() // 1_000_000)
         except NoSpace as error:
@@ -131,9 +133,11 @@ class Turns:
             return
         except IoError as error:
             # Frames are sent again until they are acknowledged: they need not be kept.
+            turn_failed(node.host.number, error)
             self._fail(inputs, Aborted(f"the turn could not be made durable: {error}"))
             return
         except HostStopped as error:
+            host_stopped(node.host.number, error.__cause__ or error)
             self._fail(inputs, error)
             self._stop_everything(error.__cause__ or error)
             return
@@ -142,6 +146,7 @@ class Turns:
             return
         except Exception as error:
             node.host.stopped = error
+            host_stopped(node.host.number, error)
             self._fail(inputs, HostStopped(f"the engine stopped: {error}"))
             self._stop_everything(error)
             raise
@@ -150,12 +155,17 @@ class Turns:
             inbox.extendleft(reversed(inputs))
             self._submitted.set()
             raise
+        seconds = time.perf_counter() - began
         self._release(node, released)
+        node.turn_seconds.add(seconds)
+        if released.results:
+            node.turn_transactions.add(len(released.results))
 
     def _without_space(self, node: Node, inputs: list[Input], error: NoSpace) -> None:
         """Nothing of the turn was done. What frees space, and what other hosts sent, goes to the
         reserve; proposals that would take space are refused there. If that is used up too, frames
         are sent again until there is room."""
+        no_space(node.host.number, error)
         rest = [
             item
             for item in inputs
@@ -187,6 +197,8 @@ class Turns:
                 self._answers[result.tx] = Commit(result.tx, place, result.details)
             else:
                 self.conflicts += 1
+                cause = result.reason[1]
+                self.aborted[cause] = self.aborted.get(cause, 0) + 1
                 self._answers[result.tx] = failure(result.tx, result.reason, self.names.of_tablet)
         node.notify_all()
         if node.host.number:
@@ -218,8 +230,10 @@ class Turns:
 
     def _fail(self, inputs: Iterable[Input], error: BaseException) -> None:
         proxy = self.nodes[0].host.proxy
+        kind = type(error).__name__
         for item in inputs:
             if isinstance(item, (CommitInput, Ahead)):
+                self.failed[kind] = self.failed.get(kind, 0) + 1
                 # One each: an exception is not to be raised by several threads.
                 self._answers[item.tx] = own = type(error)(*error.args)
                 own.__cause__ = error.__cause__
@@ -392,5 +406,4 @@ class Turns:
             call()
         except Exception as error:
             self._again[what] = now + _RETRY_SECONDS
-            foreign = None if isinstance(error, PlanstepError) else error
-            _log.warning("%s failed, and is tried again: %s", what, error, exc_info=foreign)
+            tried_again(what, error)

@@ -69,7 +69,7 @@ class _Cache:
 
     def __init__(self, bytes_max: int = 8 << 20) -> None:
         self._bytes_max = bytes_max
-        self._bytes = 0
+        self.bytes = 0
         self._held: dict[tuple[int, int], Batch] = {}
         self._lock = threading.Lock()
 
@@ -81,9 +81,9 @@ class _Cache:
             return
         with self._lock:
             if self._held.setdefault(key, batch) is batch:
-                self._bytes += len(batch.data)
-            while self._bytes > self._bytes_max:
-                self._bytes -= len(self._held.pop(next(iter(self._held))).data)
+                self.bytes += len(batch.data)
+            while self.bytes > self._bytes_max:
+                self.bytes -= len(self._held.pop(next(iter(self._held))).data)
 
 
 class Views:
@@ -103,6 +103,10 @@ class Views:
             step = host.history.open()
             marks = {target: link.durable for target, link in host.links.items()}
         return Snapshot(step, marks, host.history)
+
+    @property
+    def cache_bytes(self) -> int:
+        return self._cache.bytes
 
     def _host(self, snap: Snapshot, tablet: int, meets: Any) -> Any:
         """The tablet's host, once it serves the snapshot for what is read."""

@@ -168,8 +168,10 @@ class AsyncEngine:
     outcome = on_thread(Engine.outcome)
     resolve = on_thread(Engine.resolve)
     transactions = on_thread(Engine.transactions)
+    open_transactions = on_thread(Engine.open_transactions)
     recorded = on_thread(Engine.recorded)
     stats = on_thread(Engine.stats)
+    backup = on_thread(Engine.backup)
 
     # names ---------------------------------------------------------------------------------
 

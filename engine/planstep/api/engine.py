@@ -2,7 +2,7 @@
 
     Engine ─▶ transaction(), run(fn), snapshot()        reads and writes, together
            ─▶ topic(name), table(name)                  handles for one statement at a time
-           ─▶ outcome(id), resolve(id), stats()         what happened
+           ─▶ outcome(id), stats(), backup(path)        operations.py: what happened, looking after it
 
 Every public call checks that the engine is open and that this is the process which opened it.
 
@@ -24,12 +24,10 @@ from ..errors import (
     EngineClosed,
     ForkedProcess,
     NotSupported,
-    OutcomeExpired,
     Overloaded,
     SnapshotTooOld,
 )
-from ..outcome import Outcome
-from ..proto.ids import tx_parse, tx_text
+from ..logs import store_closed
 from .batch import ReadBatch
 from .checks import seconds, whole
 from .conditions import Conditions
@@ -39,6 +37,7 @@ from .limits import READ_BYTES
 from .lingering import Lingering
 from .naming import Naming
 from .opening import Settings, Slot
+from .operations import Operations
 from .outbox import Headers
 from .process import ATTEMPTS, OnError, Progress, process
 from .process import IN_FLIGHT as PROCESS_IN_FLIGHT
@@ -56,7 +55,7 @@ T = TypeVar("T")
 _PAUSE_MIN, _PAUSE_MAX = 0.001, 0.1
 
 
-class Engine(Naming):
+class Engine(Naming, Operations):
     """An open store. Threads share it; each takes its own transactions.
 
     Invariants: closed once the last open is closed; never usable in a forked child.
@@ -82,6 +81,7 @@ class Engine(Naming):
         self._lingering = Lingering()
         self._dropped: deque[Snapshot] = deque()
         self._abandoned: deque[bytes] = deque()
+        self._backing_up = threading.RLock()
 
     # transactions --------------------------------------------------------------------------
 
@@ -227,52 +227,6 @@ class Engine(Naming):
         """Writes one record in a transaction of its own; returns where it is."""
         return self.topic(topic).write(value, key, headers, partition)
 
-    def outcome(self, tx: str | bytes) -> Outcome:
-        """How the transaction with this id ended, from what is durable.
-
-        `state` is committed, aborted, refused (ended before it was planned), planned, open (it runs
-        in this engine) or unknown (it never asked for a place). OutcomeExpired when it is too old.
-        """
-        self._check()
-        outcome = self._runtime.outcome(_tx_bytes(tx))
-        if outcome.state == "expired":
-            raise OutcomeExpired(
-                f"transaction {outcome.tx} ended more than an hour and a million transactions ago"
-            )
-        return outcome
-
-    def resolve(self, tx: str | bytes) -> Outcome:
-        """Ends a transaction that is not planned, durably; never decides one that is planned.
-
-        ValueError for an id that no transaction has had yet.
-        """
-        self._writable()
-        raw = _tx_bytes(tx)
-        if raw > self._runtime.newest_tx():
-            raise ValueError(
-                f"transaction id {tx_text(raw)} was not given yet: refusing it would refuse a "
-                "transaction to come"
-            )
-        return self._runtime.resolve(raw)
-
-    def transactions(self, limit: int = 100) -> list[Outcome]:
-        """The newest transactions that are remembered, newest first."""
-        self._check()
-        return self._runtime.transactions(whole("limit", limit))
-
-    def recorded(self, tx: str | bytes) -> list[tuple[int, int, int, str]]:
-        """(host, turn, tablet, message) of a transaction's way, as trace="messages" recorded it.
-
-        Empty for a transaction that ran under trace="summary".
-        """
-        self._check()
-        return self._runtime.recorded(_tx_bytes(tx))
-
-    def stats(self) -> dict[str, Any]:
-        """Counters since the engine was opened, of all hosts together and of each."""
-        self._check()
-        return self._runtime.stats()
-
     # the end -------------------------------------------------------------------------------
 
     @property
@@ -309,12 +263,15 @@ class Engine(Naming):
         return True
 
     def _end(self) -> None:
+        began = time.monotonic()
         try:
             self._drop()
-            self._runtime.close()
+            with self._backing_up:  # a backup notices, and stops
+                self._runtime.close()
             for group in list(self._groups.values()):
                 group.close(EngineClosed("the engine was closed before the batch had its turn"))
         finally:
+            store_closed(self.path, self._runtime, time.monotonic() - began)
             self._slot.closing = None
             self._ended.set()
 
@@ -397,11 +354,3 @@ class Engine(Naming):
 def pause_before(attempt: int) -> float:
     """Seconds to wait after a failed attempt, numbered from 1: about twice as long each time."""
     return random.uniform(0.5, 1.0) * min(_PAUSE_MIN * 2.0 ** min(attempt - 1, 10), _PAUSE_MAX)
-
-
-def _tx_bytes(tx: str | bytes) -> bytes:
-    if isinstance(tx, str):
-        return tx_parse(tx)
-    if not isinstance(tx, bytes) or len(tx) != 12:
-        raise ValueError(f"{tx!r:.60} is no transaction id: 12 bytes, or text like 3-17")
-    return tx

@@ -13,10 +13,12 @@ Next: engine.py.
 import atexit
 import os
 import threading
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..errors import NotSupported, StoreInUse, WrongMode
+from ..logs import store_opened
 from .checks import seconds
 
 if TYPE_CHECKING:
@@ -206,6 +208,7 @@ def open(
             engine._settings.agree(real, settings, engine._runtime.hosts)
             engine._opened += 1
             return engine
+        began = time.monotonic()
         runtime = open_runtime(
             text,
             create=create,
@@ -220,6 +223,7 @@ def open(
         )
         slot.engine = Engine(real, runtime, settings, slot)
         slot.folder = _folder(real)
+        store_opened(real, runtime, read_only, time.monotonic() - began)
         return slot.engine
 
 

@@ -16,7 +16,7 @@ import typer
 
 from .. import __version__
 from ..errors import PlanstepError
-from . import export, inspect, reshard, tables, topics
+from . import backups, export, inspect, reshard, stats, tables, topics
 from .output import StoreCommand
 
 _DEPTH = 10_000
@@ -34,7 +34,9 @@ app.add_typer(tables.app, name="table")
 app.add_typer(inspect.tx, name="tx")
 app.add_typer(inspect.log, name="log")
 app.command("export", cls=StoreCommand)(export.export)
-app.command("stats", cls=StoreCommand)(inspect.stats)
+app.command("backup", cls=StoreCommand)(backups.backup)
+app.command("restore")(backups.restore)
+app.command("stats", cls=StoreCommand)(stats.stats)
 app.command("verify", cls=StoreCommand)(inspect.verify)
 
 

@@ -1,4 +1,4 @@
-"""`planstep tx …`, `stats`, `verify`, `log dump`: looking into a store. Next: reshard.py."""
+"""`planstep tx …`, `verify`, `log dump`: looking into a store. Next: stats.py."""
 
 import time
 from collections import deque
@@ -13,6 +13,7 @@ from ..proto.ids import tablet_text
 from ..store.dump import dump
 from ..store.pages import DATA_FILE
 from ..store.verify import verify as verify_store
+from ..undecided import OpenTransaction, look_undecided, tablet_name
 from .output import Json, Store, StoreCommand, existing, print_json, print_rows
 
 tx = typer.Typer(help="List, explain and resolve transactions.", no_args_is_help=True)
@@ -34,21 +35,92 @@ def _fields(outcome: Outcome) -> dict[str, Any]:
 def list_transactions(
     store: Store,
     limit: Annotated[int, typer.Option(min=1, help="The newest so many.")] = 20,
+    only_open: Annotated[
+        bool, typer.Option("--open", help="Those under way: what they hold, whom they delay.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
-    """List the newest transactions that the coordinator remembers.
+    """List the newest transactions that the coordinator remembers, or those under way.
 
-    JSON: transactions (list of tx, state, place, when, participants).
+    JSON: transactions (list of tx, state, place, when, age_seconds,
+    participants). With --open: tx, state (staged, prepared, planned), place,
+    age_seconds, participants, bytes, waits_for, delays, held (list of
+    participant, state, records, bytes, keys, consumers, waits_for,
+    votes_missing, delays).
 
-    Example: planstep tx list shop.planstep --limit 5
+    Example: planstep tx list shop.planstep --open
     """
+    if only_open:
+        _list_open(store, limit, as_json)
+        return
+    now = time.time()
     with existing(store) as db:
-        found = [_fields(outcome) for outcome in db.transactions(limit)]
+        outcomes = db.transactions(limit)
+        names = db._runtime.names
+    found = [
+        {
+            **_fields(outcome),
+            "age_seconds": round(max(0.0, now - outcome.when_ms / 1000), 3)
+            if outcome.when_ms
+            else None,
+            "participants": [tablet_name(names, tablet) for tablet in outcome.participants],
+        }
+        for outcome in outcomes
+    ]
     if as_json:
         print_json({"transactions": found})
     else:
-        rows = [[f["tx"], f["state"], f["place"], f["when"], len(f["participants"])] for f in found]
-        print_rows("transactions", ["tx", "state", "place", "when", "participants"], rows)
+        columns = ["tx", "state", "place", "when", "age", "participants"]
+        rows = [
+            [
+                f["tx"],
+                f["state"],
+                f["place"],
+                f["when"],
+                _age(f["age_seconds"]),
+                ", ".join(f["participants"]),
+            ]
+            for f in found
+        ]
+        print_rows("transactions", columns, rows)
+
+
+def _list_open(store: Path, limit: int, as_json: bool) -> None:
+    found = look_undecided(store, time.time_ns() // 1_000_000)
+    if as_json:
+        rows = [
+            {
+                **{k: v for k, v in tx._asdict().items() if k != "held"},
+                "bytes": tx.bytes,
+                "waits_for": tx.waits_for,
+                "delays": tx.delays,
+                "held": [held._asdict() for held in tx.held],
+            }
+            for tx in found[:limit]
+        ]
+        print_json({"transactions": rows})
+        return
+    columns = ["tx", "state", "age", "participants", "holds", "waits for", "delays"]
+    cells = []
+    for tx in found[:limit]:
+        missing = [f"vote of {v}" for held in tx.held for v in held.votes_missing]
+        waits = ", ".join(dict.fromkeys([*tx.waits_for, *missing]))
+        names = ", ".join(tx.participants)
+        delays = ", ".join(tx.delays)
+        cells.append([tx.tx, tx.state, _age(tx.age_seconds), names, _holds(tx), waits, delays])
+    print_rows("transactions under way", columns, cells)
+
+
+def _age(seconds: float | None) -> str:
+    return "-" if seconds is None else f"{seconds:.1f} s"
+
+
+def _holds(tx: OpenTransaction) -> str:
+    records, keys = sum(h.records for h in tx.held), sum(h.keys for h in tx.held)
+    words = [f"{records} records"] if records else []
+    words += [f"{keys} rows"] if keys else []
+    words += [f"consumer {name}" for name in dict.fromkeys(c for h in tx.held for c in h.consumers)]
+    return ", ".join([*words, f"{tx.bytes} bytes"])
 
 
 @tx.command(cls=StoreCommand)
@@ -107,42 +179,6 @@ def resolve(store: Store, transaction: str, as_json: Json = False) -> None:
         print_json(fields)
     else:
         print(f"transaction {fields['tx']}: {fields['state']}")
-
-
-def stats(store: Store, as_json: Json = False) -> None:
-    """Show what a store holds: step, topics, tables, sizes on disk.
-
-    JSON: hosts, generation, step, topics (records by name), tables (rows by name), bytes_on_disk
-    (log, tables).
-
-    Example: planstep stats shop.planstep
-    """
-    with existing(store) as db, db.snapshot() as view:
-        info = db.stats()
-        topics = {t.name: t.describe().records for t in db.topics().values()}
-        tables = {t.name: view.count(t.name) for t in db.tables().values()}
-    sizes = {"log": 0, "tables": 0}
-    for path in store.glob("host-*/*"):
-        if path.is_file():
-            sizes["log"] += path.stat().st_blocks * 512
-    for path in store.glob("host-*/table/data.mdb"):
-        sizes["tables"] += path.stat().st_blocks * 512
-    result = {
-        "hosts": info["hosts"],
-        "generation": info["generation"],
-        "step": info["step"],
-        "topics": topics,
-        "tables": tables,
-        "bytes_on_disk": sizes,
-    }
-    if as_json:
-        print_json(result)
-    else:
-        rows = [[k, v] for k, v in result.items() if not isinstance(v, dict)]
-        rows += [[f"topic {k}", f"{v} records"] for k, v in topics.items()]
-        rows += [[f"table {k}", f"{v} rows"] for k, v in tables.items()]
-        rows += [[f"{k} on disk", f"{v} bytes"] for k, v in sizes.items()]
-        print_rows(str(store), ["what", "value"], rows)
 
 
 def verify(store: Store, as_json: Json = False) -> None:

@@ -15,6 +15,7 @@ Next: recovery.py.
 
 import threading
 from collections.abc import Callable
+from time import perf_counter
 from typing import TypeAlias
 
 from ..errors import IoError, NoSpace, StoreClosed
@@ -55,6 +56,7 @@ class LogEnd:
         self.segment = ""
         self.size = self.offset = self.crc = 0
         self.on_reserve = False
+        self.seconds = 0.0  # that the last turn's write took, its sync included
         self.broken: BaseException | None = None
         self.syncing = threading.Lock()  # taken last
         self._doubt: BaseException | None = None
@@ -179,6 +181,7 @@ class LogEnd:
         number = self.turn + 1
         synced = number if self._sync else self.synced
         offset, address = position + size, self.address + turn.payload_bytes
+        began = perf_counter()
         try:
             self._files.write(self.fd, buffers, position, self._sync)
         except BaseException as error:
@@ -191,6 +194,7 @@ class LogEnd:
         self._counters.turns += 1
         self._counters.log_bytes += size
         self._counters.payload_bytes += turn.payload_bytes
+        self.seconds = perf_counter() - began
         return extent
 
     def _make_room(self, size: int, frees: bool) -> None:

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..errors import Corruption, NoSpace, PlanstepError
+from ..logs import chore_failed
 from .append import LogEnd
 from .files import Files
 from .folder import Folder
@@ -61,6 +62,7 @@ class Behind:
         self._data_number = 0
         self._unreadable: dict[str, None] = {}
         self._chores_at = 0.0
+        self._checkpointed_at = time.monotonic()
 
     def checkpoint_due(self, now: float) -> bool:
         """Is there something for `checkpoint` to do? `now`: time.monotonic()."""
@@ -123,6 +125,7 @@ class Behind:
             del self._dropped[: self._frozen_dropped]
             self._frozen_bytes = 0
         self._failing = None
+        self._checkpointed_at = time.monotonic()
         self.counters.checkpoints += 1
         self.counters.checkpoint_syncs += 2
         self.counters.checkpoint_bytes += written
@@ -153,6 +156,15 @@ class Behind:
         with self._appending:
             log.synced = max(log.synced, turn)
 
+    def behind(self) -> dict[str, Any]:
+        """What waits in memory for the next checkpoint: its age in seconds, keys, bytes of log."""
+        live, frozen = self._layers
+        return {
+            "checkpoint_age_seconds": time.monotonic() - self._checkpointed_at,
+            "unsaved_keys": len(live) + (0 if frozen is None else len(frozen)),
+            "unsaved_bytes": self._unsaved_bytes + self._frozen_bytes,
+        }
+
     def _refuse_beyond_memory(self) -> None:
         if self._failing is not None and (
             self._unsaved_bytes + self._frozen_bytes > WAITING_BYTES_MAX
@@ -171,8 +183,9 @@ class Behind:
         """Does what the store can work on without; a failure is counted and tried again later."""
         try:
             chore()
-        except (PlanstepError, OSError):
+        except (PlanstepError, OSError) as error:
             self.counters.failed_chores += 1
+            chore_failed(self._folder.path, error)
             self._chores_at = time.monotonic() + RETRY_SECONDS
 
     def _chores(self) -> None:

@@ -29,6 +29,7 @@ from ..errors import (
     TransactionTooLarge,
     WrongMode,
 )
+from ..logs import SLOW_SYNC_SECONDS, slow_sync
 from ..proto.records_pb2 import StoreMeta
 from .append import LogEnd
 from .behind import Behind
@@ -322,6 +323,12 @@ class DiskStore(Behind):
                 if self._log.turn != before:  # durable, and perhaps not wholly in memory
                     self._log.broken = error
                 raise
+            seconds = self._log.seconds
+        self.counters.turn_bytes.add(size)
+        if self._sync:
+            self.counters.sync_seconds.add(seconds)
+            if seconds >= SLOW_SYNC_SECONDS:
+                slow_sync(self.folder, seconds, size)
 
     def close(self) -> None:
         """Checkpoints, writes the closing record, lets go of the store."""

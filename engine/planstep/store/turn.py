@@ -8,12 +8,13 @@ What is put and deleted within the turn, and was absent before, leaves no trace.
 Next: log.py.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 import msgpack
 
 from ..errors import TransactionTooLarge
+from ..histogram import BYTES, SECONDS, Histogram
 from .layers import GONE, MISSING, Layer, merged_scan
 
 KEY_BYTES_MAX = 510
@@ -37,6 +38,10 @@ class StoreCounters:
     rewrites: int = 0
     rewritten_bytes: int = 0
     replayed_turns: int = 0
+    sync_seconds: Histogram = field(default_factory=lambda: Histogram(SECONDS))
+    """Write and sync of a turn, as one call."""
+    turn_bytes: Histogram = field(default_factory=lambda: Histogram(BYTES))
+    """What a turn appended to the log."""
 
 
 class Savepoint(NamedTuple):

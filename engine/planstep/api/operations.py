@@ -1,0 +1,126 @@
+"""What a store's operator asks of an engine: how transactions ended or stand, counters, a backup.
+
+    Operations ◀── Engine                its own threads: none; each call runs on its caller's
+
+Next: planstep/statistics.py, planstep/undecided.py, planstep/backup.py.
+"""
+
+import os
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import OutcomeExpired
+from ..logs import backup_made, tx_resolved
+from ..outcome import Outcome
+from ..proto.ids import tx_parse, tx_text
+from .checks import whole
+
+if TYPE_CHECKING:
+    from ..backup import Backup, Telling
+    from ..runtime import Runtime
+    from ..undecided import OpenTransaction
+
+
+class Operations:
+    """The engine brings `path`, `_check`, `_writable` and `_backing_up`."""
+
+    path: str
+    _runtime: "Runtime"
+    _backing_up: threading.RLock
+
+    def _check(self) -> None:
+        raise NotImplementedError
+
+    def _writable(self) -> None:
+        raise NotImplementedError
+
+    def outcome(self, tx: str | bytes) -> Outcome:
+        """How the transaction with this id ended, from what is durable.
+
+        `state` is committed, aborted, refused (ended before it was planned), planned, open (it runs
+        in this engine) or unknown (it never asked for a place). OutcomeExpired when it is too old.
+        """
+        self._check()
+        outcome = self._runtime.outcome(_tx_bytes(tx))
+        if outcome.state == "expired":
+            raise OutcomeExpired(
+                f"transaction {outcome.tx} ended more than an hour and a million transactions ago"
+            )
+        return outcome
+
+    def resolve(self, tx: str | bytes) -> Outcome:
+        """Ends a transaction that is not planned, durably; never decides one that is planned.
+
+        ValueError for an id that no transaction has had yet.
+        """
+        self._writable()
+        raw = _tx_bytes(tx)
+        if raw > self._runtime.newest_tx():
+            raise ValueError(
+                f"transaction id {tx_text(raw)} was not given yet: refusing it would refuse a "
+                "transaction to come"
+            )
+        outcome = self._runtime.resolve(raw)
+        tx_resolved(outcome)
+        return outcome
+
+    def transactions(self, limit: int = 100) -> list[Outcome]:
+        """The newest transactions that are remembered, newest first."""
+        self._check()
+        return self._runtime.transactions(whole("limit", limit))
+
+    def open_transactions(self) -> "list[OpenTransaction]":
+        """Transactions that are under way, oldest first: state, age, what they hold and delay.
+
+        A transaction that was begun and has sent nothing is not among them.
+        """
+        self._check()
+        return self._runtime.open_transactions()
+
+    def recorded(self, tx: str | bytes) -> list[tuple[int, int, int, str]]:
+        """(host, turn, tablet, message) of a transaction's way, as trace="messages" recorded it.
+
+        Empty for a transaction that ran under trace="summary".
+        """
+        self._check()
+        return self._runtime.recorded(_tx_bytes(tx))
+
+    def stats(self) -> dict[str, Any]:
+        """Counters since the engine was opened, and how things are now: keys in statistics.py.
+
+        hosts, generation, step, transactions (by outcome and cause), turns (histograms), store,
+        per_host, memory, checkpoint_age_seconds, snapshots, disk_bytes.
+        """
+        self._check()
+        return self._runtime.stats()
+
+    def backup(self, path: "str | os.PathLike[str]", progress: "Telling | None" = None) -> "Backup":
+        """Copies everything as of the last step to `path`, a new folder, while writers go on.
+
+        The copy is a store of its own: open it, or `planstep.restore` it. It is verified before it
+        gets its name; `progress(done, total)` counts records. AlreadyExists when `path` is there,
+        Corruption when a record is damaged, NoSpace; then there is nothing at `path`.
+        """
+        from ..backup import backup_runtime
+
+        def tell(done: int, total: int) -> None:
+            self._check()
+            if progress is not None:
+                progress(done, total)
+
+        with self._backing_up:
+            self._check()
+            began = time.monotonic()
+            made = backup_runtime(self._runtime, Path(path), tell)
+        backup_made(self.path, made, time.monotonic() - began)
+        return made
+
+
+def _tx_bytes(tx: str | bytes) -> bytes:
+    if isinstance(tx, str):
+        return tx_parse(tx)
+    if not isinstance(tx, bytes) or len(tx) != 12:
+        raise ValueError(f"{tx!r:.60} is no transaction id: 12 bytes, or text like 3-17")
+    return tx

@@ -1,0 +1,143 @@
+"""`planstep stats`: what a store holds, once or again and again, also while others write. Next: reshard.py."""
+
+import contextlib
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from ..statistics import disk_bytes, levels
+from .output import Json, Store, existing, print_json, print_rows
+
+
+def stats(
+    store: Store,
+    watch: Annotated[
+        float | None, typer.Option(min=0.05, help="Look again every so many seconds, until Ctrl-C.")
+    ] = None,
+    looks: Annotated[
+        int | None, typer.Option(min=1, help="With --watch: end after so many looks.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Show what a store holds: step, topics, consumers' lag, tables, sizes on disk.
+
+    The store may be in use by another process. With --watch rates are those
+    since the last look, tables' rows are not counted, and --json prints one
+    object for each look.
+
+    JSON: hosts, generation, step, topics (records by name), tables (rows by
+    name), consumers (list of topic, consumer, lag, missed), bytes_on_disk (log,
+    tables, aside, other); with --watch also time (Unix seconds) and per_second
+    (steps, records by topic; null at the first look).
+
+    Example: planstep stats shop.planstep --watch 2
+    """
+    if watch is None:
+        found = _look(store, rows=True)
+        if as_json:
+            print_json(found)
+        else:
+            print_rows(str(store), ["what", "value"], _lines(found))
+        return
+    with contextlib.suppress(KeyboardInterrupt), _shown(store, as_json) as show:
+        before: dict[str, Any] | None = None
+        number = 0
+        while True:
+            found = _look(store, rows=False)
+            found["time"] = round(time.time(), 3)
+            found["per_second"] = None if before is None else _rates(before, found)
+            show(found)
+            before = found
+            number += 1
+            if looks is not None and number >= looks:
+                return
+            time.sleep(watch)
+
+
+def _look(store: Path, rows: bool) -> dict[str, Any]:
+    with existing(store) as db, db.snapshot() as view:
+        info = db.stats()
+        found = levels(db._runtime)
+        tables: dict[str, int] = {}
+        if rows:
+            tables = {name: view.count(name) for name in sorted(db.tables())}
+    consumers = [
+        {"topic": name, "consumer": consumer, "lag": lag, "missed": missed}
+        for name, level in found.items()
+        for consumer, (lag, missed) in level.consumers.items()
+    ]
+    return {
+        "hosts": info["hosts"],
+        "generation": info["generation"],
+        "step": info["step"],
+        "topics": {name: level.records for name, level in found.items()},
+        **({"tables": tables} if rows else {}),
+        "consumers": consumers,
+        "bytes_on_disk": disk_bytes(list(store.glob("host-*"))),
+    }
+
+
+def _rates(before: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
+    seconds = max(now["time"] - before["time"], 0.001)
+    records = {
+        name: round((n - before["topics"].get(name, 0)) / seconds, 1)
+        for name, n in now["topics"].items()
+    }
+    return {"steps": round((now["step"] - before["step"]) / seconds, 1), "records": records}
+
+
+def _lines(found: dict[str, Any]) -> list[list[Any]]:
+    per_second = found.get("per_second") or {"steps": None, "records": {}}
+
+    def rate(value: Any) -> str:
+        return "" if value is None else f", {value}/s"
+
+    lines = [["hosts", found["hosts"]], ["generation", found["generation"]]]
+    lines.append(["step", f"{found['step']}{rate(per_second['steps'])}"])
+    for name, n in found["topics"].items():
+        lines.append([f"topic {name}", f"{n} records{rate(per_second['records'].get(name))}"])
+    for c in found["consumers"]:
+        missed = f", {c['missed']} missed" if c["missed"] else ""
+        lines.append([f"consumer {c['consumer']} of {c['topic']}", f"{c['lag']} behind{missed}"])
+    lines += [[f"table {name}", f"{n} rows"] for name, n in found.get("tables", {}).items()]
+    lines += [[f"{kind} on disk", f"{n} bytes"] for kind, n in found["bytes_on_disk"].items()]
+    return lines
+
+
+@contextlib.contextmanager
+def _shown(store: Path, as_json: bool) -> Iterator[Any]:
+    """What shows a look: a JSON line, a table that is redrawn on a terminal, or plain lines."""
+    if as_json:
+
+        def line(found: dict[str, Any]) -> None:
+            print_json(found)
+            sys.stdout.flush()
+
+        yield line
+    elif sys.stdout.isatty():
+        with Live(console=Console(), auto_refresh=False) as live:
+
+            def draw(found: dict[str, Any]) -> None:
+                table = Table("what", "value", title=Text(str(store)), title_justify="left")
+                for cells in _lines(found):
+                    table.add_row(*(Text(str(cell)) for cell in cells))  # names are no markup
+                live.update(table, refresh=True)
+
+            yield draw
+    else:
+
+        def plain(found: dict[str, Any]) -> None:
+            at = time.strftime("%H:%M:%S", time.localtime(found["time"]))
+            for what, value in _lines(found):
+                print(f"{at}\t{what}\t{value}")
+            sys.stdout.flush()
+
+        yield plain

@@ -1,0 +1,146 @@
+"""What the library says to the standard logger "planstep"; nothing is printed unless it is configured.
+
+    logging.basicConfig(level=logging.INFO)         each record has `event` and the fields named here
+
+    event               level    fields, as attributes of the record (`extra`)
+    store_opened        INFO     store, hosts, mode, generation, step, read_only, seconds
+    store_recovered     WARNING  store, generation, step, replayed_turns: it had not been closed
+    store_closed        INFO     store, step, committed, aborted, seconds
+    backup_made         INFO     store, path, step, records, rows, bytes, seconds
+    slow_sync           WARNING  store (a host's folder), seconds, bytes: SLOW_SYNC_SECONDS or longer
+    tried_again         WARNING  what (a checkpoint, a turn, the network, retention or cleaning), error
+    topic_trimmed       INFO     topic, partition, offset: by its retention
+    chore_failed        WARNING  store (a host's folder), error: it is tried again
+    no_space            ERROR    host, error: commits are refused, nothing is lost
+    turn_failed         ERROR    host, error: its transactions are aborted
+    host_stopped        CRITICAL host, error, with the traceback: a bug of ours
+    overloaded          WARNING  bytes (under way), size (refused)
+    tx_resolved         INFO     tx, state
+
+What could come with every transaction (no_space, turn_failed, overloaded, slow_sync, chore_failed) is
+said at most every SELDOM_SECONDS; `suppressed` says how often it was not. Tablets, coordinator and proxy
+say nothing.
+
+Next: statistics.py, which counts what is not said.
+"""
+
+import logging
+import os
+import time
+from typing import Any
+
+from .errors import PlanstepError
+
+SLOW_SYNC_SECONDS = 1.0
+SELDOM_SECONDS = 10.0
+log = logging.getLogger("planstep")
+log.addHandler(logging.NullHandler())
+
+
+class Seldom:
+    """Lets one event of a kind through in SELDOM_SECONDS, and counts the others."""
+
+    def __init__(self) -> None:
+        self._said: dict[tuple[str, object], tuple[float, int]] = {}
+
+    def passes(self, event: str, where: object, now: float) -> int | None:
+        """How many were suppressed since the last that passed; None: this one is suppressed."""
+        last, suppressed = self._said.get((event, where), (-SELDOM_SECONDS, 0))
+        if now - last < SELDOM_SECONDS:
+            self._said[event, where] = last, suppressed + 1
+            return None
+        self._said[event, where] = now, 0
+        return suppressed
+
+
+_seldom = Seldom()
+
+
+def said(level: int, event: str, text: str, **fields: Any) -> None:
+    """One record; `fields` become its attributes."""
+    if log.isEnabledFor(level):
+        log.log(level, text, extra={"event": event, **fields})
+
+
+def _seldom_said(level: int, event: str, where: object, text: str, **fields: Any) -> None:
+    suppressed = _seldom.passes(event, where, time.monotonic())
+    if suppressed is not None:
+        said(level, event, text, suppressed=suppressed, **fields)
+
+
+def store_opened(path: str, runtime: Any, read_only: bool, seconds: float) -> None:
+    stores = [node.host.store for node in runtime.nodes]
+    meta = getattr(stores[0], "meta", None)
+    step = runtime.nodes[0].host.step_released
+    fields: dict[str, Any] = {"store": path, "generation": runtime.generation, "step": step}
+    if not all(store.clean for store in stores):
+        replayed = sum(store.counters.replayed_turns for store in stores)
+        text = f"{path}: it had not been closed; {replayed} turns behind the checkpoint are there"
+        said(logging.WARNING, "store_recovered", text, replayed_turns=replayed, **fields)
+    fields |= {"hosts": runtime.hosts, "mode": meta.mode if meta is not None else "deterministic"}
+    fields |= {"read_only": read_only, "seconds": seconds}
+    said(logging.INFO, "store_opened", f"{path}: opened at step {step}", **fields)
+
+
+def store_closed(path: str, runtime: Any, seconds: float) -> None:
+    step = runtime.nodes[0].host.step_released
+    fields = {"store": path, "step": step, "seconds": seconds}
+    counts = {"committed": runtime.committed, "aborted": runtime.conflicts}
+    said(logging.INFO, "store_closed", f"{path}: closed at step {step}", **fields, **counts)
+
+
+def backup_made(path: str, made: Any, seconds: float) -> None:
+    fields = {name: getattr(made, name) for name in ("path", "step", "records", "rows", "bytes")}
+    text = f"{path}: backed up to {made.path} at step {made.step}"
+    said(logging.INFO, "backup_made", text, store=path, seconds=seconds, **fields)
+
+
+def tx_resolved(outcome: Any) -> None:
+    text = f"transaction {outcome.tx} was resolved: {outcome.state}"
+    said(logging.INFO, "tx_resolved", text, tx=outcome.tx, state=outcome.state)
+
+
+def slow_sync(store: os.PathLike[str], seconds: float, size: int) -> None:
+    text = f"{store}: writing and syncing {size} bytes took {seconds:.3f} s"
+    where = os.fspath(store)
+    fields = {"store": where, "seconds": seconds, "bytes": size}
+    _seldom_said(logging.WARNING, "slow_sync", where, text, **fields)
+
+
+def tried_again(what: str, error: BaseException) -> None:
+    """With a traceback where the error is none of the library's."""
+    foreign = None if isinstance(error, PlanstepError) else error
+    fields = {"event": "tried_again", "what": what, "error": str(error)}
+    log.warning("%s failed, and is tried again: %s", what, error, extra=fields, exc_info=foreign)
+
+
+def trimmed(topic: str, partition: int, offset: int) -> None:
+    text = f"topic {topic!r}, partition {partition}: trimmed by its retention to {offset}"
+    said(logging.INFO, "topic_trimmed", text, topic=topic, partition=partition, offset=offset)
+
+
+def chore_failed(store: os.PathLike[str], error: BaseException) -> None:
+    text = f"{store}: a chore behind the checkpoint failed and is tried again: {error}"
+    where = os.fspath(store)
+    _seldom_said(logging.WARNING, "chore_failed", where, text, store=where, error=str(error))
+
+
+def no_space(host: int, error: BaseException) -> None:
+    text = f"host {host} has no space, commits are refused: {error}"
+    _seldom_said(logging.ERROR, "no_space", host, text, host=host, error=str(error))
+
+
+def turn_failed(host: int, error: BaseException) -> None:
+    text = f"host {host} could not make a turn durable, its transactions are aborted: {error}"
+    _seldom_said(logging.ERROR, "turn_failed", host, text, host=host, error=str(error))
+
+
+def host_stopped(host: int, error: BaseException) -> None:
+    if log.isEnabledFor(logging.CRITICAL):
+        fields = {"event": "host_stopped", "host": host, "error": str(error)}
+        log.critical(f"host {host} stopped: {error}; reopen", extra=fields, exc_info=error)
+
+
+def overloaded(held: int, size: int) -> None:
+    text = f"a commit of {size} bytes was refused: {held} bytes are under way"
+    _seldom_said(logging.WARNING, "overloaded", None, text, bytes=held, size=size)

@@ -1,0 +1,146 @@
+"""Prometheus: what `db.stats()` knows, and the lag of every consumer, when somebody scrapes.
+
+    planstep.metrics.register(db)          pip install "planstep[metrics]"
+    scrape ─▶ db.stats(), levels of topics ─▶ families, each engine with its label `store`
+
+Nothing is counted for Prometheus alone: between scrapes it costs nothing. Engines that were closed are
+left out. Several engines may share a registry.
+
+    planstep_transactions_total {store, outcome, cause}    committed; aborted by cause; failed by error
+    planstep_turn_seconds, planstep_turn_transactions,     histograms: a turn, how many it answered,
+    planstep_sync_seconds, planstep_turn_bytes             its write and sync, bytes it appended
+    planstep_<counter>_total {store}                       counters of the stores: syncs, log_bytes, …
+    planstep_consumer_lag_records {store, topic, consumer} and planstep_consumer_missed_records
+    planstep_topic_records {store, topic}
+    planstep_step, planstep_waiting_transactions, planstep_checkpoint_age_seconds,
+    planstep_memory_bytes {store, kind}, planstep_disk_bytes {store, kind},
+    planstep_open_snapshots, planstep_oldest_snapshot_seconds
+
+Next: cli/stats.py.
+"""
+
+import weakref
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from .errors import MissingExtra, PlanstepError
+from .statistics import levels
+
+if TYPE_CHECKING:
+    from .api.engine import Engine
+
+_HISTOGRAMS = (
+    ("seconds", "turn_seconds", "Seconds that a turn took, its sync included."),
+    ("transactions", "turn_transactions", "Transactions that a turn answered."),
+    ("sync_seconds", "sync_seconds", "Seconds of writing and syncing a turn."),
+    ("bytes", "turn_bytes", "Bytes that a turn appended to the log."),
+)
+_collectors: "weakref.WeakKeyDictionary[Any, _Collector]" = weakref.WeakKeyDictionary()
+
+
+def register(db: "Engine", registry: Any = None) -> None:
+    """Adds an engine to a prometheus_client registry, its default one if none is given.
+
+    MissingExtra with the pip line when prometheus_client is not installed. Registering twice counts once.
+    """
+    try:
+        import prometheus_client
+    except ImportError as error:
+        raise MissingExtra("prometheus_client", "metrics") from error
+    if registry is None:
+        registry = prometheus_client.REGISTRY
+    collector = _collectors.get(registry)
+    if collector is None:
+        collector = _collectors[registry] = _Collector()
+        registry.register(collector)
+    collector.engines.add(db)
+
+
+class _Collector:
+    """One for a registry: a family appears once, with the samples of all engines."""
+
+    def __init__(self) -> None:
+        self.engines: weakref.WeakSet[Engine] = weakref.WeakSet()
+
+    def describe(self) -> list[Any]:
+        return []  # else registering would scrape
+
+    def collect(self) -> Iterator[Any]:
+        from prometheus_client.core import (
+            CounterMetricFamily,
+            GaugeMetricFamily,
+            HistogramMetricFamily,
+        )
+
+        families: dict[str, Any] = {}
+
+        def add(kind: Any, name: str, text: str, labels: dict[str, str], *value: Any) -> None:
+            family = families.get(name)
+            if family is None:
+                family = families[name] = kind(f"planstep_{name}", text, labels=list(labels))
+            family.add_metric(list(labels.values()), *value)
+
+        for engine in sorted(self.engines, key=lambda engine: engine.path):
+            try:
+                stats, topics = engine.stats(), levels(engine._runtime)
+            except PlanstepError:
+                continue  # closed
+            store = {"store": engine.path}
+            for key, name, text in _HISTOGRAMS:
+                held = stats["turns"][key]
+                buckets = [(str(float(bound)), n) for bound, n in held["buckets"].items()]
+                buckets.append(("+Inf", held["count"]))
+                add(HistogramMetricFamily, name, text, store, buckets, held["sum"])
+            for outcome, cause, n in _transactions(stats["transactions"]):
+                labels = {**store, "outcome": outcome, "cause": cause}
+                text = "Transactions that ended, by outcome and cause."
+                add(CounterMetricFamily, "transactions", text, labels, n)
+            for name, n in stats["store"].items():
+                text = f"Of the stores since they were opened: {name.replace('_', ' ')}."
+                add(CounterMetricFamily, name, text, store, n)
+            for name, text, value in _gauges(stats):
+                add(GaugeMetricFamily, name, text, store, value)
+            for name, text, sizes in (
+                ("memory_bytes", "Bytes in memory, by what they are for.", _memory(stats)),
+                ("disk_bytes", "Bytes allocated on disk, by purpose.", stats["disk_bytes"]),
+            ):
+                for kind, n in sizes.items():
+                    add(GaugeMetricFamily, name, text, {**store, "kind": kind}, n)
+            for topic, level in topics.items():
+                labels = {**store, "topic": topic}
+                add(
+                    GaugeMetricFamily, "topic_records", "Records in a topic.", labels, level.records
+                )
+                for consumer, (lag, missed) in level.consumers.items():
+                    labels = {**store, "topic": topic, "consumer": consumer}
+                    text = "Records that a consumer has not consumed."
+                    add(GaugeMetricFamily, "consumer_lag_records", text, labels, lag)
+                    text = "Records that were trimmed before a consumer had consumed them."
+                    add(GaugeMetricFamily, "consumer_missed_records", text, labels, missed)
+        yield from families.values()
+
+
+def _transactions(counts: dict[str, Any]) -> Iterator[tuple[str, str, int]]:
+    yield "committed", "", counts["committed"]
+    for cause, n in sorted(counts["aborted"].items()):
+        yield "aborted", cause, n
+    for error, n in sorted(counts["failed"].items()):
+        yield "failed", error, n
+
+
+def _gauges(stats: dict[str, Any]) -> Iterator[tuple[str, str, float]]:
+    yield "step", "The last released step.", stats["step"]
+    waiting = stats["transactions"]["waiting"]
+    yield "waiting_transactions", "Transactions sent and not answered.", waiting
+    age = stats["checkpoint_age_seconds"]
+    if age is not None:
+        yield "checkpoint_age_seconds", "Seconds since the last checkpoint.", age
+    snapshots = stats["snapshots"]
+    yield "open_snapshots", "Snapshots that are open.", snapshots["open"]
+    oldest = snapshots["oldest_seconds"]
+    yield "oldest_snapshot_seconds", "Age of the oldest open snapshot, 0 without.", oldest
+
+
+def _memory(stats: dict[str, Any]) -> dict[str, int]:
+    memory = stats["memory"]
+    return {name[:-6]: n for name, n in memory.items() if name.endswith("_bytes")}

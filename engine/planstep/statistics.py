@@ -1,0 +1,151 @@
+"""What `db.stats()` says: counters since the engine was opened, and how things are now.
+
+    hosts, generation, step
+    transactions   committed, conflicts (all that were aborted), aborted {cause: n}, failed {error: n},
+                   waiting (sent and not answered); causes as in outcome.py, `failed` by error's name
+    turns          histograms: seconds that a turn took, transactions that it answered, sync_seconds
+                   of its write and sync as one call, bytes that it appended to the log
+    store          counters of all hosts' stores together (store/turn.py)
+    per_host       the same counters of each host, with messages
+    memory         history_bytes (overwritten versions for snapshots), unsaved_keys and unsaved_bytes
+                   (waiting for a checkpoint), admission_bytes (under way), admission_waits,
+                   admission_refused (Overloaded), cache_bytes (batches read in part)
+    checkpoint_age_seconds   since the last checkpoint, of the host where that is longest; None in memory
+    snapshots      open, oldest_seconds
+    disk_bytes     log, tables, aside (spare and reserve), other: allocated, of all hosts; zero in memory
+
+A store in memory writes nothing: its sync_seconds and bytes stay empty.
+A histogram is {"count", "sum", "buckets": {bound: how many were at most that}}.
+
+Next: metrics.py.
+"""
+
+import contextlib
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from .histogram import merged
+from .proto.ids import host_of, tablet_prefix
+from .store.behind import Behind
+from .tablets.intervals import raised
+
+if TYPE_CHECKING:
+    from .runtime import Runtime
+
+_HISTOGRAMS = ("sync_seconds", "turn_bytes")
+
+
+def stats(runtime: "Runtime") -> dict[str, Any]:
+    """See above. Costs about what a small transaction does, and a look at the store's folder."""
+    nodes = runtime.nodes
+    counters = [node.host.store.counters for node in nodes]
+    names = [n for n in counters[0].__dataclass_fields__ if n not in _HISTOGRAMS]
+    per_host = [
+        {**{name: getattr(counter, name) for name in names}, "messages": node.host.messages}
+        for counter, node in zip(counters, nodes, strict=True)
+    ]
+    store: dict[str, Any] = {name: sum(host[name] for host in per_host) for name in per_host[0]}
+    behind = [node.host.store.behind() for node in nodes if isinstance(node.host.store, Behind)]
+    opened, oldest = nodes[0].host.history.pins()
+    return {
+        "hosts": runtime.hosts,
+        "generation": runtime.generation,
+        "step": nodes[0].host.step_released,
+        "transactions": {
+            "committed": runtime.committed,
+            "conflicts": runtime.conflicts,
+            "aborted": dict(runtime.aborted),
+            "failed": dict(runtime.failed),
+            "waiting": len(runtime._waiting),
+        },
+        "turns": {
+            "seconds": merged(node.turn_seconds for node in nodes),
+            "transactions": merged(node.turn_transactions for node in nodes),
+            "sync_seconds": merged(counter.sync_seconds for counter in counters),
+            "bytes": merged(counter.turn_bytes for counter in counters),
+        },
+        "store": store,
+        "per_host": per_host,
+        "memory": {
+            "history_bytes": sum(node.host.history.bytes for node in nodes),
+            "unsaved_keys": sum(b["unsaved_keys"] for b in behind),
+            "unsaved_bytes": sum(b["unsaved_bytes"] for b in behind),
+            "admission_bytes": runtime.admission.bytes,
+            "admission_waits": runtime.admission.waits,
+            "admission_refused": runtime.admission.refused,
+            "cache_bytes": runtime.views.cache_bytes,
+        },
+        "checkpoint_age_seconds": max((b["checkpoint_age_seconds"] for b in behind), default=None),
+        "snapshots": {"open": opened, "oldest_seconds": oldest},
+        "disk_bytes": disk_bytes([_folder(node.host.store) for node in nodes]),
+    }
+
+
+class TopicLevel(NamedTuple):
+    """Records of a topic, and (lag, missed) of each of its consumers, as last released."""
+
+    records: int
+    consumers: dict[str, tuple[int, int]]
+
+
+def levels(runtime: "Runtime") -> dict[str, TopicLevel]:
+    """Of all topics by name, each partition as last released: no step in common, hence no waiting.
+
+    Partitions of a host that is stopped are left out.
+    """
+    found = {}
+    for name, topic in sorted(runtime.names.topics.items()):
+        created = [c for topic_id, c in runtime.names.consumers if topic_id == topic.id]
+        records, rows = 0, []
+        for tablet in topic.partitions:
+            node = runtime.nodes[host_of(tablet)]
+            if node.down:
+                continue
+            store, prefix = node.host.store, tablet_prefix(tablet)
+            _, _, start, end = store.get(prefix + b"m") or (0, 0, 0, 0)
+            records += end - start
+            scanned = store.scan(prefix + b"c", prefix + b"d")
+            rows.append((start, end, {key[5:].decode(): row for key, row in scanned}))
+        names = {name for _, _, positions in rows for name in positions}
+        consumers = {}
+        for consumer in sorted(names.union(created)):
+            parts = [_behind(row.get(consumer), start, end) for start, end, row in rows]
+            consumers[consumer] = (sum(lag for lag, _ in parts), sum(n for _, n in parts))
+        found[name] = TopicLevel(records, consumers)
+    return found
+
+
+def _behind(row: Any, start: int, end: int) -> tuple[int, int]:
+    """(lag, missed) of a consumer's row in a partition."""
+    if row is None:
+        return end - start, 0
+    position, ranges, more = raised(row[2], row[4] if len(row) > 4 else (), start)
+    return end - position - sum(e - b for b, e in ranges), row[3] + more
+
+
+def _folder(store: Any) -> Path | None:
+    return getattr(store, "folder", None)
+
+
+def disk_bytes(folders: "list[Path | None]") -> dict[str, int]:
+    """Allocated bytes of hosts' folders, by what they are for."""
+    sizes = {"log": 0, "tables": 0, "aside": 0, "other": 0}
+    for folder in folders:
+        if folder is None:
+            continue
+        for path in [folder, folder / "table"]:
+            with contextlib.suppress(OSError), os.scandir(path) as entries:
+                for entry in entries:
+                    with contextlib.suppress(OSError):  # gone meanwhile
+                        if entry.is_file():
+                            sizes[_purpose(path, entry.name)] += entry.stat().st_blocks * 512
+    return sizes
+
+
+def _purpose(folder: Path, name: str) -> str:
+    if folder.name == "table":
+        return "tables" if name == "data.mdb" else "other"
+    if name in ("spare", "reserve"):
+        return "aside"
+    return "log" if name.startswith(("log-", "data-")) else "other"

@@ -1,0 +1,101 @@
+"""An owner's own store as of one turn, for a thread of the same process that reads for long.
+
+    layers, copied + LMDB, one pinned transaction + a lease ─▶ a view that stands still while turns go on
+
+What readonly.py finds on the disk is here taken from memory: LMDB lets one process open its file once.
+
+Next: readonly.py.
+"""
+
+import threading
+from typing import Any
+
+from ..proto.records_pb2 import StoreMeta
+from .disk import DiskStore
+from .files import Files
+from .folder import Folder
+from .layers import Layer
+from .lease import Lease
+from .memory import MemoryStore
+from .readonly import ReadOnlyStore
+from .table import Extent
+from .turn import StoreCounters
+
+
+class PinnedStore(ReadOnlyStore):
+    """The caller sees to it that no turn runs while this is made. Close it before its store."""
+
+    def __init__(self, store: DiskStore | MemoryStore) -> None:
+        self.store_id = store.store_id
+        self.generation = store.generation
+        self.last_turn = store.last_turn
+        self.clean = True
+        self.counters = StoreCounters()
+        self.settling = False
+        self._lock = threading.Lock()
+        self._closed = False
+        self._layer = Layer()
+        self._added: list[bytes] = []
+        if isinstance(store, MemoryStore):
+            self._pin_memory(store)
+        else:
+            self._pin_disk(store)
+
+    def _pin_disk(self, store: DiskStore) -> None:
+        self.folder, self.meta = store.folder, store.meta
+        self._folder: Any = Folder(store.folder, Files(), 0)
+        self._table: Any = store._table
+        self._lease: Any = Lease(store.folder)  # before the pin: see lease.py
+        try:
+            with store._appending, store._mutex:
+                live, frozen = store._layers
+                values = dict(live.values)
+                self._runs = list(store._runs)
+                self._next = store._log.address
+                self._txn = self._table.pin()
+            self._lease.name(self._table.newest(self._txn))
+        except BaseException:
+            self._lease.close()
+            raise
+        if frozen is not None:  # nobody changes it any more
+            self._layer.update(frozen.values)
+        self._layer.update(values)
+
+    def _pin_memory(self, store: MemoryStore) -> None:
+        self.meta = StoreMeta(mode="deterministic")
+        self._folder = self._lease = self._txn = _Nothing()
+        self._table = _Nothing()
+        with store._mutex:
+            self._layer.update(store._layer.values)
+            payloads = sorted(store._payloads.items())
+            self._next = store._next
+        self._runs = [Extent(at, "", i, len(data)) for i, (at, data) in enumerate(payloads)]
+        self._added += [data for _, data in payloads]
+
+    def close(self) -> None:
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            self._folder.close()
+            self._txn.abort()
+            self._lease.close()
+
+
+class _Nothing:
+    """What a store in memory has instead of files and tables."""
+
+    def get(self, key: bytes, txn: Any) -> None:
+        return None
+
+    def scan(self, begin: bytes, end: bytes, reverse: bool, txn: Any) -> Any:
+        return iter(())
+
+    def find_payload(self, address: int, txn: Any) -> None:
+        return None
+
+    def abort(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass

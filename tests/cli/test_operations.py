@@ -1,0 +1,79 @@
+"""backup, restore and stats from another process, beside a live store."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import planstep
+
+
+def run(*arguments: object, status: int = 0) -> str:
+    command = [sys.executable, "-c", "from planstep.cli import main; main()"]
+    ended = subprocess.run(
+        [*command, *map(str, arguments)], capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == status, ended.stderr
+    return ended.stdout if status == 0 else ended.stderr
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Any:
+    with planstep.open(tmp_path / "shop", hosts=2) as db:
+        db.create_topic("clicks", partitions=2).write_batch([b"a", b"b", b"c"])
+        db.create_table("totals").put("u", 1)
+        with db.transaction() as tx:
+            tx.read("clicks", "reader", max_records=1)
+        yield db
+
+
+def test_backup_and_restore(shop: planstep.Engine, tmp_path: Path) -> None:
+    made = json.loads(run("backup", shop.path, tmp_path / "copy", "--json"))
+    assert made == {
+        "path": str(tmp_path / "copy"),
+        "step": shop.stats()["step"],
+        "hosts": 2,
+        "records": 3,
+        "rows": 1,
+        "bytes": made["bytes"],
+    }
+    assert "0 problems" in run("verify", tmp_path / "copy")
+    assert "exists" in run("backup", shop.path, tmp_path / "copy", status=1)
+    assert "in use" in run("restore", tmp_path / "copy", shop.path, "--force", status=1)
+    assert "3 records" in run("restore", tmp_path / "copy", tmp_path / "new")
+    assert "--force" in run("restore", tmp_path / "copy", tmp_path / "new", status=1)
+    run("restore", tmp_path / "copy", tmp_path / "new", "--force")
+    with planstep.open(tmp_path / "new") as db:
+        assert db.topic("clicks").lag("reader") == 2
+    assert "not a store" in run("backup", tmp_path / "nope", tmp_path / "x", status=1)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["copy", "new", "shop"]
+
+
+def test_stats_of_a_live_store(shop: planstep.Engine) -> None:
+    found = json.loads(run("stats", shop.path, "--json"))
+    assert found["topics"] == {"clicks": 3} and found["tables"] == {"totals": 1}
+    assert found["consumers"] == [{"topic": "clicks", "consumer": "reader", "lag": 2, "missed": 0}]
+    assert found["bytes_on_disk"]["log"] > 0 and found["step"] == shop.stats()["step"]
+    assert "consumer reader of clicks\t2 behind" in run("stats", shop.path)
+
+
+def test_stats_again_and_again(shop: planstep.Engine) -> None:
+    command = [sys.executable, "-c", "from planstep.cli import main; main()", "stats", shop.path]
+    command += ["--watch", "0.05", "--looks", "2000", "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as watching:
+        assert watching.stdout is not None
+        first = json.loads(watching.stdout.readline())
+        assert first["per_second"] is None and "tables" not in first
+        shop.write("clicks", b"d")
+        for line in watching.stdout:
+            found = json.loads(line)
+            if found["topics"]["clicks"] == 4:
+                break
+        assert found["per_second"]["records"]["clicks"] > 0
+        assert found["per_second"]["steps"] > 0
+        watching.terminate()
+    lines = run("stats", shop.path, "--watch", "0.05", "--looks", "2").splitlines()
+    assert sum("\ttopic clicks\t" in line for line in lines) == 2

@@ -1,0 +1,290 @@
+"""Backups as a user makes them: of a live store, at one step, and back again."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import planstep
+from planstep.store.verify import verify
+
+BALANCE = 100
+
+
+def fill(db: planstep.Engine) -> None:
+    db.create_topic("clicks", partitions=4, format="utf8")
+    db.create_table("totals", shards=3)
+    with db.transaction() as tx:
+        for i in range(40):
+            tx.write("clicks", f"v{i}", key=f"k{i}")
+            tx.put("totals", i, {"n": i})
+
+
+def contents(db: planstep.Engine) -> tuple[Any, Any]:
+    records = db.topic("clicks").read(max_records=10_000)
+    found = [(r.partition, r.offset, r.key, r.value) for r in records]
+    return found, dict(db.table("totals").scan())
+
+
+def assert_clean(store: Path) -> None:
+    hosts = sorted(store.glob("host-*"))
+    assert hosts
+    assert [problem for host in hosts for problem in verify(host)] == []
+
+
+@pytest.fixture(params=["memory", "disk", "two hosts", "two hosts on disk"])
+def db(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
+    path = str(tmp_path / "shop") if "disk" in request.param else ":memory:"
+    with planstep.open(path, hosts=2 if "two" in request.param else None) as engine:
+        yield engine
+
+
+def test_a_backup_holds_its_step_and_nothing_after(db: planstep.Engine, tmp_path: Path) -> None:
+    fill(db)
+    before = contents(db)
+    told: list[tuple[int, int]] = []
+    made = db.backup(tmp_path / "copy", lambda done, total: told.append((done, total)))
+    assert (made.records, made.rows, made.hosts) == (40, 40, db.stats()["hosts"])
+    assert told[-1] == (40, 40)
+    db.write("clicks", "later")
+    db.table("totals").put("later", 1)
+    assert_clean(tmp_path / "copy")
+    with planstep.open(tmp_path / "copy", create=False) as copy:
+        assert contents(copy) == before
+        assert copy.stats()["step"] == made.step
+        copy.write("clicks", "its own")
+    assert not (tmp_path / "copy.incomplete").exists()
+
+
+def test_a_backup_of_what_a_checkpoint_holds(tmp_path: Path) -> None:
+    with planstep.open(tmp_path / "shop") as db:
+        fill(db)
+        db._runtime.nodes[0].host.store.checkpoint()
+        db.topic("clicks").trim({0: 1, 1: 2})
+        db._runtime.nodes[0].host.store.checkpoint()
+        db.table("totals").delete(7)
+        db.write("clicks", "in the layer")
+        before = contents(db)
+        db.backup(tmp_path / "copy")
+    assert_clean(tmp_path / "copy")
+    with planstep.open(tmp_path / "copy") as copy:
+        assert contents(copy) == before
+        assert copy.topic("clicks").describe().partitions[0][1] == 1
+
+
+@pytest.mark.parametrize("hosts", [1, 2])
+def test_writers_go_on_and_the_copy_is_of_one_step(tmp_path: Path, hosts: int) -> None:
+    """Money moves between accounts all the time, and each move is a record: sums never differ."""
+    stop = threading.Event()
+    begun = threading.Barrier(3, timeout=20)
+    with planstep.open(tmp_path / "bank", hosts=hosts) as db:
+        db.create_topic("moves", partitions=4, format="json")
+        db.create_table("accounts", shards=4)
+        with db.transaction() as tx:
+            for i in range(10):
+                tx.put("accounts", i, BALANCE)
+
+        def work(seed: int) -> None:
+            i = seed
+            first = True
+            while not stop.is_set():
+                with db.transaction() as tx:
+                    tx.add("accounts", i % 10, -1)
+                    tx.add("accounts", (i * 7 + 3) % 10, 1)
+                    tx.write("moves", [i % 10, (i * 7 + 3) % 10], key=str(i))
+                i += 1
+                if first:
+                    begun.wait()
+                    first = False
+
+        threads = [threading.Thread(target=work, args=(seed,)) for seed in (0, 5)]
+        for thread in threads:
+            thread.start()
+        begun.wait()
+        for name in ("first", "second"):
+            db.backup(tmp_path / name)
+        outside = (
+            "import sys; from planstep.backup import backup_store as b; from pathlib import Path"
+        )
+        run = f"{outside}; b(Path(sys.argv[1]), Path(sys.argv[2]))"
+        command = [sys.executable, "-c", run, tmp_path / "bank", tmp_path / "third"]
+        subprocess.run(command, check=True)
+        stop.set()
+        for thread in threads:
+            thread.join()
+    steps = []
+    for name in ("first", "second", "third"):
+        assert_clean(tmp_path / name)
+        with planstep.open(tmp_path / name) as copy:
+            accounts = dict.fromkeys(range(10), BALANCE)
+            for move in copy.topic("moves").read(max_records=1_000_000).values:
+                accounts[move[0]] -= 1
+                accounts[move[1]] += 1
+            assert dict(copy.table("accounts").scan()) == accounts
+            steps.append(copy.stats()["step"])
+    assert steps == sorted(steps) and steps[0] < steps[2]
+
+
+def test_what_is_there_is_never_replaced(tmp_path: Path) -> None:
+    with planstep.open(tmp_path / "shop") as db:
+        fill(db)
+        (tmp_path / "taken").mkdir()
+        with pytest.raises(planstep.AlreadyExists, match="exists"):
+            db.backup(tmp_path / "taken")
+        assert os.listdir(tmp_path / "taken") == []
+    with pytest.raises(planstep.FormatError, match="not a store"):
+        planstep.restore(tmp_path / "taken", tmp_path / "new")
+    assert sorted(os.listdir(tmp_path)) == ["shop", "taken"]
+
+
+def test_what_nobody_decided_is_left_out(tmp_path: Path) -> None:
+    with planstep.open(tmp_path / "shop") as db:
+        fill(db)
+        before = contents(db)
+        tx = db.transaction()
+        for _ in range(10):
+            tx.write_batch("clicks", ["x" * 1_000_000])
+        db._runtime.nodes[0].host.store.checkpoint()
+        assert list(db._runtime.nodes[0].host.staged_before(1 << 32))
+        db.backup(tmp_path / "copy")
+        tx.commit()
+    with planstep.open(tmp_path / "copy") as copy:
+        assert contents(copy) == before
+        assert list(copy._runtime.nodes[0].host.staged_before(1 << 32)) == []
+        assert copy.outcome(tx.id).state == "unknown"
+
+
+def test_a_copy_is_a_store_of_its_own(tmp_path: Path) -> None:
+    with planstep.open(tmp_path / "shop") as db:
+        fill(db)
+        with db.transaction() as tx:
+            tx.put("totals", "known", 1)
+        db.backup(tmp_path / "copy")
+        with planstep.open(tmp_path / "copy") as copy:
+            assert copy.outcome(tx.id).place == tx.commit.place
+            with copy.transaction() as other:
+                other.put("totals", "other", 1)
+            assert int(other.id.split("-")[0]) > db.stats()["generation"] + 999
+            assert db.outcome(other.id).state == "unknown"
+            ids = {e._runtime.nodes[0].host.store.store_id for e in (db, copy)}
+            assert len(ids) == 2
+
+
+def test_a_killed_backup_is_no_store(tmp_path: Path) -> None:
+    with planstep.open(tmp_path / "shop") as db:
+        fill(db)
+    code = (
+        "import os, signal, sys; from pathlib import Path; from planstep.backup import backup_store\n"
+        "die = lambda done, total: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "backup_store(Path(sys.argv[1]), Path(sys.argv[2]), die)"
+    )
+    ended = subprocess.run([sys.executable, "-c", code, tmp_path / "shop", tmp_path / "copy"])
+    assert ended.returncode == -signal.SIGKILL
+    assert not (tmp_path / "copy").exists()
+    left = tmp_path / "copy.incomplete"
+    assert left.exists()
+    with pytest.raises(planstep.FormatError):
+        planstep.open(left)
+    with pytest.raises(planstep.FormatError):
+        planstep.restore(left, tmp_path / "new")
+    with planstep.open(tmp_path / "shop") as db:
+        db.backup(tmp_path / "copy")
+    assert not left.exists()
+    assert_clean(tmp_path / "copy")
+
+
+def test_closing_the_engine_ends_a_backup(tmp_path: Path) -> None:
+    with planstep.open(tmp_path / "shop") as db:
+        fill(db)
+        with pytest.raises(planstep.EngineClosed):
+            db.backup(tmp_path / "copy", lambda done, total: db.close())
+    assert os.listdir(tmp_path) == ["shop"]
+
+
+def test_damage_is_not_copied(tmp_path: Path) -> None:
+    with planstep.open(tmp_path / "shop") as db:
+        db.create_topic("clicks").write(b"needle" * 10)
+    for path in (tmp_path / "shop" / "host-0").glob("log-*"):
+        data = path.read_bytes()
+        if b"needle" in data:
+            path.write_bytes(data.replace(b"needle", b"noodle", 1))
+    with pytest.raises(planstep.Corruption, match=r"offset 0.*not copied"):
+        planstep.restore(tmp_path / "shop", tmp_path / "copy")
+    assert os.listdir(tmp_path) == ["shop"]
+
+
+def test_restore(tmp_path: Path) -> None:
+    with planstep.open(tmp_path / "shop", hosts=2) as db:
+        fill(db)
+        before = contents(db)
+        db.backup(tmp_path / "copy")
+        db.write("clicks", "lost")
+        with pytest.raises(planstep.StoreInUse):
+            planstep.restore(tmp_path / "copy", tmp_path / "shop", force=True)
+    with pytest.raises(planstep.AlreadyExists, match="force"):
+        planstep.restore(tmp_path / "copy", tmp_path / "shop")
+    with pytest.raises(ValueError, match="itself"):
+        planstep.restore(tmp_path / "copy", tmp_path / "copy", force=True)
+    done = planstep.restore(tmp_path / "copy", tmp_path / "shop", force=True)
+    assert done.path == str(tmp_path / "shop") and done.records == 40
+    assert sorted(os.listdir(tmp_path)) == ["copy", "shop"]
+    for name in ("copy", "shop"):
+        assert_clean(tmp_path / name)
+        with planstep.open(tmp_path / name, read_only=True) as db:
+            assert contents(db) == before
+    (tmp_path / "letters").mkdir()
+    with pytest.raises(planstep.FormatError, match="not replaced"):
+        planstep.restore(tmp_path / "copy", tmp_path / "letters", force=True)
+
+
+def test_a_backup_of_a_read_only_view(tmp_path: Path) -> None:
+    with planstep.open(tmp_path / "shop", hosts=2) as db:
+        fill(db)
+        before = contents(db)
+    with planstep.open(tmp_path / "shop", read_only=True) as view:
+        view.backup(tmp_path / "copy")
+        assert contents(view) == before
+    with planstep.open(tmp_path / "copy") as copy:
+        assert contents(copy) == before
+
+
+def test_a_backup_that_finds_no_space_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with planstep.open(tmp_path / "shop") as db:
+        fill(db)
+        before = contents(db)
+
+        def full(*args: Any) -> Any:
+            raise planstep.NoSpace("no room")
+
+        with monkeypatch.context() as patch:
+            patch.setattr("planstep.backup.DiskStore.commit", full)
+            with pytest.raises(planstep.NoSpace):
+                db.backup(tmp_path / "copy")
+        assert os.listdir(tmp_path) == ["shop"]
+        assert contents(db) == before
+        db.backup(tmp_path / "copy")
+
+
+def test_what_a_backup_holds_on_to_is_let_go(tmp_path: Path) -> None:
+    """Its lease keeps files, and its pinned view keeps pages of the tables, only while it runs."""
+    with planstep.open(tmp_path / "shop") as db:
+        fill(db)
+        leases = tmp_path / "shop" / "host-0" / "leases"
+        seen = []
+        db.backup(tmp_path / "copy", lambda done, total: seen.append(len(os.listdir(leases))))
+        assert seen[0] == 1 and os.listdir(leases) == []
+
+
+def test_a_source_that_is_open_here_is_said_to_be(tmp_path: Path) -> None:
+    with planstep.open(tmp_path / "shop") as db:
+        fill(db)
+        with pytest.raises(planstep.StoreInUse):
+            planstep.restore(tmp_path / "shop", tmp_path / "copy")
+    assert os.listdir(tmp_path) == ["shop"]

@@ -1,0 +1,120 @@
+"""What a program that configures logging is told, with fields that it can use."""
+
+import logging
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import planstep
+from planstep.errors import IoError, NoSpace
+from planstep.logs import SELDOM_SECONDS, Seldom
+
+
+@pytest.fixture
+def told(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> Any:
+    caplog.set_level(logging.INFO, "planstep")
+    monkeypatch.setattr("planstep.logs._seldom", Seldom())
+    return lambda event: [r for r in caplog.records if getattr(r, "event", None) == event]
+
+
+def test_opening_and_closing(tmp_path: Path, told: Any) -> None:
+    with planstep.open(tmp_path / "shop", hosts=2) as db:
+        db.create_topic("clicks")
+        db.backup(tmp_path / "copy")
+    (opened,), (closed,) = told("store_opened"), told("store_closed")
+    assert opened.store == str(tmp_path / "shop") and opened.hosts == 2
+    assert not opened.read_only and opened.generation == 1
+    assert closed.committed == 1 and closed.step > 0
+    (made,) = told("backup_made")
+    assert made.path == str(tmp_path / "copy") and made.step == closed.step
+    assert told("store_recovered") == []
+
+
+def test_recovery_says_what_it_found(tmp_path: Path, told: Any) -> None:
+    code = """
+import os, planstep, sys
+db = planstep.open(sys.argv[1])
+db.create_topic("clicks")
+db.write("clicks", b"x")
+os._exit(1)
+"""
+    subprocess.run([sys.executable, "-c", code, tmp_path / "shop"], check=False)
+    planstep.open(tmp_path / "shop").close()
+    (recovered,) = told("store_recovered")
+    assert recovered.levelno == logging.WARNING
+    assert recovered.replayed_turns >= 2 and recovered.generation == 2
+
+
+def test_trouble_is_told_and_not_repeated(
+    tmp_path: Path, told: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with planstep.open(tmp_path / "shop") as db:
+        db.create_topic("clicks")
+        store = db._runtime.nodes[0].host.store
+
+        def full(*args: Any) -> Any:
+            raise NoSpace("no room")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(store._log, "append", full)
+            for _ in range(3):
+                with pytest.raises(NoSpace):
+                    db.write("clicks", b"x")
+        (said,) = told("no_space")
+        assert said.host == 0 and "no room" in said.error and said.suppressed == 0
+        with monkeypatch.context() as patch:
+            patch.setattr("planstep.store.disk.SLOW_SYNC_SECONDS", 0.0)
+            db.write("clicks", b"x")
+        (slow,) = told("slow_sync")
+        assert slow.seconds > 0 and slow.bytes > 0
+
+        def broken(*args: Any) -> Any:
+            raise IoError("no disk")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(store, "_commit_frozen", broken)
+            db._runtime._outlive("host 0: a checkpoint", store.checkpoint)
+        (failed,) = told("tried_again")
+        assert failed.what == "host 0: a checkpoint" and failed.error == "no disk"
+
+
+def test_a_bug_of_ours_is_told_with_its_traceback(told: Any) -> None:
+    with planstep.open(":memory:") as db:
+        db.create_topic("clicks")
+
+        def bug(turn: Any) -> None:
+            raise ZeroDivisionError("a bug")
+
+        db._runtime.nodes[0].host.observe = bug
+        with pytest.raises(planstep.HostStopped):
+            db.write("clicks", b"x")
+    (stopped,) = told("host_stopped")
+    assert stopped.levelno == logging.CRITICAL and stopped.exc_info is not None
+
+
+def test_resolving_is_told(told: Any) -> None:
+    with planstep.open(":memory:") as db:
+        with db.transaction() as tx:
+            pass
+        db.resolve(tx.id)
+    (said,) = told("tx_resolved")
+    assert said.tx == tx.id and said.state == "refused"
+
+
+def test_seldom_counts_what_it_keeps_quiet() -> None:
+    seldom = Seldom()
+    assert seldom.passes("slow", "a", 0.0) == 0
+    assert seldom.passes("slow", "a", 1.0) is None
+    assert seldom.passes("slow", "b", 1.0) == 0
+    assert seldom.passes("slow", "a", SELDOM_SECONDS) == 1
+
+
+def test_nothing_is_printed_unasked(tmp_path: Path) -> None:
+    code = "import planstep, sys; planstep.open(sys.argv[1]).close()"
+    ended = subprocess.run(
+        [sys.executable, "-c", code, tmp_path / "shop"], capture_output=True, check=True
+    )
+    assert ended.stdout == ended.stderr == b""
