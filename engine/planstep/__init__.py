@@ -10,9 +10,9 @@
 Next: api/__init__.py.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from . import metrics
 from .api.batch import ReadBatch, Record, Rows
 from .api.consumer import ConsumerDescription, ConsumerPosition
 from .api.engine import Engine
@@ -24,7 +24,6 @@ from .api.table import Table
 from .api.topic import Topic, Written
 from .api.transaction import Transaction
 from .api.writer import Writer
-from .backup import Backup, restore
 from .errors import (
     Aborted,
     AlreadyExists,
@@ -62,9 +61,9 @@ from .errors import (
 )
 from .outcome import Commit, Outcome
 from .proto.ids import Place
-from .undecided import Held, OpenTransaction
 
 if TYPE_CHECKING:
+    from . import metrics, testing
     from .aio import (
         AsyncEngine,
         AsyncLeased,
@@ -75,6 +74,8 @@ if TYPE_CHECKING:
         AsyncTransaction,
         AsyncWriter,
     )
+    from .backup import Backup, restore
+    from .undecided import Held, OpenTransaction
 
 __version__ = "0.1.0"
 
@@ -146,12 +147,24 @@ __all__ = [
     "open",
     "open_async",
     "restore",
+    "testing",
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name in __all__ and name.startswith("Async"):  # asyncio is imported by those who use it
-        from . import aio
+_LATER = {
+    "Backup": "backup",
+    "Held": "undecided",
+    "OpenTransaction": "undecided",
+    "metrics": "",
+    "restore": "backup",
+    "testing": "",
+}
 
-        return getattr(aio, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+def __getattr__(name: str) -> Any:
+    """What not every program uses is imported when it is: asyncio's face, backups, metrics, testing."""
+    home = "aio" if name.startswith("Async") and name in __all__ else _LATER.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = import_module(f".{home or name}", __name__)
+    return getattr(module, name) if home else module

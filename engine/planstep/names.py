@@ -6,10 +6,12 @@ Next: runtime.py.
 """
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .proto.ids import CATALOGUE_ID, PARTITION, tablet_prefix
-from .store import Store
+
+if TYPE_CHECKING:
+    from .store import Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +58,7 @@ class Dropped(NamedTuple):
 class Names:
     """What the catalogue held when `load` was called last."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: "Store") -> None:
         self._store = store
         self.topics: dict[str, TopicInfo] = {}
         self.tables: dict[str, TableInfo] = {}

@@ -26,11 +26,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ..errors import Conflict, LeaseLost
-from ..node import Ending
-from ..outcome import Commit
 
 if TYPE_CHECKING:
     from ..names import TopicInfo
+    from ..node import Ending
+    from ..outcome import Commit
     from ..runtime import Runtime
     from .reading import Reading
 
@@ -97,10 +97,10 @@ class _Handed:
 
     __slots__ = ("_ending", "_flight", "_group")
 
-    def __init__(self, group: "Group", flight: Flight, ending: Ending) -> None:
+    def __init__(self, group: "Group", flight: Flight, ending: "Ending") -> None:
         self._group, self._flight, self._ending = group, flight, ending
 
-    def set_result(self, result: Commit, /) -> None:
+    def set_result(self, result: "Commit", /) -> None:
         self._group.ended(self._flight, result.place.step)
         self._ending.set_result(result)
 
@@ -282,7 +282,7 @@ class Group:
 
     # commits -------------------------------------------------------------------------------
 
-    def hand(self, flight: Flight, tx: bytes, parts: dict[int, Any], ending: Ending) -> None:
+    def hand(self, flight: Flight, tx: bytes, parts: dict[int, Any], ending: "Ending") -> None:
         """Commits a flight's transaction, in its turn. Conflict, LeaseLost: it never will; Overloaded:
         try again."""
         with self._lock:
@@ -391,5 +391,5 @@ class Group:
             wake()
 
 
-def _failing(ending: Ending, error: Exception) -> _Action:
+def _failing(ending: "Ending", error: Exception) -> _Action:
     return lambda: ending.set_exception(error)

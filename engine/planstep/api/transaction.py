@@ -23,7 +23,7 @@ from ..errors import TransactionTooLarge
 from ..proto.keys import Key, check_name, encode_key
 from ..proto.messages import ADD, DELETE, MAX, MIN, PUT, PUT_IF_ABSENT
 from .batch import ReadBatch, Record, Rows
-from .checks import seconds, whole
+from .checks import items_of, seconds, whole
 from .commit import Life
 from .conditions import Conditions
 from .consuming import consume_next, consume_range
@@ -189,7 +189,8 @@ class Transaction(Life):
         if isinstance(partition, int):
             one = check_partition(outbox.topic, partition)
         elif partition is not None:
-            each = [check_partition(outbox.topic, p) for p in partition]
+            listed = items_of(outbox.where, "partition", partition)
+            each = [check_partition(outbox.topic, p) for p in listed]
         if is_frame(values):
             if each is not None:
                 raise TypeError("a table of columns goes to one partition, or by its keys")
