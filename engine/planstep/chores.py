@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from .errors import EngineClosed, OffsetOutOfRange, PlanstepError
+from .errors import EngineClosed, OffsetOutOfRange
 from .logs import tried_again, trimmed
 from .names import Dropped, TopicInfo
 from .proto.batch import HEADER_BYTES, timestamp_of
@@ -58,7 +58,7 @@ class Chores:
                 self.run()
             except EngineClosed:
                 return
-            except PlanstepError as error:
+            except Exception as error:
                 tried_again("retention or cleaning", error)
 
     def run(self, now_ms: int | None = None) -> None:

@@ -22,7 +22,7 @@ from typing import Any
 
 from .api.engine import Engine
 from .api.opening import MEMORY, Settings, Slot
-from .errors import Conflict, NotSupported, Undetermined
+from .errors import Conflict, NotSupported, PlanstepError, Undetermined
 from .inputs import Ahead
 from .inputs import Commit as CommitInput
 from .node import Ending, Waiter
@@ -53,6 +53,10 @@ class _FaultyRuntime(Runtime):
     faults: _Faults | None = None
     following: Engine | None = None  # after a crash
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self._lost: dict[bytes, None] = {}
+        super().__init__(*args, **kwargs)
+
     def _enqueue(
         self, item: CommitInput | Ahead, future: Ending | None, wait: float | None
     ) -> Waiter:
@@ -68,14 +72,18 @@ class _FaultyRuntime(Runtime):
             )
             return self._answered_with(item, future, conflict)
         if draw > 1 - faults.lost_answers:
-            lost = Undetermined(
-                f"transaction {tx_text(item.tx)}: a seeded fault took the answer; "
-                f"outcome({tx_text(item.tx)!r}) tells how it ended"
-            )
             if faults.draw() < 0.5:
-                self._commit_surely(item)
-            return self._answered_with(item, future, lost)
+                self._lost[item.tx] = None
+            else:
+                return self._answered_with(item, future, _lost(item.tx))
         return super()._enqueue(item, future, wait)
+
+    def _answer(self) -> None:
+        for tx in list(self._lost):
+            if tx in self._answers:
+                self._lost.pop(tx, None)
+                self._answers[tx] = _lost(tx)
+        super()._answer()
 
     def _of_a_user(self, item: CommitInput) -> bool:
         """Not what the engine does for itself, nor changes of names and positions."""
@@ -85,15 +93,18 @@ class _FaultyRuntime(Runtime):
             for tablet, part in item.parts.items()
         )
 
-    def _commit_surely(self, item: CommitInput) -> None:
-        waiter = super()._enqueue(item, None, None)
-        self._wait_for(waiter, None)
-
     def _answered_with(self, item: CommitInput, future: Ending | None, error: Exception) -> Waiter:
         waiter = self._waiting[item.tx] = Waiter(item.tx, 0, future)
         self._answers[item.tx] = error
         self._answer()
         return waiter
+
+
+def _lost(tx: bytes) -> Undetermined:
+    return Undetermined(
+        f"transaction {tx_text(tx)}: a seeded fault took the answer; "
+        f"outcome({tx_text(tx)!r}) tells how it ended"
+    )
 
 
 def _open(stores: list[MemoryStore], settings: Settings, faults: _Faults) -> Engine:
@@ -135,9 +146,12 @@ def crash(db: Engine) -> Engine:
         with node.lock:
             node.down = True
             node.inbox.clear()
-    runtime._give_up(Undetermined("the engine was killed; outcome() of the next one tells"))
+    runtime._stop_everything(Undetermined("the engine was killed; outcome() of the next one tells"))
     runtime._answer()
-    db.close()
+    try:
+        db.close()
+    except PlanstepError:
+        pass  # of a writer that lingered: its records are gone
     runtime.following = _open([store.crash() for store in stores], db._settings, runtime.faults)
     return runtime.following
 

@@ -56,7 +56,7 @@ class Bridge:
         self.runtime = runtime
         self.loop = asyncio.get_running_loop()
         self.waiting: dict[asyncio.Future[Any], None] = {}  # readers
-        self._several = runtime.hosts > 1
+        self.several = runtime.hosts > 1
         self._due: deque[tuple[asyncio.Future[Any], Any, BaseException | None]] = deque()
         self._called = False
         self._pool: ThreadPoolExecutor | None = None
@@ -165,7 +165,7 @@ class Bridge:
 
     async def look(self, fn: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Runs what reads memory: here, unless it may have to wait for another host."""
-        if self._several:
+        if self.several:
             return await self.call(fn, *args, **kwargs)
         return fn(*args, **kwargs)
 

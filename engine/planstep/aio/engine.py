@@ -80,7 +80,10 @@ class AsyncEngine:
                     value = fn(tx)
                     if not isawaitable(value):
                         raise TypeError("db.run of an async engine takes an async function")
-                    return await value
+                    result = await value
+                if tx._future is not None:
+                    await tx._future
+                return result
             except (Conflict, Overloaded, SnapshotTooOld) as error:
                 if not isinstance(error, SnapshotTooOld) and not tx._sync._ended_by(error):
                     raise  # of some other transaction that fn ran
@@ -236,6 +239,7 @@ class AsyncEngine:
         """Closes this opening of the store, the engine with the last one. Does nothing a second time."""
         if self._closed:
             return
+        self._bridge.check()
         self._closed = True
         try:
             await self._bridge.call(self._sync.close)

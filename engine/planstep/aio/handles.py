@@ -267,7 +267,10 @@ class _Inner(Writer):
         with self._lock:
             if self.due:
                 self.due = False
-                self.flush()
+                try:
+                    self.flush()
+                except Exception as error:
+                    self._late = error  # the record is in the buffer: the next call raises it
 
 
 class AsyncWriter:
@@ -295,7 +298,14 @@ class AsyncWriter:
         sequence: int | None = None,
     ) -> int:
         """Buffers one record and returns its number; flushes when enough has gathered."""
-        number = await self._bridge.look(self._sync.write, value, key, headers, partition, sequence)
+        sync, item = self._sync, (value, key, headers, partition, sequence)
+        if not self._bridge.several and sync._lock.acquire(blocking=False):
+            try:
+                number = sync.write(*item)
+            finally:
+                sync._lock.release()
+        else:  # a flush has the lock, and waits for a sync
+            number = await self._bridge.call(sync.write, *item)
         if self._sync.due:
             await self._bridge.call(self._sync.flush_due)
         return number

@@ -34,7 +34,7 @@ class _Worker:
         self._fn = fn
         self._in_flight = in_flight
         self._until_idle = until_idle
-        self._pending: deque[tuple[asyncio.Future[Commit], ReadBatch]] = deque()
+        self._pending: deque[tuple[asyncio.Future[Commit], ReadBatch, bool]] = deque()
 
     async def run(self) -> None:
         course, pending = self._course, self._pending
@@ -60,14 +60,16 @@ class _Worker:
 
     async def _one(self, leased: AsyncLeased) -> None:
         tx, batch = leased
+        poison = self._course.verdict(batch)
         try:
-            poison = self._course.verdict(batch)
             if poison is None:
                 await self._fn(tx, batch)
             else:
                 self._course.bury(tx._sync, batch, poison)
             if tx._sync._state == "open":
-                self._pending.append((tx.submit(), batch))
+                tx.submit()
+            if tx._future is not None:
+                self._pending.append((tx._future, batch, poison is not None))
             elif tx._sync._state == "committed":
                 self._course.committed(batch)
         except BaseException as error:
@@ -75,16 +77,20 @@ class _Worker:
                 await tx.rollback()
             if not isinstance(error, Exception):
                 raise
-            await self._pause(await self._reader._bridge.call(self._course.failed, batch, error))
+            await self._failed(batch, error, poison is not None)
 
     async def _settle(self) -> None:
-        future, batch = self._pending.popleft()
+        future, batch, buried = self._pending.popleft()
         try:
             await future
         except Exception as error:
-            await self._pause(await self._reader._bridge.call(self._course.failed, batch, error))
+            await self._failed(batch, error, buried)
         else:
             self._course.committed(batch)
+
+    async def _failed(self, batch: ReadBatch, error: BaseException, buried: bool) -> None:
+        call = self._reader._bridge.call  # it may ask on_error
+        await self._pause(await call(self._course.failed, batch, error, buried))
 
     async def _pause(self, seconds: float) -> None:
         if seconds and not self._course.stopping:
@@ -142,7 +148,7 @@ async def process(
             if progress and now - told >= 1.0:
                 told = now
                 report(progress, await bridge.call(course.progress), False)
-    except asyncio.CancelledError:
+    except BaseException:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

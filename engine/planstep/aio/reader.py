@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ..api.batch import ReadBatch
 from ..api.checks import seconds
 from ..api.reader import Leased, LeasedTransaction, Reader, Watch
+from ..errors import TransactionClosed
 from ..node import Ending
 from ..outcome import Commit
 from .bridge import on_thread
@@ -49,6 +50,7 @@ class _AsyncLeasedTransaction(AsyncTransaction):
         self._bridge = engine._bridge
         self._sync = sync
         self._sent = False
+        self._future = None
 
     async def _send(self, parts: Any, timeout: float | None) -> Commit:
         tx = self._sync
@@ -139,7 +141,10 @@ class AsyncReader:
 
     async def __aiter__(self) -> AsyncIterator[AsyncLeased]:
         while not self._sync._closed:
-            leased = await self.read(timeout=_LOOK_SECONDS)
+            try:
+                leased = await self.read(timeout=_LOOK_SECONDS)
+            except TransactionClosed:
+                return  # closed meanwhile
             if leased is not None:
                 yield leased
 

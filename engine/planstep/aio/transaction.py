@@ -94,6 +94,7 @@ class AsyncTransaction:
         self._bridge = engine._bridge
         self._sync = Inner(engine._sync)
         self._sent = False  # to the engine: from then on it has an outcome
+        self._future: asyncio.Future[Commit] | None = None
 
     @property
     def id(self) -> str:
@@ -113,6 +114,7 @@ class AsyncTransaction:
         parts = self._sync._send()
         task = asyncio.ensure_future(self._ended(parts, None))
         task.add_done_callback(self._if_never_sent)
+        self._future = task
         return task
 
     def _if_never_sent(self, task: "asyncio.Future[Commit]") -> None:

@@ -211,7 +211,7 @@ class Engine(Naming, Operations):
         info = self._topic(topic)
         with self._groups_lock:
             group = self._groups.get((info.id, consumer))
-            if group is None or not group.members:
+            if group is None or group.empty:
                 group = Group(self._runtime, info, consumer, lease_seconds)
                 self._groups[info.id, consumer] = group
             return group, group.join(name, in_flight)
@@ -234,15 +234,25 @@ class Engine(Naming, Operations):
         return self._closed
 
     def close(self) -> None:
-        """Closes the engine when every `open` of it has been closed: finishes what was submitted.
+        """Closes the engine when every `open` of it has been closed: finishes what was submitted, and
+        flushes writers that linger; the error of such a flush is raised once the engine is closed.
 
         Does nothing on a closed engine, and in a forked child. Where another thread is closing it,
         waits for that, except in a future's callback: closing waits for those.
         """
         if self._pid != os.getpid():
             return
-        if self._opened == 1:
-            self._lingering.close()
+        unpublished = self._lingering.flush() if self._opened == 1 and not self._closed else []
+        try:
+            self._close_once()
+        finally:
+            for writer in unpublished:
+                error = writer._late
+                if error is not None and self._closed:
+                    error.add_note(f"raised by the last flush: {writer!r} was not published")
+                    raise error
+
+    def _close_once(self) -> None:
         with self._slot.lock:
             if not self._closed:
                 self._opened -= 1

@@ -50,6 +50,7 @@ class Member:
         self.lanes = 0
         self.turn = 0
         self.seen = 0.0
+        self.active = False  # it has read, and not been silent for longer than its lease since
         self.left = False
 
 
@@ -178,7 +179,7 @@ class Group:
 
     def _share(self) -> None:
         """Marks the lanes that are more than their owner's even share: they move once they are idle."""
-        most = self._most()
+        most = self._most(None)
         kept: dict[Member, int] = {}
         for lane in self.lanes:
             if lane.owner is not None:
@@ -187,8 +188,10 @@ class Group:
                 if lane.moving and not lane.flights:
                     self._release(lane)
 
-    def _most(self) -> int:
-        return -(-len(self.lanes) // max(1, len(self.members)))
+    def _most(self, member: Member | None) -> int:
+        """An even share, among those that read, and `member`."""
+        reading = sum(other.active or other is member for other in self.members)
+        return -(-len(self.lanes) // max(1, reading))
 
     def tidy(self) -> None:
         """Ends what belongs to readers that are gone, or silent for longer than their lease."""
@@ -210,7 +213,9 @@ class Group:
                 for flight in [f for f in lane.flights if f.state == OPEN and f.until < now]:
                     then += self._end(flight, None)
             for member in list(self.members):
-                if member.seen + self.lease_seconds < now and not member.flights:
+                silent = member.seen + self.lease_seconds < now
+                if member.active and silent and not member.flights:
+                    member.active = False
                     for lane in self.lanes:
                         if lane.owner is member:
                             self._release(lane)
@@ -222,6 +227,9 @@ class Group:
         """Where this reader may look for records, in turn; none when enough is under way."""
         with self._lock:
             member.seen = self._clock()
+            if not (member.active or member.left):
+                member.active = True
+                self._share()
             if member.left or member.flights >= member.in_flight:
                 return []
             member.turn += 1
@@ -229,7 +237,7 @@ class Group:
             order = self.lanes[turn:] + self.lanes[:turn]
             if self.individual:
                 return order
-            more = member.lanes < self._most()
+            more = member.lanes < self._most(member)
             return [
                 lane
                 for lane in order
@@ -258,7 +266,7 @@ class Group:
             if member.left:
                 return None
             if not self.individual and lane.owner is not member:
-                if lane.owner is not None or member.lanes >= self._most():
+                if lane.owner is not None or member.lanes >= self._most(member):
                     return None
                 lane.owner = member
                 member.lanes += 1
@@ -338,44 +346,56 @@ class Group:
         self._after(then)
 
     def _end(self, flight: Flight, step: int | None) -> list[_Action]:
-        lane, member = flight.lane, flight.member
+        """What to do then, under no lock. Those behind that waited go, or fail with it."""
         if flight.state == ENDED:
             return []
-        at = lane.flights.index(flight)
-        lane.flights.remove(flight)
-        flight.state = ENDED
-        member.flights -= 1
+        lane = flight.lane
+        at = self._remove(flight)
         if step is not None:
             lane.done.append((flight.begin, flight.end, step))
+        failed = step is None
         then: list[_Action] = []
         while at < len(lane.flights) and lane.flights[at].state == READY:
             after = lane.flights[at]
-            assert after.pending is not None
-            ending = after.pending[2]
             try:
-                if step is None:
+                if failed:
                     raise self._conflict(after, flight.begin)
                 if not self._in_turn(after):
                     break
                 self._send(after)
                 at += 1
             except Exception as error:
-                then.append(_failing(ending, error))
-                then += self._end(after, None)
+                then.append(self._failing(after, error))
+                self._remove(after)
+                failed = True
         if lane.moving and not lane.flights and lane.owner is not None:
             self._release(lane)
         return then
 
+    def _remove(self, flight: Flight) -> int:
+        at = flight.lane.flights.index(flight)
+        del flight.lane.flights[at]
+        flight.state = ENDED
+        flight.member.flights -= 1
+        return at
+
+    def _failing(self, flight: Flight, error: Exception) -> _Action:
+        assert flight.pending is not None
+        (tx, _, ending), flight.pending = flight.pending, None
+
+        def fail() -> None:
+            self.runtime.rollback(tx)  # what it has sent ahead
+            ending.set_exception(error)
+
+        return fail
+
     def close(self, error: Exception) -> None:
         """The engine was closed: what waits for its turn will not get it."""
-        then: list[_Action] = []
         with self._lock:
-            for lane in self.lanes:
-                for flight in list(lane.flights):
-                    pending, flight.pending = flight.pending, None
-                    flight.state = OPEN if pending else flight.state
-                    if pending is not None:
-                        then.append(_failing(pending[2], error))
+            waiting = [f for lane in self.lanes for f in lane.flights if f.pending is not None]
+            then = [self._failing(flight, error) for flight in waiting]
+            for flight in waiting:
+                flight.state = OPEN
         self._after(then)
 
     # waiting -------------------------------------------------------------------------------
@@ -386,10 +406,12 @@ class Group:
             action()
         self._wake()
 
+    @property
+    def empty(self) -> bool:
+        """Nobody reads, and nothing is under way."""
+        with self._lock:
+            return not self.members and not any(lane.flights for lane in self.lanes)
+
     def _wake(self) -> None:
         for wake in list(self.waiters):
             wake()
-
-
-def _failing(ending: "Ending", error: Exception) -> _Action:
-    return lambda: ending.set_exception(error)

@@ -3,7 +3,7 @@
     write ─ first record since the last flush ─▶ due in `linger` seconds ─▶ flush, on this thread
 
 A writer that is garbage is forgotten; one whose flush fails is tried again, and says so to its owner at
-the next call. Next: writer.py.
+the next call, or when the engine is closed. Next: writer.py.
 """
 
 import threading
@@ -16,54 +16,58 @@ if TYPE_CHECKING:
 
 
 class Lingering:
-    """Invariant: the thread runs from the first writer that lingers until `close`."""
+    """Invariant: the thread runs while some writer is due."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._due: dict[weakref.ref[Writer], float] = {}
         self._thread: threading.Thread | None = None
-        self._closed = False
+        self._stopping = False
 
     def at(self, writer: "Writer", seconds: float) -> None:
         """Flushes the writer in so many seconds, if it is still there."""
         with self._changed:
             self._due[weakref.ref(writer)] = time.monotonic() + seconds
-            if self._thread is None and not self._closed:
+            if self._thread is None:
                 self._thread = threading.Thread(
                     target=self._serve, name="planstep-linger", daemon=True
                 )
                 self._thread.start()
-            self._changed.notify()
+            self._changed.notify_all()
 
     def _serve(self) -> None:
         while True:
             with self._changed:
                 while True:
-                    if self._closed:
+                    if self._stopping or not self._due:
+                        self._thread = None
+                        self._changed.notify_all()
                         return
                     now = time.monotonic()
                     due = [reference for reference, at in self._due.items() if at <= now]
                     if due:
                         break
-                    first = min(self._due.values(), default=None)
-                    self._changed.wait(None if first is None else first - now)
+                    self._changed.wait(min(self._due.values()) - now)
                 for reference in due:
                     del self._due[reference]
-            self._flush(due)
+            for reference in due:
+                writer = reference()
+                if writer is not None:
+                    writer._flush_late()
 
-    def _flush(self, references: "list[weakref.ref[Writer]]") -> None:
-        for reference in references:
-            writer = reference()
-            if writer is not None:
-                writer._flush_late()
-
-    def close(self) -> None:
-        """Flushes what lingers, and ends the thread."""
+    def flush(self) -> list["Writer"]:
+        """Flushes all that lingers; those whose flush failed. Nobody calls `at` meanwhile."""
         with self._changed:
-            self._closed = True
-            left = list(self._due)
+            self._stopping = True
+            self._changed.notify_all()
+            while self._thread is not None and self._thread is not threading.current_thread():
+                self._changed.wait()
+            self._stopping = False
+            left = [writer for reference in self._due if (writer := reference()) is not None]
             self._due.clear()
-            self._changed.notify()
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join()
-        self._flush(left)
+        failed = []
+        for writer in left:
+            writer._flush_late()
+            if writer._late is not None:
+                failed.append(writer)
+        return failed

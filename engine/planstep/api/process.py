@@ -152,10 +152,16 @@ class Course:
         """Not None for a poison record that is to be skipped or moved instead of run."""
         return self._verdicts.get(_where(batch)) if len(batch) == 1 else None
 
-    def failed(self, batch: ReadBatch, error: BaseException) -> float:
-        """fn or the commit raised: what now? Seconds to wait before going on; may set `stopping`."""
+    def failed(self, batch: ReadBatch, error: BaseException, buried: bool) -> float:
+        """fn or the commit raised: what now? Seconds to wait before going on; may set `stopping`.
+
+        `buried`: not fn, but the transaction that was to skip or move the record.
+        """
         at = partition, offset = _where(batch)
         with self._lock:
+            if buried and not isinstance(error, _AGAIN):
+                self._stop(error)  # the dead letters cannot be written: dropped, say
+                return 0.0
             if (
                 isinstance(error, _NOT_ITS_FAULT)
                 or type(error) is Aborted  # the turn could not be made durable
@@ -174,6 +180,8 @@ class Course:
             if len(batch) > 1:
                 self._bad[partition] = (offset, offset + len(batch))
                 return 0.0
+            if at in self._verdicts:
+                return 0.0  # run once more before the verdict was known
             poison = ProcessingError(self.topic, partition, offset, self.consumer)
             poison.__cause__ = error
         choice = self.on_error(poison) if callable(self.on_error) else self.on_error
@@ -262,7 +270,7 @@ class _Worker(threading.Thread):
         self._run = run
         self._course = run.course
         self._reader = reader
-        self._pending: deque[tuple[Future[Commit], Leased]] = deque()
+        self._pending: deque[tuple[Future[Commit], ReadBatch, bool]] = deque()
 
     def run(self) -> None:
         course, reader = self._course, self._reader
@@ -289,27 +297,27 @@ class _Worker(threading.Thread):
 
     def _one(self, leased: Leased) -> None:
         tx, batch = leased
+        poison = self._course.verdict(batch)
         try:
-            poison = self._course.verdict(batch)
             if poison is None:
                 self._run.fn(tx, batch)
             else:
                 self._course.bury(tx, batch, poison)
             if tx._state == "open":
-                self._pending.append((tx.submit(), leased))
-            elif tx._future is not None:
-                self._pending.append((tx._future, leased))
+                tx.submit()
+            if tx._future is not None:
+                self._pending.append((tx._future, batch, poison is not None))
         except BaseException as error:
             if tx._state == "open":
                 tx.rollback()
-            self._pause(self._course.failed(batch, error))
+            self._pause(self._course.failed(batch, error, poison is not None))
 
     def _settle(self) -> None:
-        future, (_, batch) = self._pending.popleft()
+        future, batch, buried = self._pending.popleft()
         try:
             future.result()
         except Exception as error:
-            self._pause(self._course.failed(batch, error))
+            self._pause(self._course.failed(batch, error, buried))
         else:
             self._course.committed(batch)
 

@@ -20,7 +20,15 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..errors import Conflict, LeaseLost, Overloaded, TransactionClosed, Undetermined
+from ..errors import (
+    Conflict,
+    Dropped,
+    LeaseLost,
+    Overloaded,
+    SnapshotTooOld,
+    TransactionClosed,
+    Undetermined,
+)
 from ..outcome import Commit
 from ..proto.keys import check_name
 from .batch import ReadBatch
@@ -35,6 +43,7 @@ if TYPE_CHECKING:
 
 IN_FLIGHT = 4
 _ADMISSION_SECONDS = 30.0
+_TRIES = 20
 _LOOK_SECONDS = 1.0
 """A reader that waits looks again after this long: leases run out without a word."""
 
@@ -196,10 +205,21 @@ class Reader:
         self._engine._check()
         if self._closed:
             raise TransactionClosed("the reader is closed; open another with db.reader()")
-        self._engine._topic(self.topic)  # dropped meanwhile?
+        if self._engine._topic(self.topic).id != self._info.id:
+            raise Dropped(
+                f"topic {self.topic!r} was dropped, and created anew: open another reader"
+            )
 
     def _try(self, made: type[LeasedTransaction] = LeasedTransaction) -> Leased | None:
         """A batch that is there now; reads from disk, and may wait for another host."""
+        for _ in range(_TRIES):
+            try:
+                return self._look(made)
+            except SnapshotTooOld:
+                pass  # trimmed just where it was about to read
+        return None
+
+    def _look(self, made: type[LeasedTransaction]) -> Leased | None:
         self._check()
         group, member = self._group, self._member
         group.tidy()
@@ -253,7 +273,10 @@ class Reader:
 
     def __iter__(self) -> Iterator[Leased]:
         while not self._closed:
-            leased = self.read(timeout=_LOOK_SECONDS)
+            try:
+                leased = self.read(timeout=_LOOK_SECONDS)
+            except TransactionClosed:
+                return  # closed meanwhile
             if leased is not None:
                 yield leased
 

@@ -24,7 +24,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from ..errors import Conflict, TransactionClosed
+from ..errors import Conflict, TransactionClosed, Undetermined
 from ..outcome import Commit
 from ..proto.messages import PartitionPart
 from .checks import INT_MAX, seconds_or_none, whole
@@ -111,6 +111,9 @@ class Writer:
     ) -> int:
         """Buffers one record and returns its number; flushes when enough has gathered.
 
+        When such a flush fails its error is raised, and this record is not taken: write it again.
+        After Undetermined, and after a flush in the background, the next call raises it.
+
         `sequence` is the caller's own number, 0 to 2**63 - 1, rising within each partition: given with
         each record, or with none.
         """
@@ -126,7 +129,9 @@ class Writer:
             self._check()
             if self._late is not None:
                 late, self._late = self._late, None
-                late.add_note(f"raised by a flush in the background; {self!r} keeps the records")
+                late.add_note(
+                    f"raised by an earlier flush; {self!r} keeps the records: flush again"
+                )
                 raise late
             if self._numbered is None:
                 self._numbered = sequence is not None
@@ -164,11 +169,26 @@ class Writer:
             if self._linger is not None and self._records == 1:
                 self._engine._lingering.at(self, self._linger)
             if self._records >= self._linger_records or self._bytes >= self._linger_bytes:
-                self._flush_full()
+                try:
+                    self._flush_full()
+                except Undetermined as error:
+                    self._late = error  # it may have been published: the next call tells
+                except Exception:
+                    self._unwrite(partition)
+                    raise
             return sequence
 
     def _flush_full(self) -> None:
         self.flush()
+
+    def _unwrite(self, partition: int) -> None:
+        """Takes the last record of a partition back, which no flush has sent."""
+        buffer = self._buffers.get(partition)
+        if buffer:
+            number, *_, size = buffer.pop()
+            self._last[partition] = number - 1
+            self._records -= 1
+            self._bytes -= size
 
     def _flush_late(self) -> None:
         """The time that records linger is over; called by a thread of the engine."""
@@ -180,8 +200,7 @@ class Writer:
                 self.flush()
             except Exception as error:
                 self._late = error
-                if not self._engine.closed:
-                    self._engine._lingering.at(self, max(self._linger, _AGAIN_SECONDS))
+                self._engine._lingering.at(self, max(self._linger, _AGAIN_SECONDS))
 
     def _last_of(self, partition: int) -> int:
         last = self._last.get(partition)
