@@ -26,7 +26,8 @@ class Admission:
         self.bytes_max = bytes_max
         self.bytes = 0
         self._held: dict[bytes, int] = {}
-        self._room = threading.Condition(threading.Lock())
+        self._lock = threading.Lock()
+        self._room = threading.Condition(self._lock)
         self._waiting = 0
         self.waits = self.refused = 0
 
@@ -35,7 +36,7 @@ class Admission:
 
         Overloaded when there was none: nothing was done.
         """
-        with self._room:
+        with self._lock:  # not the condition: wakeups.py says why
             if self._waiting or not self._fits(size):
                 self._wait_for_room(size, WAIT_SECONDS if timeout is None else timeout)
             self._held[tx] = size
@@ -68,7 +69,7 @@ class Admission:
             self._room.notify()
 
     def let_go(self, tx: bytes) -> None:
-        with self._room:
+        with self._lock:
             self.bytes -= self._held.pop(tx, 0)
             if self._waiting:
                 self._room.notify()

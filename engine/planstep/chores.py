@@ -22,6 +22,7 @@ from .names import Dropped, TopicInfo
 from .proto.batch import HEADER_BYTES, timestamp_of
 from .proto.ids import CATALOGUE_ID, host_of, tablet_prefix
 from .proto.messages import CLEANED, CataloguePart, Clean, PartitionPart
+from .wakeups import Signal
 
 if TYPE_CHECKING:
     from .runtime import Runtime
@@ -36,7 +37,7 @@ class Chores:
 
     def __init__(self, runtime: "Runtime") -> None:
         self._runtime = runtime
-        self._wake = threading.Event()
+        self._wake = Signal()
         self._lock = threading.Lock()
         self._sizes: dict[int, tuple[int, int, int]] = {}  # tablet → (log start, looked to, bytes)
         self.trimmed = 0
@@ -51,7 +52,6 @@ class Chores:
     def serve(self, stopping: threading.Event) -> None:
         while not stopping.is_set():
             self._wake.wait(_EVERY_SECONDS)
-            self._wake.clear()
             if stopping.is_set():
                 return
             try:

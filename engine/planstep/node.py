@@ -14,7 +14,7 @@ Next: runtime.py.
 
 import threading
 from collections import deque
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from time import monotonic
 from typing import Protocol
 
@@ -22,6 +22,7 @@ from .histogram import COUNTS, SECONDS, Histogram
 from .host import Host
 from .inputs import Ahead, Commit, Input
 from .outcome import Commit as Committed
+from .wakeups import Bell, Signal, wait_for
 
 
 class Ending(Protocol):
@@ -51,11 +52,7 @@ class Waiter:
 
     def wait(self, timeout: float | None) -> bool:
         """Until woken; False after `timeout` seconds."""
-        try:
-            self._wake.get(timeout=timeout)
-            return True
-        except Empty:
-            return False
+        return wait_for(self._wake, timeout)
 
     def result(self) -> Committed:
         answer = self.answer
@@ -72,8 +69,8 @@ class Node:
         self.host = host
         self.inbox: deque[Input] = deque()
         self.lock = threading.Lock()
-        self.changed = threading.Condition()
-        self.wake = threading.Event()
+        self.changed = Bell()
+        self.wake = Signal()
         self.thread: threading.Thread | None = None
         self.down = False
         self.turn_seconds = Histogram(SECONDS)  # of all of a turn, its sync included
@@ -110,10 +107,6 @@ class Node:
             self.leading = False
         # Looked at after the lead is given up: whoever adds to the inbox looks at `leading` then.
         return bool(self.inbox)
-
-    def notify_all(self) -> None:
-        with self.changed:
-            self.changed.notify_all()
 
 
 def bytes_of(item: Commit | Ahead) -> int:

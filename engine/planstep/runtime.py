@@ -10,6 +10,8 @@ import threading
 import time
 from collections.abc import Iterable
 from concurrent.futures import Future
+from functools import partial
+from queue import SimpleQueue
 from typing import Any
 
 from .chores import Chores
@@ -40,6 +42,9 @@ from .store import Store
 from .turns import Turns
 from .undecided import OpenTransaction, undecided
 from .views import Snapshot, Views
+from .wakeups import CommitFuture, wait_for
+
+_LOOK_SECONDS = 0.5
 
 
 class Runtime(Turns):
@@ -64,7 +69,7 @@ class Runtime(Turns):
         self.nodes = [Node(self._host(i, store)) for i, store in enumerate(stores)]
         self.names = Names(stores[0])
         self.schema = Schema(self)
-        self.views = Views(self.nodes)
+        self.views = Views(self.nodes, lambda: self._closed or self._stopped is not None)
         self.read_row, self.scan_rows = self.views.read_row, self.views.scan_rows
         self.bounds, self.consumer = self.views.bounds, self.views.consumer
         self.read_slices, self.last_sequence = self.views.read_slices, self.views.last_sequence
@@ -104,7 +109,7 @@ class Runtime(Turns):
 
         Overloaded when there is no room for its bytes within 30 s.
         """
-        future: Future[Commit] = Future()
+        future = CommitFuture()
         future.set_running_or_notify_cancel()  # a commit cannot be withdrawn, so nor cancelled
         self.send(tx, parts, future, None)
         return future
@@ -231,15 +236,15 @@ class Runtime(Turns):
         """Waits until one of the partitions has a released end beyond `seen`; False at time-out."""
         deadline = time.monotonic() + timeout
         watched = list(tablets)
-        node = self.nodes[0]
-        while True:
-            with node.changed:
+        queue: SimpleQueue[None] = SimpleQueue()
+        with self.watches.watch(watched, partial(queue.put, None)):
+            while True:
                 if any(self.views.end(tablet) > seen.get(tablet, 0) for tablet in watched):
                     return True
                 left = deadline - time.monotonic()
                 if left <= 0 or self._closed:
                     return False
-                node.changed.wait(min(left, 0.5))
+                wait_for(queue, min(left, _LOOK_SECONDS))
 
     # the end --------------------------------------------------------------------------------
 
@@ -289,14 +294,15 @@ class Runtime(Turns):
         while self._waiting and self.hosts > 1 and time.monotonic() < deadline:
             time.sleep(0.005)
         node = self.nodes[0]
-        while self.hosts == 1 and node.inbox and node.try_lead(None):
-            self._lead(node, None)
+        with Uninterrupted():
+            while self.hosts == 1 and node.inbox and node.try_lead(None):
+                self._lead(node, None)
         self._stopping.set()
         self._submitted.set()
         self._answered.set()
         for node in self.nodes:
             node.wake.set()
-            node.notify_all()
+            node.changed.ring()
         self.chores.wake()
         for thread in self._threads:
             if thread is not threading.current_thread():
@@ -306,7 +312,7 @@ class Runtime(Turns):
             self._refuse_all(first)
         self._stop_everything(EngineClosed("the engine was closed"))
         self._answer()
-        if self._side.is_alive():
+        if self._side.is_alive() and self._side is not threading.current_thread():
             self._side.join()
         for node in self.nodes:
             with node.lock:

@@ -38,6 +38,7 @@ from .network import Network
 from .node import Ending, Node, Waiter, bytes_of
 from .outcome import Commit, failure
 from .proto.ids import Place, tx_text
+from .wakeups import Signal, Watches
 
 _TURN_INPUTS = 1000
 _TURN_BYTES = 4 << 20
@@ -62,15 +63,15 @@ class Turns:
         self.failed: dict[str, int] = {}  # by error: the turn, or the input alone
         self._waiting: dict[bytes, Waiter] = {}
         self._answers: dict[bytes, Commit | BaseException] = {}
+        self._answering = threading.Lock()
         self._due: dict[bytes, Waiter] = {}  # answered, but their futures are not ended
         self._closed = False
         self._stopped: BaseException | None = None  # a host did: what it takes part in has no end
-        self._watched: dict[int, dict[Callable[[], None], None]] = {}
-        self._watch_lock = threading.Lock()
+        self.watches = Watches()
         self._later: deque[Input] = deque()
         self._stopping = threading.Event()
-        self._submitted = threading.Event()
-        self._answered = threading.Event()
+        self._submitted = Signal()
+        self._answered = Signal()
         self._threads: list[threading.Thread] = []
         self._again: dict[str, float] = {}  # what failed in the service thread → when to try it
 
@@ -100,9 +101,14 @@ class Turns:
         if self._stopped is not None:
             raise HostStopped(f"the engine stopped: {self._stopped}; reopen it")
         size = bytes_of(item)
-        self.admission.admit(item.tx, size, wait)
-        waiter = self._waiting[item.tx] = Waiter(item.tx, size, future)
-        self.nodes[0].inbox.append(item)
+        try:
+            self.admission.admit(item.tx, size, wait)
+            waiter = self._waiting[item.tx] = Waiter(item.tx, size, future)
+            self.nodes[0].inbox.append(item)
+        except BaseException:  # refused, or interrupted: nobody will wait for an answer
+            self.admission.let_go(item.tx)
+            self._waiting.pop(item.tx, None)
+            raise
         if self._stopped is not None:  # since it was asked above
             self._give_up(self._stopped)
             self._answer()
@@ -191,8 +197,8 @@ class Turns:
                 self._answers[result.tx] = Commit(result.tx, Place(0, 0), {})  # sent ahead
             elif result.reason is None:
                 self.committed += 1
-                if self._watched:
-                    self._wake_watchers(result.details)
+                if self.watches:
+                    self.watches.wake(result.details)
                 place = Place(result.step, result.n)
                 self._answers[result.tx] = Commit(result.tx, place, result.details)
             else:
@@ -200,33 +206,9 @@ class Turns:
                 cause = result.reason[1]
                 self.aborted[cause] = self.aborted.get(cause, 0) + 1
                 self._answers[result.tx] = failure(result.tx, result.reason, self.names.of_tablet)
-        node.notify_all()
+        node.changed.ring()
         if node.host.number:
-            self.nodes[0].notify_all()
-
-    def watch(self, tablets: Iterable[int], wake: Callable[[], None]) -> None:
-        """Calls `wake`, on a thread of the engine, when one of the partitions publishes.
-
-        Until `unwatch`; look at their ends after this, not before. What is published by a transaction
-        that an older engine left is not told.
-        """
-        with self._watch_lock:
-            for tablet in tablets:
-                self._watched.setdefault(tablet, {})[wake] = None
-
-    def unwatch(self, tablets: Iterable[int], wake: Callable[[], None]) -> None:
-        with self._watch_lock:
-            for tablet in tablets:
-                waiting = self._watched.get(tablet, {})
-                waiting.pop(wake, None)
-                if not waiting:
-                    self._watched.pop(tablet, None)
-
-    def _wake_watchers(self, published: Iterable[int]) -> None:
-        with self._watch_lock:
-            woken = {wake: None for tablet in published for wake in self._watched.get(tablet, ())}
-        for wake in woken:
-            wake()
+            self.nodes[0].changed.ring()
 
     def _fail(self, inputs: Iterable[Input], error: BaseException) -> None:
         proxy = self.nodes[0].host.proxy
@@ -255,20 +237,25 @@ class Turns:
     # answers -------------------------------------------------------------------------------
 
     def _answer(self) -> None:
-        """Hands answers to those that wait. Two threads may meet here, and an interrupt may leave
-        some behind: each step may be repeated."""
-        while self._answers:
+        """Hands answers to those that wait."""
+        if self._answers:
+            with Uninterrupted():
+                self._hand_out()
+
+    def _hand_out(self) -> None:
+        """Several threads may meet here. A waiter is forgotten before it is woken: its transaction's
+        next input, a commit behind what went ahead, waits under the same id."""
+        with self._answering:
             for tx, answer in self._answers.copy().items():
-                waiter = self._waiting.get(tx)
+                del self._answers[tx]
+                waiter = self._waiting.pop(tx, None)
+                self.admission.let_go(tx)
                 if waiter is not None:
                     waiter.answer = answer
                     if waiter.future is None:
                         waiter.wake()
                     else:
                         self._due[tx] = waiter
-                    self.admission.let_go(tx)
-                    self._waiting.pop(tx, None)
-                self._answers.pop(tx, None)
         if self._due and self.hosts > 1:
             self._answered.set()
 
@@ -279,10 +266,11 @@ class Turns:
                 future, answer = waiter.future, waiter.answer
                 assert future is not None and answer is not None
                 try:
-                    if isinstance(answer, BaseException):
-                        future.set_exception(answer)
-                    else:
-                        future.set_result(answer)
+                    with Uninterrupted():  # or the future's lock may be left to nobody
+                        if isinstance(answer, BaseException):
+                            future.set_exception(answer)
+                        else:
+                            future.set_result(answer)
                 except InvalidStateError:
                     pass  # another thread was faster
                 self._due.pop(tx, None)
@@ -309,6 +297,7 @@ class Turns:
         """Runs turns, holding the lead, until `waiter` is answered; for nobody in particular, one.
 
         The futures that it answers are the caller's to end, who has given the lead away by then.
+        On the main thread it runs Uninterrupted.
         """
         try:
             idle = False
@@ -334,7 +323,6 @@ class Turns:
     def _loop(self, node: Node) -> None:
         while not self._stopping.is_set() and not node.down:
             node.wake.wait(0.5)
-            node.wake.clear()
             while node.inbox and not node.down and not self._stopping.is_set():
                 try:
                     with node.lock:
@@ -354,7 +342,6 @@ class Turns:
         """With several hosts: callbacks of futures must not hold up a host's thread."""
         while not self._stopping.is_set():
             self._answered.wait(0.5)
-            self._answered.clear()
             self._end_futures()
 
     def _serve(self) -> None:
@@ -365,7 +352,6 @@ class Turns:
                 self._outlive("the network", self.network.tick)
             else:
                 self._submitted.wait(0.25)
-                self._submitted.clear()
             if self._stopping.is_set():
                 return
             self._outlive("a turn", self._run_what_waits)

@@ -10,12 +10,14 @@ Next: runtime.py.
 
 import threading
 import time
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from .errors import Corruption, IoError, PlanstepError, SnapshotTooOld
+from .errors import Corruption, EngineClosed, IoError, PlanstepError, SnapshotTooOld
 from .proto.batch import HEADER_BYTES, Batch, timestamp_of
 from .proto.ids import Place, host_of, tablet_prefix
 from .proto.messages import PartitionPart, ShardPart
+from .wakeups import wait_for
 
 _WAIT_SECONDS = 30.0
 
@@ -89,8 +91,9 @@ class _Cache:
 class Views:
     """Reads over all hosts' released state."""
 
-    def __init__(self, nodes: list[Any]) -> None:
+    def __init__(self, nodes: list[Any], ended: Callable[[], bool]) -> None:
         self._nodes = nodes
+        self._ended = ended  # nobody will take a host further
         self._cache = _Cache()
         self._several = len(nodes) > 1
 
@@ -114,15 +117,18 @@ class Views:
         if not self._several:
             return node.host
         deadline = time.monotonic() + _WAIT_SECONDS
-        while not self._served(node, snap, tablet, meets):
-            with node.changed:
-                if not self._served(node, snap, tablet, meets):
-                    node.changed.wait(0.05)
-            if time.monotonic() > deadline:
-                raise PlanstepError(
-                    f"host {node.host.number} did not reach step {snap.step} within "
-                    f"{_WAIT_SECONDS:.0f} s; a host that it waits for is down"
-                )
+        if self._served(node, snap, tablet, meets):
+            return node.host
+        with node.changed.listen() as queue:
+            while not self._served(node, snap, tablet, meets):
+                if self._ended():
+                    raise EngineClosed("the engine was closed, or stopped, while this was read")
+                if time.monotonic() > deadline:
+                    raise PlanstepError(
+                        f"host {node.host.number} did not reach step {snap.step} within "
+                        f"{_WAIT_SECONDS:.0f} s; a host that it waits for is down"
+                    )
+                wait_for(queue, 0.05)
         return node.host
 
     def _served(self, node: Any, snap: Snapshot, tablet: int, meets: Any) -> bool:

@@ -294,6 +294,104 @@ def test_what_lingers_and_cannot_be_published_is_told_when_closing(tmp_path: Pat
     planstep.open(tmp_path / "s").close()
 
 
+def test_what_goes_ahead_and_its_commit_have_answers_of_their_own(
+    db: planstep.Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They wait under one transaction's id, one after the other."""
+    monkeypatch.setattr("planstep.api.transaction.AHEAD_BYTES", 200)
+    wrong: list[str] = []
+
+    def work() -> None:
+        for _ in range(60):
+            tx = db.transaction()
+            tx.get("n", "k")
+            for p in range(4):
+                tx.write("in", bytes(300), partition=p)
+            db.table("n").put("k", 1)
+            try:
+                tx.put("n", "k", 2)
+                tx.commit()
+                wrong.append(tx.id)
+            except planstep.Conflict:
+                pass
+
+    threads = [threading.Thread(target=work) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive()
+    assert not wrong and not db._runtime._waiting and not db._runtime.admission.bytes
+
+
+def test_an_idle_reader_sleeps(db: planstep.Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    with db.reader("in", consumer="c") as reader:
+        looks = 0
+        look = reader._look
+
+        def counted(*args: Any) -> Any:
+            nonlocal looks
+            looks += 1
+            return look(*args)
+
+        monkeypatch.setattr(reader, "_look", counted)
+        assert reader.read(timeout=0.3) is None
+        assert looks < 6
+
+
+def test_a_read_under_way_ends_with_the_engine() -> None:
+    with testing.engine(hosts=3) as db:
+        table = db.create_table("n", shards=3)
+        table.put("k", 1)
+        view = db.snapshot()
+        node = db._runtime.nodes[1]
+        view._reading.snap.marks[1] += 10  # type: ignore[union-attr]
+        failed: list[BaseException] = []
+
+        def read() -> None:
+            try:
+                list(view.scan("n"))
+            except planstep.EngineClosed as error:
+                failed.append(error)
+
+        reading = threading.Thread(target=read)
+        reading.start()
+        while not node.changed._listening:
+            pass
+        db.close()
+        reading.join(20)
+        assert failed
+
+
+def test_a_callback_on_any_thread_may_close_the_engine(tmp_path: Path) -> None:
+    db = planstep.open(tmp_path / "s")
+    topic = db.create_topic("t")
+    topic.write_batch([b"x"] * 4)
+    reader = db.reader("t", "c", max_records=1)
+    now = 0.0
+    reader._group._clock = lambda: now
+    one, two = reader.read(), reader.read()
+    assert one is not None and two is not None
+    closed = threading.Event()
+
+    def close(future: object) -> None:
+        db.close()
+        closed.set()
+
+    future = two.tx.submit()
+    now = 31.0
+    future.add_done_callback(close)
+    assert closed.wait(20)
+    planstep.open(tmp_path / "s").close()
+
+
+def test_groups_that_nobody_is_in_are_forgotten(db: planstep.Engine) -> None:
+    for i in range(20):
+        db.reader("in", consumer=f"c{i}").close()
+    db._end_leases()
+    assert not db._groups
+
+
 def test_an_event_loop_goes_on_while_a_flush_has_the_writer() -> None:
     async def main() -> None:
         async with planstep.open_async(":memory:") as db:

@@ -180,20 +180,12 @@ def test_an_interrupt_lets_the_batches_end(
     fill(db, 40)
     waited = 0
 
-    def wait(self: Any, timeout: float | None = None) -> bool:
+    def wait(*args: Any) -> bool:
         nonlocal waited
         waited += 1
         raise KeyboardInterrupt
 
-    from planstep.api.process import _Run
-
-    made = _Run.__init__
-
-    def init(self: Any, *args: Any) -> None:
-        made(self, *args)
-        monkeypatch.setattr(self.ended, "wait", wait.__get__(self.ended))
-
-    monkeypatch.setattr(_Run, "__init__", init)
+    monkeypatch.setattr("planstep.api.process.wait_for", wait)
     with pytest.raises(KeyboardInterrupt):
         db.process(count, topic="in", consumer="c", workers=2)
     assert waited == 1

@@ -29,7 +29,7 @@ R = TypeVar("R")
 _THREADS = 8
 _ADMISSION_SECONDS = 30.0
 _LOOK_SECONDS = 5.0
-"""A reader looks again after this long even if nothing was told: see Runtime.watch."""
+"""A reader looks again after this long even if nothing was told: see Watches."""
 
 
 class _Ending:
@@ -134,12 +134,11 @@ class Bridge:
         runtime = self.runtime
         wake = partial(self.post, future, None, None)
         self.waiting[future] = None
-        runtime.watch(tablets, wake)
         try:
-            if not any(runtime.views.end(tablet) > ends[tablet] for tablet in tablets):
-                await asyncio.wait([future], timeout=min(seconds, _LOOK_SECONDS))
+            with runtime.watches.watch(tablets, wake):
+                if not any(runtime.views.end(tablet) > ends[tablet] for tablet in tablets):
+                    await asyncio.wait([future], timeout=min(seconds, _LOOK_SECONDS))
         finally:
-            runtime.unwatch(tablets, wake)
             self.waiting.pop(future, None)
             future.cancel()
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..api.batch import ReadBatch
 from ..api.checks import seconds
-from ..api.reader import Leased, LeasedTransaction, Reader, Watch
+from ..api.reader import Leased, LeasedTransaction, Reader
 from ..errors import TransactionClosed
 from ..node import Ending
 from ..outcome import Commit
@@ -28,7 +28,7 @@ from .transaction import AsyncTransaction, Inner
 if TYPE_CHECKING:
     from .engine import AsyncEngine
 
-_LOOK_SECONDS = 1.0
+_LOOK_SECONDS = 5.0
 
 
 class AsyncLeased(NamedTuple):
@@ -101,7 +101,7 @@ class AsyncReader:
             future: asyncio.Future[None] = bridge.loop.create_future()
             bridge.waiting[future] = None
             try:
-                with Watch(self._sync._group, partial(bridge.post, future, None, None)):
+                with self._sync._group.watch(partial(bridge.post, future, None, None)):
                     leased = await self._try()  # what came before the watch began
                     if leased is not None:
                         return leased

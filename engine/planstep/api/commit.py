@@ -23,6 +23,7 @@ from ..errors import (
 )
 from ..outcome import Commit, Outcome
 from ..proto.ids import Place, tx_text
+from ..wakeups import CommitFuture
 from .checks import seconds_or_none
 from .parts import Parts
 from .reading import Reading
@@ -249,7 +250,7 @@ def read_only_commit(tx: bytes, step: int) -> Commit:
 
 
 def finished(commit: Commit) -> "Future[Commit]":
-    future: Future[Commit] = Future()
+    future: Future[Commit] = CommitFuture()
     future.set_result(commit)
     return future
 

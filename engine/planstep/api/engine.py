@@ -202,8 +202,11 @@ class Engine(Naming, Operations):
         )
 
     def _end_leases(self) -> None:
-        for group in list(self._groups.values()):
+        for key, group in list(self._groups.items()):
             group.tidy()
+            with self._groups_lock:
+                if group.empty and self._groups.get(key) is group:
+                    del self._groups[key]
 
     def _join(
         self, topic: str, consumer: str, lease_seconds: float, name: str, in_flight: int

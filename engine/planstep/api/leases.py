@@ -22,10 +22,12 @@ import threading
 import time
 from bisect import insort
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from ..errors import Conflict, LeaseLost
+from ..interrupts import Uninterrupted
 
 if TYPE_CHECKING:
     from ..names import TopicInfo
@@ -131,13 +133,19 @@ class Group:
         self.gone: deque[Member | Flight] = deque()  # from finalizers, which may take no lock
         self.waiters: dict[Callable[[], None], None] = {}
         self._clock = clock
+        self._changes = 0  # that somebody may wait for
         self._lock = threading.Lock()
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        with Uninterrupted(), self._lock:
+            yield
 
     # members -------------------------------------------------------------------------------
 
     def join(self, name: str, in_flight: int) -> Member:
         member = Member(name, in_flight)
-        with self._lock:
+        with self._locked():
             member.seen = self._clock()
             self.members[member] = None
             self._share()
@@ -146,13 +154,13 @@ class Group:
 
     def leave(self, member: Member) -> None:
         """Gives up its lanes and open flights; those handed over run to their end."""
-        with self._lock:
+        with self._locked():
             then = self._leave(member)
         self._after(then)
 
     def renew(self, member: Member) -> None:
         """The reader is alive: its lease and those of its flights begin anew."""
-        with self._lock:
+        with self._locked():
             now = member.seen = self._clock()
             for lane in self.lanes:
                 for flight in lane.flights:
@@ -173,6 +181,7 @@ class Group:
 
     def _release(self, lane: Lane) -> None:
         assert lane.owner is not None
+        self._changes += 1
         lane.owner.lanes -= 1
         lane.owner = None
         lane.moving = False
@@ -197,7 +206,8 @@ class Group:
         """Ends what belongs to readers that are gone, or silent for longer than their lease."""
         now = self._clock()
         then: list[_Action] = []
-        with self._lock:
+        with self._locked():
+            before = self._changes
             while self.gone:
                 item = self.gone.popleft()
                 if isinstance(item, Member):
@@ -219,13 +229,15 @@ class Group:
                     for lane in self.lanes:
                         if lane.owner is member:
                             self._release(lane)
-        self._after(then)
+            changed = self._changes != before
+        if changed:
+            self._after(then)
 
     # reading -------------------------------------------------------------------------------
 
     def lanes_for(self, member: Member) -> list[Lane]:
         """Where this reader may look for records, in turn; none when enough is under way."""
-        with self._lock:
+        with self._locked():
             member.seen = self._clock()
             if not (member.active or member.left):
                 member.active = True
@@ -248,7 +260,7 @@ class Group:
         """The range to read next; the caller holds the lane's lock, and `begin`s what it read."""
         position, _, ranges = reading.consumer(lane.tablet, self.consumer)
         end = reading.bounds(lane.tablet)[1]
-        with self._lock:
+        with self._locked():
             if not (self.individual or lane.owner in (None, member)):
                 return None
             held = lane.held(reading.snap.step)
@@ -262,7 +274,7 @@ class Group:
 
     def begin(self, member: Member, lane: Lane, begin: int, end: int) -> Flight | None:
         """What was read is a flight now; None when the reader may not have it any more."""
-        with self._lock:
+        with self._locked():
             if member.left:
                 return None
             if not self.individual and lane.owner is not member:
@@ -277,7 +289,7 @@ class Group:
 
     def idle(self, reading: "Reading") -> bool:
         """Everything is consumed, as of the reading, and nothing is under way."""
-        with self._lock:
+        with self._locked():
             if any(lane.flights for lane in self.lanes):
                 return False
         for lane in self.lanes:
@@ -293,7 +305,7 @@ class Group:
     def hand(self, flight: Flight, tx: bytes, parts: dict[int, Any], ending: "Ending") -> None:
         """Commits a flight's transaction, in its turn. Conflict, LeaseLost: it never will; Overloaded:
         try again."""
-        with self._lock:
+        with self._locked():
             if flight.state == ENDED:
                 raise LeaseLost(
                     f"topic {self.info.name!r}, partition {flight.lane.number}: the reader left, or did "
@@ -341,7 +353,7 @@ class Group:
 
     def ended(self, flight: Flight, step: int | None) -> None:
         """The flight's transaction has ended: committed in `step`, or without effect."""
-        with self._lock:
+        with self._locked():
             then = self._end(flight, step)
         self._after(then)
 
@@ -374,6 +386,7 @@ class Group:
 
     def _remove(self, flight: Flight) -> int:
         at = flight.lane.flights.index(flight)
+        self._changes += 1
         del flight.lane.flights[at]
         flight.state = ENDED
         flight.member.flights -= 1
@@ -391,7 +404,7 @@ class Group:
 
     def close(self, error: Exception) -> None:
         """The engine was closed: what waits for its turn will not get it."""
-        with self._lock:
+        with self._locked():
             waiting = [f for lane in self.lanes for f in lane.flights if f.pending is not None]
             then = [self._failing(flight, error) for flight in waiting]
             for flight in waiting:
@@ -402,14 +415,25 @@ class Group:
 
     def _after(self, then: list[_Action]) -> None:
         """Under no lock: callbacks of futures may do anything."""
-        for action in then:
-            action()
+        with Uninterrupted():  # they end futures
+            for action in then:
+                action()
         self._wake()
+
+    @contextmanager
+    def watch(self, wake: Callable[[], None]) -> Iterator[None]:
+        """While it lasts, `wake` is called when a partition publishes or a lease changes hands."""
+        self.waiters[wake] = None
+        try:
+            with self.runtime.watches.watch(self.info.partitions, wake):
+                yield
+        finally:
+            self.waiters.pop(wake, None)
 
     @property
     def empty(self) -> bool:
         """Nobody reads, and nothing is under way."""
-        with self._lock:
+        with self._locked():
             return not self.members and not any(lane.flights for lane in self.lanes)
 
     def _wake(self) -> None:

@@ -11,6 +11,9 @@ import time
 import weakref
 from typing import TYPE_CHECKING
 
+from ..interrupts import Uninterrupted
+from ..wakeups import Signal
+
 if TYPE_CHECKING:
     from .writer import Writer
 
@@ -19,49 +22,49 @@ class Lingering:
     """Invariant: the thread runs while some writer is due."""
 
     def __init__(self) -> None:
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
+        self._changed = Signal()
         self._due: dict[weakref.ref[Writer], float] = {}
         self._thread: threading.Thread | None = None
         self._stopping = False
 
     def at(self, writer: "Writer", seconds: float) -> None:
         """Flushes the writer in so many seconds, if it is still there."""
-        with self._changed:
+        with Uninterrupted(), self._lock:
             self._due[weakref.ref(writer)] = time.monotonic() + seconds
-            if self._thread is None:
+            if self._thread is None and not self._stopping:
                 self._thread = threading.Thread(
                     target=self._serve, name="planstep-linger", daemon=True
                 )
                 self._thread.start()
-            self._changed.notify_all()
+        self._changed.set()
 
     def _serve(self) -> None:
         while True:
-            with self._changed:
-                while True:
-                    if self._stopping or not self._due:
-                        self._thread = None
-                        self._changed.notify_all()
-                        return
-                    now = time.monotonic()
-                    due = [reference for reference, at in self._due.items() if at <= now]
-                    if due:
-                        break
-                    self._changed.wait(min(self._due.values()) - now)
+            with self._lock:
+                if self._stopping or not self._due:
+                    self._thread = None
+                    return
+                now = time.monotonic()
+                due = [reference for reference, at in self._due.items() if at <= now]
                 for reference in due:
                     del self._due[reference]
+                first = min(self._due.values(), default=now)
+            if not due:
+                self._changed.wait(first - now)
             for reference in due:
                 writer = reference()
                 if writer is not None:
                     writer._flush_late()
 
     def flush(self) -> list["Writer"]:
-        """Flushes all that lingers; those whose flush failed. Nobody calls `at` meanwhile."""
-        with self._changed:
-            self._stopping = True
-            self._changed.notify_all()
-            while self._thread is not None and self._thread is not threading.current_thread():
-                self._changed.wait()
+        """Flushes all that lingers; those whose flush failed."""
+        with self._lock:
+            self._stopping, thread = True, self._thread
+        self._changed.set()
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
+        with self._lock:
             self._stopping = False
             left = [writer for reference in self._due if (writer := reference()) is not None]
             self._due.clear()

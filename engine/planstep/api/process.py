@@ -21,6 +21,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from ..errors import (
@@ -39,6 +40,7 @@ from ..errors import (
     Undetermined,
 )
 from ..outcome import Commit
+from ..wakeups import wait_for
 from .batch import ReadBatch
 from .checks import whole
 from .leases import LEASE_SECONDS
@@ -293,7 +295,7 @@ class _Worker(threading.Thread):
             course.stop(error)
         finally:
             reader.close()
-            self._run.ended.set()
+            self._run.ended.put(None)
 
     def _one(self, leased: Leased) -> None:
         tx, batch = leased
@@ -336,7 +338,7 @@ class _Run:
         self.fn = fn
         self.in_flight = in_flight
         self.until_idle = until_idle
-        self.ended = threading.Event()
+        self.ended: SimpleQueue[None] = SimpleQueue()
 
 
 def process(
@@ -407,8 +409,7 @@ def _watch(
     """Until all workers have ended: keeps their leases, reports, and looks at `stop`."""
     told = renewed = time.monotonic()
     while any(thread.is_alive() for thread in threads):
-        run.ended.wait(_POLL_SECONDS)
-        run.ended.clear()
+        wait_for(run.ended, _POLL_SECONDS)
         now = time.monotonic()
         if stop is not None and stop.is_set():
             run.course.stopping = True

@@ -12,11 +12,12 @@ process, share the partitions: leases.py.
 Next: process.py.
 """
 
-import threading
 import time
 import weakref
 from collections.abc import Iterator
 from concurrent.futures import Future
+from functools import partial
+from queue import SimpleQueue
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -31,6 +32,7 @@ from ..errors import (
 )
 from ..outcome import Commit
 from ..proto.keys import check_name
+from ..wakeups import CommitFuture, wait_for
 from .batch import ReadBatch
 from .checks import seconds, whole
 from .leases import Flight, Group, Lane
@@ -44,7 +46,7 @@ if TYPE_CHECKING:
 IN_FLIGHT = 4
 _ADMISSION_SECONDS = 30.0
 _TRIES = 20
-_LOOK_SECONDS = 1.0
+_LOOK_SECONDS = 5.0
 """A reader that waits looks again after this long: leases run out without a word."""
 
 
@@ -73,7 +75,7 @@ class LeasedTransaction(Transaction):
     def submit(self) -> "Future[Commit]":
         parts = self._send()
         assert parts is not None, "it consumes a range"
-        future: Future[Commit] = Future()
+        future = CommitFuture()
         future.set_running_or_notify_cancel()
         deadline = time.monotonic() + _ADMISSION_SECONDS
         pause = 0.001
@@ -181,12 +183,12 @@ class Reader:
             left = deadline - time.monotonic()
             if leased is not None or left <= 0:
                 return leased
-            event = threading.Event()
-            with Watch(self._group, event.set):
+            queue: SimpleQueue[None] = SimpleQueue()
+            with self._group.watch(partial(queue.put, None)):
                 leased = self._try()  # what came before the watch began
                 if leased is not None:
                     return leased
-                event.wait(min(left, _LOOK_SECONDS))
+                wait_for(queue, min(left, _LOOK_SECONDS))
 
     def idle(self) -> bool:
         """True when all that is there is consumed, and nothing is in flight in any reader."""
@@ -293,18 +295,3 @@ class Reader:
 
     def __repr__(self) -> str:
         return f"<Reader {self.name!r} of {self.consumer!r} on topic {self.topic!r}>"
-
-
-class Watch:
-    """While it lasts, `wake` is called when a partition publishes or a lease changes hands."""
-
-    def __init__(self, group: Group, wake: Any) -> None:
-        self._group, self._wake = group, wake
-
-    def __enter__(self) -> None:
-        self._group.waiters[self._wake] = None
-        self._group.runtime.watch(self._group.info.partitions, self._wake)
-
-    def __exit__(self, *exc: object) -> None:
-        self._group.runtime.unwatch(self._group.info.partitions, self._wake)
-        self._group.waiters.pop(self._wake, None)

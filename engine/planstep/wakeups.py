@@ -1,0 +1,140 @@
+"""Waking threads up, in ways that an interrupt cannot leave locked.
+
+    Signal    one waiter, many that set         for the engine's own threads
+    Bell      many waiters, all are woken       for reads that wait for a host
+    Watches   many waiters, by partition        for reads that wait for records
+    CommitFuture                                what `submit` gives
+
+threading.Event and Condition are Python code around a lock: KeyboardInterrupt in the middle of it, on the
+main thread, leaves the lock to nobody, and the engine's thread that sets it next stands still for ever.
+queue.SimpleQueue is one step, and a plain lock in a `with` is.
+
+Next: node.py.
+"""
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from queue import Empty, SimpleQueue
+
+from .interrupts import Uninterrupted
+from .outcome import Commit
+
+Wake = Callable[[], None]
+
+
+def wait_for(queue: "SimpleQueue[None]", seconds: float | None) -> bool:
+    """Until something is put; False after so many seconds."""
+    try:
+        queue.get(timeout=seconds)
+        return True
+    except Empty:
+        return False
+
+
+class Signal:
+    """Set by anybody, waited for by one thread, which looks at everything after `wait`."""
+
+    __slots__ = ("_queue", "_set")
+
+    def __init__(self) -> None:
+        self._queue: SimpleQueue[None] = SimpleQueue()
+        self._set = False
+
+    def set(self) -> None:
+        if not self._set:
+            self._queue.put(None)  # first: interrupted in between it is put twice, not never
+            self._set = True
+
+    def wait(self, seconds: float) -> None:
+        """Until set, or so many seconds; it is not set any more."""
+        wait_for(self._queue, seconds)
+        self._set = False
+
+
+class Bell:
+    """Wakes all that listen."""
+
+    __slots__ = ("_listening",)
+
+    def __init__(self) -> None:
+        self._listening: dict[SimpleQueue[None], None] = {}
+
+    def ring(self) -> None:
+        for queue in list(self._listening):
+            queue.put(None)
+
+    @contextmanager
+    def listen(self) -> "Iterator[SimpleQueue[None]]":
+        """A queue that gets something with every ring from now on."""
+        queue: SimpleQueue[None] = SimpleQueue()
+        self._listening[queue] = None
+        try:
+            yield queue
+        finally:
+            self._listening.pop(queue, None)
+
+
+class Watches:
+    """Who is to be woken when a partition publishes."""
+
+    def __init__(self) -> None:
+        self._watched: dict[int, dict[Wake, None]] = {}
+        self._lock = threading.Lock()
+
+    def __bool__(self) -> bool:
+        return bool(self._watched)
+
+    @contextmanager
+    def watch(self, tablets: Iterable[int], wake: Wake) -> Iterator[None]:
+        """Calls `wake`, on a thread of the engine, when one of the partitions publishes.
+
+        Look at their ends after this began, not before. What is published by a transaction that an
+        older engine left is not told: look again now and then.
+        """
+        tablets = tuple(tablets)
+        try:
+            with self._lock:
+                for tablet in tablets:
+                    self._watched.setdefault(tablet, {})[wake] = None
+            yield
+        finally:
+            with self._lock:
+                for tablet in tablets:
+                    waiting = self._watched.get(tablet, {})
+                    waiting.pop(wake, None)
+                    if not waiting:
+                        self._watched.pop(tablet, None)
+
+    def wake(self, published: Iterable[int]) -> None:
+        with self._lock:
+            woken = {wake: None for tablet in published for wake in self._watched.get(tablet, ())}
+        for wake in woken:
+            wake()
+
+
+class CommitFuture(Future[Commit]):
+    """A future whose waiting can be interrupted anywhere, and whose end is not held up by it."""
+
+    def result(self, timeout: float | None = None) -> Commit:
+        self._wait(timeout)
+        with Uninterrupted():
+            return super().result(0)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        self._wait(timeout)
+        with Uninterrupted():
+            return super().exception(0)
+
+    def _wait(self, timeout: float | None) -> None:
+        if not self.done():
+            queue: SimpleQueue[None] = SimpleQueue()
+            with Uninterrupted():
+                self.add_done_callback(lambda _: queue.put(None))
+            if not wait_for(queue, timeout):
+                raise TimeoutError
+
+    def done(self) -> bool:
+        with Uninterrupted():
+            return super().done()
