@@ -90,7 +90,9 @@ def test_topics_and_tables(tmp_path: Path) -> None:
     assert as_json("table", "get", store, "t", '["u", 1]')["value"] == {"n": 3}
     assert as_json("table", "get", store, "t", "nobody", status=1)["found"] is False
     assert as_json("table", "scan", store, "t", "--prefix", '["u"]')["rows"][0]["key"] == ["u", 1]
-    assert as_json("table", "list", store)["tables"] == [{"name": "t", "shards": 4, "rows": 1}]
+    assert as_json("table", "list", store)["tables"] == [
+        {"name": "t", "shards": 4, "rows": 1, "format": "msgpack"}
+    ]
 
 
 def test_a_transaction_is_explained(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@
 
 PLANSTEP_DEBUG=1 shows where an error came from.
 
-Next: output.py, then a module per group.
+Next: command.py, output.py, then a module per group.
 """
 
 import importlib.metadata
@@ -15,9 +15,11 @@ import sys
 import typer
 
 from .. import __version__
-from ..errors import PlanstepError
-from . import backups, export, inspect, reshard, stats, tables, topics
-from .output import StoreCommand
+from ..errors import PlanstepError, StoreInUse, UnknownName
+from . import backups, consumers, export, inspect, reshard, stats, tables, topics
+from .command import Command, StoreCommand, hush
+
+_OPTIONS = {"exist_ok=True": "--exist-ok", "seek()": "`planstep consumer seek`"}
 
 _DEPTH = 10_000
 
@@ -28,9 +30,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-app.command("reshard")(reshard.reshard)
+app.command("reshard", cls=Command)(reshard.reshard)
 app.add_typer(topics.app, name="topic")
 app.add_typer(tables.app, name="table")
+app.add_typer(consumers.app, name="consumer")
 app.add_typer(inspect.tx, name="tx")
 app.add_typer(inspect.log, name="log")
 app.command("export", cls=StoreCommand)(export.export)
@@ -65,12 +68,25 @@ def run() -> None:
         app()
         sys.stdout.flush()
     except BrokenPipeError:
-        # Whoever read has enough. Python would try to flush once more at its end, and complain.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        hush()
         raise SystemExit(0) from None
     except (PlanstepError, OSError, RecursionError, TypeError, ValueError) as error:
         if os.environ.get("PLANSTEP_DEBUG"):
             raise
-        text = " ".join(str(error).split()) or type(error).__name__
-        print(f"planstep: {text}", file=sys.stderr)
+        print(f"planstep: {_said(error)}", file=sys.stderr)
         raise SystemExit(1) from None
+
+
+def _said(error: BaseException) -> str:
+    """One line; where the library would name an argument, the option."""
+    text = str(error)
+    if isinstance(error, UnknownName) and error.nearest is None:
+        text = f"no {error.kind} {error.name!r}; `planstep {error.kind} create` makes one"
+    elif isinstance(error, StoreInUse):
+        since = "" if error.since is None else f" since {error.since}"
+        owner = "another process" if error.pid is None else f"process {error.pid}"
+        text = f"the store is in use by {owner}{since}; until it ends, only commands that look work"
+    for argument, option in _OPTIONS.items():
+        text = text.replace(argument, option)
+    text = "; ".join([text, *getattr(error, "__notes__", ())])
+    return " ".join(text.split()) or type(error).__name__

@@ -14,7 +14,8 @@ from ..store.dump import dump
 from ..store.pages import DATA_FILE
 from ..store.verify import verify as verify_store
 from ..undecided import OpenTransaction, look_undecided, tablet_name
-from .output import Json, Store, StoreCommand, existing, print_json, print_rows
+from .command import StoreCommand
+from .output import Json, Store, existing, print_json, print_rows
 
 tx = typer.Typer(help="List, explain and resolve transactions.", no_args_is_help=True)
 log = typer.Typer(help="Look into the log.", no_args_is_help=True)
