@@ -26,22 +26,6 @@ def as_json(*arguments: object, status: int = 0) -> Any:
     return json.loads(run(*arguments, "--json", status=status).stdout)
 
 
-@pytest.fixture
-def call(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Any:
-    """As `run`, in this process: (exit status, stdout, stderr)."""
-    from planstep.cli import main
-
-    def call(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["planstep", *map(str, arguments)])
-        capfd.readouterr()
-        with pytest.raises(SystemExit) as ended:
-            main()
-        out, err = capfd.readouterr()
-        return int(ended.value.code or 0), out, err
-
-    return call
-
-
 def test_reshard_prints_what_it_promises(tmp_path: Path) -> None:
     store = tmp_path / "s"
     result = as_json("reshard", store, "--generate", "2k", "--workers", "2", "--partitions", "4")

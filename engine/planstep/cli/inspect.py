@@ -19,6 +19,9 @@ from .output import Json, Store, existing, print_json, print_rows
 
 tx = typer.Typer(help="List, explain and resolve transactions.", no_args_is_help=True)
 log = typer.Typer(help="Look into the log.", no_args_is_help=True)
+Transaction = Annotated[
+    str, typer.Argument(metavar="TX", help="Its id, as `tx list` shows it and tx.id has it.")
+]
 
 
 def _fields(outcome: Outcome) -> dict[str, Any]:
@@ -125,7 +128,7 @@ def _holds(tx: OpenTransaction) -> str:
 
 
 @tx.command(cls=StoreCommand)
-def explain(store: Store, transaction: str, as_json: Json = False) -> None:
+def explain(store: Store, transaction: Transaction, as_json: Json = False) -> None:
     """Tell a transaction's way through proxy, coordinator and tablets, as far as it was recorded.
 
     JSON: tx, state, place, when, participants, messages (list of host, turn, to, message), syncs,
@@ -167,7 +170,7 @@ def explain(store: Store, transaction: str, as_json: Json = False) -> None:
 
 
 @tx.command(cls=StoreCommand)
-def resolve(store: Store, transaction: str, as_json: Json = False) -> None:
+def resolve(store: Store, transaction: Transaction, as_json: Json = False) -> None:
     """End a transaction that was never planned; one that is planned is left to its plan.
 
     JSON: tx, state, place, when, participants.

@@ -46,8 +46,8 @@ def load(
     """Put the rows of a file, in transactions of bounded size.
 
     A row that is there is replaced, so a load that was interrupted is simply repeated. CSV files
-    begin with a line of names; numbers, dates and true/false are recognized. CSV and Parquet need the
-    extra arrow.
+    begin with a line of names; numbers and true/false are recognized. Dates, times and decimals become
+    text. CSV and Parquet need the extra arrow.
 
     JSON: table, rows.
 
@@ -106,20 +106,21 @@ def _csv(file: Path, columns: list[str], text: list[str]) -> Any:
     pa = extras.pyarrow()
     import pyarrow.csv as csv
 
-    def reader() -> Any:
-        convert = csv.ConvertOptions(column_types=dict.fromkeys(text, pa.string()))
+    def reader(names: list[str]) -> Any:
+        convert = csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()))
         return csv.open_csv(file, csv.ReadOptions(block_size=_BLOCK_BYTES), convert_options=convert)
 
     try:
-        first = reader()
-        _check_columns(str(file), [*columns, *text], first.schema.names)
-        for _ in first:
+        guessed = reader(text).schema
+        _check_columns(str(file), [*columns, *text], guessed.names)
+        text = [*text, *(field.name for field in guessed if _is_worded(field.type))]
+        for _ in reader(text):
             pass
     except pa.ArrowInvalid as error:
         raise PlanstepError(
             f"{file}: {error}; nothing was loaded. Leave a column of mixed values as text with --text"
         ) from None
-    return reader()
+    return reader(text)
 
 
 def _parquet(file: Path, columns: list[str], _: list[str]) -> Any:
@@ -131,7 +132,19 @@ def _parquet(file: Path, columns: list[str], _: list[str]) -> Any:
     except pa.ArrowInvalid as error:
         raise PlanstepError(f"{file}: {error}") from None
     _check_columns(str(file), columns, opened.schema_arrow.names)
-    return opened.iter_batches()
+    return map(_in_words, opened.iter_batches())
+
+
+def _is_worded(kind: Any) -> bool:
+    """Whether values of the type have no word of their own in JSON and msgpack."""
+    types = extras.pyarrow().types
+    return bool(types.is_temporal(kind) or types.is_decimal(kind))
+
+
+def _in_words(batch: Any) -> Any:
+    pa = extras.pyarrow()
+    fields = [f.with_type(pa.string()) if _is_worded(f.type) else f for f in batch.schema]
+    return batch.cast(pa.schema(fields))
 
 
 def _check_columns(where: str, wanted: list[str], names: list[str]) -> None:

@@ -37,10 +37,13 @@ def _look(ctx: typer.Context, names: Callable[["planstep.Engine"], Iterable[str]
             return  # nothing to offer
 
     logging.disable()
-    thread = threading.Thread(target=look, daemon=True)
-    thread.start()
-    thread.join(_SECONDS_MAX)
-    return list(found)
+    try:
+        thread = threading.Thread(target=look, daemon=True)
+        thread.start()
+        thread.join(_SECONDS_MAX)
+        return list(found)
+    finally:
+        logging.disable(logging.NOTSET)
 
 
 def _topics(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -72,7 +75,7 @@ ConsumerName = Annotated[
 ]
 MaybeConsumer = Annotated[
     str | None,
-    typer.Argument(metavar="[NAME]", help="One consumer only.", autocompletion=_consumers),
+    typer.Argument(metavar="NAME", help="One consumer only.", autocompletion=_consumers),
 ]
 NewConsumer = Annotated[str, typer.Argument(metavar="NAME", help="The consumer's name.")]
 

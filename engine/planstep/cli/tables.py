@@ -6,8 +6,6 @@ from typing import Annotated, Any
 
 import typer
 
-import planstep
-
 from . import loading
 from .command import StoreCommand
 from .names import NewTable, TableName
@@ -157,20 +155,15 @@ def delete(store: Store, table: TableName, key: Key, as_json: Json = False) -> N
     """
     row, missing = parse(key), object()
 
-    def remove(tx: "planstep.Transaction") -> bool:
+    with existing(store, read_only=False) as db, db.transaction() as tx:
         found = tx.get(table, row, missing) is not missing
         if found:
             tx.delete(table, row)
-        return found
-
-    with existing(store, read_only=False) as db:
-        with db.transaction() as tx:
-            found = remove(tx)
-        place = tx.commit.place if found else None
+        place = tx.commit().place if found else None
     if as_json:
         print_json({"table": table, "key": key, "found": found, "place": place})
     else:
-        print(f"deleted at place {tuple(place)}" if found else "there was no such row")
+        print("there was no such row" if place is None else f"deleted at place {tuple(place)}")
 
 
 @app.command(cls=StoreCommand)

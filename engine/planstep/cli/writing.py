@@ -44,7 +44,7 @@ def write(
     topic: TopicName,
     values: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[VALUE]...", help="Values; lines of stdin if none."),
+        typer.Argument(metavar="VALUE", help="Values; lines of stdin if none."),
     ] = None,
     key: Annotated[str | None, typer.Option(help="Key of all that bring none.")] = None,
     header: Annotated[
@@ -73,7 +73,7 @@ def write(
 
     Examples:
 
-        printf 'a\\\\nb\\\\n' | planstep topic write shop.planstep clicks --key u1
+        printf 'a\\nb\\n' | planstep topic write shop.planstep clicks --key u1
 
         planstep topic write shop.planstep clicks --jsonl --file clicks.jsonl
     """
@@ -123,7 +123,7 @@ def write(
 
 
 def _record(
-    form: str, line: bytes, number: int, key: str | None, headers: Any, as_lines: bool
+    form: str, line: bytes, number: int, key: str | bytes | None, headers: Any, as_lines: bool
 ) -> _Record:
     if not as_lines:
         return _Record(_value(form, line, number), key, headers)
@@ -137,29 +137,29 @@ def _record(
             raise PlanstepError(f"line {number} has a field {name!r}{hint}")
     value, own = given["value"], given.get("headers")
     if form == "bytes":
-        value = _raw(value, number, "value")
+        text = _text(value, number, "value")
+        value = text.encode() if isinstance(text, str) else text
     elif form == "utf8" and not isinstance(value, str):
         raise PlanstepError(f"line {number}: the topic's format is utf8, and the value is no text")
     if given.get("key") is not None:
-        raw = _raw(given["key"], number, "key")
-        key = raw if form == "bytes" else given["key"]  # type: ignore[assignment]
+        key = _text(given["key"], number, "key", form == "bytes")
     if own:
         if not isinstance(own, dict):
             raise PlanstepError(f"line {number}: headers is an object of texts")
-        headers = {name: _raw(text, number, f"header {name!r}") for name, text in own.items()}
+        headers = {name: _text(text, number, f"header {name!r}") for name, text in own.items()}
     return _Record(value, key, headers)
 
 
-def _raw(value: Any, number: int, what: str) -> bytes:
-    """Text as bytes; "hex:ff00" stands for bytes that are no text, as commands print them."""
+def _text(value: Any, number: int, what: str, hexed: bool = True) -> str | bytes:
+    """Text; bytes that are no text as commands print them, "hex:ff00", where they may be."""
     if not isinstance(value, str):
         raise PlanstepError(f"line {number}: {what} is text, or hex behind hex:, not {value!r:.40}")
-    if value.startswith("hex:"):
-        try:
-            return bytes.fromhex(value[4:])
-        except ValueError:
-            raise PlanstepError(f"line {number}: {what} is no hex behind hex:") from None
-    return value.encode()
+    if not hexed or not value.startswith("hex:"):
+        return value
+    try:
+        return bytes.fromhex(value[4:])
+    except ValueError:
+        raise PlanstepError(f"line {number}: {what} is no hex behind hex:") from None
 
 
 def _value(form: str, line: bytes, number: int) -> object:
