@@ -145,7 +145,6 @@ BAD = [
     ("topic", "write", "STORE", "objects", "{not json"),
     ("topic", "write", "STORE", "objects", "[" * 900 + "]" * 900),
     ("topic", "write", "STORE", "objects", "[" * 20_000 + "]" * 20_000),
-    ("topic", "read", "STORE", "raw", "--limit", "9" * 30),
     ("tx", "list", "STORE", "--limit", "9" * 30),
     ("tx", "explain", "STORE", "9" * 5000 + "-1"),
     ("tx", "resolve", "STORE", "99-1"),
@@ -173,6 +172,7 @@ BAD = [
     ("reshard", "STORE", "/does/not/exist"),
 ]
 USAGE = [
+    ("topic", "read", "STORE", "raw", "--limit", "9" * 30),
     ("topic", "read", "STORE", "raw", "--limit", "0"),
     ("topic", "read", "STORE", "raw", "--start", "-1"),
     ("log", "dump", "STORE", "--limit", "0"),

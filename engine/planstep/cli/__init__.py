@@ -23,7 +23,7 @@ def main() -> None:
 
 def _fill_streams() -> None:
     """Whatever of 0, 1, 2 the caller closed is the null device: else the store's files would get these
-    numbers, and who writes to stdout would write to them. A closed stdin stays None: see topics.py."""
+    numbers, and who writes to stdout would write to them. A closed stdin stays None: see writing.py."""
     fd = os.open(os.devnull, os.O_RDWR)
     while fd <= 2:
         fd = os.dup(fd)

@@ -1,7 +1,7 @@
 """The application: groups of commands, one way to fail, commands of other packages.
 
     refused, bad input, the system's refusal ─▶ one line on stderr, exit 1
-    wrong usage ─▶ typer's words, exit 2            interrupted ─▶ one line, exit 130
+    wrong usage ─▶ typer's words, exit 2            interrupted ─▶ exit 130
 
 PLANSTEP_DEBUG=1 shows where an error came from.
 
@@ -61,7 +61,7 @@ def options(
 def run() -> None:
     """Entry point; other packages add commands through the entry-point group planstep.commands."""
     for entry in importlib.metadata.entry_points(group="planstep.commands"):
-        app.command(entry.name)(entry.load())
+        app.command(entry.name, cls=Command)(entry.load())
     # What may be stored nests deeper than Python lets a function that shows it call itself.
     sys.setrecursionlimit(max(sys.getrecursionlimit(), _DEPTH))
     try:

@@ -81,7 +81,8 @@ def text_of(value: Any) -> str:
 
 def field_of(value: Any) -> str:
     """The same on one line: what is stored must not steer a terminal, nor look like two records."""
-    return text_of(value).translate(_CONTROLS)
+    text = text_of(value)
+    return text if text.isprintable() else text.translate(_CONTROLS)
 
 
 def print_json(value: dict[str, Any]) -> None:

@@ -1,8 +1,8 @@
 """`planstep topic read`: records as of now, or, with --follow, as they become visible.
 
-    marks of the hosts ─ changed? ─▶ open read-only ─▶ records behind the last look ─▶ close ─┐
-            ▲                                                                                 │
-            └──────────── wait: 50 ms, or twice what looking took ◀───────────────────────────┘
+    marks of the hosts ─ changed? ─▶ open read-only ─▶ what is new, in memory ─▶ close ─▶ print ─┐
+            ▲                                                                                    │
+            └──────────── wait: 50 ms, or twice what opening took ◀──────────────────────────────┘
 
 A read-only view stands still, so following is looking again. The owner's marks (store/mark.py) tell
 for a few microseconds whether there is something new, and a store that nobody has open costs nothing.
@@ -31,6 +31,7 @@ from .output import Store, existing, jsonable, print_fields, print_json, print_r
 from .values import place
 
 _CHUNK = 10_000
+_LOOK_BYTES = 32 << 20
 _PAUSE = 0.05
 _FAILURES_MAX = 5
 _COLUMNS = ["partition", "offset", "key", "value"]
@@ -154,64 +155,78 @@ def _follow(
     limit: int | None,
     show: Callable[["planstep.Record"], None],
 ) -> None:
-    tail = _Tail(store, topic, start, partition, limit, show)
+    tail = _Tail(store, topic, start, partition, limit)
     failures = 0
     while True:
-        before, began = _marks(store), time.monotonic()
+        before = _marks(store)
         try:
-            tail.look()
+            batches = tail.look()
             failures = 0
         except IoError as error:  # an owner that is too busy to be looked at
             failures += 1
             if isinstance(error, NoSpace) or failures == _FAILURES_MAX:
                 raise
+            batches = []
+        for batch in batches:
+            for record in batch:
+                show(record)
         sys.stdout.flush()
         if tail.left == 0:
             return
-        _wait(max(_PAUSE, 2 * (time.monotonic() - began)))
-        while not failures and _marks(store) == before:
-            _wait(_PAUSE)
+        if not tail.more:
+            _wait(max(_PAUSE, 2 * tail.seconds))
+            while not failures and _marks(store) == before:
+                _wait(_PAUSE)
 
 
 class _Tail:
-    """Where following has come to: `offsets` a partition, `left` records at most (None: no end)."""
+    """Where following has come to: `offsets` a partition, `left` records at most; `more` is there
+    already; opening took `seconds`."""
 
     def __init__(
-        self,
-        store: Path,
-        topic: str,
-        start: Any,
-        partition: int | None,
-        limit: int | None,
-        show: Callable[["planstep.Record"], None],
+        self, store: Path, topic: str, start: Any, partition: int | None, limit: int | None
     ) -> None:
         self.store, self.topic, self.start, self.partition = store, topic, start, partition
-        self.left = limit
-        self.show = show
+        self.left = 1 << 62 if limit is None else limit
+        self.more = False
+        self.seconds = 0.0
         self.ident: int | None = None
         self.offsets: dict[int, int] = {}
 
-    def look(self) -> None:
+    def look(self) -> list["planstep.ReadBatch"]:
+        """What is new, in memory: whoever is slow to read stdout must not keep the view open, and
+        with it all that the owner wants to free."""
+        began = time.monotonic()
         with existing(self.store) as db, db.snapshot() as view:
-            ident = db.topic(self.topic)._info().id
-            if self.ident is None:
-                self.offsets = starts_of(view, self.topic, self.start, self.partition)
-                self.ident = ident
-            elif ident != self.ident:
-                raise PlanstepError(f"topic {self.topic!r} was dropped, and another one made since")
-            bounds = view.bounds(self.topic)
-            for partition, offset in self.offsets.items():
-                low = bounds[partition][0]
-                if offset < low:
-                    say(
-                        f"partition {partition}: {low - offset} records were trimmed before they were read"
-                    )
-                    self.offsets[partition] = low
-            limit = 1 << 62 if self.left is None else self.left
-            for record in _records(view, self.topic, self.offsets, limit):
-                self.show(record)
-                if self.left is not None:
-                    self.left -= 1
+            self.seconds = time.monotonic() - began
+            self._place(db, view)
+            found, room = [], _LOOK_BYTES
+            while self.left and room > 0:
+                batch = view.read(self.topic, self.offsets, None, min(self.left, _CHUNK))
+                if not len(batch):
+                    break
+                found.append(batch)
+                self.offsets |= batch.ends
+                self.left -= len(batch)
+                room -= sum(len(segment.batch.data) for segment in batch.segments)
+            self.more = room <= 0
+            return found
+
+    def _place(self, db: "planstep.Engine", view: "planstep.SnapshotView") -> None:
+        ident = db.topic(self.topic)._info().id
+        if self.ident is None:
+            self.offsets = starts_of(view, self.topic, self.start, self.partition)
+            self.ident = ident
+        elif ident != self.ident:
+            raise PlanstepError(f"topic {self.topic!r} was dropped, and another one made since")
+        bounds = view.bounds(self.topic)
+        for partition, offset in self.offsets.items():
+            low = bounds[partition][0]
+            if offset < low:
+                say(
+                    f"partition {partition}: {low - offset} records were trimmed before they were read"
+                )
+                self.offsets[partition] = low
 
 
 def _marks(store: Path) -> list[Mark | None]:
