@@ -1,6 +1,8 @@
 """Many records and rows: from stdin and files, in transactions of bounded size."""
 
 import json
+import re
+import signal
 import subprocess
 import sys
 from datetime import date
@@ -103,7 +105,8 @@ def test_usage(shop: Path, call: Any) -> None:
         assert status == 2 and "--" in err
 
 
-def test_lines_that_trickle_in_are_visible_at_once(shop: Path) -> None:
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_lines_that_trickle_in_are_visible_at_once(shop: Path, interrupted: bool) -> None:
     child = subprocess.Popen(
         [*COMMAND, "topic", "write", str(shop), "texts"],
         stdin=subprocess.PIPE,
@@ -119,9 +122,15 @@ def test_lines_that_trickle_in_are_visible_at_once(shop: Path) -> None:
         child.stdin.write(text + b"\n")
         child.stdin.flush()
         assert follower.stdout.readline().endswith(text + b"\n")
-    out, err = child.communicate()
-    assert (child.returncode, err) == (0, b"") and out.startswith(b"2 records written")
     follower.communicate()
+    if interrupted:
+        child.send_signal(signal.SIGINT)
+    out, err = child.communicate()
+    if interrupted:
+        assert (child.returncode, out) == (130, b"")
+        assert re.fullmatch(rb"interrupted: at least [12] records are written\n", err)
+    else:
+        assert (child.returncode, err) == (0, b"") and out.startswith(b"2 records written")
 
 
 # table load ------------------------------------------------------------------------------------

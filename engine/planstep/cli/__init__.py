@@ -11,6 +11,13 @@ def main() -> None:
     """Runs the command line; exits 2 with the pip line when the extra `cli` is not installed."""
     _fill_streams()
     try:
+        _run()
+    except KeyboardInterrupt:  # before a command began, or behind its end
+        raise SystemExit(130) from None
+
+
+def _run() -> None:
+    try:
         import rich  # noqa: F401 - the commands need it; better to say so before they run
         import typer  # noqa: F401
     except ImportError:

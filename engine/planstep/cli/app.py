@@ -19,8 +19,11 @@ from ..errors import PlanstepError, StoreInUse, UnknownName
 from . import backups, consumers, export, inspect, reshard, stats, tables, topics
 from .command import Command, StoreCommand, hush
 
-_OPTIONS = {"exist_ok=True": "--exist-ok", "seek()": "`planstep consumer seek`"}
-
+_OPTIONS = {
+    "exist_ok=True": "--exist-ok",
+    "seek()": "`planstep consumer seek`",
+    "prefix= or begin= and end=": "--prefix or --from and --to",
+}
 _DEPTH = 10_000
 
 app = typer.Typer(
@@ -38,7 +41,7 @@ app.add_typer(inspect.tx, name="tx")
 app.add_typer(inspect.log, name="log")
 app.command("export", cls=StoreCommand)(export.export)
 app.command("backup", cls=StoreCommand)(backups.backup)
-app.command("restore")(backups.restore)
+app.command("restore", cls=Command)(backups.restore)
 app.command("stats", cls=StoreCommand)(stats.stats)
 app.command("verify", cls=StoreCommand)(inspect.verify)
 

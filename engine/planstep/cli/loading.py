@@ -117,8 +117,10 @@ def _csv(file: Path, columns: list[str], text: list[str]) -> Any:
         for _ in reader(text):
             pass
     except pa.ArrowInvalid as error:
+        hint = ", or leave a column of mixed values as text with --text"
         raise PlanstepError(
-            f"{file}: {error}; nothing was loaded. Leave a column of mixed values as text with --text"
+            f"{file}: {error}; nothing was loaded: mend the file"
+            + (hint if "conversion" in str(error) else "")
         ) from None
     return reader(text)
 

@@ -10,12 +10,12 @@ for a few microseconds whether there is something new, and a store that nobody h
 Next: writing.py.
 """
 
+import contextlib
 import json
 import select
 import sys
 import time
 from collections.abc import Callable, Iterator
-from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -90,12 +90,15 @@ def read(
 
         planstep topic read shop.planstep clicks --follow --from 2026-11-21T08:00
     """
-    start: str | int | datetime = place(begin or ("latest" if follow else "earliest"), "--from")
+    if begin is None:
+        begin = "latest" if follow else "earliest"
+    start = place(begin, "--from")
     if start == 0:
         start = "earliest"
     if follow:
         show = _line if as_json or as_lines else _plain
-        _follow(store, topic, start, partition, limit, show)
+        with contextlib.suppress(KeyboardInterrupt):  # the way to end it, not to break it off
+            _follow(store, topic, start, partition, limit, show)
         return
     with existing(store) as db, db.snapshot() as view:
         starts = starts_of(view, topic, start, partition)

@@ -7,7 +7,7 @@ import typer
 import planstep
 
 from ..api.formats import check_format
-from ..api.topic import UNCHANGED, TopicDescription
+from ..api.topic import UNCHANGED, TopicDescription, retention_options
 from ..proto.keys import check_name
 from . import reading, writing
 from .command import StoreCommand
@@ -81,11 +81,12 @@ def create(
 
     Example: planstep topic create shop.planstep clicks --partitions 16 --retention 7d
     """
-    check_name(topic)  # before there is a store
+    check_name(topic)  # all that can be before there is a store
     if format is not None:
         check_format(format)
     seconds = None if retention is None else duration(retention, "--retention")
     number = None if retention_bytes is None else size(retention_bytes, "--retention-bytes")
+    retention_options((), seconds, number)
     with planstep.open(store, hosts=hosts) as db:
         made = db.create_topic(topic, partitions, format, exist_ok, seconds, number)
         described = made.describe()

@@ -23,7 +23,7 @@ def duration(text: str, option: str) -> float | None:
     """Seconds; None for "none". BadParameter names the option."""
     if text.lower() == "none":
         return None
-    parts = re.fullmatch(r"(?:\d+(?:\.\d+)?[smhdw])+", text.strip().lower())
+    parts = re.fullmatch(r"(?:\d{1,15}(?:\.\d{1,15})?[smhdw])+", text.strip().lower())
     if parts is None:
         raise typer.BadParameter(f"{text!r} is no time like 7d, 12h, 30m, 90s", param_hint=option)
     found = re.findall(r"([\d.]+)([smhdw])", parts[0])
@@ -34,7 +34,7 @@ def size(text: str, option: str) -> int | None:
     """Bytes: GB are 10**9, GiB 2**30; None for "none"."""
     if text.lower() == "none":
         return None
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?I?)B?", text.strip().upper())
+    found = re.fullmatch(r"(\d{1,19}(?:\.\d{1,15})?)\s*([KMGT]?I?)B?", text.strip().upper())
     if found is None or found[2] not in _UNITS:
         raise typer.BadParameter(f"{text!r} is no size like 10GB or 512MiB", param_hint=option)
     number, unit = found[1], _UNITS[found[2]]
@@ -69,8 +69,10 @@ def place(text: str, option: str) -> str | int | datetime:
     if text.isdecimal() and len(text) < 20:
         return int(text)
     try:
-        return datetime.fromisoformat(text)
-    except ValueError:
+        moment = datetime.fromisoformat(text)
+        moment.timestamp()  # in the first and last hours of all years there may be none
+        return moment
+    except (ValueError, OverflowError, OSError):
         raise typer.BadParameter(
             f"{text!r} is neither earliest, latest, an offset, nor a time like 2026-11-21T08:00",
             param_hint=option,
