@@ -98,7 +98,7 @@ def print_rows(title: str, columns: list[str], rows: list[list[Any]]) -> None:
     if sys.stdout.isatty():
         table = Table(title=Text(title), title_justify="left")
         for column in columns:
-            table.add_column(column)
+            table.add_column(column, overflow="fold")
         for row in rows:
             table.add_row(*(Text(field_of(cell)) for cell in row))  # stored text is no markup
         Console().print(table)
