@@ -26,22 +26,6 @@ def as_json(*arguments: object, status: int = 0) -> Any:
     return json.loads(run(*arguments, "--json", status=status).stdout)
 
 
-@pytest.fixture
-def call(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Any:
-    """As `run`, in this process: (exit status, stdout, stderr)."""
-    from planstep.cli import main
-
-    def call(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["planstep", *map(str, arguments)])
-        capfd.readouterr()
-        with pytest.raises(SystemExit) as ended:
-            main()
-        out, err = capfd.readouterr()
-        return int(ended.value.code or 0), out, err
-
-    return call
-
-
 def test_reshard_prints_what_it_promises(tmp_path: Path) -> None:
     store = tmp_path / "s"
     result = as_json("reshard", store, "--generate", "2k", "--workers", "2", "--partitions", "4")
@@ -90,7 +74,9 @@ def test_topics_and_tables(tmp_path: Path) -> None:
     assert as_json("table", "get", store, "t", '["u", 1]')["value"] == {"n": 3}
     assert as_json("table", "get", store, "t", "nobody", status=1)["found"] is False
     assert as_json("table", "scan", store, "t", "--prefix", '["u"]')["rows"][0]["key"] == ["u", 1]
-    assert as_json("table", "list", store)["tables"] == [{"name": "t", "shards": 4, "rows": 1}]
+    assert as_json("table", "list", store)["tables"] == [
+        {"name": "t", "shards": 4, "rows": 1, "format": "msgpack"}
+    ]
 
 
 def test_a_transaction_is_explained(tmp_path: Path) -> None:
@@ -155,11 +141,21 @@ BAD = [
     ("topic", "create", "STORE", "new", "--format", "xml"),
     ("topic", "create", "STORE", "new", "--partitions", "2000000000"),
     ("topic", "create", "STORE", "new", "--hosts", "3"),
+    ("topic", "create", "STORE", "new", "--retention", "0s"),
+    ("topic", "alter", "STORE", "raw", "--retention-bytes", "9999999999TB"),
+    ("topic", "trim", "STORE", "raw", "--before", "5"),
+    ("topic", "trim", "STORE", "raw", "--before", "99", "--partition", "0"),
+    ("topic", "read", "STORE", "rwa", "--follow"),
+    ("topic", "read", "STORE", "raw", "--follow", "--partition", "9"),
+    ("topic", "write", "STORE", "raw", "x", "--partition", "9"),
+    ("topic", "write", "STORE", "raw", "--jsonl", "x"),
+    ("consumer", "create", "STORE", "raw", "a/b"),
+    ("consumer", "describe", "STORE", "raw", "nobody"),
+    ("consumer", "list", "STORE", "rwa"),
     ("topic", "describe", "STORE", "rw"),
     ("topic", "write", "STORE", "objects", "{not json"),
     ("topic", "write", "STORE", "objects", "[" * 900 + "]" * 900),
     ("topic", "write", "STORE", "objects", "[" * 20_000 + "]" * 20_000),
-    ("topic", "read", "STORE", "raw", "--limit", "9" * 30),
     ("tx", "list", "STORE", "--limit", "9" * 30),
     ("tx", "explain", "STORE", "9" * 5000 + "-1"),
     ("tx", "resolve", "STORE", "99-1"),
@@ -176,6 +172,9 @@ BAD = [
     ("table", "put", "STORE", "rows", "k", "123456789012345678901234567890"),
     ("table", "put", "STORE", "rows", '["a", {"b": 1}]', "1"),
     ("table", "scan", "STORE", "rows", "--prefix", '{"a": 1}'),
+    ("table", "scan", "STORE", "rows", "--prefix", "1", "--from", "2"),
+    ("table", "delete", "STORE", "rows", '{"a": 1}'),
+    ("table", "load", "STORE", "rows", "/does/not/exist.jsonl", "--key", "k"),
     ("tx", "explain", "STORE", "nonsense"),
     ("tx", "explain", "STORE", "99999999999999999999-1"),
     ("tx", "resolve", "STORE", "-"),
@@ -187,6 +186,15 @@ BAD = [
     ("reshard", "STORE", "/does/not/exist"),
 ]
 USAGE = [
+    ("topic", "read", "STORE", "raw", "--from", ""),
+    ("topic", "read", "STORE", "raw", "--from", "2026-13-01"),
+    ("topic", "read", "STORE", "raw", "--from", "9" * 30),
+    ("topic", "alter", "STORE", "raw", "--retention", "9" * 400 + ".5d"),
+    ("topic", "alter", "STORE", "raw", "--retention-bytes", "9" * 400 + ".5GB"),
+    ("topic", "drop", "STORE", "raw"),
+    ("table", "load", "STORE", "rows", "FILE", "--key", "k"),
+    ("consumer", "seek", "STORE", "raw", "c"),
+    ("topic", "read", "STORE", "raw", "--limit", "9" * 30),
     ("topic", "read", "STORE", "raw", "--limit", "0"),
     ("topic", "read", "STORE", "raw", "--start", "-1"),
     ("log", "dump", "STORE", "--limit", "0"),
@@ -330,11 +338,23 @@ def test_the_help_names_every_field(shop: Path, call: Any) -> None:
         ("topic", "read"): as_json("topic", "read", shop, "raw"),
         ("topic", "write"): as_json("topic", "write", shop, "raw", "x"),
         ("topic", "create"): as_json("topic", "create", shop, "more"),
+        ("topic", "alter"): as_json("topic", "alter", shop, "more", "--retention", "1d"),
+        ("topic", "trim"): as_json("topic", "trim", shop, "raw", "--before", "latest"),
+        ("consumer", "create"): as_json("consumer", "create", shop, "raw", "c"),
+        ("consumer", "list"): as_json("consumer", "list", shop, "raw"),
+        ("consumer", "describe"): as_json("consumer", "describe", shop, "raw", "c"),
+        ("consumer", "lag"): as_json("consumer", "lag", shop, "raw"),
+        ("consumer", "seek"): as_json("consumer", "seek", shop, "raw", "c", "--to", "latest"),
+        ("consumer", "drop"): as_json("consumer", "drop", shop, "raw", "c", "--yes"),
+        ("topic", "drop"): as_json("topic", "drop", shop, "more", "--yes"),
         ("table", "create"): as_json("table", "create", shop, "more"),
         ("table", "list"): as_json("table", "list", shop),
         ("table", "get"): as_json("table", "get", shop, "rows", "k"),
         ("table", "put"): as_json("table", "put", shop, "rows", "k", "2"),
         ("table", "scan"): as_json("table", "scan", shop, "rows"),
+        ("table", "count"): as_json("table", "count", shop, "rows"),
+        ("table", "delete"): as_json("table", "delete", shop, "rows", "k"),
+        ("table", "drop"): as_json("table", "drop", shop, "more", "--yes"),
         ("tx", "list"): as_json("tx", "list", shop),
         ("tx", "explain"): as_json("tx", "explain", shop, tx),
         ("tx", "resolve"): as_json("tx", "resolve", shop, tx),

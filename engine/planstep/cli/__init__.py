@@ -11,6 +11,13 @@ def main() -> None:
     """Runs the command line; exits 2 with the pip line when the extra `cli` is not installed."""
     _fill_streams()
     try:
+        _run()
+    except KeyboardInterrupt:  # before a command began, or behind its end
+        raise SystemExit(130) from None
+
+
+def _run() -> None:
+    try:
         import rich  # noqa: F401 - the commands need it; better to say so before they run
         import typer  # noqa: F401
     except ImportError:
@@ -23,7 +30,7 @@ def main() -> None:
 
 def _fill_streams() -> None:
     """Whatever of 0, 1, 2 the caller closed is the null device: else the store's files would get these
-    numbers, and who writes to stdout would write to them. A closed stdin stays None: see topics.py."""
+    numbers, and who writes to stdout would write to them. A closed stdin stays None: see writing.py."""
     fd = os.open(os.devnull, os.O_RDWR)
     while fd <= 2:
         fd = os.dup(fd)

@@ -1,11 +1,11 @@
 """The application: groups of commands, one way to fail, commands of other packages.
 
     refused, bad input, the system's refusal ─▶ one line on stderr, exit 1
-    wrong usage ─▶ typer's words, exit 2            interrupted ─▶ one line, exit 130
+    wrong usage ─▶ typer's words, exit 2            interrupted ─▶ exit 130
 
 PLANSTEP_DEBUG=1 shows where an error came from.
 
-Next: output.py, then a module per group.
+Next: command.py, output.py, then a module per group.
 """
 
 import importlib.metadata
@@ -15,10 +15,15 @@ import sys
 import typer
 
 from .. import __version__
-from ..errors import PlanstepError
-from . import backups, export, inspect, reshard, stats, tables, topics
-from .output import StoreCommand
+from ..errors import PlanstepError, StoreInUse, UnknownName
+from . import backups, consumers, export, inspect, reshard, stats, tables, topics
+from .command import Command, StoreCommand, hush
 
+_OPTIONS = {
+    "exist_ok=True": "--exist-ok",
+    "seek()": "`planstep consumer seek`",
+    "prefix= or begin= and end=": "--prefix or --from and --to",
+}
 _DEPTH = 10_000
 
 app = typer.Typer(
@@ -28,14 +33,15 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-app.command("reshard")(reshard.reshard)
+app.command("reshard", cls=Command)(reshard.reshard)
 app.add_typer(topics.app, name="topic")
 app.add_typer(tables.app, name="table")
+app.add_typer(consumers.app, name="consumer")
 app.add_typer(inspect.tx, name="tx")
 app.add_typer(inspect.log, name="log")
 app.command("export", cls=StoreCommand)(export.export)
 app.command("backup", cls=StoreCommand)(backups.backup)
-app.command("restore")(backups.restore)
+app.command("restore", cls=Command)(backups.restore)
 app.command("stats", cls=StoreCommand)(stats.stats)
 app.command("verify", cls=StoreCommand)(inspect.verify)
 
@@ -58,19 +64,32 @@ def options(
 def run() -> None:
     """Entry point; other packages add commands through the entry-point group planstep.commands."""
     for entry in importlib.metadata.entry_points(group="planstep.commands"):
-        app.command(entry.name)(entry.load())
+        app.command(entry.name, cls=Command)(entry.load())
     # What may be stored nests deeper than Python lets a function that shows it call itself.
     sys.setrecursionlimit(max(sys.getrecursionlimit(), _DEPTH))
     try:
         app()
         sys.stdout.flush()
     except BrokenPipeError:
-        # Whoever read has enough. Python would try to flush once more at its end, and complain.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        hush()
         raise SystemExit(0) from None
     except (PlanstepError, OSError, RecursionError, TypeError, ValueError) as error:
         if os.environ.get("PLANSTEP_DEBUG"):
             raise
-        text = " ".join(str(error).split()) or type(error).__name__
-        print(f"planstep: {text}", file=sys.stderr)
+        print(f"planstep: {_said(error)}", file=sys.stderr)
         raise SystemExit(1) from None
+
+
+def _said(error: BaseException) -> str:
+    """One line; where the library would name an argument, the option."""
+    text = str(error)
+    if isinstance(error, UnknownName) and error.nearest is None:
+        text = f"no {error.kind} {error.name!r}; `planstep {error.kind} create` makes one"
+    elif isinstance(error, StoreInUse):
+        since = "" if error.since is None else f" since {error.since}"
+        owner = "another process" if error.pid is None else f"process {error.pid}"
+        text = f"the store is in use by {owner}{since}; until it ends, only commands that look work"
+    for argument, option in _OPTIONS.items():
+        text = text.replace(argument, option)
+    text = "; ".join([text, *getattr(error, "__notes__", ())])
+    return " ".join(text.split()) or type(error).__name__

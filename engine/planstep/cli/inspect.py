@@ -14,10 +14,14 @@ from ..store.dump import dump
 from ..store.pages import DATA_FILE
 from ..store.verify import verify as verify_store
 from ..undecided import OpenTransaction, look_undecided, tablet_name
-from .output import Json, Store, StoreCommand, existing, print_json, print_rows
+from .command import StoreCommand
+from .output import Json, Store, existing, print_json, print_rows
 
 tx = typer.Typer(help="List, explain and resolve transactions.", no_args_is_help=True)
 log = typer.Typer(help="Look into the log.", no_args_is_help=True)
+Transaction = Annotated[
+    str, typer.Argument(metavar="TX", help="Its id, as `tx list` shows it and tx.id has it.")
+]
 
 
 def _fields(outcome: Outcome) -> dict[str, Any]:
@@ -124,7 +128,7 @@ def _holds(tx: OpenTransaction) -> str:
 
 
 @tx.command(cls=StoreCommand)
-def explain(store: Store, transaction: str, as_json: Json = False) -> None:
+def explain(store: Store, transaction: Transaction, as_json: Json = False) -> None:
     """Tell a transaction's way through proxy, coordinator and tablets, as far as it was recorded.
 
     JSON: tx, state, place, when, participants, messages (list of host, turn, to, message), syncs,
@@ -166,7 +170,7 @@ def explain(store: Store, transaction: str, as_json: Json = False) -> None:
 
 
 @tx.command(cls=StoreCommand)
-def resolve(store: Store, transaction: str, as_json: Json = False) -> None:
+def resolve(store: Store, transaction: Transaction, as_json: Json = False) -> None:
     """End a transaction that was never planned; one that is planned is left to its plan.
 
     JSON: tx, state, place, when, participants.

@@ -1,65 +1,49 @@
-"""What commands print: one JSON object, a table on a terminal, or plain lines in a pipe.
+"""What commands print: one JSON object, a table on a terminal, or plain lines in a pipe; how they ask.
 
-Next: reshard.py.
+Plain lines are for `cut` and `while read`: fields between tabs, tabs and line ends within a field
+written \\t and \\n. What must come back exactly takes --json.
+
+Next: values.py.
 """
 
+import contextlib
 import json
 import math
 import os
 import sys
+from collections.abc import Callable, Iterator
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn
 from rich.table import Table
 from rich.text import Text
-from typer.core import TyperCommand
 
 import planstep
 
 from ..errors import FormatError
+from .command import is_store
 
 Store = Annotated[
-    Path, typer.Argument(help="The store's folder. [default: $PLANSTEP_STORE]", show_default=False)
+    Path,
+    typer.Argument(
+        metavar="STORE", help="The store's folder (default: $PLANSTEP_STORE).", show_default=False
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would change.")]
+ExistOk = Annotated[bool, typer.Option("--exist-ok", help="Accept one that is there already.")]
+Yes = Annotated[
+    bool, typer.Option("--yes", "-y", help="Do not ask. Needed where there is no terminal.")
+]
 
 errors = Console(stderr=True)
-
-
-class StoreCommand(TyperCommand):
-    """A command whose first argument is STORE: left out, it is what PLANSTEP_STORE says.
-
-    Left out means that an argument is missing, or, where any number may follow, that the first one
-    is no store.
-    """
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        default = os.environ.get("PLANSTEP_STORE")
-        if default and not ctx.resilient_parsing and self._lacks_store(ctx, args):
-            args = [default, *args]
-        rest: list[str] = super().parse_args(ctx, args)
-        return rest
-
-    def _lacks_store(self, ctx: Any, args: list[str]) -> bool:
-        try:
-            values, _, _ = self.make_parser(ctx).parse_args(args=list(args))
-        except Exception:  # wrong usage: said by the real parse
-            return False
-        given: list[str] = []
-        for param in self.params:
-            if param.param_type_name == "argument":
-                value = values.get(param.name)
-                if isinstance(value, (list, tuple)):
-                    given += value
-                elif isinstance(value, str):
-                    given.append(value)
-        places = [param for param in self.params if param.param_type_name == "argument"]
-        if len(given) < sum(1 for param in places if param.required):
-            return True
-        many = any(param.nargs == -1 for param in places)
-        return many and not (Path(given[0]) / "host-0").is_dir()
+_TOLD_EACH = 100_000
+_CONTROLS = {n: f"\\x{n:02x}" for n in (*range(32), *range(127, 160))}
+_CONTROLS |= {ord("\t"): "\\t", ord("\n"): "\\n", ord("\r"): "\\r"}
 
 
 def say(line: str) -> None:
@@ -68,13 +52,14 @@ def say(line: str) -> None:
 
 
 def jsonable(value: Any) -> Any:
-    """Bytes become text, or hex behind "hex:" where they are none; tuples become lists; what JSON
-    has no word for (msgpack's timestamps, say) becomes its text."""
+    """Bytes become text, or hex behind "hex:" where they are none (or begin so themselves); tuples
+    become lists; what JSON has no word for (msgpack's timestamps, say) becomes its text."""
     if isinstance(value, bytes):
         try:
-            return value.decode()
+            text = value.decode()
         except UnicodeDecodeError:
             return "hex:" + value.hex()
+        return "hex:" + value.hex() if text.startswith("hex:") else text
     if isinstance(value, dict):
         return {str(jsonable(k)): jsonable(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
@@ -86,27 +71,89 @@ def jsonable(value: Any) -> Any:
     return str(value)
 
 
+def text_of(value: Any) -> str:
+    """A value for people: text as it is, nothing for None, else JSON, which commands take back."""
+    value = jsonable(value)
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def field_of(value: Any) -> str:
+    """The same on one line: what is stored must not steer a terminal, nor look like two records."""
+    text = text_of(value)
+    return text if text.isprintable() else text.translate(_CONTROLS)
+
+
 def print_json(value: dict[str, Any]) -> None:
     print(json.dumps(jsonable(value)))
 
 
+def print_fields(*values: Any) -> None:
+    print("\t".join(map(field_of, values)))
+
+
 def print_rows(title: str, columns: list[str], rows: list[list[Any]]) -> None:
     """A table on a terminal, tab-separated lines in a pipe."""
-    cells = [[str(jsonable(cell)) for cell in row] for row in rows]
     if sys.stdout.isatty():
         table = Table(title=Text(title), title_justify="left")
         for column in columns:
-            table.add_column(column)
-        for row in cells:
-            table.add_row(*map(Text, row))  # what the store holds is no markup
+            table.add_column(column, overflow="fold")
+        for row in rows:
+            table.add_row(*(Text(field_of(cell)) for cell in row))  # stored text is no markup
         Console().print(table)
     else:
-        for row in cells:
-            print("\t".join(row))
+        for row in rows:
+            print_fields(*row)
+
+
+@contextlib.contextmanager
+def counting(unit: str) -> Iterator[Callable[[int], object]]:
+    """Progress on stderr where no total is known: a count on a terminal, else a line now and then."""
+    if errors.is_terminal:
+        with Progress(
+            SpinnerColumn(),
+            TextColumn("{task.completed:,} " + unit),
+            console=errors,
+            transient=True,
+        ) as bars:
+            task = bars.add_task(unit, total=None)
+            yield lambda done: bars.update(task, completed=done)
+        return
+    told = 0
+
+    def tell(done: int) -> None:
+        nonlocal told
+        if done // _TOLD_EACH > told:
+            told = done // _TOLD_EACH
+            say(f"{done} {unit}")
+
+    yield tell
+
+
+def confirm(question: str, yes: bool) -> None:
+    """Goes on when the user agrees: exit 1 when not, exit 2 where nobody can be asked."""
+    if yes:
+        return
+    if sys.stdin is None or not sys.stdin.isatty():
+        raise typer.BadParameter("needed where nobody can be asked", param_hint="--yes")
+    if not typer.confirm(question, err=True):
+        say("nothing was changed")
+        raise typer.Exit(1)
 
 
 def existing(store: Path, *, read_only: bool = True) -> "planstep.Engine":
     """Opens a store that must be there: a typo must not make one."""
-    if not (store / "host-0").is_dir():
-        raise FormatError(f"{os.fspath(store)} is not a store; `planstep topic create` makes one")
+    if not is_store(store):
+        try:
+            beside = [path.name for path in store.parent.iterdir() if is_store(path)]
+        except OSError:
+            beside = []
+        close = get_close_matches(store.name, beside, n=1)
+        hint = (
+            f"did you mean {os.fspath(store.parent / close[0])!r}?"
+            if close
+            else "`planstep topic create` makes one"
+        )
+        raise FormatError(f"{os.fspath(store)} is not a store; {hint}")
     return planstep.open(store, create=False, read_only=read_only)

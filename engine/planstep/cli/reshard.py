@@ -40,8 +40,8 @@ def reshard(
     where: Annotated[
         list[Path] | None,
         typer.Argument(
-            metavar="[STORE] [FILE…]",
-            help="The store's folder [default: $PLANSTEP_STORE, or a temporary one], then access "
+            metavar="STORE|FILE",
+            help="The store's folder (default: $PLANSTEP_STORE, or a temporary one), then access "
             "logs in Common Log Format. A first argument that is a file is a log.",
         ),
     ] = None,

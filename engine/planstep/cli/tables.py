@@ -1,4 +1,4 @@
-"""`planstep table …`. Next: inspect.py."""
+"""`planstep table …`. Next: loading.py, inspect.py."""
 
 import json
 import os
@@ -6,30 +6,38 @@ from typing import Annotated, Any
 
 import typer
 
-from .output import Json, Store, StoreCommand, existing, print_json, print_rows
+from . import loading
+from .command import StoreCommand
+from .names import NewTable, TableName
+from .output import (
+    ExistOk,
+    Json,
+    Store,
+    Yes,
+    confirm,
+    existing,
+    print_json,
+    print_rows,
+    text_of,
+)
+from .values import parse, prefix
 
-app = typer.Typer(help="Create and list tables; get, put and scan rows.", no_args_is_help=True)
-
-
-def parse(text: str) -> Any:
-    """JSON where it is JSON, else the text itself; lists become tuples, for keys."""
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        return text
-    return _tuples(value)
-
-
-def _tuples(value: Any) -> Any:
-    return tuple(map(_tuples, value)) if isinstance(value, list) else value
+app = typer.Typer(
+    help="Create, list and drop tables; get, put, delete, scan, count and load rows.",
+    no_args_is_help=True,
+)
+Key = Annotated[str, typer.Argument(metavar="KEY", help='JSON (1, "a", ["a", 1]) or plain text.')]
 
 
 @app.command(cls=StoreCommand)
 def create(
     store: Store,
-    name: str,
-    shards: Annotated[int, typer.Option(min=1)] = 4,
-    format: Annotated[str, typer.Option(help="msgpack, json, utf8 or bytes.")] = "msgpack",
+    table: NewTable,
+    shards: Annotated[int | None, typer.Option(min=1, help="4 if not given.")] = None,
+    format: Annotated[
+        str | None, typer.Option(help="msgpack (if not given), json, utf8 or bytes.")
+    ] = None,
+    exist_ok: ExistOk = False,
     as_json: Json = False,
 ) -> None:
     """Create a table in a store that is there; `planstep topic create` makes one.
@@ -39,33 +47,53 @@ def create(
     Example: planstep table create shop.planstep totals
     """
     with existing(store, read_only=False) as db:
-        db.create_table(name, shards=shards, format=format)
+        made = db.create_table(table, shards, format, exist_ok).describe()
     if as_json:
-        print_json({"table": name, "shards": shards, "format": format})
+        print_json({"table": table, "shards": made.shards, "format": made.format})
     else:
-        print(f"table {name}: {shards} shards, format {format}")
+        print(f"table {table}: {made.shards} shards, format {made.format}")
 
 
 @app.command("list", cls=StoreCommand)
 def list_tables(store: Store, as_json: Json = False) -> None:
     """List tables with their number of rows.
 
-    JSON: tables (list of name, shards, rows).
+    JSON: tables (list of name, shards, rows, format).
 
     Example: planstep table list shop.planstep
     """
     with existing(store) as db, db.snapshot() as view:
-        rows = [[t.name, t.describe().shards, view.count(t.name)] for t in db.tables().values()]
+        found = [table.describe() for table in db.tables().values()]
+        rows = [[t.name, t.shards, view.count(t.name), t.format] for t in found]
+    columns = ["name", "shards", "rows", "format"]
     if as_json:
-        found = [dict(zip(("name", "shards", "rows"), row, strict=True)) for row in rows]
-        print_json({"tables": found})
+        print_json({"tables": [dict(zip(columns, row, strict=True)) for row in rows]})
     else:
-        print_rows("tables", ["name", "shards", "rows"], rows)
+        print_rows("tables", columns, rows)
 
 
 @app.command(cls=StoreCommand)
-def get(store: Store, name: str, key: str, as_json: Json = False) -> None:
-    """Show one row. KEY is JSON (1, "a", ["a", 1]) or plain text; exit 1 when there is none.
+def drop(store: Store, table: TableName, yes: Yes = False, as_json: Json = False) -> None:
+    """End a table with all its rows. Asks first.
+
+    JSON: table, rows (how many it had).
+
+    Example: planstep table drop shop.planstep totals --yes
+    """
+    with existing(store) as db:
+        rows = db.table(table).count()
+    confirm(f"Drop table {table} with {rows} rows, for ever?", yes)
+    with existing(store, read_only=False) as db:
+        db.drop_table(table)
+    if as_json:
+        print_json({"table": table, "rows": rows})
+    else:
+        print(f"table {table} dropped, with {rows} rows")
+
+
+@app.command(cls=StoreCommand)
+def get(store: Store, table: TableName, key: Key, as_json: Json = False) -> None:
+    """Show one row; exit 1 when there is none.
 
     JSON: table, key, found, value.
 
@@ -73,65 +101,114 @@ def get(store: Store, name: str, key: str, as_json: Json = False) -> None:
     """
     missing = object()
     with existing(store) as db:
-        value: Any = db.table(name).get(parse(key), missing)
+        value: Any = db.table(table).get(parse(key), missing)
     found = value is not missing
     if as_json:
-        print_json({"table": name, "key": key, "found": found, "value": value if found else None})
+        print_json({"table": table, "key": key, "found": found, "value": value if found else None})
     elif found:
-        print(value)
+        print(text_of(value))
     if not found:
         raise typer.Exit(1)
 
 
 @app.command(cls=StoreCommand)
-def put(store: Store, name: str, key: str, value: str, as_json: Json = False) -> None:
-    """Write one row. KEY and VALUE are JSON, or plain text.
+def put(
+    store: Store,
+    table: TableName,
+    key: Key,
+    value: Annotated[str, typer.Argument(metavar="VALUE", help="JSON or plain text.")],
+    as_json: Json = False,
+) -> None:
+    """Write one row, whatever is there.
 
     JSON: table, key, place (step and n).
 
     Example: planstep table put shop.planstep totals u1 3
     """
     with existing(store, read_only=False) as db:
-        form = db.table(name).format
-        row: Any = json.loads(value) if form not in ("bytes", "utf8") and _is_json(value) else value
-        if form == "bytes":
-            row = os.fsencode(value)
-        place = db.table(name).put(parse(key), row)
+        form = db.table(table).format
+        place = db.table(table).put(parse(key), _row(form, value))
     if as_json:
-        print_json({"table": name, "key": key, "place": place})
+        print_json({"table": table, "key": key, "place": place})
     else:
-        print(f"written at place {place}")
+        print(f"written at place {tuple(place)}")
 
 
-def _is_json(text: str) -> bool:
+def _row(form: str, text: str) -> Any:
+    if form == "bytes":
+        return os.fsencode(text)
+    if form == "utf8":
+        return text
     try:
-        json.loads(text)
+        return json.loads(text)
     except (ValueError, RecursionError):
-        return False
-    return True
+        return text
+
+
+@app.command(cls=StoreCommand)
+def delete(store: Store, table: TableName, key: Key, as_json: Json = False) -> None:
+    """Remove one row; it is no error when there is none.
+
+    JSON: table, key, found, place (step and n; null when there was none).
+
+    Example: planstep table delete shop.planstep totals u1
+    """
+    row, missing = parse(key), object()
+
+    with existing(store, read_only=False) as db, db.transaction() as tx:
+        found = tx.get(table, row, missing) is not missing
+        if found:
+            tx.delete(table, row)
+        place = tx.commit().place if found else None
+    if as_json:
+        print_json({"table": table, "key": key, "found": found, "place": place})
+    else:
+        print("there was no such row" if place is None else f"deleted at place {tuple(place)}")
 
 
 @app.command(cls=StoreCommand)
 def scan(
     store: Store,
-    name: str,
-    limit: Annotated[int, typer.Option(min=1, help="At most so many rows.")] = 100,
-    prefix: Annotated[str | None, typer.Option(help='A tuple\'s first elements: ["u"]')] = None,
+    table: TableName,
+    prefix_: Annotated[
+        str | None, typer.Option("--prefix", help="First elements of keys that are lists, as JSON.")
+    ] = None,
+    begin: Annotated[str | None, typer.Option("--from", help="From this key on.")] = None,
+    end: Annotated[str | None, typer.Option("--to", help="Up to this key, without it.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=10**9, help="At most so many rows.")] = 100,
     reverse: Annotated[bool, typer.Option("--reverse", help="From the last key.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Show rows in the order of their keys.
+    """Show rows in the order of their keys. The store may be in use by another process.
 
     JSON: table, rows (list of key, value).
 
-    Example: planstep table scan shop.planstep totals --limit 10
+    Example: planstep table scan shop.planstep totals --from u1 --limit 10
     """
-    start = None if prefix is None else parse(prefix)
-    if start is not None and not isinstance(start, tuple):
-        start = (start,)
+    first = None if begin is None else parse(begin)
+    last = None if end is None else parse(end)
     with existing(store) as db:
-        rows = db.table(name).scan(prefix=start, limit=limit, reverse=reverse)
+        rows = db.table(table).scan(prefix(prefix_), first, last, limit, reverse)
     if as_json:
-        print_json({"table": name, "rows": [{"key": k, "value": v} for k, v in rows]})
+        print_json({"table": table, "rows": [{"key": k, "value": v} for k, v in rows]})
     else:
-        print_rows(name, ["key", "value"], [[k, v] for k, v in rows])
+        print_rows(table, ["key", "value"], [[k, v] for k, v in rows])
+
+
+@app.command(cls=StoreCommand)
+def count(store: Store, table: TableName, as_json: Json = False) -> None:
+    """Tell how many rows a table has.
+
+    JSON: table, rows.
+
+    Example: planstep table count shop.planstep totals
+    """
+    with existing(store) as db:
+        rows = db.table(table).count()
+    if as_json:
+        print_json({"table": table, "rows": rows})
+    else:
+        print(rows)
+
+
+app.command("load", cls=StoreCommand)(loading.load)

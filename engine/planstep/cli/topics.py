@@ -1,53 +1,103 @@
-"""`planstep topic …`. Next: tables.py."""
+"""`planstep topic …`. Next: reading.py, writing.py."""
 
-import json
-import os
-import sys
-from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 import planstep
 
 from ..api.formats import check_format
-from ..errors import PlanstepError
+from ..api.topic import UNCHANGED, TopicDescription, retention_options
 from ..proto.keys import check_name
-from .output import Json, Store, StoreCommand, existing, print_json, print_rows
+from . import reading, writing
+from .command import StoreCommand
+from .names import NewTopic, TopicName
+from .output import (
+    DryRun,
+    ExistOk,
+    Json,
+    Store,
+    Yes,
+    confirm,
+    existing,
+    print_json,
+    print_rows,
+)
+from .reading import starts_of
+from .values import duration, place, shown_duration, shown_size, size
 
-app = typer.Typer(help="Create, list, describe, write and read topics.", no_args_is_help=True)
+app = typer.Typer(
+    help="Create, list, describe, alter, trim, drop, write and read topics.", no_args_is_help=True
+)
+
+Retention = Annotated[
+    str | None,
+    typer.Option(metavar="TIME", help="Records older than this go: 7d, 12h, 30m; none: they stay."),
+]
+RetentionBytes = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SIZE", help="A partition's oldest go beyond this: 10GB, 512MiB; none: they stay."
+    ),
+]
+
+
+def _settings(topic: TopicDescription) -> dict[str, Any]:
+    return {
+        "format": topic.format,
+        "retention_seconds": topic.retention,
+        "retention_bytes": topic.retention_bytes,
+    }
+
+
+def _print_topic(topic: TopicDescription, as_json: bool) -> None:
+    partitions = len(topic.partitions)
+    if as_json:
+        print_json({"topic": topic.name, "partitions": partitions, **_settings(topic)})
+    else:
+        print(
+            f"topic {topic.name}: {partitions} partitions, format {topic.format}, retention "
+            f"{shown_duration(topic.retention)}, {shown_size(topic.retention_bytes)} a partition"
+        )
 
 
 @app.command(cls=StoreCommand)
 def create(
     store: Store,
-    name: str,
-    partitions: Annotated[int, typer.Option(min=1)] = 1,
-    format: Annotated[str, typer.Option(help="bytes, utf8, json or msgpack.")] = "bytes",
+    topic: NewTopic,
+    partitions: Annotated[int | None, typer.Option(min=1, help="1 if not given.")] = None,
+    format: Annotated[
+        str | None, typer.Option(help="bytes (if not given), utf8, json or msgpack.")
+    ] = None,
+    retention: Retention = None,
+    retention_bytes: RetentionBytes = None,
     hosts: Annotated[int | None, typer.Option(min=1, help="Hosts of a new store.")] = None,
+    exist_ok: ExistOk = False,
     as_json: Json = False,
 ) -> None:
     """Create a topic, and the store if there is none.
 
-    JSON: topic, partitions, format.
+    JSON: topic, partitions, format, retention_seconds, retention_bytes.
 
-    Example: planstep topic create shop.planstep clicks --partitions 16
+    Example: planstep topic create shop.planstep clicks --partitions 16 --retention 7d
     """
-    check_name(name)  # before there is a store
-    check_format(format)
+    check_name(topic)  # all that can be before there is a store
+    if format is not None:
+        check_format(format)
+    seconds = None if retention is None else duration(retention, "--retention")
+    number = None if retention_bytes is None else size(retention_bytes, "--retention-bytes")
+    retention_options((), seconds, number)
     with planstep.open(store, hosts=hosts) as db:
-        db.create_topic(name, partitions=partitions, format=format)
-    if as_json:
-        print_json({"topic": name, "partitions": partitions, "format": format})
-    else:
-        print(f"topic {name}: {partitions} partitions, format {format}")
+        made = db.create_topic(topic, partitions, format, exist_ok, seconds, number)
+        described = made.describe()
+    _print_topic(described, as_json)
 
 
 @app.command("list", cls=StoreCommand)
 def list_topics(store: Store, as_json: Json = False) -> None:
     """List topics with their sizes.
 
-    JSON: topics (list of name, partitions, records, format).
+    JSON: topics (list of name, partitions, records, format, retention_seconds, retention_bytes).
 
     Example: planstep topic list shop.planstep
     """
@@ -56,12 +106,12 @@ def list_topics(store: Store, as_json: Json = False) -> None:
     if as_json:
         rows = [
             {
-                "name": t.name,
-                "partitions": len(t.partitions),
-                "records": t.records,
-                "format": t.format,
+                "name": topic.name,
+                "partitions": len(topic.partitions),
+                "records": topic.records,
+                **_settings(topic),
             }
-            for t in found
+            for topic in found
         ]
         print_json({"topics": rows})
     else:
@@ -70,98 +120,111 @@ def list_topics(store: Store, as_json: Json = False) -> None:
 
 
 @app.command(cls=StoreCommand)
-def describe(store: Store, name: str, as_json: Json = False) -> None:
+def describe(store: Store, topic: TopicName, as_json: Json = False) -> None:
     """Show each partition's log start and log end.
 
-    JSON: name, format, partitions (list of partition, start, end).
+    JSON: topic, format, retention_seconds, retention_bytes, partitions (list of partition, start,
+    end).
 
     Example: planstep topic describe shop.planstep clicks
     """
     with existing(store) as db:
-        topic = db.topic(name).describe()
+        found = db.topic(topic).describe()
     if as_json:
-        parts = [{"partition": p, "start": start, "end": end} for p, start, end in topic.partitions]
-        print_json({"name": name, "format": topic.format, "partitions": parts})
+        parts = [bounds._asdict() for bounds in found.partitions]
+        print_json({"topic": topic, **_settings(found), "partitions": parts})
     else:
-        rows = [list(bounds) for bounds in topic.partitions]
-        print_rows(name, ["partition", "start", "end"], rows)
+        title = f"{topic}: format {found.format}, retention {shown_duration(found.retention)}"
+        print_rows(title, ["partition", "start", "end"], [list(b) for b in found.partitions])
 
 
 @app.command(cls=StoreCommand)
-def write(
+def alter(
     store: Store,
-    name: str,
-    values: Annotated[
-        list[str] | None, typer.Argument(help="Values; lines of stdin if none.")
-    ] = None,
-    key: Annotated[str | None, typer.Option(help="One key for all.")] = None,
-    file: Annotated[Path | None, typer.Option(help="One record per line of a file.")] = None,
+    topic: TopicName,
+    retention: Retention = None,
+    retention_bytes: RetentionBytes = None,
     as_json: Json = False,
 ) -> None:
-    """Write records, all in one transaction.
+    """Change how long records stay; what is not given stays as it is.
 
-    JSON: topic, records (how many), place (step and n).
+    Trimming begins at once, in the background, while a process has the store open.
 
-    Example: printf 'a\\nb\\n' | planstep topic write shop.planstep clicks --key u1
+    JSON: topic, partitions, format, retention_seconds, retention_bytes.
+
+    Example: planstep topic alter shop.planstep clicks --retention none --retention-bytes 10GB
     """
-    if file is not None:
-        lines = file.read_bytes().splitlines()
-    elif values:
-        lines = [os.fsencode(value) for value in values]
-    else:
-        if sys.stdin is None:
-            raise PlanstepError("nothing to write: no values are given, and stdin is closed")
-        lines = [line.rstrip(b"\n") for line in sys.stdin.buffer]
+    if retention is None and retention_bytes is None:
+        raise typer.BadParameter("say what to change", param_hint="--retention, --retention-bytes")
+    seconds = UNCHANGED if retention is None else duration(retention, "--retention")
+    number = UNCHANGED if retention_bytes is None else size(retention_bytes, "--retention-bytes")
     with existing(store, read_only=False) as db:
-        form = db.topic(name).format
-        encoded = [_value(form, line, n) for n, line in enumerate(lines, 1)]
-        with db.transaction() as tx:
-            tx.write_batch(name, encoded, keys=None if key is None else [key] * len(encoded))
-        place = tx.commit.place
-    if as_json:
-        print_json({"topic": name, "records": len(encoded), "place": place})
-    else:
-        print(f"{len(encoded)} records written at place {place}")
-
-
-def _value(form: str, line: bytes, number: int) -> object:
-    """A line as the topic's format wants it: bytes, text, or what the JSON in it says."""
-    if form == "bytes":
-        return line
-    try:
-        text = line.decode()
-        return text if form == "utf8" else json.loads(text)
-    except (ValueError, RecursionError) as error:
-        wanted = "UTF-8" if form == "utf8" else "JSON"
-        raise PlanstepError(
-            f"line {number} is no {wanted}, and the topic's format is {form}: {error}; nothing was "
-            "written"
-        ) from None
+        handle = db.topic(topic)
+        handle.alter(seconds, number)
+        described = handle.describe()
+    _print_topic(described, as_json)
 
 
 @app.command(cls=StoreCommand)
-def read(
+def trim(
     store: Store,
-    name: str,
+    topic: TopicName,
+    before: Annotated[
+        str,
+        typer.Option(
+            metavar="PLACE",
+            help="Records before this go: latest (all), an offset, or a time (of this machine's zone "
+            "if it has none).",
+        ),
+    ],
     partition: Annotated[int | None, typer.Option(help="Only this partition.")] = None,
-    start: Annotated[int, typer.Option(min=0, help="From this offset of the partition.")] = 0,
-    limit: Annotated[int, typer.Option(min=1, help="At most so many records.")] = 100,
+    dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
-    """Show records; nothing is consumed.
+    """Remove the oldest records, consumed or not; prints from where to where logs begin.
 
-    JSON: topic, records (list of partition, offset, key, value).
+    JSON: topic, dry_run, removed, partitions (list of partition, from, to).
 
-    Example: planstep topic read shop.planstep clicks --partition 3 --start 100
+    Example: planstep topic trim shop.planstep clicks --before 2026-11-01 --dry-run
+    """
+    start = place(before, "--before")
+    with existing(store, read_only=dry_run) as db:
+        handle = db.topic(topic)
+        with db.snapshot() as view:
+            offsets = starts_of(view, topic, start, partition)
+            bounds = view.bounds(topic)
+        if not dry_run:
+            handle.trim(offsets)
+    moves = [{"partition": p, "from": bounds[p][0], "to": to} for p, to in offsets.items()]
+    removed = sum(max(0, to - bounds[p][0]) for p, to in offsets.items())
+    if as_json:
+        result = {"topic": topic, "dry_run": dry_run, "removed": removed, "partitions": moves}
+        print_json(result)
+    else:
+        title = f"{topic}: {removed} records " + ("would go" if dry_run else "removed")
+        print_rows(title, ["partition", "from", "to"], [list(move.values()) for move in moves])
+
+
+@app.command(cls=StoreCommand)
+def drop(store: Store, topic: TopicName, yes: Yes = False, as_json: Json = False) -> None:
+    """End a topic with all its records, consumers and positions. Asks first.
+
+    JSON: topic, records (how many it had).
+
+    Example: planstep topic drop shop.planstep clicks --yes
     """
     with existing(store) as db:
-        batch = db.topic(name).read(start, partition, max_records=limit)
+        records = db.topic(topic).describe().records
+        consumers = len(db.topic(topic).consumers())
+    held = f"{records} records and {consumers} consumers"
+    confirm(f"Drop topic {topic} with {held}, for ever?", yes)
+    with existing(store, read_only=False) as db:
+        db.drop_topic(topic)
     if as_json:
-        rows = [
-            {"partition": r.partition, "offset": r.offset, "key": r.key, "value": r.value}
-            for r in batch
-        ]
-        print_json({"topic": name, "records": rows})
+        print_json({"topic": topic, "records": records})
     else:
-        cells = [[r.partition, r.offset, r.key, r.value] for r in batch]
-        print_rows(name, ["partition", "offset", "key", "value"], cells)
+        print(f"topic {topic} dropped, with {held}")
+
+
+app.command("write", cls=StoreCommand)(writing.write)
+app.command("read", cls=StoreCommand)(reading.read)

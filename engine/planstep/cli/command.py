@@ -1,0 +1,82 @@
+"""A command: its help, how it ends early, where its STORE comes from.
+
+    planstep topic read clicks          PLANSTEP_STORE=shop.planstep     ─▶ STORE is put in front
+    planstep topic read … | head        stdout closed                    ─▶ silence, exit 0
+
+Next: output.py.
+"""
+
+import os
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import typer
+from typer.core import TyperCommand
+
+
+def is_store(path: Path) -> bool:
+    """Whether something is there that can be opened: not whether that will succeed."""
+    try:
+        return (path / "host-0").is_dir()
+    except (OSError, ValueError):
+        return False
+
+
+def hush() -> None:
+    """Whoever read stdout has enough. Python would flush once more at its end, and complain."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+class Command(TyperCommand):
+    """Paragraphs of the help are as wide as the terminal; a reader who leaves is no error."""
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self.help = re.sub(r"(?<=\S)\n(?=\S)", " ", self.help or "")
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+            return result
+        except BrokenPipeError:
+            hush()
+            raise typer.Exit(0) from None
+
+
+class StoreCommand(Command):
+    """A command whose first argument is STORE: left out, it is what PLANSTEP_STORE says.
+
+    Left out means that an argument is missing, or, where more may follow, that the first one is no
+    store.
+    """
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        default = os.environ.get("PLANSTEP_STORE")
+        if default and self._lacks_store(ctx, args):
+            args = [default, *args]
+        rest: list[str] = super().parse_args(ctx, args)
+        return rest
+
+    def _lacks_store(self, ctx: Any, args: list[str]) -> bool:
+        try:
+            values, _, _ = self.make_parser(ctx).parse_args(args=list(args))
+        except Exception:  # wrong usage: said by the real parse
+            return False
+        places = [param for param in self.params if param.param_type_name == "argument"]
+        given: list[str] = []
+        for param in places:
+            value = values.get(param.name)
+            if isinstance(value, (list, tuple)):
+                given += value
+            elif isinstance(value, str):
+                given.append(value)
+        if ctx.resilient_parsing:  # completion: arguments are missing because they are to come
+            return not given or not is_store(Path(given[0]))
+        if len(given) < sum(1 for param in places if param.required):
+            return True
+        if len(given) == len(places) and all(param.nargs == 1 for param in places):
+            return False
+        return not is_store(Path(given[0]))

@@ -1,0 +1,190 @@
+"""`planstep consumer …`: who consumes a topic, how far they are, and moving them. Next: tables.py."""
+
+from typing import Annotated, Any
+
+import typer
+
+import planstep
+
+from .command import StoreCommand
+from .names import ConsumerName, MaybeConsumer, NewConsumer, TopicName, consumer_of
+from .output import (
+    DryRun,
+    ExistOk,
+    Json,
+    Store,
+    Yes,
+    confirm,
+    existing,
+    print_json,
+    print_rows,
+)
+from .reading import starts_of
+from .values import place
+
+app = typer.Typer(help="Create, list, describe, seek and drop consumers.", no_args_is_help=True)
+_PLACE = "earliest, latest, an offset, or a time (of this machine's zone if it has none)."
+
+
+def _summary(found: "planstep.ConsumerDescription") -> dict[str, Any]:
+    return {
+        "consumer": found.name,
+        "kind": found.kind,
+        "lag": found.lag,
+        "missed": found.missed,
+    }
+
+
+@app.command("list", cls=StoreCommand)
+def list_consumers(store: Store, topic: TopicName, as_json: Json = False) -> None:
+    """List a topic's consumers: created ones, and those that have consumed.
+
+    lag is how many records are not consumed, missed how many were trimmed before they were.
+
+    JSON: topic, consumers (list of consumer, kind, lag, missed).
+
+    Example: planstep consumer list shop.planstep clicks
+    """
+    with existing(store) as db:
+        found = [_summary(one) for one in db.topic(topic).consumers().values()]
+    if as_json:
+        print_json({"topic": topic, "consumers": found})
+    else:
+        columns = ["consumer", "kind", "lag", "missed"]
+        print_rows(f"consumers of {topic}", columns, [list(one.values()) for one in found])
+
+
+@app.command(cls=StoreCommand)
+def describe(store: Store, topic: TopicName, name: ConsumerName, as_json: Json = False) -> None:
+    """Show where a consumer is in each partition.
+
+    JSON: topic, consumer, kind, lag, missed, partitions (list of partition, position, end, lag,
+    missed).
+
+    Example: planstep consumer describe shop.planstep clicks resharder
+    """
+    with existing(store) as db:
+        found = consumer_of(db.topic(topic), name)
+    if as_json:
+        parts = [part._asdict() for part in found.partitions]
+        print_json({"topic": topic, **_summary(found), "partitions": parts})
+    else:
+        title = f"consumer {name} of {topic} ({found.kind})"
+        columns = ["partition", "position", "end", "lag", "missed"]
+        print_rows(title, columns, [list(part) for part in found.partitions])
+
+
+@app.command(cls=StoreCommand)
+def lag(store: Store, topic: TopicName, name: MaybeConsumer = None, as_json: Json = False) -> None:
+    """Tell how many records a consumer, or each, has not consumed yet.
+
+    JSON: topic, lag (of all together), consumers (list of consumer, lag).
+
+    Example: planstep consumer lag shop.planstep clicks resharder
+    """
+    with existing(store) as db:
+        handle = db.topic(topic)
+        found = [consumer_of(handle, name)] if name else list(handle.consumers().values())
+    rows = [[one.name, one.lag] for one in found]
+    if as_json:
+        each = [{"consumer": one, "lag": behind} for one, behind in rows]
+        print_json({"topic": topic, "lag": sum(one.lag for one in found), "consumers": each})
+    elif name:
+        print(found[0].lag)
+    else:
+        print_rows(f"consumers of {topic}", ["consumer", "lag"], rows)
+
+
+@app.command(cls=StoreCommand)
+def create(
+    store: Store,
+    topic: TopicName,
+    name: NewConsumer,
+    kind: Annotated[
+        str,
+        typer.Option(
+            help="cumulative: what is consumed follows the position; individual: any records, in any "
+            "order."
+        ),
+    ] = "cumulative",
+    begin: Annotated[
+        str, typer.Option("--start", "--from", metavar="PLACE", help=f"Where it begins: {_PLACE}")
+    ] = "earliest",
+    exist_ok: ExistOk = False,
+    as_json: Json = False,
+) -> None:
+    """Create a consumer of a kind, for ever.
+
+    Not needed for a cumulative one that begins at the oldest record: consuming makes it.
+
+    JSON: topic, consumer, kind, partitions (list of partition, position).
+
+    Example: planstep consumer create shop.planstep clicks mailer --kind individual --start latest
+    """
+    start = place(begin, "--start")
+    with existing(store, read_only=False) as db:
+        handle = db.topic(topic)
+        with db.snapshot() as view:
+            offsets = starts_of(view, topic, start, None)
+        handle.create_consumer(name, kind, offsets, exist_ok)
+        positions = handle.position(name)
+    if as_json:
+        parts = [{"partition": p, "position": offset} for p, offset in positions.items()]
+        print_json({"topic": topic, "consumer": name, "kind": kind, "partitions": parts})
+    else:
+        print(f"consumer {name} of {topic}: {kind}, begins at {begin}")
+
+
+@app.command(cls=StoreCommand)
+def seek(
+    store: Store,
+    topic: TopicName,
+    name: ConsumerName,
+    to: Annotated[str, typer.Option(metavar="PLACE", help=f"Where it goes on: {_PLACE}")],
+    partition: Annotated[int | None, typer.Option(help="Only this partition.")] = None,
+    dry_run: DryRun = False,
+    as_json: Json = False,
+) -> None:
+    """Move a consumer, back or forth; prints from where to where.
+
+    What an individual consumer has consumed beyond the new position is forgotten: it comes again.
+
+    JSON: topic, consumer, dry_run, partitions (list of partition, from, to).
+
+    Example: planstep consumer seek shop.planstep clicks resharder --to 2026-11-21T08:00 --dry-run
+    """
+    start = place(to, "--to")
+    with existing(store, read_only=dry_run) as db:
+        handle = db.topic(topic)
+        before = {part.partition: part.position for part in consumer_of(handle, name).partitions}
+        with db.snapshot() as view:
+            offsets = starts_of(view, topic, start, partition)
+        if not dry_run:
+            handle.seek(name, offsets)
+    moves = [{"partition": p, "from": before[p], "to": offset} for p, offset in offsets.items()]
+    if as_json:
+        print_json({"topic": topic, "consumer": name, "dry_run": dry_run, "partitions": moves})
+    else:
+        title = f"consumer {name} of {topic}" + (", not moved" if dry_run else "")
+        print_rows(title, ["partition", "from", "to"], [list(move.values()) for move in moves])
+
+
+@app.command(cls=StoreCommand)
+def drop(
+    store: Store, topic: TopicName, name: ConsumerName, yes: Yes = False, as_json: Json = False
+) -> None:
+    """Forget a consumer and its positions. Asks first.
+
+    JSON: topic, consumer, lag (when it was dropped).
+
+    Example: planstep consumer drop shop.planstep clicks resharder --yes
+    """
+    with existing(store) as db:
+        behind = consumer_of(db.topic(topic), name).lag
+    confirm(f"Forget consumer {name} of topic {topic}, {behind} records behind, for ever?", yes)
+    with existing(store, read_only=False) as db:
+        db.topic(topic).drop_consumer(name)
+    if as_json:
+        print_json({"topic": topic, "consumer": name, "lag": behind})
+    else:
+        print(f"consumer {name} of {topic} dropped")

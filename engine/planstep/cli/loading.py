@@ -1,0 +1,160 @@
+"""`planstep table load`: rows of a file, piece by piece, in transactions of bounded size.
+
+    .jsonl ─ a line, a dict ──────────────┐
+    .csv ─ read twice: types, then rows ──┼─▶ Table.load ─▶ put … commit ─▶ progress
+    .parquet ─ record batches ────────────┘
+
+The types of a CSV file's columns are guessed from its beginning; a value further down that does not
+fit is found in the first reading, before a row is written.
+
+Next: inspect.py.
+"""
+
+import json
+from collections.abc import Iterator
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ..api import extras
+from ..errors import PlanstepError
+from .names import TableName
+from .output import Json, Store, counting, existing, print_json, say
+
+_BLOCK_BYTES = 8 << 20
+
+
+def load(
+    store: Store,
+    table: TableName,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="FILE.csv, .jsonl or .parquet.")],
+    key: Annotated[
+        list[str], typer.Option(metavar="COLUMN", help="The key; repeated: a list of these.")
+    ],
+    value: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMN", help="The value. Without it: an object of all but the key."),
+    ] = None,
+    text: Annotated[
+        list[str] | None,
+        typer.Option(metavar="COLUMN", help="A column of a CSV file to leave as text; repeatable."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Put the rows of a file, in transactions of bounded size.
+
+    A row that is there is replaced, so a load that was interrupted is simply repeated. CSV files
+    begin with a line of names; numbers and true/false are recognized. Dates, times and decimals become
+    text. CSV and Parquet need the extra arrow.
+
+    JSON: table, rows.
+
+    Example: planstep table load shop.planstep users users.csv --key id
+    """
+    kind = file.suffix.lower()
+    if kind not in _READERS:
+        raise typer.BadParameter(
+            f"{file.name!r} is none of {', '.join(_READERS)}", param_hint="FILE"
+        )
+    if text and kind != ".csv":
+        raise typer.BadParameter("is for CSV files", param_hint="--text")
+    columns = [*key, *([] if value is None else [value])]
+    done = 0
+
+    def told(rows: int) -> None:
+        nonlocal done
+        done = rows
+        tell(rows)
+
+    try:
+        with existing(store, read_only=False) as db, counting("rows") as tell:
+            handle = db.table(table)
+            rows = _READERS[kind](file, columns, text or [])
+            done = handle.load(rows, key[0] if len(key) == 1 else key, value, progress=told)
+    except KeyboardInterrupt:
+        say(f"interrupted: {done} rows are there; the same command begins again")
+        raise typer.Exit(130) from None
+    if as_json:
+        print_json({"table": table, "rows": done})
+    else:
+        print(f"{done} rows loaded into {table}")
+
+
+def _lines(file: Path, columns: list[str], _: list[str]) -> Iterator[dict[str, Any]]:
+    file.open("rb").close()  # missing: said before anything is done
+    return _objects(file, columns)
+
+
+def _objects(file: Path, columns: list[str]) -> Iterator[dict[str, Any]]:
+    with file.open("rb") as lines:
+        for number, line in enumerate(lines, 1):
+            if line.isspace():
+                continue
+            try:
+                row = json.loads(line)
+            except (ValueError, RecursionError) as error:
+                raise PlanstepError(f"{file}, line {number}: no JSON: {error}") from None
+            if not isinstance(row, dict):
+                raise PlanstepError(f"{file}, line {number}: no JSON object")
+            _check_columns(f"{file}, line {number}", columns, list(row))
+            yield row
+
+
+def _csv(file: Path, columns: list[str], text: list[str]) -> Any:
+    pa = extras.pyarrow()
+    import pyarrow.csv as csv
+
+    def reader(names: list[str]) -> Any:
+        convert = csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()))
+        return csv.open_csv(file, csv.ReadOptions(block_size=_BLOCK_BYTES), convert_options=convert)
+
+    try:
+        guessed = reader(text).schema
+        _check_columns(str(file), [*columns, *text], guessed.names)
+        text = [*text, *(field.name for field in guessed if _is_worded(field.type))]
+        for _ in reader(text):
+            pass
+    except pa.ArrowInvalid as error:
+        hint = ", or leave a column of mixed values as text with --text"
+        raise PlanstepError(
+            f"{file}: {error}; nothing was loaded: mend the file"
+            + (hint if "conversion" in str(error) else "")
+        ) from None
+    return reader(text)
+
+
+def _parquet(file: Path, columns: list[str], _: list[str]) -> Any:
+    pa = extras.pyarrow()
+    import pyarrow.parquet as parquet
+
+    try:
+        opened = parquet.ParquetFile(file)
+    except pa.ArrowInvalid as error:
+        raise PlanstepError(f"{file}: {error}") from None
+    _check_columns(str(file), columns, opened.schema_arrow.names)
+    return map(_in_words, opened.iter_batches())
+
+
+def _is_worded(kind: Any) -> bool:
+    """Whether values of the type have no word of their own in JSON and msgpack."""
+    types = extras.pyarrow().types
+    return bool(types.is_temporal(kind) or types.is_decimal(kind))
+
+
+def _in_words(batch: Any) -> Any:
+    pa = extras.pyarrow()
+    fields = [f.with_type(pa.string()) if _is_worded(f.type) else f for f in batch.schema]
+    return batch.cast(pa.schema(fields))
+
+
+def _check_columns(where: str, wanted: list[str], names: list[str]) -> None:
+    for name in wanted:
+        if name not in names:
+            close = get_close_matches(name, names, n=1)
+            hint = f"did you mean {close[0]!r}?" if close else f"it has {', '.join(names)}"
+            raise PlanstepError(f"{where}: no column {name!r}; {hint}")
+
+
+_READERS = {".csv": _csv, ".jsonl": _lines, ".ndjson": _lines, ".parquet": _parquet}

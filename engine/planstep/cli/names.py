@@ -1,0 +1,89 @@
+"""Names as arguments: described once, completed by the shell from the store itself.
+
+    planstep topic read shop.planstep cl<TAB> ─▶ a read-only look, 1 s at most ─▶ clicks
+
+Completion must never disturb: whatever goes wrong, or takes longer, completes nothing.
+
+Next: topics.py.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Iterable
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import planstep
+
+from ..errors import UnknownName
+from .command import is_store
+
+_SECONDS_MAX = 1.0
+
+
+def _look(ctx: typer.Context, names: Callable[["planstep.Engine"], Iterable[str]]) -> list[str]:
+    found: list[str] = []
+
+    def look() -> None:
+        try:
+            store = Path(str(ctx.params["store"]))
+            if is_store(store):
+                with planstep.open(store, create=False, read_only=True) as db:
+                    found.extend(names(db))
+        except Exception:
+            return  # nothing to offer
+
+    logging.disable()
+    try:
+        thread = threading.Thread(target=look, daemon=True)
+        thread.start()
+        thread.join(_SECONDS_MAX)
+        return list(found)
+    finally:
+        logging.disable(logging.NOTSET)
+
+
+def _topics(ctx: typer.Context, incomplete: str) -> list[str]:
+    return [name for name in _look(ctx, lambda db: db.topics()) if name.startswith(incomplete)]
+
+
+def _tables(ctx: typer.Context, incomplete: str) -> list[str]:
+    return [name for name in _look(ctx, lambda db: db.tables()) if name.startswith(incomplete)]
+
+
+def _consumers(ctx: typer.Context, incomplete: str) -> list[str]:
+    topic = ctx.params.get("topic")
+    if not topic:
+        return []
+    names = _look(ctx, lambda db: db.topic(str(topic)).consumers())
+    return [name for name in names if name.startswith(incomplete)]
+
+
+TopicName = Annotated[
+    str, typer.Argument(metavar="TOPIC", help="Its name.", autocompletion=_topics)
+]
+NewTopic = Annotated[str, typer.Argument(metavar="TOPIC", help="Its name.")]
+TableName = Annotated[
+    str, typer.Argument(metavar="TABLE", help="Its name.", autocompletion=_tables)
+]
+NewTable = Annotated[str, typer.Argument(metavar="TABLE", help="Its name.")]
+ConsumerName = Annotated[
+    str, typer.Argument(metavar="NAME", help="The consumer's name.", autocompletion=_consumers)
+]
+MaybeConsumer = Annotated[
+    str | None,
+    typer.Argument(metavar="NAME", help="One consumer only.", autocompletion=_consumers),
+]
+NewConsumer = Annotated[str, typer.Argument(metavar="NAME", help="The consumer's name.")]
+
+
+def consumer_of(topic: "planstep.Topic", name: str) -> "planstep.ConsumerDescription":
+    """A consumer that was created or has consumed; UnknownName suggests the nearest."""
+    known = topic.consumers()
+    if name not in known:
+        nearest = get_close_matches(name, list(known), n=1)
+        raise UnknownName("consumer", name, nearest[0] if nearest else None)
+    return known[name]

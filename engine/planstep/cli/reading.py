@@ -1,0 +1,248 @@
+"""`planstep topic read`: records as of now, or, with --follow, as they become visible.
+
+    marks of the hosts ─ changed? ─▶ open read-only ─▶ what is new, in memory ─▶ close ─▶ print ─┐
+            ▲                                                                                    │
+            └──────────── wait: 50 ms, or twice what opening took ◀──────────────────────────────┘
+
+A read-only view stands still, so following is looking again. The owner's marks (store/mark.py) tell
+for a few microseconds whether there is something new, and a store that nobody has open costs nothing.
+
+Next: writing.py.
+"""
+
+import contextlib
+import json
+import select
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+import planstep
+
+from ..api.consumer import offsets_of
+from ..errors import IoError, NoSpace, PlanstepError
+from ..store.mark import Mark, read_mark
+from .names import TopicName
+from .output import Store, existing, jsonable, print_fields, print_json, print_rows, say
+from .values import place
+
+_CHUNK = 10_000
+_LOOK_BYTES = 32 << 20
+_PAUSE = 0.05
+_FAILURES_MAX = 5
+_COLUMNS = ["partition", "offset", "key", "value"]
+
+
+def starts_of(
+    view: "planstep.SnapshotView", topic: str, start: Any, partition: int | None
+) -> dict[int, int]:
+    """Partition → offset of a place in a topic, as of the view's step."""
+    info = view._engine._topic(topic)
+    if isinstance(start, int) and partition is None and len(info.partitions) > 1:
+        raise ValueError("an offset belongs to one partition: give --partition, too")
+    return offsets_of(view._view(), info, start, partition)
+
+
+def read(
+    store: Store,
+    topic: TopicName,
+    begin: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            "--start",
+            metavar="PLACE",
+            help="earliest, latest, an offset, or a time (of this machine's zone if it has none). "
+            "Without it: earliest; with --follow: latest.",
+        ),
+    ] = None,
+    partition: Annotated[int | None, typer.Option(help="Only this partition.")] = None,
+    limit: Annotated[
+        int | None,
+        typer.Option(
+            min=1, max=10**9, help="At most so many records. Without it: 100; with --follow: all."
+        ),
+    ] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on with new records until Ctrl-C.")
+    ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object; with --follow, one a record.")
+    ] = False,
+    as_lines: Annotated[
+        bool, typer.Option("--jsonl", help="One JSON object a record: `topic write` takes them.")
+    ] = False,
+) -> None:
+    """Show records; nothing is consumed. The store may be in use by another process.
+
+    JSON: topic, records (list of partition, offset, timestamp_ms, key, value, headers).
+
+    With --follow or --jsonl each line is a record: partition, offset, timestamp_ms, key, value,
+    headers. Records of one partition come in their order.
+
+    Examples:
+
+        planstep topic read shop.planstep clicks --partition 3 --from 100
+
+        planstep topic read shop.planstep clicks --follow --from 2026-11-21T08:00
+    """
+    if begin is None:
+        begin = "latest" if follow else "earliest"
+    start = place(begin, "--from")
+    if start == 0:
+        start = "earliest"
+    if follow:
+        show = _line if as_json or as_lines else _plain
+        with contextlib.suppress(KeyboardInterrupt):  # the way to end it, not to break it off
+            _follow(store, topic, start, partition, limit, show)
+        return
+    with existing(store) as db, db.snapshot() as view:
+        starts = starts_of(view, topic, start, partition)
+        records = _records(view, topic, starts, limit or 100)
+        if as_lines:
+            for record in records:
+                _line(record)
+        elif as_json:
+            print_json({"topic": topic, "records": list(map(_fields, records))})
+        elif sys.stdout.isatty():
+            rows = [[r.partition, r.offset, r.key, r.value] for r in records]
+            print_rows(topic, _COLUMNS, rows)
+        else:
+            for record in records:
+                _plain(record)
+
+
+def _fields(record: "planstep.Record") -> dict[str, Any]:
+    return {
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp_ms": record.timestamp_ms,
+        "key": record.key,
+        "value": record.value,
+        "headers": record.headers,
+    }
+
+
+def _line(record: "planstep.Record") -> None:
+    print(json.dumps(jsonable(_fields(record))))
+
+
+def _plain(record: "planstep.Record") -> None:
+    print_fields(record.partition, record.offset, record.key, record.value)
+
+
+def _records(
+    view: "planstep.SnapshotView", topic: str, starts: dict[int, int], limit: int
+) -> Iterator["planstep.Record"]:
+    """Up to `limit` records, partition after partition, however many bytes they are; `starts` moves
+    on behind what was given."""
+    while limit > 0:
+        batch = view.read(topic, dict(starts), max_records=min(limit, _CHUNK))
+        if not len(batch):
+            return
+        limit -= len(batch)
+        for record in batch:
+            starts[record.partition] = record.offset + 1
+            yield record
+
+
+def _follow(
+    store: Path,
+    topic: str,
+    start: Any,
+    partition: int | None,
+    limit: int | None,
+    show: Callable[["planstep.Record"], None],
+) -> None:
+    tail = _Tail(store, topic, start, partition, limit)
+    failures = 0
+    while True:
+        before = _marks(store)
+        try:
+            batches = tail.look()
+            failures = 0
+        except IoError as error:  # an owner that is too busy to be looked at
+            failures += 1
+            if isinstance(error, NoSpace) or failures == _FAILURES_MAX:
+                raise
+            batches = []
+        for batch in batches:
+            for record in batch:
+                show(record)
+        sys.stdout.flush()
+        if tail.left == 0:
+            return
+        if not tail.more:
+            _wait(max(_PAUSE, 2 * tail.seconds))
+            while not failures and _marks(store) == before:
+                _wait(_PAUSE)
+
+
+class _Tail:
+    """Where following has come to: `offsets` a partition, `left` records at most; `more` is there
+    already; opening took `seconds`."""
+
+    def __init__(
+        self, store: Path, topic: str, start: Any, partition: int | None, limit: int | None
+    ) -> None:
+        self.store, self.topic, self.start, self.partition = store, topic, start, partition
+        self.left = 1 << 62 if limit is None else limit
+        self.more = False
+        self.seconds = 0.0
+        self.ident: int | None = None
+        self.offsets: dict[int, int] = {}
+
+    def look(self) -> list["planstep.ReadBatch"]:
+        """What is new, in memory: whoever is slow to read stdout must not keep the view open, and
+        with it all that the owner wants to free."""
+        began = time.monotonic()
+        with existing(self.store) as db, db.snapshot() as view:
+            self.seconds = time.monotonic() - began
+            self._place(db, view)
+            found, room = [], _LOOK_BYTES
+            while self.left and room > 0:
+                batch = view.read(self.topic, self.offsets, None, min(self.left, _CHUNK))
+                if not len(batch):
+                    break
+                found.append(batch)
+                self.offsets |= batch.ends
+                self.left -= len(batch)
+                room -= sum(len(segment.batch.data) for segment in batch.segments)
+            self.more = room <= 0
+            return found
+
+    def _place(self, db: "planstep.Engine", view: "planstep.SnapshotView") -> None:
+        ident = db.topic(self.topic)._info().id
+        if self.ident is None:
+            self.offsets = starts_of(view, self.topic, self.start, self.partition)
+            self.ident = ident
+        elif ident != self.ident:
+            raise PlanstepError(f"topic {self.topic!r} was dropped, and another one made since")
+        bounds = view.bounds(self.topic)
+        for partition, offset in self.offsets.items():
+            low = bounds[partition][0]
+            if offset < low:
+                say(
+                    f"partition {partition}: {low - offset} records were trimmed before they were read"
+                )
+                self.offsets[partition] = low
+
+
+def _marks(store: Path) -> list[Mark | None]:
+    return [read_mark(host / "released") for host in sorted(store.glob("host-*"))]
+
+
+def _wait(seconds: float) -> None:
+    """Sleeps; BrokenPipeError when nobody reads stdout any more, as `tail -f` ends then too."""
+    try:
+        hung_up = select.poll()
+        hung_up.register(sys.stdout.fileno(), 0)
+    except (OSError, ValueError):  # stdout is no file
+        time.sleep(seconds)
+        return
+    if any(event & (select.POLLERR | select.POLLHUP) for _, event in hung_up.poll(seconds * 1000)):
+        raise BrokenPipeError

@@ -1,0 +1,111 @@
+"""What users write on a command line: times, sizes, places in a topic, rows, headers.
+
+    7d  12h  90s  1d12h        seconds          10GB  512MiB  4096        bytes
+    earliest  latest  42  2026-11-21T08:00      where to begin
+    a, 1, ["a", 1], {"n": 3}                    keys and values: JSON where it is JSON, else text
+
+Next: names.py.
+"""
+
+import json
+import re
+from datetime import datetime
+from typing import Any
+
+import typer
+
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+_UNITS = {"": 1, **{u: 1000**n for n, u in enumerate("KMGT", 1)}}
+_UNITS |= {f"{u}I": 1024**n for n, u in enumerate("KMGT", 1)}
+
+
+def duration(text: str, option: str) -> float | None:
+    """Seconds; None for "none". BadParameter names the option."""
+    if text.lower() == "none":
+        return None
+    parts = re.fullmatch(r"(?:\d{1,15}(?:\.\d{1,15})?[smhdw])+", text.strip().lower())
+    if parts is None:
+        raise typer.BadParameter(f"{text!r} is no time like 7d, 12h, 30m, 90s", param_hint=option)
+    found = re.findall(r"([\d.]+)([smhdw])", parts[0])
+    return sum(float(number) * _SECONDS[unit] for number, unit in found)
+
+
+def size(text: str, option: str) -> int | None:
+    """Bytes: GB are 10**9, GiB 2**30; None for "none"."""
+    if text.lower() == "none":
+        return None
+    found = re.fullmatch(r"(\d{1,19}(?:\.\d{1,15})?)\s*([KMGT]?I?)B?", text.strip().upper())
+    if found is None or found[2] not in _UNITS:
+        raise typer.BadParameter(f"{text!r} is no size like 10GB or 512MiB", param_hint=option)
+    number, unit = found[1], _UNITS[found[2]]
+    return int(round(float(number) * unit) if "." in number else int(number) * unit)
+
+
+def shown_duration(seconds: float | None) -> str:
+    """As `duration` takes it: 604800 is 7d."""
+    if seconds is None:
+        return "none"
+    for unit in "dhm":
+        if seconds >= _SECONDS[unit] and seconds % _SECONDS[unit] == 0:
+            return f"{seconds / _SECONDS[unit]:.0f}{unit}"
+    return f"{seconds:g}s"
+
+
+def shown_size(number: int | None) -> str:
+    """As `size` takes it: 10000000000 is 10GB."""
+    if number is None:
+        return "none"
+    for unit in ("TiB", "TB", "GiB", "GB", "MiB", "MB", "KiB", "KB"):
+        factor = _UNITS[unit[:-1].upper()]
+        if number >= factor and number % factor == 0:
+            return f"{number // factor}{unit}"
+    return str(number)
+
+
+def place(text: str, option: str) -> str | int | datetime:
+    """Where to begin in a topic; a time without zone is of this machine's."""
+    if text in ("earliest", "latest"):
+        return text
+    if text.isdecimal() and len(text) < 20:
+        return int(text)
+    try:
+        moment = datetime.fromisoformat(text)
+        moment.timestamp()  # in the first and last hours of all years there may be none
+        return moment
+    except (ValueError, OverflowError, OSError):
+        raise typer.BadParameter(
+            f"{text!r} is neither earliest, latest, an offset, nor a time like 2026-11-21T08:00",
+            param_hint=option,
+        ) from None
+
+
+def headers(given: list[str] | None) -> dict[str, str] | None:
+    """NAME=VALUE, each."""
+    found = {}
+    for text in given or ():
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise typer.BadParameter(f"{text!r} is not NAME=VALUE", param_hint="--header")
+        found[name] = value
+    return found or None
+
+
+def parse(text: str) -> Any:
+    """JSON where it is JSON, else the text itself; lists become tuples, for keys."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    return _tuples(value)
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value
+
+
+def prefix(text: str | None) -> tuple[Any, ...] | None:
+    """A tuple key's first elements; one element may stand alone."""
+    if text is None:
+        return None
+    value = parse(text)
+    return value if isinstance(value, tuple) else (value,)

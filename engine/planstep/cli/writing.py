@@ -1,0 +1,229 @@
+"""`planstep topic write`: arguments, a file, or stdin, in transactions of bounded size.
+
+    lines ─ 10,000, or 8 MiB, or nothing more for 50 ms ─▶ records ─▶ one transaction ─▶ progress
+
+So a large file needs little memory, and lines that trickle in are visible at once.
+
+Next: consumers.py.
+"""
+
+import contextlib
+import json
+import os
+import select
+import sys
+from collections.abc import Iterator
+from difflib import get_close_matches
+from pathlib import Path
+from typing import IO, Annotated, Any, NamedTuple
+
+import typer
+
+from ..api.limits import AHEAD_BYTES, RECORD_BYTES_MAX
+from ..errors import PlanstepError, RecordTooLarge, Undetermined
+from .names import TopicName
+from .output import Json, Store, counting, existing, print_json, say
+from .values import headers as headers_of
+
+_LINES = 10_000
+_LINGER = 0.05
+_CHUNK = 1 << 20
+_LINE_BYTES_MAX = 4 * RECORD_BYTES_MAX  # a record as JSON is longer than as stored
+_TAKEN = ("value", "key", "headers")
+_IGNORED = ("partition", "offset", "timestamp_ms")  # of what `topic read --jsonl` prints
+
+
+class _Record(NamedTuple):
+    value: Any
+    key: str | bytes | None
+    headers: dict[str, str | bytes] | None
+
+
+def write(
+    store: Store,
+    topic: TopicName,
+    values: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="VALUE", help="Values; lines of stdin if none."),
+    ] = None,
+    key: Annotated[str | None, typer.Option(help="Key of all that bring none.")] = None,
+    header: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE", help="A header of all that bring none; may be repeated."
+        ),
+    ] = None,
+    partition: Annotated[
+        int | None, typer.Option(help="Into this partition, whatever the key.")
+    ] = None,
+    file: Annotated[Path | None, typer.Option(help="One record per line of a file.")] = None,
+    as_lines: Annotated[
+        bool, typer.Option("--jsonl", help='Each is a JSON object: {"key": "u1", "value": "a"}.')
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Write records: the values given, or one for each line of a file or of stdin.
+
+    A line is a value as the topic's format has it: JSON for json and msgpack. With --jsonl it is an
+    object with value and, if wanted, key and headers; what else `topic read --jsonl` prints is ignored.
+    Lines are written in transactions of at most 10,000 records, as they come. After an error it
+    says how many are written.
+
+    JSON: topic, records (how many), transactions, place (step and n, of the last one).
+
+    Examples:
+
+        printf 'a\\nb\\n' | planstep topic write shop.planstep clicks --key u1
+
+        planstep topic write shop.planstep clicks --jsonl --file clicks.jsonl
+    """
+    if values and file is not None:
+        raise typer.BadParameter("give values or a file, not both", param_hint="--file")
+    common = headers_of(header)
+    done = transactions = 0
+    place = None
+    with contextlib.ExitStack() as opened:
+        if values:
+            batches = iter([[os.fsencode(value) for value in values]])
+        else:
+            batches = _batches(_input(file, opened))
+        db = opened.enter_context(existing(store, read_only=False))
+        form = db.topic(topic).format
+        tell = opened.enter_context(counting("records"))
+        try:
+            for lines in batches:
+                records = [
+                    _record(form, line, done + n, key, common, as_lines)
+                    for n, line in enumerate(lines, 1)
+                ]
+                with db.transaction() as tx:
+                    tx.write_batch(
+                        topic,
+                        [record.value for record in records],
+                        keys=[record.key for record in records],
+                        headers=[record.headers for record in records],
+                        partition=partition,
+                    )
+                done, transactions, place = done + len(records), transactions + 1, tx.commit.place
+                tell(done)
+        except KeyboardInterrupt:
+            say(f"interrupted: at least {done} records are written")
+            raise typer.Exit(130) from None
+        except Undetermined as error:
+            error.add_note(f"at least {done} records are written")
+            raise
+        except Exception as error:
+            error.add_note(f"{done} records are written" if done else "nothing was written")
+            raise
+    if as_json:
+        result = {"topic": topic, "records": done, "transactions": transactions, "place": place}
+        print_json(result)
+    else:
+        print(f"{done} records written" + ("" if place is None else f" at place {tuple(place)}"))
+
+
+def _record(
+    form: str, line: bytes, number: int, key: str | bytes | None, headers: Any, as_lines: bool
+) -> _Record:
+    if not as_lines:
+        return _Record(_value(form, line, number), key, headers)
+    given = _json(line, number)
+    if not isinstance(given, dict) or "value" not in given:
+        raise PlanstepError(f'line {number} is no object with a "value": {line[:60]!r}')
+    for name in given:
+        if name not in _TAKEN and name not in _IGNORED:
+            close = get_close_matches(name, _TAKEN, n=1)
+            hint = f"; did you mean {close[0]!r}?" if close else f"; known are {', '.join(_TAKEN)}"
+            raise PlanstepError(f"line {number} has a field {name!r}{hint}")
+    value, own = given["value"], given.get("headers")
+    if form == "bytes":
+        text = _text(value, number, "value")
+        value = text.encode() if isinstance(text, str) else text
+    elif form == "utf8" and not isinstance(value, str):
+        raise PlanstepError(f"line {number}: the topic's format is utf8, and the value is no text")
+    if given.get("key") is not None:
+        key = _text(given["key"], number, "key", form == "bytes")
+    if own:
+        if not isinstance(own, dict):
+            raise PlanstepError(f"line {number}: headers is an object of texts")
+        headers = {name: _text(text, number, f"header {name!r}") for name, text in own.items()}
+    return _Record(value, key, headers)
+
+
+def _text(value: Any, number: int, what: str, hexed: bool = True) -> str | bytes:
+    """Text; bytes that are no text as commands print them, "hex:ff00", where they may be."""
+    if not isinstance(value, str):
+        raise PlanstepError(f"line {number}: {what} is text, or hex behind hex:, not {value!r:.40}")
+    if not hexed or not value.startswith("hex:"):
+        return value
+    try:
+        return bytes.fromhex(value[4:])
+    except ValueError:
+        raise PlanstepError(f"line {number}: {what} is no hex behind hex:") from None
+
+
+def _value(form: str, line: bytes, number: int) -> object:
+    """A line as the topic's format wants it: bytes, text, or what the JSON in it says."""
+    if form == "bytes":
+        return line
+    if form != "utf8":
+        return _json(line, number, f", and the topic's format is {form}")
+    try:
+        return line.decode()
+    except ValueError as error:
+        raise PlanstepError(
+            f"line {number} is no UTF-8, and the topic's format is utf8: {error}"
+        ) from None
+
+
+def _json(line: bytes, number: int, why: str = "") -> Any:
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise PlanstepError(f"line {number} is no JSON{why}: {error}") from None
+
+
+def _input(file: Path | None, opened: contextlib.ExitStack) -> IO[bytes]:
+    if file is not None:
+        return opened.enter_context(file.open("rb"))
+    if sys.stdin is None:
+        raise PlanstepError("nothing to write: no values are given, and stdin is closed")
+    if sys.stdin.isatty():
+        say("one record a line; Ctrl-D ends")
+    return sys.stdin.buffer
+
+
+def _batches(source: IO[bytes]) -> Iterator[list[bytes]]:
+    """Lines in groups: full ones, or what there is when nothing more comes for a moment."""
+    held: list[bytes] = []
+    room = AHEAD_BYTES
+    for line in _lines(source.fileno()):
+        if line is not None:
+            held.append(line)
+            room -= len(line)
+        if held and (line is None or len(held) == _LINES or room <= 0):
+            yield held
+            held, room = [], AHEAD_BYTES
+    if held:
+        yield held
+
+
+def _lines(fd: int) -> Iterator[bytes | None]:
+    """Lines without their ends; None when nothing more is there at the moment."""
+    rest = bytearray()
+    while True:
+        if not select.select([fd], [], [], _LINGER)[0]:
+            yield None
+        chunk = os.read(fd, _CHUNK)
+        if not chunk:
+            break
+        head, newline, tail = chunk.rpartition(b"\n")
+        if newline:
+            yield from bytes(rest + head).split(b"\n")
+            rest = bytearray(tail)
+        else:
+            rest += chunk
+            if len(rest) > _LINE_BYTES_MAX:
+                raise RecordTooLarge("a line is longer than any record may be (16 MiB)")
+    if rest:
+        yield bytes(rest)

@@ -1,0 +1,192 @@
+"""Many records and rows: from stdin and files, in transactions of bounded size."""
+
+import json
+import re
+import signal
+import subprocess
+import sys
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import planstep
+
+COMMAND = [sys.executable, "-c", "from planstep.cli import main; main()"]
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Path:
+    with planstep.open(tmp_path / "shop") as db:
+        db.create_topic("raw")
+        db.create_topic("texts", format="utf8")
+        db.create_topic("objects", partitions=2, format="json")
+        db.create_table("users")
+    return tmp_path / "shop"
+
+
+def test_lines_become_records(shop: Path, done: Any, fields: Any) -> None:
+    told = fields(
+        "topic", "write", shop, "texts", "--key", "k", "--header", "from=me", stdin=b"a\n\nb"
+    )
+    assert (told["records"], told["transactions"]) == (3, 1)
+    records = fields("topic", "read", shop, "texts")["records"]
+    assert [record["value"] for record in records] == ["a", "", "b"]
+    assert {(record["key"], record["headers"]["from"]) for record in records} == {("k", "me")}
+    told = fields("topic", "write", shop, "raw", stdin=b"x\n" * 25_000)
+    assert (told["records"], told["transactions"]) == (25_000, 3)
+    told = fields("topic", "write", shop, "raw", stdin=b"")
+    assert told == {"topic": "raw", "records": 0, "transactions": 0, "place": None}
+
+
+def test_what_is_read_as_lines_of_json_is_written_back(shop: Path, done: Any, fields: Any) -> None:
+    with planstep.open(shop) as db:
+        raw = db.topic("raw")
+        raw.write(b"\xff\x00", key=b"\xfe", headers={"h": b"\xfd"})
+        raw.write(b"hex:00", key="text")
+        raw.write(b"", headers={"h": "x"})
+    lines = done("topic", "read", shop, "raw", "--jsonl").encode()
+    assert fields("topic", "write", shop, "raw", "--jsonl", stdin=lines)["records"] == 3
+    with planstep.open(shop) as db:
+        records = [(r.value, r.key, r.headers) for r in db.topic("raw").read()]
+    assert records[:3] == records[3:]
+
+
+def test_lines_of_json_name_key_and_headers(shop: Path, done: Any, fields: Any) -> None:
+    lines = b'{"key": "u1", "value": {"n": 1}, "headers": {"a": "b"}}\n\n'.replace(b"\n\n", b"\n")
+    lines += b'{"value": null}\n'
+    done(
+        "topic",
+        "write",
+        shop,
+        "objects",
+        "--jsonl",
+        "--key",
+        "other",
+        "--partition",
+        "1",
+        stdin=lines,
+    )
+    first, second = fields("topic", "read", shop, "objects")["records"]
+    assert (first["key"], first["value"], first["headers"]) == ("u1", {"n": 1}, {"a": "b"})
+    assert (second["key"], second["value"], second["partition"]) == ("other", None, 1)
+
+
+@pytest.mark.parametrize(
+    ("topic", "line", "said"),
+    [
+        ("objects", b"{no json", "line 2 is no JSON"),
+        ("objects", b"[1]", 'no object with a "value"'),
+        ("objects", b'{"key": "a"}', 'no object with a "value"'),
+        ("objects", b'{"value": 1, "kye": "a"}', "did you mean 'key'?"),
+        ("objects", b'{"value": 1, "key": 5}', "key is text"),
+        ("objects", b'{"value": 1, "headers": 5}', "headers is an object"),
+        ("objects", b'{"value": NaN}', "JSON"),
+        ("raw", b'{"value": {"a": 1}}', "value is text"),
+        ("raw", b'{"value": "hex:xy"}', "no hex"),
+        ("texts", b'{"value": 5}', "utf8"),
+        ("raw", b"\xff", "line 2 is no JSON"),
+    ],
+)
+def test_a_wrong_line_is_named(
+    shop: Path, topic: str, line: bytes, said: str, refused: Any
+) -> None:
+    good = b'{"value": "fine"}\n'
+    err = refused("topic", "write", shop, topic, "--jsonl", stdin=good + line + b"\n")
+    assert said in err and "nothing was written" in err
+    err = refused("topic", "write", shop, topic, "--jsonl", stdin=good * 10_000 + line)
+    assert "10000 records are written" in err
+
+
+def test_usage(shop: Path, call: Any) -> None:
+    for words in (["--header", "nonsense", "x"], ["--file", "y", "x"]):
+        status, _, err = call("topic", "write", shop, "texts", *words)
+        assert status == 2 and "--" in err
+
+
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_lines_that_trickle_in_are_visible_at_once(shop: Path, interrupted: bool) -> None:
+    child = subprocess.Popen(
+        [*COMMAND, "topic", "write", str(shop), "texts"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    follower = subprocess.Popen(
+        [*COMMAND, "topic", "read", str(shop), "texts", "-f", "--from", "0", "--limit", "2"],
+        stdout=subprocess.PIPE,
+    )
+    assert child.stdin is not None and follower.stdout is not None
+    for text in (b"one", b"two"):
+        child.stdin.write(text + b"\n")
+        child.stdin.flush()
+        assert follower.stdout.readline().endswith(text + b"\n")
+    follower.communicate()
+    if interrupted:
+        child.send_signal(signal.SIGINT)
+    out, err = child.communicate()
+    if interrupted:
+        assert (child.returncode, out) == (130, b"")
+        assert re.fullmatch(rb"interrupted: at least [12] records are written\n", err)
+    else:
+        assert (child.returncode, err) == (0, b"") and out.startswith(b"2 records written")
+
+
+# table load ------------------------------------------------------------------------------------
+
+
+def rows_of(shop: Path) -> dict[Any, Any]:
+    with planstep.open(shop) as db:
+        return dict(db.table("users").scan())
+
+
+def test_load_lines_of_json(shop: Path, tmp_path: Path, fields: Any, refused: Any) -> None:
+    file = tmp_path / "users.jsonl"
+    file.write_text('{"id": 1, "name": "ada"}\n\n{"id": 2, "name": "bob", "x": [1]}\n')
+    told = fields("table", "load", shop, "users", file, "--key", "id")
+    assert told == {"table": "users", "rows": 2}
+    assert rows_of(shop) == {1: {"name": "ada"}, 2: {"name": "bob", "x": [1]}}
+    fields("table", "load", shop, "users", file, "--key", "name", "--key", "id", "--value", "id")
+    assert rows_of(shop)["ada", 1] == 1
+    assert "did you mean 'name'" in refused("table", "load", shop, "users", file, "--key", "nmae")
+    file.write_text('{"id": 3}\nnonsense\n')
+    err = refused("table", "load", shop, "users", file, "--key", "id")
+    assert "line 2" in err and "0 rows were loaded" in err
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_load_columns(shop: Path, tmp_path: Path, fields: Any, refused: Any) -> None:
+    pa = pytest.importorskip("pyarrow")
+    file = tmp_path / "users.csv"
+    file.write_text("id,born,zip\n1,2026-11-21,00123\n2,2026-11-22,4\n")
+    words = ("table", "load", shop, "users", file, "--key", "id")
+    assert fields(*words, "--text", "zip")["rows"] == 2
+    assert rows_of(shop)[1] == {"born": "2026-11-21", "zip": "00123"}
+    assert rows_of(shop)[2] == {"born": "2026-11-22", "zip": "4"}
+    assert "did you mean 'born'" in refused(*words[:-1], "bron")
+    file.write_text("id,name\n" + "1,a\n" * 3_000_000 + "none,b\n")
+    err = refused(*words)
+    assert "nothing was loaded" in err and "--text" in err
+
+    import pyarrow.parquet as parquet
+
+    table = pa.table({"id": [7, 8], "n": [1.5, 2.5], "day": [date(2026, 1, 2)] * 2})
+    parquet.write_table(table, tmp_path / "n.parquet")
+    words = ("table", "load", shop, "users", tmp_path / "n.parquet", "--key", "id")
+    assert fields(*words, "--value", "n")["rows"] == 2
+    assert rows_of(shop)[8] == 2.5
+    assert fields(*words)["rows"] == 2
+    assert rows_of(shop)[7] == {"n": 1.5, "day": "2026-01-02"}
+    (tmp_path / "n.parquet").write_bytes(b"nonsense")
+    assert "n.parquet" in refused(*words)
+
+
+def test_load_usage(shop: Path, tmp_path: Path, call: Any, refused: Any) -> None:
+    (tmp_path / "users.txt").touch()
+    assert call("table", "load", shop, "users", tmp_path / "users.txt", "--key", "id")[0] == 2
+    assert call("table", "load", shop, "users", tmp_path / "users.jsonl")[0] == 2
+    missing = tmp_path / "users.jsonl"
+    assert "No such file" in refused("table", "load", shop, "users", missing, "--key", "id")
+    missing.write_text(json.dumps({"id": 1}))
+    assert "did you mean 'users'" in refused("table", "load", shop, "user", missing, "--key", "id")
