@@ -26,13 +26,15 @@ class Lingering:
         self._changed = Signal()
         self._due: dict[weakref.ref[Writer], float] = {}
         self._thread: threading.Thread | None = None
+        self._serving = False
         self._stopping = False
 
     def at(self, writer: "Writer", seconds: float) -> None:
         """Flushes the writer in so many seconds, if it is still there."""
         with Uninterrupted(), self._lock:
             self._due[weakref.ref(writer)] = time.monotonic() + seconds
-            if self._thread is None and not self._stopping:
+            if not (self._serving or self._stopping):
+                self._serving = True
                 self._thread = threading.Thread(
                     target=self._serve, name="planstep-linger", daemon=True
                 )
@@ -43,7 +45,7 @@ class Lingering:
         while True:
             with self._lock:
                 if self._stopping or not self._due:
-                    self._thread = None
+                    self._serving = False
                     return
                 now = time.monotonic()
                 due = [reference for reference, at in self._due.items() if at <= now]
