@@ -56,8 +56,8 @@ class Lingering:
                 self._changed.wait(first - now)
             for reference in due:
                 writer = reference()
-                if writer is not None:
-                    writer._flush_late()
+                if writer is not None and not writer._flush_late():
+                    self.at(writer, writer._again)
 
     def flush(self) -> list["Writer"]:
         """Flushes all that lingers; those whose flush failed."""
@@ -70,9 +70,4 @@ class Lingering:
             self._stopping = False
             left = [writer for reference in self._due if (writer := reference()) is not None]
             self._due.clear()
-        failed = []
-        for writer in left:
-            writer._flush_late()
-            if writer._late is not None:
-                failed.append(writer)
-        return failed
+        return [writer for writer in left if not writer._flush_late()]

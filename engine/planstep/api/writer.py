@@ -190,17 +190,22 @@ class Writer:
             self._records -= 1
             self._bytes -= size
 
-    def _flush_late(self) -> None:
-        """The time that records linger is over; called by a thread of the engine."""
-        assert self._linger is not None
+    def _flush_late(self) -> bool:
+        """The time that records linger is over; False when they could not be published."""
         with self._lock:
             if self._closed or not self._records:
-                return
+                return True
             try:
                 self.flush()
+                return True
             except Exception as error:
                 self._late = error
-                self._engine._lingering.at(self, max(self._linger, _AGAIN_SECONDS))
+                return False
+
+    @property
+    def _again(self) -> float:
+        """Seconds until a flush that failed in the background is tried again."""
+        return max(self._linger or 0.0, _AGAIN_SECONDS)
 
     def _last_of(self, partition: int) -> int:
         last = self._last.get(partition)
