@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from .api.batch import ReadBatch, Record, Rows
 from .api.consumer import ConsumerDescription, ConsumerPosition
+from .api.course import Progress
 from .api.engine import Engine
 from .api.opening import open, open_async
-from .api.process import Progress
 from .api.reader import Leased, Reader
 from .api.snapshot import SnapshotView
 from .api.table import Table

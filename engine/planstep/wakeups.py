@@ -15,6 +15,7 @@ Next: node.py.
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
+from concurrent.futures._base import FINISHED
 from contextlib import contextmanager
 from queue import Empty, SimpleQueue
 
@@ -115,26 +116,27 @@ class Watches:
 
 
 class CommitFuture(Future[Commit]):
-    """A future whose waiting can be interrupted anywhere, and whose end is not held up by it."""
+    """A future whose waiting can be interrupted anywhere, and whose end is not held up by it.
+
+    Once it is finished it is read without its lock: its end is written before its state.
+    """
 
     def result(self, timeout: float | None = None) -> Commit:
-        self._wait(timeout)
-        with Uninterrupted():
-            return super().result(0)
+        error = self.exception(timeout)
+        if error is not None:
+            raise error
+        assert self._result is not None
+        return self._result
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        self._wait(timeout)
-        with Uninterrupted():
-            return super().exception(0)
-
-    def _wait(self, timeout: float | None) -> None:
         if not self.done():
             queue: SimpleQueue[None] = SimpleQueue()
             with Uninterrupted():
                 self.add_done_callback(lambda _: queue.put(None))
             if not wait_for(queue, timeout):
                 raise TimeoutError
+        error: BaseException | None = self._exception
+        return error
 
     def done(self) -> bool:
-        with Uninterrupted():
-            return super().done()
+        return bool(self._state == FINISHED)

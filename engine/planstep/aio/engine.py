@@ -24,13 +24,13 @@ from typing import Any, TypeVar
 
 from ..api.batch import ReadBatch
 from ..api.checks import seconds, whole
+from ..api.course import ATTEMPTS, OnError, Progress
+from ..api.course import IN_FLIGHT as PROCESS_IN_FLIGHT
 from ..api.engine import Engine, pause_before
 from ..api.leases import LEASE_SECONDS
 from ..api.limits import READ_BYTES
 from ..api.opening import open as open_sync
 from ..api.outbox import Headers
-from ..api.process import ATTEMPTS, OnError, Progress
-from ..api.process import IN_FLIGHT as PROCESS_IN_FLIGHT
 from ..api.reader import IN_FLIGHT
 from ..api.topic import Written
 from ..errors import Conflict, Overloaded, SnapshotTooOld

@@ -1,6 +1,6 @@
 """process for asyncio: an async function over all batches of a topic, by several tasks.
 
-What to do with a batch that fails is decided by the same Course as with threads: api/process.py.
+What to do with a batch that fails is decided by the same Course as with threads: api/course.py.
 
 Next: engine.py.
 """
@@ -13,7 +13,8 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from ..api.batch import ReadBatch
-from ..api.process import Course, Courser, OnError, Progress, check_workers, report
+from ..api.course import Course, Courser, OnError, Progress
+from ..api.process import check_workers, report
 from ..outcome import Commit
 from .reader import AsyncLeased, AsyncReader
 from .transaction import AsyncTransaction

@@ -32,6 +32,8 @@ from .batch import ReadBatch
 from .checks import seconds, whole
 from .conditions import Conditions
 from .consuming import Turns
+from .course import ATTEMPTS, OnError, Progress
+from .course import IN_FLIGHT as PROCESS_IN_FLIGHT
 from .leases import LEASE_SECONDS, Group, Member
 from .limits import READ_BYTES
 from .lingering import Lingering
@@ -39,8 +41,7 @@ from .naming import Naming
 from .opening import Settings, Slot
 from .operations import Operations
 from .outbox import Headers
-from .process import ATTEMPTS, OnError, Progress, process
-from .process import IN_FLIGHT as PROCESS_IN_FLIGHT
+from .process import process
 from .reader import IN_FLIGHT, Reader
 from .snapshot import SnapshotView
 from .topic import Written

@@ -1,0 +1,251 @@
+"""What `process` does next: what ran, what failed, which record is the poison.
+
+    batch fails ─▶ half of it ─▶ a quarter ─▶ … ─▶ one record ─▶ on_error ─▶ stop · skip · dead letter · retry
+
+`_bad` narrows down to one record; from then on it has a verdict, comes alone, and is consumed by a
+transaction that does not run fn. `Course` knows neither threads nor tasks: process.py and aio/process.py
+drive it.
+
+Next: process.py.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+
+from ..errors import (
+    Aborted,
+    Conflict,
+    Dropped,
+    EngineClosed,
+    ForkedProcess,
+    HostStopped,
+    IoError,
+    LeaseLost,
+    NoSpace,
+    Overloaded,
+    ProcessingError,
+    SnapshotTooOld,
+    Undetermined,
+)
+from .batch import ReadBatch
+from .checks import whole
+from .outbox import pack_headers
+from .reader import Reader
+from .transaction import Transaction
+
+if TYPE_CHECKING:
+    from .engine import Engine
+
+IN_FLIGHT = 2
+ATTEMPTS = 100
+OnError: TypeAlias = Literal["stop", "skip", "dead_letter"] | Callable[[ProcessingError], str]
+_AGAIN = (Conflict, LeaseLost, Overloaded, SnapshotTooOld)
+_NOT_ITS_FAULT = (Dropped, EngineClosed, ForkedProcess, HostStopped, IoError, NoSpace, Undetermined)
+_CHOICES = ("stop", "skip", "dead_letter", "retry")
+
+
+class Progress(NamedTuple):
+    """How far `process` is; also what it returns at the end."""
+
+    records: int
+    """consumed, in committed transactions"""
+    transactions: int
+    """committed"""
+    conflicts: int
+    """batches that were run again since another transaction came first"""
+    skipped: int
+    """poison records that were consumed without effect"""
+    dead_lettered: int
+    """poison records that were moved"""
+    seconds: float
+    """since it began"""
+    lag: int
+    """records that are not consumed yet"""
+
+
+class Course:
+    """What to do next, for all workers of one `process`. Threads share it.
+
+    `_bad` holds, by partition, (begin, end) of records one of which made fn fail.
+    """
+
+    def __init__(
+        self,
+        engine: "Engine",
+        topic: str,
+        consumer: str,
+        on_error: OnError | None,
+        dead_letter: str | None,
+        attempts: int,
+    ) -> None:
+        if on_error is None:
+            on_error = "stop" if dead_letter is None else "dead_letter"
+        if not callable(on_error) and on_error not in _CHOICES[:3]:
+            raise ValueError(
+                f'on_error={on_error!r}: choose "stop", "skip", "dead_letter" or a function'
+            )
+        if on_error == "dead_letter" and dead_letter is None:
+            raise ValueError(
+                'on_error="dead_letter" needs the topic to move records to: dead_letter='
+            )
+        whole("attempts", attempts, 1)
+        self.engine = engine
+        self.topic = topic
+        self.consumer = consumer
+        self.on_error = on_error
+        self.dead_letter = dead_letter
+        self.attempts = attempts
+        self.stopping = False
+        self.error: BaseException | None = None
+        self._lock = threading.Lock()
+        self._began = time.monotonic()
+        self._bad: dict[int, tuple[int, int]] = {}
+        self._verdicts: dict[tuple[int, int], ProcessingError] = {}
+        self._tries: dict[tuple[int, int], int] = {}
+        self._records = self._transactions = self._conflicts = 0
+        self._skipped = self._moved = 0
+        if dead_letter is not None:
+            self._prepare(dead_letter)
+
+    def _prepare(self, dead_letter: str) -> None:
+        form = self.engine._topic(self.topic).format
+        if dead_letter == self.topic:
+            raise ValueError("dead_letter names the very topic that is processed")
+        if dead_letter not in self.engine._runtime.names.topics:
+            self.engine.create_topic(dead_letter, format=form, exist_ok=True)
+        found = self.engine._topic(dead_letter).format
+        if found not in (form, "bytes"):
+            raise ValueError(
+                f"dead_letter topic {dead_letter!r} has format {found!r}; {self.topic!r} has {form!r}: "
+                'records are moved as they are, so it needs that or "bytes"'
+            )
+
+    def limit(self, partition: int, begin: int, most: int) -> int:
+        """How many records to read at `begin`: half of what is left of a batch that failed.
+
+        A record with a verdict comes alone.
+        """
+        for number, offset in list(self._verdicts):
+            if number == partition and offset >= begin:
+                most = min(most, max(1, offset - begin))
+        bad = self._bad.get(partition)
+        if bad is None or not bad[0] <= begin < bad[1]:
+            return most
+        return min(most, max(1, (bad[1] - begin) // 2))
+
+    def verdict(self, batch: ReadBatch) -> ProcessingError | None:
+        """Not None for a poison record that is to be skipped or moved instead of run."""
+        return self._verdicts.get(_where(batch)) if len(batch) == 1 else None
+
+    def failed(self, batch: ReadBatch, error: BaseException, buried: bool) -> float:
+        """fn or the commit raised: what now? Seconds to wait before going on; may set `stopping`.
+
+        `buried`: not fn, but the transaction that was to skip or move the record.
+        """
+        at = partition, offset = _where(batch)
+        with self._lock:
+            if buried and not isinstance(error, _AGAIN):
+                self._stop(error)  # the dead letters cannot be written: dropped, say
+                return 0.0
+            if (
+                isinstance(error, _NOT_ITS_FAULT)
+                or type(error) is Aborted  # the turn could not be made durable
+                or not isinstance(error, Exception)
+            ):
+                self._stop(error)
+                return 0.0
+            if isinstance(error, _AGAIN) and getattr(error, "retryable", True):
+                self._conflicts += 1
+                tries = self._tries[at] = self._tries.get(at, 0) + 1
+                if tries >= self.attempts:
+                    error.add_note(f"process gave up after {tries} attempts")
+                    self._stop(error)
+                # The first few times at once: a batch that ran ahead of one that failed.
+                return min(0.001 * 2.0 ** min(tries, 10), 0.1) if tries > 3 else 0.0
+            if len(batch) > 1:
+                self._bad[partition] = (offset, offset + len(batch))
+                return 0.0
+            if at in self._verdicts:
+                return 0.0  # run once more before the verdict was known
+            poison = ProcessingError(self.topic, partition, offset, self.consumer)
+            poison.__cause__ = error
+        choice = self.on_error(poison) if callable(self.on_error) else self.on_error
+        with self._lock:
+            if choice not in _CHOICES or (choice == "dead_letter" and self.dead_letter is None):
+                self._stop(
+                    ValueError(f"on_error returned {choice!r}: {', '.join(_CHOICES)} are possible")
+                )
+            elif choice == "stop":
+                self._stop(poison)
+            elif choice != "retry":
+                poison.choice = choice
+                self._verdicts[at] = poison
+        return 0.0
+
+    def bury(self, tx: Transaction, batch: ReadBatch, poison: ProcessingError) -> None:
+        """The poison record is consumed by `tx`, and moved if that was chosen."""
+        if poison.choice != "dead_letter":
+            return
+        assert self.dead_letter is not None
+        segment = batch.segments[0]
+        key, value = (segment.batch.part(column, segment.lo, segment.hi)[0] for column in (0, 1))
+        assert value is not None
+        headers = {
+            **batch.headers[0],
+            "planstep-topic": self.topic,
+            "planstep-partition": str(poison.partition),
+            "planstep-offset": str(poison.offset),
+            "planstep-consumer": self.consumer,
+            "planstep-error": f"{type(poison.__cause__).__name__}: {poison.__cause__}"[:2000],
+        }
+        tx._write_raw(self.dead_letter, value, key, pack_headers(headers, self.dead_letter))
+
+    def committed(self, batch: ReadBatch) -> None:
+        at = partition, offset = _where(batch)
+        with self._lock:
+            self._records += len(batch)
+            self._transactions += 1
+            self._tries.pop(at, None)
+            poison = self._verdicts.pop(at, None) if len(batch) == 1 else None
+            if poison is not None:
+                moved = poison.choice == "dead_letter"
+                self._moved += moved
+                self._skipped += not moved
+            bad = self._bad.get(partition)
+            if bad is not None and (poison is not None or offset + len(batch) >= bad[1]):
+                del self._bad[partition]
+
+    def stop(self, error: BaseException) -> None:
+        with self._lock:
+            self._stop(error)
+
+    def _stop(self, error: BaseException) -> None:
+        self.error = self.error or error
+        self.stopping = True
+
+    def progress(self) -> Progress:
+        lag = 0 if self.engine.closed else self.engine.topic(self.topic).lag(self.consumer)
+        return Progress(
+            self._records,
+            self._transactions,
+            self._conflicts,
+            self._skipped,
+            self._moved,
+            time.monotonic() - self._began,
+            lag,
+        )
+
+
+class Courser(Reader):
+    """A reader that reads less where a batch has failed."""
+
+    course: Course
+
+    def _limit(self, partition: int, begin: int, most: int) -> int:
+        return self.course.limit(partition, begin, most)
+
+
+def _where(batch: ReadBatch) -> tuple[int, int]:
+    return batch.segments[0].partition, batch.segments[0].offset
