@@ -34,7 +34,8 @@ from .conditions import Conditions
 from .consuming import Turns
 from .course import ATTEMPTS, OnError, Progress
 from .course import IN_FLIGHT as PROCESS_IN_FLIGHT
-from .leases import LEASE_SECONDS, Group, Member
+from .lanes import Member
+from .leases import LEASE_SECONDS, Group
 from .limits import READ_BYTES
 from .lingering import Lingering
 from .naming import Naming

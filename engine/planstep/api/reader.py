@@ -35,7 +35,8 @@ from ..proto.keys import check_name
 from ..wakeups import CommitFuture, wait_for
 from .batch import ReadBatch
 from .checks import seconds, whole
-from .leases import Flight, Group, Lane
+from .lanes import Flight, Lane
+from .leases import Group
 from .parts import Parts
 from .reading import check_limits
 from .transaction import Transaction
