@@ -20,6 +20,7 @@ from planstep.api import opening
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 NEEDS = {"columns.md": ("pyarrow", "pandas"), "README.md": ("pyarrow", "pandas")}
+OPEN_TO_THE_END = ("notebooks.md",)
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _COMPARE = doctest.OutputChecker()
 _FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
@@ -88,7 +89,7 @@ def test_the_page_says_what_happens(
                     if wanted.strip():
                         same(wanted, got, f"{where}: {line}")
         open_still = [path for path, slot in opening._slots.items() if slot.engine is not None]
-        assert not open_still, "the page leaves its stores open"
+        assert not open_still or page.name in OPEN_TO_THE_END, "the page leaves its stores open"
     finally:
         for slot in list(opening._slots.values()):
             if slot.engine is not None:
