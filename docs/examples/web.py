@@ -70,7 +70,9 @@ class Shop:
             body = await reader.readexactly(int(headers.get("content-length", "0")))
             status, answer = await self.reply(method, path, headers, body)
             data = json.dumps(answer).encode()
-            first = f"HTTP/1.1 {status} \r\nContent-Length: {len(data)}\r\nConnection: close\r\n\r\n"
+            first = (
+                f"HTTP/1.1 {status} \r\nContent-Length: {len(data)}\r\nConnection: close\r\n\r\n"
+            )
             writer.write(first.encode() + data)
             await writer.drain()
         except (asyncio.IncompleteReadError, ConnectionError, ValueError):

@@ -1,8 +1,8 @@
 """Every page's code runs, top to bottom, in a folder of its own; what it prints is what the page says.
 
-    ```python     runs in the page's namespace
-    ```text       right behind it: what it prints; … stands for anything
-    ```console    `$ planstep …` lines run too, and must succeed; what follows a line is what it prints
+```python     runs in the page's namespace
+```text       right behind it: what it prints; … stands for anything
+```console    `$ planstep …` lines run too, and must succeed; what follows a line is what it prints
 """
 
 import doctest
@@ -10,6 +10,7 @@ import re
 import shlex
 import sys
 from collections.abc import Iterator
+from itertools import zip_longest
 from pathlib import Path
 from typing import NamedTuple
 
@@ -36,7 +37,7 @@ class Block(NamedTuple):
 def blocks(page: Path) -> Iterator[Block]:
     text = page.read_text()
     found = list(_FENCE.finditer(text))
-    for fence, following in zip(found, [*found[1:], None], strict=True):
+    for fence, following in zip_longest(found, found[1:]):
         printed = None
         if following is not None and following.group(1) == "text":
             if not text[fence.end() : following.start()].strip():

@@ -23,6 +23,8 @@ T = TypeVar("T")
 
 
 class TableDescription(NamedTuple):
+    """A table: the format of its values, and how many key spaces it is split into."""
+
     name: str
     format: str
     shards: int
