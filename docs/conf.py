@@ -101,6 +101,8 @@ def signature(
     """Classes that the engine makes show no constructor."""
     if what in ("class", "exception") and not issubclass(item, tuple):
         return (None if given is None else ""), None
+    if ".Async" in name and result is not None:
+        result = re.sub(r"^Iterator\b", "AsyncIterator", result)
     return given, result
 
 

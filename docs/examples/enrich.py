@@ -33,7 +33,7 @@ def fill(db: planstep.Engine, orders: int) -> None:
 
 def enrich(tx: planstep.Transaction, batch: planstep.ReadBatch) -> None:
     for order in batch:
-        customer = tx.get("customers", order.key)
+        customer = tx.get("customers", order.key, {"country": "unknown"})
         tx.write("enriched", {**order.value, **customer}, key=order.key)
         tx.add("spent", (customer["country"], order.key), order.value["cents"])
     print("enriching", flush=True)
