@@ -12,7 +12,7 @@ setup: $(STAMP)
 
 $(STAMP):
 	@test -n "$(PYTHON)" || { echo "planstep needs Python 3.11 or newer with venv; on Debian: apt install python3 python3-venv"; exit 1; }
-	@echo "Setting up .venv with $(PYTHON): about 140 MB to download, 530 MB installed, a minute or two."
+	@echo "Setting up .venv with $(PYTHON): about 230 MB to download, 850 MB installed, a minute or two."
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --group dev --group docs -e ".[cli,metrics,pandas]"

@@ -12,6 +12,14 @@ IDS = [str(page.relative_to(ROOT)) for page in PAGES]
 _TEST = re.compile(r"(tests/[\w/]+\.py)::(\w+)")
 _FILE = re.compile(r"`((?:tests|docs|engine|proto|tablets|coordinator|proxy|bench)/[\w/.-]+)`")
 
+_LINK = re.compile(r"\]\((?!https?:)([^)\s]+)\)")
+
+
+def anchors(page: Path) -> set[str]:
+    """As GitHub and Sphinx name headings."""
+    heads = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
+
 
 def functions_of(file: Path) -> set[str]:
     tree = ast.parse(file.read_text())
@@ -26,6 +34,12 @@ def test_what_is_named_exists(page: Path) -> None:
         assert name.startswith("test_") and name in functions_of(ROOT / file), f"{file}::{name}"
     for file in _FILE.findall(text):
         assert (ROOT / file).exists(), file
+    for target in _LINK.findall(text):
+        file, _, anchor = target.partition("#")
+        linked = (page.parent / file).resolve() if file else page
+        assert linked.exists(), target
+        if anchor and linked.suffix == ".md":
+            assert anchor in anchors(linked), target
 
 
 def test_each_letter_has_its_test() -> None:
