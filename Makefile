@@ -27,7 +27,7 @@ lint: setup
 	$(BIN)/lint-imports
 
 docs: setup
-	$(BIN)/sphinx-build -q -W --keep-going -n -b html docs build/docs/html
+	$(BIN)/sphinx-build -q -E -W --keep-going -n -b html docs build/docs/html
 	@echo "build/docs/html/index.html"
 
 test: lint docs

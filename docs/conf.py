@@ -4,8 +4,12 @@ Docstrings here are plain text, not reStructuredText: `names` in backticks, tabl
 `to_rst` turns those three into fields, literals and literal blocks, and takes everything else as it is.
 """
 
+import builtins
 import re
 from typing import Any
+
+from docutils.nodes import Text
+from sphinx.addnodes import pending_xref
 
 import planstep
 import planstep.aio
@@ -38,6 +42,7 @@ for _name in planstep.__all__:  # shown, and referred to, where users find them
     if getattr(_item, "__module__", "").startswith("planstep."):
         _item.__module__ = "planstep"
 
+_NEXT = re.compile(r" ?Next: [\w/]+\.py\.$")  # for readers of the code
 _PARAMETER = re.compile(r"^(\*{0,2}[a-z_]\w*) {2,}(\S.*)$")
 
 
@@ -63,6 +68,7 @@ def to_rst(lines: list[str]) -> list[str]:
     made: list[str] = []
     state = "text"
     for line in lines:
+        line = _NEXT.sub("", line)
         found = _PARAMETER.match(line)
         if not line.strip():
             made.append("")
@@ -106,6 +112,14 @@ def signature(
     return given, result
 
 
+def plain_builtins(app: Any, doctree: Any) -> None:
+    """`bytes` in a signature is Python's, not the field of that name of some class here."""
+    for node in list(doctree.findall(pending_xref)):
+        if node.get("refdomain") == "py" and hasattr(builtins, str(node.get("reftarget"))):
+            node.replace_self(Text(node["reftarget"]))
+
+
 def setup(app: Any) -> None:
     app.connect("autodoc-process-docstring", plain_docstring)
     app.connect("autodoc-process-signature", signature)
+    app.connect("doctree-read", plain_builtins)
