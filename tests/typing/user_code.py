@@ -23,12 +23,14 @@ from planstep import (
     AsyncTopic,
     AsyncTransaction,
     AsyncWriter,
+    Backup,
     Commit,
     CommitHandle,
     ConsumerDescription,
     ConsumerPosition,
     Engine,
     Leased,
+    OpenTransaction,
     Outcome,
     PartitionBounds,
     Place,
@@ -152,7 +154,10 @@ def topics(topic: Topic) -> None:
     assert_type(topic.lag("c"), int)
     assert_type(topic.position("c"), dict[int, int])
     topic.drop_consumer("c")
-    with topic.writer(producer="p", linger_records=10) as writer:
+    topic.write_batch(["a", "b"], partition=[0, 1])
+    with topic.writer(
+        producer="p", linger=0.5, partitioner=lambda key, count: hash(key) % count
+    ) as writer:
         assert_type(writer, Writer)
         assert_type(writer.write("x", sequence=4), int)
         assert_type(writer.flush(), Commit | None)
@@ -239,6 +244,22 @@ def errors(db: Engine) -> str:
     return ""
 
 
+def operating(db: Engine, path: Path) -> None:
+    assert_type(db.backup(path / "copy", progress=lambda done, total: None), Backup)
+    assert_type(planstep.restore(path / "copy", path / "again", force=True).records, int)
+    assert_type(db.open_transactions(), list[OpenTransaction])
+    for under_way in db.open_transactions():
+        assert_type(under_way.age_seconds, float | None)
+        assert_type(under_way.waits_for, tuple[str, ...])
+    planstep.metrics.register(db)
+
+
+def testing() -> None:
+    with planstep.testing.engine(conflicts=0.3, seed=7) as db:
+        assert_type(db, Engine)
+        assert_type(planstep.testing.crash(db), Engine)
+
+
 # asyncio -----------------------------------------------------------------------------------
 
 
@@ -273,6 +294,8 @@ async def transactions_async(db: AsyncEngine) -> None:
         return await tx.get("totals", "k", 0)
 
     assert_type(await db.run(move), int)
+    assert_type(await db.backup("copy"), Backup)
+    assert_type(await db.open_transactions(), list[OpenTransaction])
     found: Awaitable[int] = db.run(move, attempts=3)
     await found
 
