@@ -20,19 +20,3 @@ def test_the_example_runs_twice(
     assert capsys.readouterr().out == "3 resharded; {'ada': 2, 'bob': 1}\n"
     exec(code, {})
     assert capsys.readouterr().out == "3 resharded; {'ada': 4, 'bob': 2}\n"
-
-
-def test_the_columns_example_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    pytest.importorskip("pyarrow")
-    pytest.importorskip("pandas")
-    first, columns = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    monkeypatch.chdir(tmp_path)
-    names: dict[str, object] = {}
-    exec(compile(first, "README.md", "exec"), names)
-    capsys.readouterr()
-    exec(compile(columns, "README.md", "exec"), names)
-    out = capsys.readouterr().out
-    assert "[{'key': 'ada', 'value_count': 2}, {'key': 'bob', 'value_count': 1}]" in out
-    assert "2 rows loaded" in out

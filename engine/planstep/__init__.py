@@ -14,14 +14,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from .api.batch import ReadBatch, Record, Rows
+from .api.commit import CommitHandle
 from .api.consumer import ConsumerDescription, ConsumerPosition
 from .api.course import Progress
 from .api.engine import Engine
 from .api.opening import open, open_async
 from .api.reader import Leased, Reader
 from .api.snapshot import SnapshotView
-from .api.table import Table
-from .api.topic import Topic, Written
+from .api.table import Table, TableDescription
+from .api.topic import PartitionBounds, Topic, TopicDescription, Written
 from .api.transaction import Transaction
 from .api.writer import Writer
 from .errors import (
@@ -65,6 +66,7 @@ from .proto.ids import Place
 if TYPE_CHECKING:
     from . import metrics, testing
     from .aio import (
+        AsyncCommitHandle,
         AsyncEngine,
         AsyncLeased,
         AsyncReader,
@@ -82,6 +84,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Aborted",
     "AlreadyExists",
+    "AsyncCommitHandle",
     "AsyncEngine",
     "AsyncLeased",
     "AsyncReader",
@@ -92,6 +95,7 @@ __all__ = [
     "AsyncWriter",
     "Backup",
     "Commit",
+    "CommitHandle",
     "Conflict",
     "ConsumerDescription",
     "ConsumerPosition",
@@ -118,6 +122,7 @@ __all__ = [
     "Outcome",
     "OutcomeExpired",
     "Overloaded",
+    "PartitionBounds",
     "Place",
     "PlanstepError",
     "ProcessingError",
@@ -132,8 +137,10 @@ __all__ = [
     "StoreClosed",
     "StoreInUse",
     "Table",
+    "TableDescription",
     "TooManyGaps",
     "Topic",
+    "TopicDescription",
     "Transaction",
     "TransactionClosed",
     "TransactionTooLarge",

@@ -3,9 +3,10 @@
 from .engine import AsyncEngine, Opening
 from .handles import AsyncSnapshotView, AsyncTable, AsyncTopic, AsyncWriter
 from .reader import AsyncLeased, AsyncReader
-from .transaction import AsyncTransaction
+from .transaction import AsyncCommitHandle, AsyncTransaction
 
 __all__ = [
+    "AsyncCommitHandle",
     "AsyncEngine",
     "AsyncLeased",
     "AsyncReader",

@@ -12,10 +12,10 @@ Next: transaction.py.
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial, wraps
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from ..errors import EngineClosed, Overloaded, Undetermined
 from ..node import Ending
@@ -26,6 +26,7 @@ from ..runtime import Runtime
 P = ParamSpec("P")
 R = TypeVar("R")
 
+_END = object()
 _THREADS = 8
 _ADMISSION_SECONDS = 30.0
 _LOOK_SECONDS = 5.0
@@ -203,3 +204,19 @@ def in_loop(
         return await bridge.look(method, self._sync, *args, **kwargs)
 
     return call
+
+
+def step_by_step(
+    method: Callable[Concatenate[Any, P], Iterator[R]],
+) -> Callable[Concatenate[Any, P], AsyncIterator[R]]:
+    """The `async for` form of a method of the wrapped object that gives an iterator: each step may
+    read from disk, and runs on a thread."""
+
+    @wraps(method)
+    async def steps(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> AsyncIterator[R]:
+        bridge: Bridge = self._bridge
+        iterator = await bridge.call(method, self._sync, *args, **kwargs)
+        while (item := await bridge.call(next, iterator, _END)) is not _END:
+            yield cast(R, item)
+
+    return steps

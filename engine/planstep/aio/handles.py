@@ -6,7 +6,7 @@ runs on a thread of the bridge.
 Next: engine.py.
 """
 
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
@@ -18,21 +18,13 @@ from ..api.writer import LINGER_BYTES, LINGER_RECORDS, Partitioner, Writer
 from ..outcome import Commit
 from ..proto.ids import Place
 from ..proto.keys import Key
-from .bridge import Bridge, in_loop, on_thread
+from .bridge import Bridge, in_loop, on_thread, step_by_step
 from .transaction import AsyncTransaction
 
 if TYPE_CHECKING:
     from .engine import AsyncEngine
 
 T = TypeVar("T")
-
-
-async def _steps(bridge: Bridge, begin: Callable[[], Iterator[Any]]) -> AsyncIterator[Any]:
-    """An iterator that reads from disk, step by step on a thread."""
-    iterator = await bridge.call(begin)
-    end = object()
-    while (item := await bridge.call(next, iterator, end)) is not end:
-        yield item
 
 
 class AsyncTopic:
@@ -121,9 +113,7 @@ class AsyncTopic:
     to_arrow = on_thread(Topic.to_arrow)
     to_pandas = on_thread(Topic.to_pandas)
 
-    def iter_arrow(self, *args: Any, **kwargs: Any) -> AsyncIterator[Any]:
-        """RecordBatches one after the other; see Topic.iter_arrow."""
-        return _steps(self._bridge, lambda: self._sync.iter_arrow(*args, **kwargs))
+    iter_arrow = step_by_step(Topic.iter_arrow)
 
     def __repr__(self) -> str:
         return f"<AsyncTopic {self.name!r}>"
@@ -143,7 +133,7 @@ class AsyncTable:
         return self._sync.format
 
     @overload
-    async def get(self, key: Key) -> Any: ...
+    async def get(self, key: Key, default: None = None) -> Any | None: ...
     @overload
     async def get(self, key: Key, default: T) -> T: ...
     async def get(self, key: Key, default: Any = None) -> Any:
@@ -195,9 +185,7 @@ class AsyncTable:
     count = on_thread(Table.count)
     load = on_thread(Table.load)
 
-    def scan_arrow(self, *args: Any, **kwargs: Any) -> AsyncIterator[Any]:
-        """RecordBatches one after the other; see Table.scan_arrow."""
-        return _steps(self._bridge, lambda: self._sync.scan_arrow(*args, **kwargs))
+    scan_arrow = step_by_step(Table.scan_arrow)
 
     def __repr__(self) -> str:
         return f"<AsyncTable {self.name!r}>"
@@ -212,7 +200,7 @@ class AsyncSnapshotView:
         self.step = self._sync.step
 
     @overload
-    async def get(self, table: str, key: Key) -> Any: ...
+    async def get(self, table: str, key: Key, default: None = None) -> Any | None: ...
     @overload
     async def get(self, table: str, key: Key, default: T) -> T: ...
     async def get(self, table: str, key: Key, default: Any = None) -> Any:
@@ -228,13 +216,9 @@ class AsyncSnapshotView:
     to_arrow = on_thread(SnapshotView.to_arrow)
     to_pandas = on_thread(SnapshotView.to_pandas)
 
-    def iter_arrow(self, *args: Any, **kwargs: Any) -> AsyncIterator[Any]:
-        """RecordBatches one after the other; see SnapshotView.iter_arrow."""
-        return _steps(self._bridge, lambda: self._sync.iter_arrow(*args, **kwargs))
+    iter_arrow = step_by_step(SnapshotView.iter_arrow)
 
-    def scan_arrow(self, *args: Any, **kwargs: Any) -> AsyncIterator[Any]:
-        """RecordBatches one after the other; see SnapshotView.scan_arrow."""
-        return _steps(self._bridge, lambda: self._sync.scan_arrow(*args, **kwargs))
+    scan_arrow = step_by_step(SnapshotView.scan_arrow)
 
     async def close(self) -> None:
         """Lets go of the step. A second close does nothing."""

@@ -178,11 +178,7 @@ class ReadBatch:
         return f"<ReadBatch {self.topic!r} {len(self)} records {places}{more}>"
 
     def _repr_html_(self) -> str:
-        shown = []
-        for i, record in enumerate(self):
-            if i == 20:
-                break
-            shown.append((record.partition, record.offset, record.key, record.value))
+        shown = [(r.partition, r.offset, r.key, r.value) for r in self[:20]]
         return html_table(
             f"topic {self.topic!r}: {len(self)} records",
             ("partition", "offset", "key", "value"),

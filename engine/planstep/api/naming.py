@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ..errors import AlreadyExists, UnknownName
 from ..proto.keys import check_name
+from .batch import html_table
 from .formats import check_format
 from .limits import PARTITIONS_MAX
 from .table import Table
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 class Naming:
     """What the engine knows of names. The engine brings `_check` and `_writable`."""
 
+    path: str
     _runtime: "Runtime"
 
     @property
@@ -35,6 +37,10 @@ class Naming:
         raise NotImplementedError
 
     def _writable(self) -> None:
+        raise NotImplementedError
+
+    @property
+    def closed(self) -> bool:
         raise NotImplementedError
 
     def create_topic(
@@ -150,6 +156,19 @@ class Naming:
         self._check()
         self._table(name)
         return Table(self._engine, name)
+
+    def _repr_html_(self) -> str:
+        if self.closed:
+            return html_table(f"store {self.path!r}, closed", (), [], 0)
+        rows: list[tuple[str, str, str, str]] = []
+        for name, topic in self.topics().items():
+            about = topic.describe()
+            parts = f"{len(about.partitions)} partitions, {about.records} records"
+            rows.append(("topic", name, about.format, parts))
+        for name, table in self.tables().items():
+            rows.append(("table", name, table.format, f"{table.describe().shards} shards"))
+        columns = ("", "name", "format", "")
+        return html_table(f"store {self.path!r}", columns, rows[:100], len(rows))
 
     def _topic(self, name: str) -> "TopicInfo":
         topics = self._runtime.names.topics

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, overload
 
 from ..proto.ids import Place
 from ..proto.keys import Key
-from .batch import Rows
+from .batch import Rows, html_table
 from .columns import TableColumns
 
 if TYPE_CHECKING:
@@ -23,6 +23,8 @@ T = TypeVar("T")
 
 
 class TableDescription(NamedTuple):
+    """A table: the format of its values, and how many key spaces it is split into."""
+
     name: str
     format: str
     shards: int
@@ -53,7 +55,7 @@ class Table(TableColumns):
         return TableDescription(info.name, info.format, len(info.shards))
 
     @overload
-    def get(self, key: Key) -> Any: ...
+    def get(self, key: Key, default: None = None) -> Any | None: ...
     @overload
     def get(self, key: Key, default: T) -> T: ...
     def get(self, key: Key, default: Any = None) -> Any:
@@ -118,4 +120,7 @@ class Table(TableColumns):
         return f"<Table {self.name!r}>"
 
     def _repr_html_(self) -> str:
-        return self.scan(limit=20)._repr_html_()
+        rows = self.scan(limit=21)
+        shown = f"the first 20 rows of table {self.name!r}" if len(rows) > 20 else None
+        title = shown or f"table {self.name!r}: {len(rows)} rows"
+        return html_table(title, ("key", "value"), rows[:20], 0)

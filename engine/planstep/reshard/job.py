@@ -162,7 +162,7 @@ def _load(
             done.loaded += tries.run(db, partial(_load_chunk, number=number, chunk=chunk))
             progress("load", chunk.end, source.total)
         tries.run(db, partial(_load_end, number=number))
-        state = db.table(PROGRESS).get(number)
+        state = db.table(PROGRESS).get(number, state)
     done.records += state["records"]
     done.rejected += state["rejected"]
 
