@@ -10,15 +10,16 @@ Next: turns.py.
 """
 
 import signal
+import sys
 import threading
 from types import FrameType, TracebackType
 from typing import Any
 
 _MAIN = threading.main_thread().ident
 _SIGINT = int(signal.SIGINT)
-# What these wrap turns numbers into enums and back: most of their time, twice in each commit.
-_set: Any = getattr(signal.signal, "__wrapped__", signal.signal)
-_get: Any = getattr(signal.getsignal, "__wrapped__", signal.getsignal)
+# What the module `signal` wraps these in turns numbers into enums and back: 4 of 5 us, in each commit.
+_plain: Any = sys.modules.get("_signal", signal)
+_set, _get = _plain.signal, _plain.getsignal
 
 
 class Uninterrupted:
