@@ -66,10 +66,10 @@ class Admission:
                 self._room.wait(left)
         finally:
             self._waiting -= 1
-            self._room.notify()
+            self._room.notify_all()
 
     def let_go(self, tx: bytes) -> None:
         with self._lock:
             self.bytes -= self._held.pop(tx, 0)
             if self._waiting:
-                self._room.notify()
+                self._room.notify_all()  # what waits longest may not be what fits

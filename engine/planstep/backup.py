@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from .errors import AlreadyExists, Corruption, FormatError, HostStopped, PlanstepError, StoreInUse
+from .interrupts import Uninterrupted
 from .proto.batch import Batch
 from .proto.ids import (
     CATALOGUE,
@@ -101,9 +102,9 @@ def restore(
     AlreadyExists without `force`; FormatError when `source` is no store, or what is to be replaced is
     none. Any store serves as source, as of its last step.
     """
-    path, to = Path(source), Path(store)
-    if path.exists() and to.exists() and path.samefile(to):
-        raise ValueError(f"{path} cannot be restored onto itself")
+    path, to = Path(os.path.realpath(source)), Path(os.path.realpath(store))
+    if path.is_relative_to(to) or to.is_relative_to(path):
+        raise ValueError(f"{path} cannot be restored onto itself, nor into or out of {to}")
     if not force or not to.exists():
         return backup_store(path, to, progress)
     if load_meta(to / "host-0", Files()) is None:
@@ -148,7 +149,8 @@ def _pinned(runtime: Runtime) -> Iterator[list[ReadOnlyStore]]:
         return
     views: list[ReadOnlyStore] = []
     try:
-        with contextlib.ExitStack() as locks:
+        # Uninterrupted: a lock that is taken and not yet in the stack would be left to nobody.
+        with Uninterrupted(), contextlib.ExitStack() as locks:
             for node in runtime.nodes:
                 locks.enter_context(node.lock)
             for node in runtime.nodes:
@@ -178,6 +180,8 @@ def _making(to: Path, replace: bool = False) -> Iterator[Path]:
     around = to.with_name(to.name + ".incomplete")
     try:
         around.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not {path.name for path in around.iterdir()} <= {"lock", "copy"}:
+            raise AlreadyExists(f"{around} is there, and was not left by a backup: remove it first")
         lock = OwnerLock(around / "lock")
     except StoreInUse as error:
         raise AlreadyExists(f"{around}: process {error.pid} is making a copy there") from None

@@ -114,6 +114,12 @@ def tried_again(what: str, error: BaseException) -> None:
     log.warning("%s failed, and is tried again: %s", what, error, extra=fields, exc_info=foreign)
 
 
+def callback_raised(error: BaseException) -> None:
+    """What a future's callback raised, where the library of futures does not take it."""
+    fields = {"event": "callback_raised", "error": repr(error)}
+    log.error("a callback of a future raised %r", error, extra=fields, exc_info=error)
+
+
 def trimmed(topic: str, partition: int, offset: int) -> None:
     text = f"topic {topic!r}, partition {partition}: trimmed by its retention to {offset}"
     said(logging.INFO, "topic_trimmed", text, topic=topic, partition=partition, offset=offset)

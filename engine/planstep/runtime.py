@@ -65,6 +65,7 @@ class Runtime(Turns):
         self._reopen = reopen
         self._proxy = tablet_id(PROXY, 0, self.generation & 0xFFFFF)
         self._counter = 0
+        self.ended = False
         self._counter_lock = threading.Lock()
         self.nodes = [Node(self._host(i, store)) for i, store in enumerate(stores)]
         self.names = Names(stores[0])
@@ -177,7 +178,7 @@ class Runtime(Turns):
                     self._turn(node)
         finally:
             self._answer()
-            self._end_futures()
+            self._submitted.set()  # for futures that were in the turn, too
 
     def outcome(self, tx: bytes | str) -> Outcome:
         """How a transaction ended, from what is durable."""
@@ -282,8 +283,11 @@ class Runtime(Turns):
         return here is self._side or here in self._threads
 
     def close(self) -> None:
-        """Ends the threads, lets what was committed finish, checkpoints and closes the stores."""
-        if self._closed:
+        """Ends the threads, lets what was committed finish, checkpoints and closes the stores.
+
+        Interrupted, it is to be called again: each step may be repeated.
+        """
+        if self.ended:
             return
         self._closed = True
         proxy = self.nodes[0].host.proxy
@@ -320,6 +324,7 @@ class Runtime(Turns):
                     node.down = True
                     node.host.store.close()
         self._end_futures()
+        self.ended = True
 
 
 def _outcome(tx: bytes, record: Any) -> Outcome:

@@ -32,7 +32,7 @@ from .errors import (
 from .inputs import Ahead, Arrived, Input, Released, Rollback, Tick, frees
 from .inputs import Commit as CommitInput
 from .interrupts import Uninterrupted
-from .logs import host_stopped, no_space, tried_again, turn_failed
+from .logs import callback_raised, host_stopped, no_space, tried_again, turn_failed
 from .names import Names
 from .network import Network
 from .node import Ending, Node, Waiter, bytes_of
@@ -103,11 +103,12 @@ class Turns:
         size = bytes_of(item)
         try:
             self.admission.admit(item.tx, size, wait)
-            waiter = self._waiting[item.tx] = Waiter(item.tx, size, future)
-            self.nodes[0].inbox.append(item)
-        except BaseException:  # refused, or interrupted: nobody will wait for an answer
-            self.admission.let_go(item.tx)
-            self._waiting.pop(item.tx, None)
+            with Uninterrupted():
+                waiter = self._waiting[item.tx] = Waiter(item.tx, size, future)
+                self.nodes[0].inbox.append(item)
+        except BaseException:
+            if item.tx not in self._waiting:  # interrupted before it was sent, or refused
+                self.admission.let_go(item.tx)
             raise
         if self._stopped is not None:  # since it was asked above
             self._give_up(self._stopped)
@@ -260,7 +261,8 @@ class Turns:
             self._answered.set()
 
     def _end_futures(self) -> None:
-        """Under no lock and without the lead: a callback may commit."""
+        """Under no lock and without the lead: a callback may commit. On one thread of the engine, so
+        that callbacks come one after the other, and never on a thread that holds locks of its own."""
         while self._due:
             for tx, waiter in self._due.copy().items():
                 future, answer = waiter.future, waiter.answer
@@ -272,7 +274,9 @@ class Turns:
                         else:
                             future.set_result(answer)
                 except InvalidStateError:
-                    pass  # another thread was faster
+                    pass  # it was ended already
+                except (SystemExit, KeyboardInterrupt) as error:  # raised by a callback
+                    callback_raised(error)
                 self._due.pop(tx, None)
 
     # threads -------------------------------------------------------------------------------
@@ -291,7 +295,8 @@ class Turns:
                     node.leave(waiter)
                 if waiter.leads:
                     self._lead(node, waiter)
-        self._end_futures()
+        if self._due:
+            self._submitted.set()
 
     def _lead(self, node: Node, waiter: Waiter | None) -> None:
         """Runs turns, holding the lead, until `waiter` is answered; for nobody in particular, one.

@@ -13,6 +13,7 @@ Next: node.py.
 """
 
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from concurrent.futures._base import FINISHED
@@ -21,6 +22,8 @@ from queue import Empty, SimpleQueue
 
 from .interrupts import Uninterrupted
 from .outcome import Commit
+
+_LOOK_SECONDS = 0.5
 
 Wake = Callable[[], None]
 
@@ -96,12 +99,12 @@ class Watches:
         """
         tablets = tuple(tablets)
         try:
-            with self._lock:
+            with Uninterrupted(), self._lock:
                 for tablet in tablets:
                     self._watched.setdefault(tablet, {})[wake] = None
             yield
         finally:
-            with self._lock:
+            with Uninterrupted(), self._lock:
                 for tablet in tablets:
                     waiting = self._watched.get(tablet, {})
                     waiting.pop(wake, None)
@@ -130,11 +133,17 @@ class CommitFuture(Future[Commit]):
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         if not self.done():
+            deadline = time.monotonic() + (
+                threading.TIMEOUT_MAX / 2 if timeout is None else timeout
+            )
             queue: SimpleQueue[None] = SimpleQueue()
             with Uninterrupted():
                 self.add_done_callback(lambda _: queue.put(None))
-            if not wait_for(queue, timeout):
-                raise TimeoutError
+            while not self.done():  # a callback that raises SystemExit keeps the later ones from it
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    raise TimeoutError
+                wait_for(queue, min(left, _LOOK_SECONDS))
         error: BaseException | None = self._exception
         return error
 

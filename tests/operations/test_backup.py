@@ -288,3 +288,24 @@ def test_a_source_that_is_open_here_is_said_to_be(tmp_path: Path) -> None:
         with pytest.raises(planstep.StoreInUse):
             planstep.restore(tmp_path / "shop", tmp_path / "copy")
     assert os.listdir(tmp_path) == ["shop"]
+
+
+def test_nothing_is_replaced_that_holds_the_source(tmp_path: Path) -> None:
+    with planstep.open(tmp_path / "s") as db:
+        db.create_table("t").put("k", 1)
+        db.backup(tmp_path / "b")
+    (tmp_path / "s" / "inside").mkdir()
+    inner = tmp_path / "s" / "inside" / "b"
+    planstep.restore(tmp_path / "b", inner)
+    for source, target in ((inner, tmp_path / "s"), (tmp_path / "b", tmp_path / "b" / "c")):
+        with pytest.raises(ValueError, match="nor into"):
+            planstep.restore(source, target, force=True)
+    (tmp_path / "link").symlink_to(tmp_path / "s")
+    with pytest.raises(ValueError, match="nor into"):
+        planstep.restore(inner, tmp_path / "link", force=True)
+    foreign = tmp_path / "new.incomplete"
+    foreign.mkdir()
+    (foreign / "mine").write_text("precious")
+    with pytest.raises(planstep.AlreadyExists, match="not left by a backup"):
+        planstep.restore(tmp_path / "b", tmp_path / "new")
+    assert (foreign / "mine").read_text() == "precious"

@@ -264,10 +264,10 @@ class Engine(Naming, Operations):
                 if self._opened:
                     return
             last = self._begin_closing()
-        if last:
-            self._end()
-        elif not self._is_waited_for():
+        if not last and not self._is_waited_for():
             self._ended.wait()
+        if last or (self._ended.is_set() and not self._runtime.ended):  # interrupted twice
+            self._end()
 
     def _begin_closing(self) -> bool:
         """Under the slot's lock; False when somebody closes it already, or has."""
@@ -279,16 +279,25 @@ class Engine(Naming, Operations):
 
     def _end(self) -> None:
         began = time.monotonic()
+        interrupted: KeyboardInterrupt | None = None
         try:
-            self._drop()
-            with self._backing_up:  # a backup notices, and stops
-                self._runtime.close()
+            while not self._runtime.ended:
+                try:
+                    self._drop()
+                    with self._backing_up:  # a backup notices, and stops
+                        self._runtime.close()
+                except KeyboardInterrupt as error:
+                    if interrupted is not None:
+                        raise  # a second time: `close` again, or the end of the process, is the end
+                    interrupted = error
             for group in list(self._groups.values()):
                 group.close(EngineClosed("the engine was closed before the batch had its turn"))
         finally:
             store_closed(self.path, self._runtime, time.monotonic() - began)
             self._slot.closing = None
             self._ended.set()
+        if interrupted is not None:
+            raise interrupted
 
     def _is_waited_for(self) -> bool:
         """Whether closing waits for this thread, which hence must not wait for closing."""

@@ -24,7 +24,15 @@ from typing import Any, NamedTuple
 import lmdb
 import msgpack
 
-from ..errors import Corruption, FormatError, IoError, NoSpace, PlanstepError, StoreInUse
+from ..errors import (
+    Corruption,
+    EngineClosed,
+    FormatError,
+    IoError,
+    NoSpace,
+    PlanstepError,
+    StoreInUse,
+)
 from .files import io_error
 from .inherited import close_environment, file_key, open_environment
 from .layers import GONE
@@ -267,6 +275,8 @@ def _unpack(data: bytes) -> Any:
 
 
 def _unreadable(error: Exception) -> PlanstepError:
+    if "closed/deleted/dropped" in str(error):
+        return EngineClosed("the store was closed while it was read")
     if isinstance(error, lmdb.Error) and (
         _code(error) > 0 or isinstance(error, (lmdb.ReadersFullError, lmdb.TlsFullError))
     ):
