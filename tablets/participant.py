@@ -11,13 +11,13 @@ for themselves, a long queue on one row say, is not named again. Conditions are 
 earlier is in the way, effects are applied when every vote is known; one false vote decides at once.
 
 Keys, behind the tablet's prefix:
-    t<tx>   (step, n, proxy, voters, receivers, body, missing votes, reason, blockers, waiters)
+    t<tx>   (step, n, proxy, voters, receivers, body, missing votes, reason, blockers, waiters, last)
     q       ((step, n, tx), …) planned and undecided, in place order
     x       the step that dropped this tablet: nothing comes behind it (the coordinator sees to that)
 
 Invariants: step is 0 exactly while the transaction is not planned; a record leaves `t` and `q`
 together; blockers are all earlier in `q`; b is a blocker of a exactly if a is a waiter of b; a
-record without blockers has voted.
+record without blockers has voted; `last` says that all that is earlier in `q` ends before this one.
 
 What it leaves out: it never ends a proposal by itself (the coordinator does), it knows no time.
 Next: partition.py, shard.py, catalogue.py.
@@ -174,7 +174,7 @@ class Participant:
                 self.send(message.proxy, Refused(message.tx, self.id, reason))
                 return
             body = self.stage(message.tx, message.part)
-            self.space.put(key, (0, 0, message.proxy, (), (), body, None, None, (), ()))
+            self.space.put(key, (0, 0, message.proxy, (), (), body, None, None, (), (), False))
         self.send(message.proxy, Prepared(message.tx, self.id))
 
     def _drop(self, tx: bytes) -> None:
@@ -219,43 +219,50 @@ class Participant:
         if part is not None:
             body = self.stage(tx, body)
         missing = tuple(v for v in voters if v not in got)
-        blockers = self._block(queue, tx, body)
-        record = (step, n, proxy, voters, receivers, body, missing, reason, blockers, ())
+        blockers, last = self._block(queue, tx, body)
+        record = (step, n, proxy, voters, receivers, body, missing, reason, blockers, (), last)
         space.put(b"t" + tx, record)
         space.put(QUEUE, (*queue, (step, n, tx)))
         if not blockers:
             self._go(tx)
 
-    def _block(self, queue: Any, tx: bytes, body: Any) -> tuple[bytes, ...]:
-        """What in the queue `tx` has to wait for itself, noted there as well; latest first."""
+    def _block(self, queue: Any, tx: bytes, body: Any) -> tuple[tuple[bytes, ...], bool]:
+        """What in the queue `tx` has to wait for itself, noted there as well, and its `last`.
+
+        Latest first, and no further than one that is `last`: a long queue on one row is not walked.
+        """
         space = self.space
         blockers = []
+        last = True
         waited_for: dict[bytes, None] = {}  # by a blocker, or by what a blocker waits for
         for _, _, other in reversed(queue):
             record = space.get(b"t" + other)
             if other not in waited_for:
                 if not self.meets(record[5], body):
+                    last = False
                     continue
                 blockers.append(other)
-                space.put(b"t" + other, (*record[:9], (*record[9], tx)))
+                space.put(b"t" + other, (*record[:9], (*record[9], tx), record[10]))
+            if record[10]:
+                break
             for before in record[8]:
                 waited_for[before] = None
-        return tuple(blockers)
+        return tuple(blockers), last
 
     def _readset(self, message: ReadSet) -> None:
         key = b"t" + message.tx
         record = self.space.get(key)
         if record is None:
             return  # decided already, by an earlier false vote
-        step, (missing, reason, blockers, waiters) = record[0], record[6:]
+        step, (missing, reason, *waits) = record[0], record[6:]
         reason = reason if reason is not None else message.reason
         if step == 0:  # before its plan: kept, as the set of votes already here
             got = (*(missing or ()), message.source)
-            self.space.put(key, (*record[:6], got, reason, (), ()))
+            self.space.put(key, (*record[:6], got, reason, *waits))
             return
         missing = tuple(v for v in missing if v != message.source)
-        self.space.put(key, (*record[:6], missing, reason, blockers, waiters))
-        if not blockers:
+        self.space.put(key, (*record[:6], missing, reason, *waits))
+        if not waits[0]:
             self._settle([message.tx])
 
     # deciding ------------------------------------------------------------------------------
@@ -267,7 +274,7 @@ class Participant:
 
     def _cast(self, tx: bytes) -> None:
         record = self.space.get(b"t" + tx)
-        _, _, _, voters, receivers, body, missing, reason, _, waiters = record
+        _, _, _, voters, receivers, body, missing, reason, *waits = record
         if self.id in voters:
             own = self._vote(tx, body, False)
             for receiver in receivers:
@@ -275,7 +282,7 @@ class Participant:
                     self.send(receiver, ReadSet(tx, self.id, own))
             reason = own if reason is None else reason
             missing = tuple(v for v in missing if v != self.id)
-            self.space.put(b"t" + tx, (*record[:6], missing, reason, (), waiters))
+            self.space.put(b"t" + tx, (*record[:6], missing, reason, *waits))
 
     def _settle(self, voted: list[bytes]) -> None:
         """Ends those of `voted` that lack no vote, and what waited for them, and so on.
@@ -288,7 +295,7 @@ class Participant:
             freed: list[bytes] = []
             for tx in voted:
                 record = space.get(b"t" + tx)
-                step, n, proxy, _, receivers, body, missing, reason, _, waiters = record
+                step, n, proxy, _, receivers, body, missing, reason, _, waiters, _ = record
                 if self.id in receivers:
                     if missing and reason is None:
                         continue
@@ -299,7 +306,7 @@ class Participant:
                 for other in waiters:
                     waiting = space.get(b"t" + other)
                     blockers = tuple(b for b in waiting[8] if b != tx)
-                    space.put(b"t" + other, (*waiting[:8], blockers, waiting[9]))
+                    space.put(b"t" + other, (*waiting[:8], blockers, *waiting[9:]))
                     if not blockers:
                         freed.append(other)
             for tx in freed:

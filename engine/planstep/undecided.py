@@ -163,7 +163,7 @@ def _staged(names: Names, tablet: int, value: Any) -> tuple[Held, Any]:
 
 
 def _proposed(names: Names, tablet: int, record: Any) -> tuple[Held, Any]:
-    step, _, _, _, _, body, missing, _, blockers, waiters = record
+    step, _, _, _, _, body, missing, _, blockers, waiters, _ = record
     records = size = keys = 0
     consumers: tuple[str, ...] = ()
     slices: Any = ()
