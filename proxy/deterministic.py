@@ -200,6 +200,8 @@ class Proxy:
         entry = self.staging.get(tx)
         if entry is not None:
             self._forget_staging(tx)
+            if entry.waiting:  # interrupted: somebody was told that it is under way
+                self.finished.append(Result(tx, reason=(self.id, "withdrawn")))
             for tablet in entry.tablets:
                 self.send(tablet, Withdraw(tx))
 

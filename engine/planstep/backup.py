@@ -107,7 +107,7 @@ def restore(
         raise ValueError(f"{path} cannot be restored onto itself, nor into or out of {to}")
     if not force or not to.exists():
         return backup_store(path, to, progress)
-    if load_meta(to / "host-0", Files()) is None:
+    if not _is_store(to):
         raise FormatError(f"{to} is not a store, so it is not replaced; remove it yourself")
     before = to.with_name(to.name + ".replaced")
     if before.exists():
@@ -121,6 +121,14 @@ def restore(
         _name(made, to)
         shutil.rmtree(before)
         return done
+
+
+def _is_store(path: Path) -> bool:
+    """Also when it is damaged: those are what a backup is for."""
+    try:
+        return load_meta(path / "host-0", Files()) is not None
+    except (Corruption, FormatError):
+        return (path / "host-0" / "meta.pb").exists()
 
 
 # views -------------------------------------------------------------------------------------

@@ -185,6 +185,9 @@ class Host:
         except BaseException as error:
             self._undo(whole)
             self.store.abandon(self.turn)
+            if isinstance(error, (RecursionError, MemoryError)):
+                # The caller's stack or memory, not a bug: nothing of the turn was done.
+                raise PlanstepError(f"there is no room to run the turn: {error!r}") from error
             if isinstance(error, Exception) and not isinstance(error, PlanstepError):
                 self.stopped = error
                 raise HostStopped(f"host {self.number} stopped while executing: {error}") from error

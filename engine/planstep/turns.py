@@ -217,9 +217,7 @@ class Turns:
         for item in inputs:
             if isinstance(item, (CommitInput, Ahead)):
                 self.failed[kind] = self.failed.get(kind, 0) + 1
-                # One each: an exception is not to be raised by several threads.
-                self._answers[item.tx] = own = type(error)(*error.args)
-                own.__cause__ = error.__cause__
+                self._answers[item.tx] = _own(error)
                 if proxy is not None and item.tx in proxy.staging:
                     self._later.append(Rollback(item.tx))
             elif isinstance(item, Rollback):
@@ -398,3 +396,13 @@ class Turns:
         except Exception as error:
             self._again[what] = now + _RETRY_SECONDS
             tried_again(what, error)
+
+
+def _own(error: BaseException) -> BaseException:
+    """One each: an exception is not to be raised by several threads."""
+    try:
+        own = type(error)(*error.args)
+    except TypeError:  # made of more than its text
+        return error
+    own.__cause__ = error.__cause__
+    return own

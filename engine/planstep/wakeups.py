@@ -40,21 +40,18 @@ def wait_for(queue: "SimpleQueue[None]", seconds: float | None) -> bool:
 class Signal:
     """Set by anybody, waited for by one thread, which looks at everything after `wait`."""
 
-    __slots__ = ("_queue", "_set")
+    __slots__ = ("_queue",)
 
     def __init__(self) -> None:
         self._queue: SimpleQueue[None] = SimpleQueue()
-        self._set = False
 
     def set(self) -> None:
-        if not self._set:
-            self._queue.put(None)  # first: interrupted in between it is put twice, not never
-            self._set = True
+        if self._queue.empty():
+            self._queue.put(None)
 
     def wait(self, seconds: float) -> None:
         """Until set, or so many seconds; it is not set any more."""
         wait_for(self._queue, seconds)
-        self._set = False
 
 
 class Bell:

@@ -571,3 +571,26 @@ def test_a_scan_while_the_engine_is_closed_says_so(tmp_path: Path) -> None:
         db.close()
         scanning.join(20)
         assert isinstance(failed[0], planstep.EngineClosed), failed
+
+
+def test_what_was_interrupted_going_ahead_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its rollback comes while it is under way."""
+    with planstep.open(":memory:", hosts=3) as db:
+        db.create_topic("t", partitions=3)
+        runtime = db._runtime
+        wait = runtime._wait_for
+
+        def interrupted(*args: Any) -> None:
+            raise KeyboardInterrupt
+
+        for _ in range(5):
+            with pytest.raises(KeyboardInterrupt), db.transaction() as tx:
+                with monkeypatch.context() as patch:
+                    patch.setattr(runtime, "_wait_for", interrupted)
+                    for p in range(3):
+                        tx.write_batch("t", [bytes(1 << 20)] * 4, partition=p)
+        assert runtime._wait_for == wait
+        deadline = threading.Event()
+        while runtime._waiting or runtime.admission._held:
+            deadline.wait(0.001)
+        assert runtime.admission.bytes == 0

@@ -309,3 +309,15 @@ def test_nothing_is_replaced_that_holds_the_source(tmp_path: Path) -> None:
     with pytest.raises(planstep.AlreadyExists, match="not left by a backup"):
         planstep.restore(tmp_path / "b", tmp_path / "new")
     assert (foreign / "mine").read_text() == "precious"
+
+
+def test_a_damaged_store_is_what_force_is_for(tmp_path: Path) -> None:
+    with planstep.open(tmp_path / "s") as db:
+        db.create_table("t").put("k", 1)
+        db.backup(tmp_path / "b")
+    (tmp_path / "s" / "host-0" / "meta.pb").write_bytes(b"nothing that was written")
+    with pytest.raises(planstep.AlreadyExists):
+        planstep.restore(tmp_path / "b", tmp_path / "s")
+    planstep.restore(tmp_path / "b", tmp_path / "s", force=True)
+    with planstep.open(tmp_path / "s") as db:
+        assert db.table("t").get("k") == 1
