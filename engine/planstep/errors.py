@@ -58,9 +58,11 @@ class Conflict(Aborted):
             if foreign
             else "run the transaction again (db.run does)"
         )
-        super().__init__(
-            f"{kind} {name!r}, part {part}, {what}: expected {expected!r}, found {actual!r}; {advice}"
-        )
+        where = f"{kind} {name!r}, {'partition' if kind == 'topic' else 'shard'} {part}, {what}"
+        if kind == "table" and what != "a range":
+            expected = "no row" if expected is None else f"the row of place {tuple(expected)}"
+            actual = "no row" if actual is None else f"that of {tuple(actual)}"
+        super().__init__(f"{where}: expected {expected}, found {actual}; {advice}")
 
 
 class Dropped(Aborted):
@@ -84,14 +86,17 @@ class Undetermined(PlanstepError):
 class ProcessingError(PlanstepError):
     """A record on which the function given to `process` fails by itself: see `__cause__`."""
 
-    def __init__(self, topic: str, partition: int, offset: int, consumer: str) -> None:
+    def __init__(
+        self, topic: str, partition: int, offset: int, consumer: str, cause: BaseException
+    ) -> None:
         self.topic, self.partition, self.offset = topic, partition, offset
         self.consumer = consumer
         self.choice = "stop"
+        self.__cause__ = cause
         super().__init__(
             f"topic {topic!r}, partition {partition}, offset {offset}: the record could not be "
-            f"processed for consumer {consumer!r}; look at it with `planstep topic read`, mend the "
-            'function, or let process go on with on_error="skip" or dead_letter='
+            f"processed for consumer {consumer!r}: {type(cause).__name__}: {cause}; mend the function, "
+            'or let process go on with on_error="skip" or dead_letter='
         )
 
 

@@ -35,21 +35,42 @@ from .errors import (
     TooManyGaps,
     UnknownName,
 )
-from .proto.ids import PARTITION, Place, host_of, tx_text
+from .proto.ids import PARTITION, Place, host_of, kind_of, tx_text
 from .proto.keys import decode_key
 from .proto.messages import Reason
 
+Names = Callable[[int], tuple[str, str, int]]
+"""Tablet id → (kind: topic or table, name, partition or shard number)."""
+
 
 class Commit(NamedTuple):
-    """A committed transaction: its id, its place in the one order, what each partition published.
-
-    `published` maps a partition's tablet to the offsets [begin, end) that the records got; None
-    for a producer's repeat that was published before.
-    """
+    """A committed transaction. `details` is what each tablet said: internal, see `published`."""
 
     tx: bytes
     place: Place
-    published: dict[int, Any]
+    details: dict[int, Any]
+    names: Names | None = None
+
+    @property
+    def id(self) -> str:
+        """The transaction's id, as in "3-17"."""
+        return tx_text(self.tx)
+
+    @property
+    def published(self) -> dict[tuple[str, int], tuple[int, int] | None]:
+        """(topic, partition) → the offsets [begin, end) that its records got there.
+
+        None for a producer's repeat, which was published before.
+        """
+        found: dict[tuple[str, int], tuple[int, int] | None] = {}
+        for tablet, offsets in self.details.items():
+            if kind_of(tablet) == PARTITION and self.names is not None:
+                _, name, partition = self.names(tablet)
+                found[name, partition] = offsets
+        return found
+
+    def __repr__(self) -> str:
+        return f"<Commit {self.id} at ({self.place.step}, {self.place.n})>"
 
 
 class Outcome(NamedTuple):
@@ -61,10 +82,6 @@ class Outcome(NamedTuple):
     place: Place | None
     when_ms: int
     participants: tuple[int, ...]
-
-
-Names = Callable[[int], tuple[str, str, int]]
-"""Tablet id → (kind: topic or table, name, partition or shard number)."""
 
 
 def _key(data: bytes) -> Any:

@@ -201,7 +201,9 @@ class Turns:
                 if self.watches:
                     self.watches.wake(result.details)
                 place = Place(result.step, result.n)
-                self._answers[result.tx] = Commit(result.tx, place, result.details)
+                self._answers[result.tx] = Commit(
+                    result.tx, place, result.details, self.names.of_tablet
+                )
             else:
                 self.conflicts += 1
                 cause = result.reason[1]

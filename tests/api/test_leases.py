@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -594,3 +595,61 @@ def test_what_was_interrupted_going_ahead_is_answered(monkeypatch: pytest.Monkey
         while runtime._waiting or runtime.admission._held:
             deadline.wait(0.001)
         assert runtime.admission.bytes == 0
+
+
+@pytest.mark.filterwarnings("default:.* was dropped without:ResourceWarning")
+def test_what_is_dropped_unsaid_is_warned_of(db: planstep.Engine) -> None:
+    with pytest.warns(ResourceWarning, match="was dropped without commit or rollback"):
+        tx = db.transaction()
+        tx.put("n", "k", 1)
+        del tx
+    with pytest.warns(ResourceWarning, match="1 records buffered> was dropped without close"):
+        writer = db.topic("out").writer()
+        writer.write(b"x")
+        del writer
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        tx = db.transaction()
+        tx.get("n", "k")
+        del tx
+
+
+@pytest.mark.parametrize("wrong", ["async", "generator", "rolls back", "reads", "arity"])
+def test_a_function_that_is_wrong_loses_nothing(db: planstep.Engine, wrong: str) -> None:
+    fill(db)
+
+    async def asynchronous(tx: planstep.Transaction, batch: planstep.ReadBatch) -> None:
+        raise AssertionError("never run")
+
+    def generator(tx: planstep.Transaction, batch: planstep.ReadBatch) -> Iterator[int]:
+        yield 1
+
+    def rolls_back(tx: planstep.Transaction, batch: planstep.ReadBatch) -> None:
+        tx.rollback()
+
+    def reads(tx: planstep.Transaction, batch: planstep.ReadBatch) -> None:
+        tx.read("in", "c")
+
+    functions: dict[str, Any] = {
+        "async": asynchronous,
+        "generator": generator,
+        "rolls back": rolls_back,
+        "reads": reads,
+        "arity": lambda batch: None,
+    }
+    with pytest.raises((TypeError, planstep.ProcessingError)) as caught:
+        db.process(functions[wrong], topic="in", consumer="c", until_idle=True)
+    assert isinstance(caught.value, TypeError) or isinstance(caught.value.__cause__, TypeError)
+    assert db.topic("in").lag("c") == 4
+    if wrong in ("async", "generator"):
+        with pytest.raises(TypeError, match="plain function"):
+            db.run(lambda tx: functions[wrong](tx, None))
+
+
+def test_a_commit_says_where_its_records_are(db: planstep.Engine) -> None:
+    with db.transaction() as tx:
+        tx.write_batch("in", [b"a", b"b", b"c"], partition=[1, 3, 1])
+        tx.put("n", "k", 1)
+        commit = tx.commit()
+    assert commit.id == tx.id and commit.published == {("in", 1): (0, 2), ("in", 3): (0, 1)}
+    assert repr(commit) == f"<Commit {tx.id} at ({commit.place.step}, {commit.place.n})>"

@@ -38,7 +38,7 @@ def test_topics_tables_and_positions_commit_together(w: World) -> None:
             w.rows[3]: ShardPart(writes=((b"k", PUT, b"v"),)),
         }
     )
-    assert done.published[w.b[1]] == (0, 1) and done.published[w.b[2]] == (0, 2)
+    assert done.details[w.b[1]] == (0, 1) and done.details[w.b[2]] == (0, 2)
     assert w.position(w.a[0]) == 2 and w.end(w.b[2]) == 2
     place, value = w.get(3, b"k")
     assert (place, value) == (done.place, b"v")
@@ -132,9 +132,9 @@ def test_order_after_commit_is_the_order_of_places(w: World) -> None:
     ]
     done = [future.result(10) for future in futures]
     by_place = sorted(done, key=lambda commit: commit.place)
-    by_offset = sorted(done, key=lambda commit: commit.published[w.a[0]])
+    by_offset = sorted(done, key=lambda commit: commit.details[w.a[0]])
     assert by_place == by_offset
-    assert [c.published[w.a[0]] for c in by_offset] == [(i, i + 1) for i in range(12)]
+    assert [c.details[w.a[0]] for c in by_offset] == [(i, i + 1) for i in range(12)]
 
 
 def test_a_hundred_over_all_partitions_at_once(w: World) -> None:
@@ -206,7 +206,7 @@ def test_one_host_can_go_and_come_back_while_the_others_run(tmp_path: Any) -> No
     w.write(on[3], b"3")
     assert not late.done()
     runtime.start_host(2)
-    assert late.result(30).published[on[2]] == (0, 1)
+    assert late.result(30).details[on[2]] == (0, 1)
     assert w.end(on[1]) == 3
     runtime.close()
 

@@ -57,7 +57,7 @@ class AsyncTopic:
         async with self._engine.transaction() as tx:
             await tx.write(self.name, value, key, headers, partition)
             done = await tx.commit()
-        ((tablet, published),) = done.published.items()
+        ((tablet, published),) = done.details.items()
         return Written(info.partitions.index(tablet), published[0], done.place)
 
     async def write_batch(

@@ -10,10 +10,11 @@ import threading
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
+from inspect import isawaitable
 from typing import TYPE_CHECKING, Any
 
 from ..api.batch import ReadBatch
-from ..api.course import Course, Courser, OnError, Progress
+from ..api.course import Course, Courser, OnError, Progress, misuse
 from ..api.process import check_workers, report
 from ..outcome import Commit
 from .reader import AsyncLeased, AsyncReader
@@ -64,7 +65,15 @@ class _Worker:
         poison = self._course.verdict(batch)
         try:
             if poison is None:
-                await self._fn(tx, batch)
+                value = self._fn(tx, batch)
+                if not isawaitable(value):
+                    raise misuse("process of an engine of asyncio takes an async function")
+                await value
+                if tx._sync._state == "rolled back":
+                    raise misuse(
+                        "the function rolled its transaction back, and would be given the batch for "
+                        "ever: return to consume it, raise for on_error to decide"
+                    )
             else:
                 self._course.bury(tx._sync, batch, poison)
             if tx._sync._state == "open":

@@ -9,6 +9,7 @@ Next: transaction.py, which adds what a transaction holds.
 """
 
 import time
+import warnings
 from concurrent.futures import Future
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
@@ -237,8 +238,18 @@ class Life:
         if reading is not None:
             self._engine._consuming.pop(self._tx, None)
             self._engine._dropped.append(reading.snap)
-        if getattr(self, "_ahead", None) and self._state == "open":
-            self._engine._abandoned.append(self._tx)
+        if getattr(self, "_state", None) == "open":
+            if getattr(self, "_ahead", None):
+                self._engine._abandoned.append(self._tx)
+            if self._has_writes():
+                warnings.warn(
+                    f"transaction {self.id} was dropped without commit or rollback: what it wrote is lost",
+                    ResourceWarning,
+                    stacklevel=2,
+                )
+
+    def _has_writes(self) -> bool:
+        return False
 
     def __repr__(self) -> str:
         return f"<Transaction {self.id} {self._state}>"

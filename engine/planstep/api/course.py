@@ -46,6 +46,16 @@ _NOT_ITS_FAULT = (Dropped, EngineClosed, ForkedProcess, HostStopped, IoError, No
 _CHOICES = ("stop", "skip", "dead_letter", "retry")
 
 
+class Misused(Exception):
+    """Around an error of the function's making, not of a record's: it ends the process."""
+
+
+def misuse(what: str) -> Misused:
+    error = Misused()
+    error.__cause__ = TypeError(what)
+    return error
+
+
 class Progress(NamedTuple):
     """How far `process` is; also what it returns at the end."""
 
@@ -164,13 +174,15 @@ class Course:
                     self._stop(error)
                 # The first few times at once: a batch that ran ahead of one that failed.
                 return min(0.001 * 2.0 ** min(tries, 10), 0.1) if tries > 3 else 0.0
+            if isinstance(error, Misused):
+                self._stop(error.__cause__ or error)
+                return 0.0
             if len(batch) > 1:
                 self._bad[partition] = (offset, offset + len(batch))
                 return 0.0
             if at in self._verdicts:
                 return 0.0  # run once more before the verdict was known
-            poison = ProcessingError(self.topic, partition, offset, self.consumer)
-            poison.__cause__ = error
+            poison = ProcessingError(self.topic, partition, offset, self.consumer, error)
         choice = self.on_error(poison) if callable(self.on_error) else self.on_error
         with self._lock:
             if choice not in _CHOICES or (choice == "dead_letter" and self.dead_letter is None):

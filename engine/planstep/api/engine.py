@@ -15,6 +15,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from inspect import isawaitable, isgenerator
 from itertools import count
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -110,6 +111,12 @@ class Engine(Naming, Operations):
             try:
                 with tx:
                     value = fn(tx)
+                    if isawaitable(value) or isgenerator(value):
+                        value.close() if hasattr(value, "close") else None
+                        raise TypeError(
+                            "run of an engine without asyncio takes a plain function; "
+                            "planstep.open_async has one for async functions"
+                        )
                 if tx._future is not None:
                     tx._future.result()
                 return value

@@ -20,6 +20,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
+from inspect import isawaitable, isgenerator, signature
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +28,7 @@ from ..outcome import Commit
 from ..wakeups import wait_for
 from .batch import ReadBatch
 from .checks import whole
-from .course import Course, Courser, OnError, Progress
+from .course import Course, Courser, OnError, Progress, misuse
 from .reader import Leased
 from .transaction import Transaction
 
@@ -73,7 +74,15 @@ class _Worker(threading.Thread):
         poison = self._course.verdict(batch)
         try:
             if poison is None:
-                self._run.fn(tx, batch)
+                value = self._run.fn(tx, batch)
+                if isawaitable(value) or isgenerator(value):
+                    value.close() if hasattr(value, "close") else None
+                    raise misuse("process of an engine without asyncio takes a plain function")
+                if tx._state == "rolled back":
+                    raise misuse(
+                        "the function rolled its transaction back, and would be given the batch for "
+                        "ever: return to consume it, raise for on_error to decide"
+                    )
             else:
                 self._course.bury(tx, batch, poison)
             if tx._state == "open":
@@ -167,6 +176,12 @@ def check_workers(fn: Any, workers: Any) -> None:
     whole("workers", workers, 1)
     if not callable(fn):
         raise TypeError("process takes a function of (tx, batch)")
+    try:
+        signature(fn).bind(None, None)
+    except ValueError:
+        pass  # built in: it does not say
+    except TypeError as error:
+        raise TypeError(f"process takes a function of (tx, batch): {error}") from None
 
 
 def _watch(

@@ -73,6 +73,23 @@ class LeasedTransaction(Transaction):
             self.group.ended(self.flight, None)
             raise
 
+    def _read_on(
+        self, topic: str, consumer: str, max_records: int, max_bytes: int, partition: int | None
+    ) -> ReadBatch:
+        self._check_other(topic, consumer)
+        return super()._read_on(topic, consumer, max_records, max_bytes, partition)
+
+    def consume(self, topic: str, consumer: str, partition: int, begin: int, end: int) -> None:
+        self._check_other(topic, consumer)
+        super().consume(topic, consumer, partition, begin, end)
+
+    def _check_other(self, topic: str, consumer: str) -> None:
+        if (topic, consumer) == (self.group.info.name, self.group.consumer):
+            raise TypeError(
+                f"consumer {consumer!r} reads topic {topic!r} through a reader, which gave this batch; "
+                "read as another consumer"
+            )
+
     def submit(self) -> "Future[Commit]":
         parts = self._send()
         assert parts is not None, "it consumes a range"
@@ -119,6 +136,9 @@ class LeasedTransaction(Transaction):
         super()._take_back()
         if self.flight is not None:
             self.group.ended(self.flight, None)
+
+    def _has_writes(self) -> bool:
+        return False  # not lost: the batch is read again, and the group says so
 
     def __del__(self) -> None:
         super().__del__()

@@ -155,7 +155,7 @@ class Topic(TopicColumns):
         with self._engine.transaction() as tx:
             tx.write(self.name, value, key, headers, partition)
             done = tx.commit()
-        ((tablet, published),) = done.published.items()
+        ((tablet, published),) = done.details.items()
         return Written(info.partitions.index(tablet), published[0], done.place)
 
     def write_batch(

@@ -382,6 +382,9 @@ class Transaction(Life):
             writes = self._rows[info.name] = RowWrites(info.name)
         writes.write(raw, op, value)
 
+    def _has_writes(self) -> bool:
+        return bool(self._outboxes or self._rows)
+
     def _parts(self) -> Parts | None:
         conditions = self._conditions
         if not (self._outboxes or self._rows or conditions.consumed or conditions.acked):

@@ -20,6 +20,7 @@ Next: engine.py.
 
 import os
 import threading
+import warnings
 from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -298,6 +299,14 @@ class Writer:
             self.close()
         else:
             self._closed = True  # what is not flushed is dropped, as with a transaction
+
+    def __del__(self) -> None:
+        if not getattr(self, "_closed", True) and self._records:
+            warnings.warn(
+                f"{self!r} was dropped without close or flush: they are lost",
+                ResourceWarning,
+                stacklevel=2,
+            )
 
     def __repr__(self) -> str:
         return f"<Writer of topic {self.topic!r}, {self._records} records buffered>"
