@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from difflib import get_close_matches
 from pathlib import Path
 
 from .errors import Corruption, FormatError, NotSupported, PlanstepError, WrongMode
@@ -35,11 +36,19 @@ def _open_stores(
         raise NotSupported("planstep runs on Linux and macOS; on Windows use it inside WSL")
     if durability not in ("full", "os"):
         raise PlanstepError(f"durability is 'full' or 'os', not {durability!r}")
+    if path.exists() and not path.is_dir():
+        raise FormatError(f"{path} is a file; a store is a folder")
     first = path / "host-0"
     meta = load_meta(first, Files()) if first.exists() else None
     if meta is None:
         if not create or read_only:
-            raise FormatError(f"{path} is not a store; `create=True` makes one")
+            close = nearest_store(path)
+            hint = (
+                f"did you mean {close!r}?"
+                if close
+                else "open it without read_only and create=False to make one"
+            )
+            raise FormatError(f"there is no store at {path}; {hint}")
         if path.exists() and any(p.name != "host-0" for p in path.iterdir()):
             raise FormatError(f"{path} is neither a store nor an empty folder")
     else:
@@ -90,6 +99,24 @@ def _open_stores(
         for store in stores:
             store.close()
         raise
+
+
+def is_store(path: Path) -> bool:
+    """Whether something is there that can be opened: not whether that will succeed."""
+    try:
+        return (path / "host-0").is_dir()
+    except (OSError, ValueError):
+        return False
+
+
+def nearest_store(path: Path) -> str | None:
+    """A store beside the path, with a similar name."""
+    try:
+        beside = [other.name for other in path.parent.iterdir() if is_store(other)]
+    except OSError:
+        return None
+    close = get_close_matches(path.name, beside, n=1)
+    return os.fspath(path.parent / close[0]) if close else None
 
 
 @contextmanager

@@ -58,6 +58,12 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.001)
 
 
+def test_an_opening_is_no_engine_yet() -> None:
+    opening: Any = planstep.open_async(":memory:")
+    with pytest.raises(AttributeError, match="no 'table': write `async with"):
+        opening.table("t")
+
+
 @pytest.mark.parametrize("hosts", [1, 3])
 def test_read_process_write(hosts: int) -> None:
     async def program(db: AsyncEngine) -> None:

@@ -1,5 +1,6 @@
 """What the face refuses, before any effect, and what it says then."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -22,6 +23,24 @@ def test_names(shop: planstep.Engine, name: Any) -> None:
         shop.topic("clicks").position(name)
     with pytest.raises(planstep.UnknownName):
         shop.topic(name)
+
+
+def test_a_handle_is_no_name(shop: planstep.Engine) -> None:
+    tx: Any = shop.transaction()
+    with pytest.raises(TypeError, match="a table is meant by its name: pass 'totals', not <Table"):
+        tx.put(shop.table("totals"), "k", 1)
+    with pytest.raises(TypeError, match="a topic is meant by its name: pass 'clicks'"):
+        tx.read(shop.topic("clicks"), consumer="c")
+
+
+@pytest.mark.parametrize("format", ["json", "msgpack"])
+def test_values_of_other_types_are_told_how_to_pass(shop: planstep.Engine, format: Any) -> None:
+    table = shop.create_table("t", format=format)
+    with pytest.raises(TypeError, match=r"datetime.*isoformat\(\), NumPy values as \.item\(\)"):
+        table.put("k", {"at": datetime.now(UTC)})
+    with pytest.raises(TypeError, match="format=") as caught:
+        table.put("k", float("nan") if format == "json" else 1 << 70)
+    assert "isoformat" not in str(caught.value)
 
 
 def test_names_at_the_limit(db: planstep.Engine) -> None:

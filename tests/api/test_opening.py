@@ -1,5 +1,6 @@
 """Opening, sharing, closing, forking, and commits that were lost sight of."""
 
+import errno
 import os
 import subprocess
 import sys
@@ -73,6 +74,41 @@ def test_a_missing_store_is_not_created_when_told_so(tmp_path: Path) -> None:
     with pytest.raises(planstep.PlanstepError):
         planstep.open(tmp_path / "typo", create=False)
     assert not (tmp_path / "typo").exists()
+
+
+def test_a_missing_store_suggests_the_nearest(tmp_path: Path) -> None:
+    planstep.open(tmp_path / "shop.planstep").close()
+    for settings in ({"create": False}, {"read_only": True}):
+        with pytest.raises(planstep.FormatError, match=r"no store at .*did you mean '.*shop\.planstep'"):
+            planstep.open(tmp_path / "shop.planstp", **settings)
+    with pytest.raises(planstep.FormatError, match="without read_only and create=False"):
+        planstep.open(tmp_path / "other", read_only=True)
+
+
+def test_a_file_is_no_store(tmp_path: Path) -> None:
+    (tmp_path / "p1.py").write_text("x = 1")
+    with pytest.raises(planstep.FormatError, match=r"p1\.py is a file; a store is a folder"):
+        planstep.open(tmp_path / "p1.py")
+
+
+def test_a_file_system_that_is_read_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    planstep.open(tmp_path / "s").close()
+    really = os.open
+
+    def refuse(path: Any, flags: int, *mode: Any, **more: Any) -> int:
+        if os.fspath(path).endswith("lock") and flags & os.O_RDWR:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+        return really(path, flags, *mode, **more)
+
+    monkeypatch.setattr(os, "open", refuse)
+    with pytest.raises(planstep.IoError, match="Read-only file system; read_only=True opens"):
+        planstep.open(tmp_path / "s")
+
+
+def test_other_settings_are_an_error_with_a_public_name(tmp_path: Path) -> None:
+    with planstep.open(tmp_path / "s"), pytest.raises(planstep.WrongMode) as caught:
+        planstep.open(tmp_path / "s", trace="off")
+    assert type(caught.value) is planstep.WrongMode and caught.value.setting == "trace"
 
 
 def test_every_memory_store_is_its_own() -> None:

@@ -9,6 +9,13 @@ def wrong(db: Engine) -> None:
     planstep.open(3)  # wrong
     db.create_topic("t", partition=3)  # wrong
     db.create_topic("t", retention="a day")  # wrong
+    db.create_topic("t", format="jsn")  # wrong
+    db.create_table("t", format="jsn")  # wrong
+    db.topic("t").create_consumer("c", kind="indiv")  # wrong
+    planstep.open("s", mode="deterministc")  # wrong
+    planstep.open("s", durability="fast")  # wrong
+    planstep.open("s", placement="apart")  # wrong
+    planstep.open_async("s", trace="all")  # wrong
     db.run(3)  # wrong
     n: str = db.table("t").get("k", 0)  # wrong
     db.table("t").get(["a", "list"])  # wrong
@@ -26,6 +33,7 @@ async def wrong_async(db: AsyncEngine) -> None:
         return 1
 
     await db.run(plain)  # wrong
+    await db.create_table("t", format="jsn")  # wrong
     place = db.table("t").put("k", 1)
     print(place.step)  # wrong
     await db.topic("t").iter_arrow()  # wrong

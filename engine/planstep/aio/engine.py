@@ -20,13 +20,14 @@ from functools import partial
 from inspect import isawaitable
 from itertools import count
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..api.batch import ReadBatch
 from ..api.checks import seconds, whole
 from ..api.course import ATTEMPTS, OnError, Progress
 from ..api.course import IN_FLIGHT as PROCESS_IN_FLIGHT
 from ..api.engine import Engine, pause_before
+from ..api.formats import Format
 from ..api.leases import LEASE_SECONDS
 from ..api.limits import READ_BYTES
 from ..api.opening import open as open_sync
@@ -182,7 +183,7 @@ class AsyncEngine:
         self,
         name: str,
         partitions: int | None = None,
-        format: str | None = None,
+        format: Format | None = None,
         exist_ok: bool = False,
         retention: timedelta | float | None = None,
         retention_bytes: int | None = None,
@@ -203,7 +204,7 @@ class AsyncEngine:
         self,
         name: str,
         shards: int | None = None,
-        format: str | None = None,
+        format: Format | None = None,
         exist_ok: bool = False,
     ) -> AsyncTable:
         """Creates a table; see Engine.create_table."""
@@ -269,6 +270,14 @@ class Opening:
     def __init__(self, path: str | os.PathLike[str], settings: dict[str, Any]) -> None:
         self._open = partial(open_sync, path, **settings)
         self._engine: AsyncEngine | None = None
+
+    if not TYPE_CHECKING:  # type checkers know already that it has none
+
+        def __getattr__(self, name: str) -> Any:
+            raise AttributeError(
+                f"the store is not open yet, so it has no {name!r}: write `async with "
+                "planstep.open_async(…) as db:`, or `db = await planstep.open_async(…)`"
+            )
 
     async def _opened(self) -> AsyncEngine:
         loop = asyncio.get_running_loop()

@@ -10,7 +10,7 @@ Next: topic.py.
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from ..errors import OffsetOutOfRange
 from .batch import html_table
@@ -19,6 +19,7 @@ from .reading import Reading, check_partition
 if TYPE_CHECKING:
     from ..names import TopicInfo
 
+Kind: TypeAlias = Literal["cumulative", "individual"]
 Start: TypeAlias = "str | int | datetime | Mapping[int, int]"
 """Where to begin: "earliest", "latest", an offset, a time, or partition → offset."""
 

@@ -31,6 +31,7 @@ from ..errors import (
 )
 from .batch import ReadBatch
 from .checks import whole
+from .formats import check_format
 from .outbox import pack_headers
 from .reader import Reader
 from .transaction import Transaction
@@ -120,7 +121,7 @@ class Course:
             self._prepare(dead_letter)
 
     def _prepare(self, dead_letter: str) -> None:
-        form = self.engine._topic(self.topic).format
+        form = check_format(self.engine._topic(self.topic).format)
         if dead_letter == self.topic:
             raise ValueError("dead_letter names the very topic that is processed")
         if dead_letter not in self.engine._runtime.names.topics:

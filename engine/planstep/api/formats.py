@@ -18,7 +18,7 @@ Next: keyspace.py.
 
 import json
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal, TypeAlias, get_args
 
 import msgpack
 
@@ -27,13 +27,14 @@ from ..errors import Corruption
 JSON_DEPTH_MAX = 511
 """How deep a json value may nest: decoding takes of the reader's stack, of which Python allows 1000."""
 _MSGPACK_DEPTH_MAX = 1024  # what msgpack decodes; it encodes more
-FORMATS = ("bytes", "utf8", "json", "msgpack")
+Format: TypeAlias = Literal["bytes", "utf8", "json", "msgpack"]
+FORMATS: tuple[Format, ...] = get_args(Format)
 _TEXT = frozenset((str,))
 _RAW = frozenset((bytes,))
 _dumps = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 
 
-def check_format(name: str) -> str:
+def check_format(name: str) -> Format:
     if name not in FORMATS:
         raise ValueError(f"unknown format {name!r}: choose one of {', '.join(FORMATS)}")
     return name
@@ -80,13 +81,20 @@ def _encode_json(value: Any, where: str) -> bytes:
     try:
         data = _dumps(value).encode()
     except (TypeError, ValueError, RecursionError) as error:
-        raise TypeError(f'{where} has format="json": {error}') from error
+        raise TypeError(f'{where} has format="json": {error}{_advice(error)}') from error
     if data.count(b"[") + data.count(b"{") > JSON_DEPTH_MAX and _depth(value) > JSON_DEPTH_MAX:
         raise TypeError(
             f'{where} has format="json": the value nests more than {JSON_DEPTH_MAX} lists and dicts, which '
             "not every reader could decode"
         )
     return data
+
+
+def _advice(error: Exception) -> str:
+    """What to do with a value of a type that the encoder does not know."""
+    if not (isinstance(error, TypeError) and "serializ" in str(error)):
+        return ""
+    return "; pass dates as .isoformat(), NumPy values as .item() or .tolist(), others as text"
 
 
 def _depth(value: Any) -> int:
@@ -112,7 +120,7 @@ def _encode_msgpack(value: Any, where: str) -> bytes:
             "dicts, which msgpack could not decode"
         ) from None
     except (TypeError, ValueError, OverflowError) as error:
-        raise TypeError(f'{where} has format="msgpack": {error}') from error
+        raise TypeError(f'{where} has format="msgpack": {error}{_advice(error)}') from error
     return data
 
 

@@ -113,6 +113,7 @@ def _pairs(rows: Any, columns: Columns | None, where: str) -> Pairs:
         rows = rows.items()
     if isinstance(rows, (str, bytes)) or not isinstance(rows, Iterable):
         raise TypeError(f"{where}: rows are pairs, dicts or a table of columns, not {rows!r:.40}")
+    hint = "; make the series a frame, with .to_frame()" if hasattr(rows, "to_frame") else ""
     for number, row in enumerate(rows):
         if is_frame(row):
             yield from _of_frame(row, columns, where)
@@ -131,7 +132,7 @@ def _pairs(rows: Any, columns: Columns | None, where: str) -> Pairs:
                 key, value = row
             except (TypeError, ValueError):
                 raise TypeError(
-                    f"{where}: row {number} is no pair of key and value: {row!r:.40}"
+                    f"{where}: row {number} is no pair of key and value: {row!r:.40}{hint}"
                 ) from None
             yield key, value
 

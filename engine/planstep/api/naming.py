@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 from ..errors import AlreadyExists, UnknownName
 from ..proto.keys import check_name
 from .batch import html_table
-from .formats import check_format
+from .formats import Format, check_format
 from .limits import PARTITIONS_MAX
 from .table import Table
 from .topic import Topic, retention_options
@@ -47,7 +47,7 @@ class Naming:
         self,
         name: str,
         partitions: int | None = None,
-        format: str | None = None,
+        format: Format | None = None,
         exist_ok: bool = False,
         retention: timedelta | float | None = None,
         retention_bytes: int | None = None,
@@ -85,7 +85,7 @@ class Naming:
         self,
         name: str,
         shards: int | None = None,
-        format: str | None = None,
+        format: Format | None = None,
         exist_ok: bool = False,
     ) -> Table:
         """Creates a table of `shards` key spaces (4 if not given), for ever.
@@ -185,7 +185,10 @@ class Naming:
         return found
 
 
-def _unknown(kind: str, name: Any, names: list[str]) -> UnknownName:
+def _unknown(kind: str, name: Any, names: list[str]) -> UnknownName | TypeError:
+    own = getattr(name, "name", None)
+    if isinstance(own, str):
+        return TypeError(f"a {kind} is meant by its name: pass {own!r}, not {name!r}")
     nearest = get_close_matches(str(name), names, n=1)
     return UnknownName(kind, name, nearest[0] if nearest else None)
 

@@ -15,7 +15,7 @@ import os
 import threading
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from ..errors import NotSupported, StoreInUse, WrongMode
 from ..logs import store_opened
@@ -26,8 +26,11 @@ if TYPE_CHECKING:
     from .engine import Engine
 
 MEMORY = ":memory:"
-MODES = ("deterministic",)
+Mode: TypeAlias = Literal["deterministic"]
 MODES_TO_COME = ("kafka", "pulsar")
+Durability: TypeAlias = Literal["full", "os"]
+Placement: TypeAlias = Literal["shared", "separate"]
+Trace: TypeAlias = Literal["off", "summary", "messages"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,26 +40,26 @@ class Settings:
     Invariant: valid by themselves; whether they fit the store, the runtime says.
     """
 
-    mode: str | None = None
+    mode: Mode | None = None
     hosts: int | None = None
     read_only: bool = False
-    durability: str = "full"
-    placement: str = "shared"
-    trace: str = "summary"
+    durability: Durability = "full"
+    placement: Placement = "shared"
+    trace: Trace = "summary"
 
     def check(self) -> None:
         if self.mode in MODES_TO_COME:
             raise NotSupported(
                 f"mode={self.mode!r} is not there yet; mode='deterministic' is the only one"
             )
-        _choice("mode", self.mode, (None, *MODES))
-        _choice("durability", self.durability, ("full", "os"))
-        _choice("placement", self.placement, ("shared", "separate"))
+        _choice("mode", self.mode, (None, *get_args(Mode)))
+        _choice("durability", self.durability, get_args(Durability))
+        _choice("placement", self.placement, get_args(Placement))
         if self.placement == "separate":
             raise NotSupported(
                 "placement='separate' comes with the comparison of commit protocols; leave it out"
             )
-        _choice("trace", self.trace, ("off", "summary", "messages"))
+        _choice("trace", self.trace, get_args(Trace))
         hosts = self.hosts
         if hosts is not None and (
             isinstance(hosts, bool) or not isinstance(hosts, int) or not 1 <= hosts <= 255
@@ -72,27 +75,27 @@ class Settings:
         for name in ("read_only", "durability", "placement", "trace"):
             here, there = getattr(self, name), getattr(asked, name)
             if here != there:
-                raise _Disagreement(path, name, here, there)
+                raise _disagreement(path, name, here, there)
         if asked.hosts not in (None, hosts):
-            raise _Disagreement(path, "hosts", hosts, asked.hosts)
+            raise _disagreement(path, "hosts", hosts, asked.hosts)
 
 
-class _Disagreement(WrongMode):
-    def __init__(self, path: str, setting: str, here: object, there: object) -> None:
-        super().__init__(setting, here, there)
-        self.args = (
-            f"{path} is open in this process already with {setting}={here!r}, not {there!r}; close "
-            "that engine first, or open with the same settings",
-        )
+def _disagreement(path: str, setting: str, here: object, there: object) -> WrongMode:
+    error = WrongMode(setting, here, there)
+    error.args = (
+        f"{path} is open in this process already with {setting}={here!r}, not {there!r}; close "
+        "that engine first, or open with the same settings",
+    )
+    return error
 
 
-class _Replaced(StoreInUse):
-    def __init__(self, path: str) -> None:
-        super().__init__(os.getpid(), None)
-        self.args = (
-            f"{path} is not the folder any more that this process has open: it was removed or "
-            "replaced meanwhile, and what is written there goes nowhere; close that engine first",
-        )
+def _replaced(path: str) -> StoreInUse:
+    error = StoreInUse(os.getpid(), None)
+    error.args = (
+        f"{path} is not the folder any more that this process has open: it was removed or "
+        "replaced meanwhile, and what is written there goes nowhere; close that engine first",
+    )
+    return error
 
 
 def _choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:
@@ -162,11 +165,11 @@ def open(
     create: bool = True,
     read_only: bool = False,
     wait: float = 0,
-    mode: str | None = None,
+    mode: Mode | None = None,
     hosts: int | None = None,
-    durability: str = "full",
-    placement: str = "shared",
-    trace: str = "summary",
+    durability: Durability = "full",
+    placement: Placement = "shared",
+    trace: Trace = "summary",
     switch_interval: float | None = 0.0005,
 ) -> "Engine":
     """Opens the store at `path`, a folder, or one in memory for ":memory:".
@@ -204,7 +207,7 @@ def open(
         engine = slot.engine
         if engine is not None:
             if slot.folder != _folder(real):
-                raise _Replaced(real)
+                raise _replaced(real)
             engine._settings.agree(real, settings, engine._runtime.hosts)
             engine._opened += 1
             return engine
@@ -232,11 +235,11 @@ def open_async(
     create: bool = True,
     read_only: bool = False,
     wait: float = 0,
-    mode: str | None = None,
+    mode: Mode | None = None,
     hosts: int | None = None,
-    durability: str = "full",
-    placement: str = "shared",
-    trace: str = "summary",
+    durability: Durability = "full",
+    placement: Placement = "shared",
+    trace: Trace = "summary",
     switch_interval: float | None = 0.0005,
 ) -> "Opening":
     """Opens the store at `path` for asyncio; settings as in `open`.

@@ -1,7 +1,7 @@
 """A topic or a table into a Parquet file, as of one step: streaming, and whole or not at all.
 
     json, msgpack, tables   once to find the type that holds all ─▶ schema
-    everything              once more ─▶ .NAME.PID.partial ─ sync ─ rename ─▶ NAME
+    everything              once more ─▶ .NAME.PID.partial ─ sync ─ all of them? rename ─▶ NAME
 
 A row group has at most 65,536 rows and about 64 MiB; memory is for a few of them, whatever the size
 of the topic. The file's metadata say which step it shows.
@@ -64,15 +64,20 @@ def _counted(tables: Iterator[Any], phase: str, progress: Progress) -> Iterator[
         progress(phase, done)
 
 
+def partial_of(path: Path) -> Path:
+    """Where a file is until it is complete."""
+    return path.with_name(f".{path.name}.{os.getpid()}.partial")
+
+
 def write(source: Source, path: Path, progress: Progress) -> int:
-    """Writes the file, replacing what is there; returns the rows. On an error nothing has changed."""
+    """Writes `partial_of(path)`, durable, for the caller to rename; returns the rows. None on an error."""
     import pyarrow.parquet
 
     source.find_schema(progress)
     if source.schema is None:
         source.schema = arrow.rows_table(source.what, [], []).schema
     schema = source.schema.with_metadata(source.metadata)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    partial = partial_of(path)
     rows = 0
     try:
         with partial.open("wb") as file:
@@ -87,7 +92,6 @@ def write(source: Source, path: Path, progress: Progress) -> int:
                 ) from error
             file.flush()
             os.fsync(file.fileno())
-        os.replace(partial, path)
     except BaseException:
         partial.unlink(missing_ok=True)
         raise

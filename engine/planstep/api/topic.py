@@ -17,7 +17,7 @@ from ..proto.ids import Place
 from ..proto.keys import check_name
 from .batch import ReadBatch, html_table
 from .columns import TopicColumns
-from .consumer import ConsumerDescription, Start, offsets_of
+from .consumer import ConsumerDescription, Kind, Start, offsets_of
 from .limits import READ_BYTES
 from .outbox import Headers
 from .writer import LINGER_BYTES, LINGER_RECORDS, Partitioner, Writer
@@ -214,7 +214,7 @@ class Topic(TopicColumns):
     def create_consumer(
         self,
         name: str,
-        kind: str = "cumulative",
+        kind: Kind = "cumulative",
         start: Start = "earliest",
         exist_ok: bool = False,
     ) -> None:

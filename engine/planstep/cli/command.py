@@ -15,13 +15,7 @@ from typing import Any
 import typer
 from typer.core import TyperCommand
 
-
-def is_store(path: Path) -> bool:
-    """Whether something is there that can be opened: not whether that will succeed."""
-    try:
-        return (path / "host-0").is_dir()
-    except (OSError, ValueError):
-        return False
+from ..storage import is_store
 
 
 def hush() -> None:

@@ -1,11 +1,12 @@
 """`planstep consumer …`: who consumes a topic, how far they are, and moving them. Next: tables.py."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
 
 import planstep
 
+from ..api.consumer import Kind
 from .command import StoreCommand
 from .names import ConsumerName, MaybeConsumer, NewConsumer, TopicName, consumer_of
 from .output import (
@@ -126,7 +127,7 @@ def create(
         handle = db.topic(topic)
         with db.snapshot() as view:
             offsets = starts_of(view, topic, start, None)
-        handle.create_consumer(name, kind, offsets, exist_ok)
+        handle.create_consumer(name, cast(Kind, kind), offsets, exist_ok)  # refuses others
         positions = handle.position(name)
     if as_json:
         parts = [{"partition": p, "position": offset} for p, offset in positions.items()]

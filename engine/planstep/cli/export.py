@@ -1,6 +1,7 @@
 """`planstep export`: topics and tables as Parquet files, all as of one step. Next: reshard.py."""
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -8,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
 
-from ..errors import AlreadyExists
+from ..errors import AlreadyExists, NoCommonType
 from .output import Json, Store, errors, existing, print_json, print_rows, say
 
 
@@ -27,14 +28,14 @@ def export(
 
     A topic has the columns partition, offset, timestamp, key, value, headers;
     a table has key and value. Values of format json and msgpack become columns
-    of their own type, dicts structs. A file is complete or not there. The store
-    may be in use. Needs the extra arrow.
+    of their own type, dicts structs. All files are complete, or none
+    is there. The store may be in use. Needs the extra arrow.
 
     JSON: step, files (list of kind, name, file, rows, bytes).
 
     Example: planstep export shop.planstep --topic clicks --to clicks.parquet
     """
-    from ..api.parquet import Source, write
+    from ..api.parquet import Source, partial_of, write
 
     wanted = [("topic", name) for name in topic or ()] + [("table", name) for name in table or ()]
     files = _files(wanted, to)
@@ -43,13 +44,15 @@ def export(
         raise AlreadyExists(f"{taken[0]} exists; --force replaces it")
     found: list[dict[str, Any]] = []
     try:
-        with existing(store) as db, db.snapshot() as view:
+        with contextlib.ExitStack() as undo, existing(store) as db, db.snapshot() as view:
             sources = [Source(view, kind, name, not raw) for kind, name in wanted]
             for source, file in zip(sources, files, strict=True):
-                file.parent.mkdir(parents=True, exist_ok=True)
-                with _progress(source.name, source.rows) as tell:
+                _make_folder(file.parent, undo)
+                partial = partial_of(file)
+                undo.callback(partial.unlink, missing_ok=True)
+                with _progress(source.name, source.rows) as tell, _advised(source.kind):
                     rows = write(source, file, tell)
-                size = file.stat().st_size
+                size = partial.stat().st_size
                 found.append(
                     {
                         "kind": source.kind,
@@ -60,8 +63,11 @@ def export(
                     }
                 )
             step = view.step
+            for file in files:
+                os.replace(partial_of(file), file)
+            undo.pop_all()
     except KeyboardInterrupt:
-        say("interrupted; files that were not complete are removed")
+        say("interrupted; nothing was written")
         raise typer.Exit(130) from None
     if as_json:
         print_json({"step": step, "files": found})
@@ -83,6 +89,30 @@ def _files(wanted: list[tuple[str, str]], to: Path) -> list[Path]:
     if twice is not None:
         raise typer.BadParameter(f"{twice!r} would be written twice to one file; export it apart")
     return [to / f"{name}.parquet" for name in names]
+
+
+def _make_folder(folder: Path, undo: contextlib.ExitStack) -> None:
+    """Makes it with what lies above; `undo` removes what was made, where it is empty."""
+    if not folder.exists():
+        _make_folder(folder.parent, undo)
+        folder.mkdir(exist_ok=True)
+        undo.callback(_remove_empty, folder)
+
+
+def _remove_empty(folder: Path) -> None:
+    with contextlib.suppress(OSError):  # somebody else's files are in it by now
+        folder.rmdir()
+
+
+@contextlib.contextmanager
+def _advised(kind: str) -> Iterator[None]:
+    """What no Arrow type holds is left out, or exported as stored: a whole table has no ranges."""
+    try:
+        yield
+    except NoCommonType as error:
+        error.args = (str(error).partition("; ")[0],)
+        error.add_note(f"leave this {kind} out, or try --raw")
+        raise
 
 
 @contextlib.contextmanager

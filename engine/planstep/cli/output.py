@@ -12,7 +12,6 @@ import math
 import os
 import sys
 from collections.abc import Callable, Iterator
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -25,7 +24,7 @@ from rich.text import Text
 import planstep
 
 from ..errors import FormatError
-from .command import is_store
+from ..storage import is_store, nearest_store
 
 Store = Annotated[
     Path,
@@ -145,15 +144,7 @@ def confirm(question: str, yes: bool) -> None:
 def existing(store: Path, *, read_only: bool = True) -> "planstep.Engine":
     """Opens a store that must be there: a typo must not make one."""
     if not is_store(store):
-        try:
-            beside = [path.name for path in store.parent.iterdir() if is_store(path)]
-        except OSError:
-            beside = []
-        close = get_close_matches(store.name, beside, n=1)
-        hint = (
-            f"did you mean {os.fspath(store.parent / close[0])!r}?"
-            if close
-            else "`planstep topic create` makes one"
-        )
+        close = nearest_store(store)
+        hint = f"did you mean {close!r}?" if close else "`planstep topic create` makes one"
         raise FormatError(f"{os.fspath(store)} is not a store; {hint}")
     return planstep.open(store, create=False, read_only=read_only)

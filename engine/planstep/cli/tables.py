@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from ..api.formats import check_format
 from . import loading
 from .command import StoreCommand
 from .names import NewTable, TableName
@@ -47,7 +48,8 @@ def create(
     Example: planstep table create shop.planstep totals
     """
     with existing(store, read_only=False) as db:
-        made = db.create_table(table, shards, format, exist_ok).describe()
+        form = None if format is None else check_format(format)
+        made = db.create_table(table, shards, form, exist_ok).describe()
     if as_json:
         print_json({"table": table, "shards": made.shards, "format": made.format})
     else:

@@ -82,13 +82,12 @@ def create(
     Example: planstep topic create shop.planstep clicks --partitions 16 --retention 7d
     """
     check_name(topic)  # all that can be before there is a store
-    if format is not None:
-        check_format(format)
+    form = None if format is None else check_format(format)
     seconds = None if retention is None else duration(retention, "--retention")
     number = None if retention_bytes is None else size(retention_bytes, "--retention-bytes")
     retention_options((), seconds, number)
     with planstep.open(store, hosts=hosts) as db:
-        made = db.create_topic(topic, partitions, format, exist_ok, seconds, number)
+        made = db.create_topic(topic, partitions, form, exist_ok, seconds, number)
         described = made.describe()
     _print_topic(described, as_json)
 

@@ -4,6 +4,7 @@ Next: disk.py.
 """
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -23,7 +24,10 @@ class OwnerLock:
         try:
             self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
-            raise io_error(error, path) from error
+            refusal = io_error(error, path)
+            if error.errno == errno.EROFS:
+                refusal.args = (f"{refusal}; read_only=True opens it to look at",)
+            raise refusal from error
         try:
             self._take(path, wait)
         except BaseException:
