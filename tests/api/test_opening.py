@@ -79,7 +79,9 @@ def test_a_missing_store_is_not_created_when_told_so(tmp_path: Path) -> None:
 def test_a_missing_store_suggests_the_nearest(tmp_path: Path) -> None:
     planstep.open(tmp_path / "shop.planstep").close()
     for settings in ({"create": False}, {"read_only": True}):
-        with pytest.raises(planstep.FormatError, match=r"no store at .*did you mean '.*shop\.planstep'"):
+        with pytest.raises(
+            planstep.FormatError, match=r"no store at .*did you mean '.*shop\.planstep'"
+        ):
             planstep.open(tmp_path / "shop.planstp", **settings)
     with pytest.raises(planstep.FormatError, match="without read_only and create=False"):
         planstep.open(tmp_path / "other", read_only=True)

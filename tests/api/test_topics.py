@@ -235,4 +235,6 @@ def test_notebooks_show_tables(shop: planstep.Engine) -> None:
     shop.topic("clicks").write(b"x")
     page = shop.table("totals")._repr_html_()
     assert "&lt;b&gt;" in page and "…" in page
-    assert "1 records" in shop.topic("clicks")._repr_html_()
+    assert "1 record<" in shop.topic("clicks")._repr_html_()
+    whole = shop._repr_html_()
+    assert "<td>topic</td><td>clicks</td>" in whole and "1 record<" in whole

@@ -119,7 +119,7 @@ def test_nothing_is_left_of_an_export_that_failed(
     call: Any, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     status, _, err = call(store, "--table", "void", "--to", tmp_path / "void.parquet")
-    assert status == 1 and "export them as stored" in err
+    assert status == 1 and "--raw exports values as stored" in err
 
     def fails(*arguments: object) -> None:
         raise KeyboardInterrupt
@@ -128,6 +128,18 @@ def test_nothing_is_left_of_an_export_that_failed(
     status, _, err = call(store, "--topic", "raw", "--to", tmp_path / "raw.parquet")
     assert status == 130 and err.startswith("interrupted")
     assert left(tmp_path) == []
+
+
+def test_of_several_all_are_exported_or_none(call: Any, store: Path, tmp_path: Path) -> None:
+    with planstep.open(store) as db:
+        db.create_table("mixed").load({"a": 1, 1: 2})
+    to = tmp_path / "deep" / "out"
+    status, _, err = call(store, "--topic", "raw", "--table", "mixed", "--to", to)
+    assert status == 1 and "keys of" in err and "; leave the table out" in err
+    assert "--prefix" not in err and not to.parent.exists()
+    to.mkdir(parents=True)
+    assert call(store, "--topic", "raw", "--table", "mixed", "--to", to)[0] == 1
+    assert to.exists() and list(to.iterdir()) == []
 
 
 @pytest.mark.parametrize(

@@ -114,7 +114,7 @@ def test_a_terminal_is_asked(shop: Path, answer: str, status: int) -> None:
     finally:
         os.close(ours)
         os.close(theirs)
-    assert ended.returncode == status and "1 records behind" in ended.stderr
+    assert ended.returncode == status and "1 record behind" in ended.stderr
     with planstep.open(shop) as db:
         assert ("resharder" in db.topic("clicks").consumers()) is (status != 0)
 

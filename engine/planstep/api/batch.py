@@ -175,12 +175,12 @@ class ReadBatch:
             f"{s.partition}:[{s.offset}, {s.offset + s.hi - s.lo})" for s in self.segments[:4]
         )
         more = ", …" if len(self.segments) > 4 else ""
-        return f"<ReadBatch {self.topic!r} {len(self)} records {places}{more}>"
+        return f"<ReadBatch {self.topic!r} {counted(len(self), 'record')} {places}{more}>"
 
     def _repr_html_(self) -> str:
         shown = [(r.partition, r.offset, r.key, r.value) for r in self[:20]]
         return html_table(
-            f"topic {self.topic!r}: {len(self)} records",
+            f"topic {self.topic!r}: {counted(len(self), 'record')}",
             ("partition", "offset", "key", "value"),
             shown,
             len(self),
@@ -207,15 +207,25 @@ class Rows(list[tuple[Any, Any]]):
         return pandas().DataFrame(list(self), columns=["key", "value"])
 
     def _repr_html_(self) -> str:
-        return html_table(f"{len(self)} rows", ("key", "value"), self[:20], len(self))
+        return html_table(counted(len(self), "row"), ("key", "value"), self[:20], len(self))
 
 
-def html_table(title: str, columns: tuple[str, ...], rows: list[Any], total: int) -> str:
-    """A small table for notebooks; long values are cut, all text is escaped."""
+def counted(number: int, what: str) -> str:
+    """1 record, 2 records."""
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def html_table(
+    title: str, columns: tuple[str, ...], rows: list[Any], total: int, plain: bool = False
+) -> str:
+    """A small table for notebooks; long values are cut, all text is escaped.
+
+    `plain`: cells are words, not values whose type matters.
+    """
     import html  # its table of entities is large, and only notebooks come here
 
     def cell(value: Any) -> str:
-        text = repr(value)
+        text = str(value) if plain else repr(value)
         return html.escape(text if len(text) <= 80 else text[:79] + "…")
 
     head = "".join(f"<th>{html.escape(name)}</th>" for name in columns)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ..errors import AlreadyExists, UnknownName
 from ..proto.keys import check_name
-from .batch import html_table
+from .batch import counted, html_table
 from .formats import Format, check_format
 from .limits import PARTITIONS_MAX
 from .table import Table
@@ -163,12 +163,14 @@ class Naming:
         rows: list[tuple[str, str, str, str]] = []
         for name, topic in self.topics().items():
             about = topic.describe()
-            parts = f"{len(about.partitions)} partitions, {about.records} records"
+            parts = (
+                f"{counted(len(about.partitions), 'partition')}, {counted(about.records, 'record')}"
+            )
             rows.append(("topic", name, about.format, parts))
         for name, table in self.tables().items():
-            rows.append(("table", name, table.format, f"{table.describe().shards} shards"))
+            rows.append(("table", name, table.format, counted(table.describe().shards, "shard")))
         columns = ("", "name", "format", "")
-        return html_table(f"store {self.path!r}", columns, rows[:100], len(rows))
+        return html_table(f"store {self.path!r}", columns, rows[:100], len(rows), plain=True)
 
     def _topic(self, name: str) -> "TopicInfo":
         topics = self._runtime.names.topics

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, overload
 
 from ..proto.ids import Place
 from ..proto.keys import Key
-from .batch import Rows, html_table
+from .batch import Rows, counted, html_table
 from .columns import TableColumns
 
 if TYPE_CHECKING:
@@ -122,5 +122,5 @@ class Table(TableColumns):
     def _repr_html_(self) -> str:
         rows = self.scan(limit=21)
         shown = f"the first 20 rows of table {self.name!r}" if len(rows) > 20 else None
-        title = shown or f"table {self.name!r}: {len(rows)} rows"
+        title = shown or f"table {self.name!r}: {counted(len(rows), 'row')}"
         return html_table(title, ("key", "value"), rows[:20], 0)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ..errors import AlreadyExists, UnknownName
 from ..proto.ids import Place
 from ..proto.keys import check_name
-from .batch import ReadBatch, html_table
+from .batch import ReadBatch, counted, html_table
 from .columns import TopicColumns
 from .consumer import ConsumerDescription, Kind, Start, offsets_of
 from .limits import READ_BYTES
@@ -93,7 +93,7 @@ class TopicDescription(NamedTuple):
         return sum(bounds.end - bounds.start for bounds in self.partitions)
 
     def _repr_html_(self) -> str:
-        title = f"topic {self.name!r}, format {self.format}: {self.records} records"
+        title = f"topic {self.name!r}, format {self.format}: {counted(self.records, 'record')}"
         rows = list(self.partitions)
         return html_table(title, PartitionBounds._fields, rows[:100], len(rows))
 

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import Conflict, TransactionClosed, Undetermined
 from ..outcome import Commit
 from ..proto.messages import PartitionPart
+from .batch import counted
 from .checks import INT_MAX, seconds_or_none, whole
 from .formats import encode_text
 from .keyspace import partitions_of
@@ -309,4 +310,4 @@ class Writer:
             )
 
     def __repr__(self) -> str:
-        return f"<Writer of topic {self.topic!r}, {self._records} records buffered>"
+        return f"<Writer of topic {self.topic!r}, {counted(self._records, 'record')} buffered>"

@@ -8,9 +8,11 @@ from typing import Annotated
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
 
+from ..api.batch import counted
 from ..backup import Backup, Telling, backup_store
 from ..backup import restore as restore_store
 from .output import Json, Store, errors, print_json, say
+from .values import readable
 
 
 def backup(
@@ -35,7 +37,15 @@ def backup(
 
 def restore(
     source: Annotated[Path, typer.Argument(help="A backup, or any store.", metavar="FROM")],
-    store: Annotated[Path, typer.Argument(help="The store's folder.", metavar="STORE")],
+    store: Annotated[
+        Path,
+        typer.Argument(
+            help="The store's folder (default: $PLANSTEP_STORE).",
+            metavar="STORE",
+            envvar="PLANSTEP_STORE",
+            show_envvar=False,
+        ),
+    ],
     force: Annotated[
         bool, typer.Option("--force", help="Replace the store that is there.")
     ] = False,
@@ -60,8 +70,8 @@ def _print(what: str, done: Backup, as_json: bool) -> None:
         print_json(done._asdict())
     else:
         print(
-            f"{what} {done.path}: step {done.step}, {done.records} records ({done.bytes} bytes), "
-            f"{done.rows} rows, verified"
+            f"{what} {done.path}: step {done.step}, {counted(done.records, 'record')} "
+            f"({readable(done.bytes)}), {counted(done.rows, 'row')}, verified"
         )
 
 

@@ -30,6 +30,14 @@ class Command(TyperCommand):
         super().__init__(*args, **settings)
         self.help = re.sub(r"(?<=\S)\n(?=\S)", " ", self.help or "")
 
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Flags take no value, so the help shows no type."""
+        params: list[Any] = super().get_params(ctx)
+        for param in params:
+            if getattr(param, "is_flag", False) and param.metavar is None:
+                param.metavar = ""
+        return params
+
     def invoke(self, ctx: Any) -> Any:
         try:
             result = super().invoke(ctx)

@@ -6,6 +6,7 @@ import typer
 
 import planstep
 
+from ..api.batch import counted
 from ..api.consumer import Kind
 from .command import StoreCommand
 from .names import ConsumerName, MaybeConsumer, NewConsumer, TopicName, consumer_of
@@ -182,7 +183,10 @@ def drop(
     """
     with existing(store) as db:
         behind = consumer_of(db.topic(topic), name).lag
-    confirm(f"Forget consumer {name} of topic {topic}, {behind} records behind, for ever?", yes)
+    confirm(
+        f"Forget consumer {name} of topic {topic}, {counted(behind, 'record')} behind, for ever?",
+        yes,
+    )
     with existing(store, read_only=False) as db:
         db.topic(topic).drop_consumer(name)
     if as_json:

@@ -50,7 +50,7 @@ def export(
                 _make_folder(file.parent, undo)
                 partial = partial_of(file)
                 undo.callback(partial.unlink, missing_ok=True)
-                with _progress(source.name, source.rows) as tell, _advised(source.kind):
+                with _progress(source.name, source.rows) as tell, _advised():
                     rows = write(source, file, tell)
                 size = partial.stat().st_size
                 found.append(
@@ -105,14 +105,16 @@ def _remove_empty(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def _advised(kind: str) -> Iterator[None]:
-    """What no Arrow type holds is left out, or exported as stored: a whole table has no ranges."""
+def _advised() -> Iterator[None]:
+    """Advice in terms of this command: it exports whole tables, and knows no `value_type`."""
     try:
         yield
     except NoCommonType as error:
-        error.args = (str(error).partition("; ")[0],)
-        error.add_note(f"leave this {kind} out, or try --raw")
-        raise
+        what = str(error).rpartition("; ")[0]
+        advice = "leave the table out"
+        if not what.startswith("keys of"):
+            advice = "--raw exports values as stored"
+        raise NoCommonType(f"{what}; {advice}") from error
 
 
 @contextlib.contextmanager

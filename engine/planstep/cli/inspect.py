@@ -7,6 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
+from ..api.batch import counted
+from ..api.engine import Engine
 from ..errors import Corruption, PlanstepError
 from ..outcome import Outcome
 from ..proto.ids import tablet_text
@@ -16,6 +18,7 @@ from ..store.verify import verify as verify_store
 from ..undecided import OpenTransaction, look_undecided, tablet_name
 from .command import StoreCommand
 from .output import Json, Store, existing, print_json, print_rows
+from .values import age, readable
 
 tx = typer.Typer(help="List, explain and resolve transactions.", no_args_is_help=True)
 log = typer.Typer(help="Look into the log.", no_args_is_help=True)
@@ -33,6 +36,16 @@ def _fields(outcome: Outcome) -> dict[str, Any]:
         "when": when if outcome.when_ms else None,
         "participants": [tablet_text(tablet) for tablet in outcome.participants],
     }
+
+
+def _known(db: Engine, transaction: str) -> Outcome:
+    """How it ended or stands; an error where there is nothing of it."""
+    outcome = db.outcome(transaction)
+    if outcome.state == "unknown" and all(tx.tx != outcome.tx for tx in db.open_transactions()):
+        raise PlanstepError(
+            f"no such transaction: {outcome.tx} never asked for a place, and nothing of it is here"
+        )
+    return outcome
 
 
 @tx.command("list", cls=StoreCommand)
@@ -79,7 +92,7 @@ def list_transactions(
             [
                 f["tx"],
                 f["state"],
-                f["place"],
+                None if f["place"] is None else str(tuple(f["place"])),
                 f["when"],
                 _age(f["age_seconds"]),
                 ", ".join(f["participants"]),
@@ -116,15 +129,15 @@ def _list_open(store: Path, limit: int, as_json: bool) -> None:
 
 
 def _age(seconds: float | None) -> str:
-    return "-" if seconds is None else f"{seconds:.1f} s"
+    return "-" if seconds is None else age(seconds)
 
 
 def _holds(tx: OpenTransaction) -> str:
     records, keys = sum(h.records for h in tx.held), sum(h.keys for h in tx.held)
-    words = [f"{records} records"] if records else []
-    words += [f"{keys} rows"] if keys else []
+    words = [counted(records, "record")] if records else []
+    words += [counted(keys, "row")] if keys else []
     words += [f"consumer {name}" for name in dict.fromkeys(c for h in tx.held for c in h.consumers)]
-    return ", ".join([*words, f"{tx.bytes} bytes"])
+    return ", ".join([*words, readable(tx.bytes)])
 
 
 @tx.command(cls=StoreCommand)
@@ -137,7 +150,7 @@ def explain(store: Store, transaction: Transaction, as_json: Json = False) -> No
     Example: planstep tx explain shop.planstep 1-17
     """
     with existing(store) as db:
-        fields = _fields(db.outcome(transaction))
+        fields = _fields(_known(db, transaction))
         messages = [
             {"host": host, "turn": turn, "to": tablet_text(tablet), "message": message}
             for host, turn, tablet, message in db.recorded(transaction)
@@ -178,6 +191,7 @@ def resolve(store: Store, transaction: Transaction, as_json: Json = False) -> No
     Example: planstep tx resolve shop.planstep 1-17
     """
     with existing(store, read_only=False) as db:
+        _known(db, transaction)
         fields = _fields(db.resolve(transaction))
     if as_json:
         print_json(fields)
@@ -188,7 +202,8 @@ def resolve(store: Store, transaction: Transaction, as_json: Json = False) -> No
 def verify(store: Store, as_json: Json = False) -> None:
     """Recompute digests and checksums, and read every record. Exit 1 when anything is wrong.
 
-    The store must not be open elsewhere.
+    Best while nobody writes: what an owner changes meanwhile may show as a
+    problem; then verify again once the store is closed.
 
     JSON: ok, records, problems (list of tablet, key, what).
 
@@ -233,7 +248,7 @@ def verify(store: Store, as_json: Json = False) -> None:
         rows = [[p["tablet"], p["key"], p["what"]] for p in problems]
         if rows:
             print_rows("problems", ["tablet", "key", "what"], rows)
-        print(f"{records} records read, {len(problems)} problems")
+        print(f"{counted(records, 'record')} read, {counted(len(problems), 'problem')}")
     if problems:
         raise typer.Exit(1)
 

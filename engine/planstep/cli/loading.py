@@ -19,6 +19,7 @@ from typing import Annotated, Any
 import typer
 
 from ..api import extras
+from ..api.batch import counted
 from ..errors import PlanstepError
 from .names import TableName
 from .output import Json, Store, counting, existing, print_json, say
@@ -79,7 +80,7 @@ def load(
     if as_json:
         print_json({"table": table, "rows": done})
     else:
-        print(f"{done} rows loaded into {table}")
+        print(f"{counted(done, 'row')} loaded into {table}")
 
 
 def _lines(file: Path, columns: list[str], _: list[str]) -> Iterator[dict[str, Any]]:

@@ -95,12 +95,16 @@ def print_fields(*values: Any) -> None:
 def print_rows(title: str, columns: list[str], rows: list[list[Any]]) -> None:
     """A table on a terminal, tab-separated lines in a pipe."""
     if sys.stdout.isatty():
-        table = Table(title=Text(title), title_justify="left")
+        table = Table()
         for column in columns:
             table.add_column(column, overflow="fold")
         for row in rows:
             table.add_row(*(Text(field_of(cell)) for cell in row))  # stored text is no markup
-        Console().print(table)
+        console = Console()
+        console.print(
+            Text(title, style="italic"), soft_wrap=True
+        )  # a table would fold it to its width
+        console.print(table)
     else:
         for row in rows:
             print_fields(*row)

@@ -17,12 +17,13 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
 import planstep
 
+from ..api.batch import counted
 from ..api.consumer import offsets_of
 from ..errors import IoError, NoSpace, PlanstepError
 from ..store.mark import Mark, read_mark
@@ -37,11 +38,21 @@ _FAILURES_MAX = 5
 _COLUMNS = ["partition", "offset", "key", "value"]
 
 
+class Last(NamedTuple):
+    """A place: before the newest records of each partition."""
+
+    records: int
+
+
 def starts_of(
     view: "planstep.SnapshotView", topic: str, start: Any, partition: int | None
 ) -> dict[int, int]:
     """Partition → offset of a place in a topic, as of the view's step."""
     info = view._engine._topic(topic)
+    if isinstance(start, Last):
+        bounds = view.bounds(topic)
+        oldest = offsets_of(view._view(), info, "earliest", partition)
+        return {p: max(at, bounds[p][1] - start.records) for p, at in oldest.items()}
     if isinstance(start, int) and partition is None and len(info.partitions) > 1:
         raise ValueError("an offset belongs to one partition: give --partition, too")
     return offsets_of(view._view(), info, start, partition)
@@ -61,10 +72,22 @@ def read(
         ),
     ] = None,
     partition: Annotated[int | None, typer.Option(help="Only this partition.")] = None,
+    last: Annotated[
+        int | None,
+        typer.Option(
+            "--last",
+            "-n",
+            min=1,
+            max=10**9,
+            help="Begin with the newest so many of each partition.",
+        ),
+    ] = None,
     limit: Annotated[
         int | None,
         typer.Option(
-            min=1, max=10**9, help="At most so many records. Without it: 100; with --follow: all."
+            min=1,
+            max=10**9,
+            help="At most so many records. Without it: 100; with --last or --follow: all.",
         ),
     ] = None,
     follow: Annotated[
@@ -88,11 +111,15 @@ def read(
 
         planstep topic read shop.planstep clicks --partition 3 --from 100
 
+        planstep topic read shop.planstep clicks --last 10
+
         planstep topic read shop.planstep clicks --follow --from 2026-11-21T08:00
     """
+    if last is not None and begin is not None:
+        raise typer.BadParameter("goes without --from", param_hint="--last")
     if begin is None:
         begin = "latest" if follow else "earliest"
-    start = place(begin, "--from")
+    start: Any = Last(last) if last is not None else place(begin, "--from")
     if start == 0:
         start = "earliest"
     if follow:
@@ -102,7 +129,8 @@ def read(
         return
     with existing(store) as db, db.snapshot() as view:
         starts = starts_of(view, topic, start, partition)
-        records = _records(view, topic, starts, limit or 100)
+        most = limit or (100 if last is None else 1 << 62)
+        records = _records(view, topic, starts, most)
         if as_lines:
             for record in records:
                 _line(record)
@@ -227,7 +255,7 @@ class _Tail:
             low = bounds[partition][0]
             if offset < low:
                 say(
-                    f"partition {partition}: {low - offset} records were trimmed before they were read"
+                    f"partition {partition}: {counted(low - offset, 'record')} trimmed before being read"
                 )
                 self.offsets[partition] = low
 

@@ -13,8 +13,17 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from ..api.batch import counted
 from ..statistics import disk_bytes, levels
 from .output import Json, Store, existing, print_json, print_rows
+from .values import readable
+
+_KINDS = {
+    "log": "log on disk",
+    "tables": "tables and positions on disk",
+    "aside": "reserved on disk",
+    "other": "other files on disk",
+}
 
 
 def stats(
@@ -100,15 +109,18 @@ def _lines(found: dict[str, Any]) -> list[list[Any]]:
     def rate(value: Any) -> str:
         return "" if value is None else f", {value}/s"
 
-    lines = [["hosts", found["hosts"]], ["generation", found["generation"]]]
+    # Each opening to write begins a generation; a restored store's number begins 1,000 further.
+    lines = [["hosts", found["hosts"]], ["generation (rises when opened)", found["generation"]]]
     lines.append(["step", f"{found['step']}{rate(per_second['steps'])}"])
     for name, n in found["topics"].items():
-        lines.append([f"topic {name}", f"{n} records{rate(per_second['records'].get(name))}"])
+        lines.append(
+            [f"topic {name}", f"{counted(n, 'record')}{rate(per_second['records'].get(name))}"]
+        )
     for c in found["consumers"]:
         missed = f", {c['missed']} missed" if c["missed"] else ""
         lines.append([f"consumer {c['consumer']} of {c['topic']}", f"{c['lag']} behind{missed}"])
-    lines += [[f"table {name}", f"{n} rows"] for name, n in found.get("tables", {}).items()]
-    lines += [[f"{kind} on disk", f"{n} bytes"] for kind, n in found["bytes_on_disk"].items()]
+    lines += [[f"table {name}", counted(n, "row")] for name, n in found.get("tables", {}).items()]
+    lines += [[_KINDS[kind], readable(n)] for kind, n in found["bytes_on_disk"].items()]
     return lines
 
 

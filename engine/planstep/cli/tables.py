@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from ..api.batch import counted
 from ..api.formats import check_format
 from . import loading
 from .command import StoreCommand
@@ -53,7 +54,7 @@ def create(
     if as_json:
         print_json({"table": table, "shards": made.shards, "format": made.format})
     else:
-        print(f"table {table}: {made.shards} shards, format {made.format}")
+        print(f"table {table}: {counted(made.shards, 'shard')}, format {made.format}")
 
 
 @app.command("list", cls=StoreCommand)
@@ -84,13 +85,13 @@ def drop(store: Store, table: TableName, yes: Yes = False, as_json: Json = False
     """
     with existing(store) as db:
         rows = db.table(table).count()
-    confirm(f"Drop table {table} with {rows} rows, for ever?", yes)
+    confirm(f"Drop table {table} with {counted(rows, 'row')}, for ever?", yes)
     with existing(store, read_only=False) as db:
         db.drop_table(table)
     if as_json:
         print_json({"table": table, "rows": rows})
     else:
-        print(f"table {table} dropped, with {rows} rows")
+        print(f"table {table} dropped, with {counted(rows, 'row')}")
 
 
 @app.command(cls=StoreCommand)

@@ -6,6 +6,7 @@ import typer
 
 import planstep
 
+from ..api.batch import counted
 from ..api.formats import check_format
 from ..api.topic import UNCHANGED, TopicDescription, retention_options
 from ..proto.keys import check_name
@@ -56,9 +57,18 @@ def _print_topic(topic: TopicDescription, as_json: bool) -> None:
         print_json({"topic": topic.name, "partitions": partitions, **_settings(topic)})
     else:
         print(
-            f"topic {topic.name}: {partitions} partitions, format {topic.format}, retention "
-            f"{shown_duration(topic.retention)}, {shown_size(topic.retention_bytes)} a partition"
+            f"topic {topic.name}: {counted(partitions, 'partition')}, format {topic.format}, retention "
+            f"{_retention(topic)}"
         )
+
+
+def _retention(topic: TopicDescription) -> str:
+    if topic.retention is None and topic.retention_bytes is None:
+        return "none"
+    age = "no age limit" if topic.retention is None else shown_duration(topic.retention)
+    if topic.retention_bytes is None:
+        return f"{age}, no size limit"
+    return f"{age}, {shown_size(topic.retention_bytes)} a partition"
 
 
 @app.command(cls=StoreCommand)
@@ -133,7 +143,7 @@ def describe(store: Store, topic: TopicName, as_json: Json = False) -> None:
         parts = [bounds._asdict() for bounds in found.partitions]
         print_json({"topic": topic, **_settings(found), "partitions": parts})
     else:
-        title = f"{topic}: format {found.format}, retention {shown_duration(found.retention)}"
+        title = f"{topic}: format {found.format}, retention {_retention(found)}"
         print_rows(title, ["partition", "start", "end"], [list(b) for b in found.partitions])
 
 
@@ -200,7 +210,7 @@ def trim(
         result = {"topic": topic, "dry_run": dry_run, "removed": removed, "partitions": moves}
         print_json(result)
     else:
-        title = f"{topic}: {removed} records " + ("would go" if dry_run else "removed")
+        title = f"{topic}: {counted(removed, 'record')} " + ("would go" if dry_run else "removed")
         print_rows(title, ["partition", "from", "to"], [list(move.values()) for move in moves])
 
 
@@ -215,7 +225,7 @@ def drop(store: Store, topic: TopicName, yes: Yes = False, as_json: Json = False
     with existing(store) as db:
         records = db.topic(topic).describe().records
         consumers = len(db.topic(topic).consumers())
-    held = f"{records} records and {consumers} consumers"
+    held = f"{counted(records, 'record')} and {counted(consumers, 'consumer')}"
     confirm(f"Drop topic {topic} with {held}, for ever?", yes)
     with existing(store, read_only=False) as db:
         db.drop_topic(topic)

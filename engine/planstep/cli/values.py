@@ -14,6 +14,8 @@ from typing import Any
 
 import typer
 
+from ..api.batch import counted
+
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _UNITS = {"": 1, **{u: 1000**n for n, u in enumerate("KMGT", 1)}}
 _UNITS |= {f"{u}I": 1024**n for n, u in enumerate("KMGT", 1)}
@@ -60,6 +62,30 @@ def shown_size(number: int | None) -> str:
         if number >= factor and number % factor == 0:
             return f"{number // factor}{unit}"
     return str(number)
+
+
+def readable(number: int) -> str:
+    """Bytes for people: 4194304 is 4.2 MB."""
+    if number < 1000:
+        return counted(number, "byte")
+    value, unit = number / 1000, "kB"
+    for larger in ("MB", "GB", "TB"):
+        if value < 999.95:
+            break
+        value, unit = value / 1000, larger
+    return f"{value:.1f} {unit}"
+
+
+def age(seconds: float) -> str:
+    """For people: 192.7 is 3m 12s."""
+    if seconds < 60:
+        return f"{seconds:.1f}s"
+    whole = int(seconds)
+    for large, small in ("dh", "hm", "ms"):
+        if whole >= _SECONDS[large]:
+            rest = whole % _SECONDS[large] // _SECONDS[small]
+            return f"{whole // _SECONDS[large]}{large} {rest}{small}"
+    raise AssertionError
 
 
 def place(text: str, option: str) -> str | int | datetime:

@@ -19,6 +19,7 @@ from typing import IO, Annotated, Any, NamedTuple
 
 import typer
 
+from ..api.batch import counted
 from ..api.limits import AHEAD_BYTES, RECORD_BYTES_MAX
 from ..errors import PlanstepError, RecordTooLarge, Undetermined
 from .names import TopicName
@@ -119,7 +120,10 @@ def write(
         result = {"topic": topic, "records": done, "transactions": transactions, "place": place}
         print_json(result)
     else:
-        print(f"{done} records written" + ("" if place is None else f" at place {tuple(place)}"))
+        print(
+            f"{counted(done, 'record')} written"
+            + ("" if place is None else f" at place {tuple(place)}")
+        )
 
 
 def _record(
