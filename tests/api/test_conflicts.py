@@ -208,3 +208,15 @@ def test_resolve_refuses_what_was_never_planned(shop: planstep.Engine) -> None:
     commit = done.commit()
     assert shop.resolve(commit.tx).state == "committed"
     assert shop.table("totals").get("k") == 2
+
+
+def test_a_conflict_says_what_was_seen(shop: planstep.Engine) -> None:
+    first, second = shop.transaction(), shop.transaction()
+    for tx in (first, second):
+        tx.put("totals", "k", tx.get("totals", "k", 0) + 1)
+    place = first.commit().place
+    with pytest.raises(planstep.Conflict) as caught:
+        second.commit()
+    told = f"'k': expected no row, found a row written at place {tuple(place)};"
+    assert told in str(caught.value) and ", shard " in str(caught.value)
+    assert caught.value.expected is None

@@ -255,3 +255,9 @@ def test_scans_against_a_dictionary(
                 tx.commit()
         else:
             tx.commit()
+
+
+def test_whether_there_is_a_row(shop: planstep.Engine) -> None:
+    table = shop.table("totals")
+    table.put(("a", 1), None)
+    assert ("a", 1) in table and "a" not in table

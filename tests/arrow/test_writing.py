@@ -298,3 +298,13 @@ def test_rows_that_do_not_fit(
     with pytest.raises(error, match=words):
         table.load(rows, **arguments)
     assert table.count() == 0
+
+
+def test_a_series_is_told_to_become_a_frame(db: planstep.Engine) -> None:
+    import pandas as pd
+
+    table = db.create_table("series")
+    with pytest.raises(TypeError, match=r"make the series a frame, with \.to_frame\(\)"):
+        table.load(pd.Series([1, 2], name="n"))
+    table.load(pd.Series([1, 2], name="n").rename_axis("id").to_frame(), key="id", value="n")
+    assert list(table.to_pandas()["value"]) == [1, 2] and 1 in table

@@ -181,6 +181,7 @@ class AsyncTable:
         return self._engine.transaction()
 
     describe = in_loop(Table.describe)
+    to_pandas = on_thread(Table.to_pandas)
     scan = on_thread(Table.scan)
     count = on_thread(Table.count)
     load = on_thread(Table.load)

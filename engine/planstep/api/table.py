@@ -80,6 +80,15 @@ class Table(TableColumns):
         with self._engine.snapshot() as view:
             return view.count(self.name)
 
+    def __contains__(self, key: Key) -> bool:
+        """Whether there is such a row."""
+        missing = object()
+        return self.get(key, missing) is not missing
+
+    def to_pandas(self) -> Any:
+        """All rows as a pandas DataFrame with the columns key and value."""
+        return self.scan().to_pandas()
+
     def put(self, key: Key, value: Any) -> Place:
         """Writes a row, whatever is there; like all writes here, a transaction of its own."""
         with self._begin() as tx:

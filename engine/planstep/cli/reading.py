@@ -23,7 +23,6 @@ import typer
 
 import planstep
 
-from ..api.batch import counted
 from ..api.consumer import offsets_of
 from ..errors import IoError, NoSpace, PlanstepError
 from ..store.mark import Mark, read_mark
@@ -255,7 +254,7 @@ class _Tail:
             low = bounds[partition][0]
             if offset < low:
                 say(
-                    f"partition {partition}: {counted(low - offset, 'record')} trimmed before being read"
+                    f"partition {partition}: {low - offset} records were trimmed before they were read"
                 )
                 self.offsets[partition] = low
 
