@@ -603,7 +603,7 @@ def test_what_is_dropped_unsaid_is_warned_of(db: planstep.Engine) -> None:
         tx = db.transaction()
         tx.put("n", "k", 1)
         del tx
-    with pytest.warns(ResourceWarning, match="1 records buffered> was dropped without close"):
+    with pytest.warns(ResourceWarning, match="1 record buffered> was dropped without close"):
         writer = db.topic("out").writer()
         writer.write(b"x")
         del writer
