@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import planstep
+from planstep.proto.ids import tablet_prefix
 
 
 def test_buffered_records_leave_together(shop: planstep.Engine) -> None:
@@ -261,6 +262,28 @@ def test_a_batch_may_name_each_records_partition(shop: planstep.Engine) -> None:
     for wrong in ([0], [0, 9], [0, "1"], [True, 0]):
         with pytest.raises((ValueError, TypeError)):
             topic.write_batch([b"a", b"b"], partition=wrong)
+
+
+def test_writers_without_a_name_leave_little_behind(tmp_path: Path) -> None:
+    with planstep.open(tmp_path / "s") as db:
+        topic = db.create_topic("t")
+        for i in range(30):
+            with topic.writer() as one:
+                one.write(b"%d" % i)
+            if i % 10 == 0:
+                two, three = topic.writer(), topic.writer()
+                assert two.producer != three.producer
+                for writer in (two, three):
+                    writer.close()
+        with pytest.raises(KeyError), topic.writer() as failed:
+            failed.write(b"lost")
+            raise KeyError
+        with topic.writer() as other:
+            assert other.producer != failed.producer
+        (tablet,) = db._topic("t").partitions
+        at = tablet_prefix(tablet) + b"p"
+        assert len(db._runtime.nodes[0].host.store.scan(at, at + b"\xff" * 20)) <= 3
+        assert topic.read().values == [b"%d" % i for i in range(30)]
 
 
 def wait_for(condition: Callable[[], bool]) -> None:

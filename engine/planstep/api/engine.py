@@ -82,6 +82,7 @@ class Engine(Naming, Operations):
         self._groups: dict[tuple[int, str], Group] = {}
         self._groups_lock = threading.Lock()
         self._lingering = Lingering()
+        self._anonymous: list[bytes] = []  # producers of writers that had no name, and were closed
         self._dropped: deque[Snapshot] = deque()
         self._abandoned: deque[bytes] = deque()
         self._backing_up = threading.RLock()
@@ -209,6 +210,13 @@ class Engine(Naming, Operations):
             attempts,
             lease_seconds,
         )
+
+    def _anonymous_producer(self) -> bytes:
+        """A name for a writer without one. They are used again: partitions keep a row for each."""
+        try:
+            return self._anonymous.pop()
+        except IndexError:
+            return os.urandom(16)
 
     def _end_leases(self) -> None:
         for key, group in list(self._groups.items()):

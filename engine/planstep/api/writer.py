@@ -18,7 +18,6 @@ one for each flush.
 Next: engine.py.
 """
 
-import os
 import threading
 import warnings
 from collections.abc import Callable
@@ -73,8 +72,9 @@ class Writer:
                 "partitioner is a function of a record's key and the number of partitions"
             )
         raw = encode_text(producer, "producer") if isinstance(producer, str) else producer
+        self._anonymous = raw is None
         if raw is None:
-            raw = os.urandom(16)
+            raw = engine._anonymous_producer()
         if not isinstance(raw, bytes) or not 1 <= len(raw) <= _PRODUCER_BYTES_MAX:
             raise ValueError(f"producer is a name of 1 to {_PRODUCER_BYTES_MAX} bytes")
         self.producer = raw
@@ -286,6 +286,8 @@ class Writer:
             if not self._closed:
                 self.flush()
                 self._closed = True
+                if self._anonymous:  # all of its numbers are decided: another may go on behind them
+                    self._engine._anonymous.append(self.producer)
 
     def __enter__(self) -> "Writer":
         return self
