@@ -36,6 +36,7 @@ def _pad(size: int) -> bytes:
 def _column(items: Sequence[bytes | None]) -> tuple[int, list[bytes]]:
     state = _ALL
     pieces: list[bytes] = []
+    present: Sequence[Any] = items  # bytes throughout, once the absent are empty
     if None in items:
         state = _SOME
         bits = bytearray((len(items) + 7) // 8)
@@ -43,12 +44,12 @@ def _column(items: Sequence[bytes | None]) -> tuple[int, list[bytes]]:
             if item is not None:
                 bits[i >> 3] |= 1 << (i & 7)
         pieces += [bytes(bits), _pad(len(bits))]
-        items = [b"" if item is None else item for item in items]
-    offsets = array("i", accumulate(map(len, items), initial=0))  # type: ignore[arg-type]
+        present = [b"" if item is None else item for item in items]
+    offsets = array("i", accumulate(map(len, present), initial=0))
     if sys.byteorder == "big":
         offsets.byteswap()
     raw = offsets.tobytes()
-    data = b"".join(items)  # type: ignore[arg-type]
+    data = b"".join(present)
     pieces += [raw, _pad(len(raw)), data, _pad(len(data))]
     return state, pieces
 
@@ -123,7 +124,7 @@ def timestamp_of(header: bytes) -> int:
     return int(timestamp)
 
 
-def encode_headers(headers: Mapping[str, bytes]) -> bytes:
+def encode_headers(headers: Mapping[str, bytes | str]) -> bytes:
     """One record's headers as msgpack; use it once when many records share theirs."""
     data: bytes = msgpack.packb(dict(headers), use_bin_type=True)
     return data

@@ -22,10 +22,11 @@ _TX_TEXT_MAX = 40
 
 
 class Place(NamedTuple):
-    """Virtual time: plan step and position in the step's plan."""
+    """Virtual time: plan step and position in the step's plan; None: behind all of the step, where
+    a transaction stands that only read."""
 
     step: int
-    n: int
+    n: int | None
 
 
 def tx_id(generation: int, counter: int) -> bytes:

@@ -23,6 +23,7 @@ What it leaves out: it never ends a proposal by itself (the coordinator does), i
 Next: partition.py, shard.py, catalogue.py.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -65,7 +66,7 @@ QUEUE = b"q"
 DROPPED = b"x"
 
 
-class Participant:
+class Participant(ABC):
     """The protocol's half of a tablet; subclasses bring check, stage, apply, discard, meets."""
 
     __slots__ = ("id", "send", "space")
@@ -77,9 +78,9 @@ class Participant:
 
     # what the concrete tablet brings -------------------------------------------------------
 
+    @abstractmethod
     def check(self, body: Any, early: bool) -> Reason | None:
         """None, or why the body's conditions do not hold now; `early`: why they never will."""
-        raise NotImplementedError
 
     def stage(self, tx: bytes, part: Any) -> Any:
         """The body to keep: payloads go into the log, invisible; what went ahead joins them."""
@@ -91,23 +92,27 @@ class Participant:
 
     def unstage(self, tx: bytes) -> None:
         """Gives back what went ahead of a proposal that will not be."""
+        return  # nothing, unless a tablet says otherwise
 
     def lacks(self, tx: bytes, part: Any) -> Reason | None:
         """None, or why what went ahead is not all here."""
         return None
 
+    @abstractmethod
     def apply(self, body: Any, step: int, n: int) -> Any:
         """Publishes; the returned detail goes to the proxy."""
-        raise NotImplementedError
 
     def discard(self, body: Any) -> None:
         """Gives back what `stage` kept."""
+        return  # nothing, unless a tablet says otherwise
 
     def removed(self, key: bytes, value: Any) -> None:
         """A key goes since the tablet was dropped: gives back what it refers to."""
+        return  # nothing, unless a tablet says otherwise
 
+    @abstractmethod
     def meets(self, earlier: Any, later: Any) -> bool:
-        raise NotImplementedError
+        """Whether the later has to wait for the earlier while that is undecided."""
 
     # messages ------------------------------------------------------------------------------
 

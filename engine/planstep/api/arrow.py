@@ -199,7 +199,8 @@ def typed(values: list[Any], what: str, kind: Any = None) -> Any:
         if kind is None and {str, bytes} <= set(map(type, values)):
             raise TypeError("text and bytes")  # would silently become bytes
         return pa.array(values, kind)
-    except (TypeError, ValueError, OverflowError, NotImplementedError) as error:
+    except (TypeError, ValueError, OverflowError, pa.ArrowNotImplementedError) as error:
+        # Arrow's own are of these, and what values of no type or range make: none is a bug of ours.
         raise _refusal(what, error) from error
 
 

@@ -10,6 +10,7 @@ keeps its snapshot, and is SnapshotTooOld when too many were overwritten meanwhi
 Nothing here imports pyarrow before it is used. Next: loading.py.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -212,13 +213,14 @@ class TableColumns:
         return load(self._engine, self.name, rows, key, value, batch_rows, progress)
 
 
-class ViewColumns:
+class ViewColumns(ABC):
     """What a SnapshotView adds: the same by name, all as of its step."""
 
     _engine: "Engine"
 
+    @abstractmethod
     def _view(self) -> "Reading":
-        raise NotImplementedError
+        """Its step's; TransactionClosed when it was closed."""
 
     def to_arrow(
         self,

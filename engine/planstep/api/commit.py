@@ -10,6 +10,7 @@ Next: transaction.py, which adds what a transaction holds.
 
 import time
 import warnings
+from abc import ABC, abstractmethod
 from concurrent.futures import Future
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
@@ -65,7 +66,7 @@ class CommitHandle:
         return f"<commit of {self._tx!r}>"
 
 
-class Life:
+class Life(ABC):
     """Invariant: the snapshot is pinned only while the state is "open"."""
 
     def __init__(self, engine: "Engine") -> None:
@@ -178,9 +179,9 @@ class Life:
             self._result = read_only_commit(self._tx, step)
         return parts
 
+    @abstractmethod
     def _parts(self) -> Parts | None:
         """What to send, None without effects; what is wrong with it is raised here."""
-        raise NotImplementedError
 
     def _check(self) -> None:
         self._engine._check()
@@ -248,8 +249,9 @@ class Life:
                     stacklevel=2,
                 )
 
+    @abstractmethod
     def _has_writes(self) -> bool:
-        return False
+        """Something would be lost with it."""
 
     def __repr__(self) -> str:
         return f"<Transaction {self.id} {self._state}>"
@@ -257,7 +259,7 @@ class Life:
 
 def read_only_commit(tx: bytes, step: int) -> Commit:
     """A transaction without effects: at (S, ∞), written as (S, None)."""
-    return Commit(tx, Place(step, None), {})  # type: ignore[arg-type]
+    return Commit(tx, Place(step, None), {})
 
 
 def finished(commit: Commit) -> "Future[Commit]":

@@ -11,6 +11,7 @@ Next: transaction.py.
 """
 
 from bisect import bisect_left
+from typing import Any
 
 from ..errors import TransactionTooLarge
 from ..proto.ids import Place
@@ -35,7 +36,7 @@ class Conditions:
 
     def saw_range(self, shards: tuple[int, ...], begin: bytes, end: bytes, rows: list[Row]) -> None:
         """`rows` are all rows of the table in [begin, end), in key order."""
-        by_shard: dict[int, list[tuple[bytes, int, int]]] = {tablet: [] for tablet in shards}
+        by_shard: dict[int, list[tuple[bytes, int, Any]]] = {tablet: [] for tablet in shards}
         for key, tablet, (step, n), _ in rows:
             by_shard[tablet].append((key, step, n))
         for tablet, seen in by_shard.items():
@@ -85,7 +86,7 @@ class Conditions:
     def shards(self) -> list[int]:
         return [*self._rows, *(tablet for tablet in self._ranges if tablet not in self._rows)]
 
-    def reads_of(self, tablet: int) -> tuple[tuple[bytes, tuple[int, int] | None], ...]:
+    def reads_of(self, tablet: int) -> tuple[tuple[bytes, tuple[int, Any] | None], ...]:
         rows = self._rows.get(tablet)
         if not rows:
             return ()

@@ -23,8 +23,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ..errors import (
     Conflict,
     EngineClosed,
-    ForkedProcess,
-    NotSupported,
     Overloaded,
     SnapshotTooOld,
 )
@@ -65,15 +63,11 @@ class Engine(Naming, Operations):
     """
 
     def __init__(self, path: str, runtime: "Runtime", settings: Settings, slot: Slot) -> None:
-        self.path = path
-        self._runtime = runtime
-        self._settings = settings
+        super().__init__(path, runtime, settings)
         self._slot = slot
         self._opened = 1
-        self._closed = False
         self._closer = 0  # the thread that closes it
         self._ended = threading.Event()
-        self._pid = os.getpid()
         self._turns: Turns = {}
         self._keyless_turns: dict[int, Any] = {}
         self._consuming: dict[bytes, Conditions] = {}
@@ -249,10 +243,6 @@ class Engine(Naming, Operations):
 
     # the end -------------------------------------------------------------------------------
 
-    @property
-    def closed(self) -> bool:
-        return self._closed
-
     def close(self) -> None:
         """Closes the engine when every `open` of it has been closed: finishes what was submitted, and
         flushes writers that linger; the error of such a flush is raised once the engine is closed.
@@ -351,20 +341,6 @@ class Engine(Naming, Operations):
         return f"<Engine {self.path!r}{' closed' if self._closed else ''}>"
 
     # what the rest of the face asks --------------------------------------------------------
-
-    def _check(self) -> None:
-        if self._pid != os.getpid():
-            raise ForkedProcess(
-                f"{self.path!r} was opened by process {self._pid}, of which this is a fork; open "
-                "it here after the parent closed it, or open it in one process only"
-            )
-        if self._closed:
-            raise EngineClosed(f"the engine of {self.path!r} is closed; open it again")
-
-    def _writable(self) -> None:
-        self._check()
-        if self._settings.read_only:
-            raise NotSupported(f"{self.path!r} was opened with read_only=True: it takes no writes")
 
     def _lowest_read(self, tablet: int) -> int | None:
         """The lowest offset that open transactions mean to consume in a partition."""

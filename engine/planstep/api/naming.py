@@ -14,34 +14,21 @@ from ..proto.keys import check_name
 from .batch import counted, html_table
 from .formats import Format, check_format
 from .limits import PARTITIONS_MAX
+from .opened import Opened
 from .table import Table
 from .topic import Topic, retention_options
 
 if TYPE_CHECKING:
     from ..names import TableInfo, TopicInfo
-    from ..runtime import Runtime
     from .engine import Engine
 
 
-class Naming:
-    """What the engine knows of names. The engine brings `_check` and `_writable`."""
-
-    path: str
-    _runtime: "Runtime"
+class Naming(Opened):
+    """What the engine knows of names."""
 
     @property
     def _engine(self) -> "Engine":
         return cast("Engine", self)
-
-    def _check(self) -> None:
-        raise NotImplementedError
-
-    def _writable(self) -> None:
-        raise NotImplementedError
-
-    @property
-    def closed(self) -> bool:
-        raise NotImplementedError
 
     def create_topic(
         self,

@@ -16,25 +16,17 @@ from ..logs import backup_made, tx_resolved
 from ..outcome import Outcome
 from ..proto.ids import tx_parse, tx_text
 from .checks import whole
+from .opened import Opened
 
 if TYPE_CHECKING:
     from ..backup import Backup, Telling
-    from ..runtime import Runtime
     from ..undecided import OpenTransaction
 
 
-class Operations:
-    """The engine brings `path`, `_check`, `_writable` and `_backing_up`."""
+class Operations(Opened):
+    """The engine brings `_backing_up`."""
 
-    path: str
-    _runtime: "Runtime"
     _backing_up: threading.RLock
-
-    def _check(self) -> None:
-        raise NotImplementedError
-
-    def _writable(self) -> None:
-        raise NotImplementedError
 
     def outcome(self, tx: str | bytes) -> Outcome:
         """How the transaction with this id ended, from what is durable.

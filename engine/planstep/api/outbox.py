@@ -39,7 +39,7 @@ def pack_headers(headers: Headers | None, where: str) -> bytes | None:
         if not isinstance(name, str) or not isinstance(value, (bytes, str)):
             raise TypeError(f"{where}: headers map str to bytes or str, not {name!r} to {value!r}")
     try:
-        return encode_headers(headers)  # type: ignore[arg-type]
+        return encode_headers(headers)
     except UnicodeEncodeError:
         raise TypeError(f"{where}: headers must not hold lone surrogates") from None
 
@@ -133,11 +133,9 @@ class Outbox:
         total = largest = 0
         for column in (values, keys, headers):
             if column:
-                sizes = (
-                    [0 if item is None else len(item) for item in column]
-                    if None in column
-                    else list(map(len, column))  # type: ignore[arg-type]
-                )
+                absent = None in column
+                present: Sequence[Any] = [b if b else b"" for b in column] if absent else column
+                sizes = list(map(len, present))
                 total += sum(sizes)
                 largest += max(sizes)
         if largest > RECORD_BYTES_MAX:  # of different records perhaps: look closely

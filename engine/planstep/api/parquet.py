@@ -86,7 +86,7 @@ def write(source: Source, path: Path, progress: Progress) -> int:
                     for table in source.tables(progress):
                         writer.write_table(table.replace_schema_metadata(source.metadata))
                         rows += len(table)
-            except NotImplementedError as error:
+            except pyarrow.ArrowNotImplementedError as error:  # a type that Parquet lacks
                 raise NoCommonType(
                     f"{source.what} cannot be in a Parquet file ({error}); export them as stored"
                 ) from error

@@ -5,6 +5,7 @@ Next: app.py.
 
 import os
 import sys
+from importlib.util import find_spec
 
 
 def main() -> None:
@@ -17,12 +18,9 @@ def main() -> None:
 
 
 def _run() -> None:
-    try:
-        import rich  # noqa: F401 - the commands need it; better to say so before they run
-        import typer  # noqa: F401
-    except ImportError:
+    if find_spec("typer") is None or find_spec("rich") is None:
         print('the command line needs: pip install "planstep[cli]"', file=sys.stderr)
-        raise SystemExit(2) from None
+        raise SystemExit(2)
     from .app import run
 
     run()

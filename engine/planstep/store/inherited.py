@@ -13,6 +13,7 @@ Next: pages.py.
 
 import os
 import threading
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,9 @@ import lmdb
 from ..errors import ForkedProcess, StoreInUse
 
 try:
-    from lmdb import _envid
+    _envid: Any = import_module("lmdb._envid")
 except ImportError:  # another version: what it remembers of the parent is not ours to change
-    _envid = None  # type: ignore[assignment]
+    _envid = None
 _keys: Any = getattr(_envid, "env_keys", None)
 _renaming = threading.Lock()
 _own: set[tuple[int, int]] = set()

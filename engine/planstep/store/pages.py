@@ -10,6 +10,7 @@ Next: table.py.
 
 from pathlib import Path
 from struct import Struct
+from typing import Any
 
 from lmdb import verify as lmdb_verify
 
@@ -19,6 +20,7 @@ from ..errors import Corruption
 # has it on machines of 64 bits; other files are LMDB's to judge.
 _META = Struct("=16xIIQQI92xQQ")
 DATA_FILE = "data.mdb"
+_verify: Any = lmdb_verify.verify  # its module has no types
 _MAGIC, _VERSION = 0xBEEFC0DE, 1
 
 
@@ -56,7 +58,7 @@ def _meta(data: bytes) -> tuple[int, int, int] | None:
 def page_problems(folder: Path) -> list[str]:
     """Whatever is wrong with the tables' pages, without mapping them; nobody may write meanwhile."""
     try:
-        found: list[str] = lmdb_verify.verify(str(folder))  # type: ignore[no-untyped-call]
+        found: list[str] = _verify(str(folder))
     except FileNotFoundError:
         return []  # whoever opens the tables says so
     except (lmdb_verify.VerifyError, ArithmeticError, LookupError, ValueError) as error:
