@@ -114,6 +114,11 @@ def tried_again(what: str, error: BaseException) -> None:
     log.warning("%s failed, and is tried again: %s", what, error, extra=fields, exc_info=foreign)
 
 
+def lost_at_exit(store: str, writer: str, error: BaseException | None) -> None:
+    text = f"{store}: the interpreter ends, and {writer} could not be published: {error}"
+    said(logging.ERROR, "lost_at_exit", text, store=store, error=str(error))
+
+
 def callback_raised(error: BaseException) -> None:
     """What a future's callback raised, where the library of futures does not take it."""
     fields = {"event": "callback_raised", "error": repr(error)}

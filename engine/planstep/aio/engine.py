@@ -18,23 +18,21 @@ from collections.abc import Awaitable, Callable, Generator
 from datetime import timedelta
 from functools import partial
 from inspect import isawaitable
-from itertools import count
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..api.batch import ReadBatch
-from ..api.checks import seconds, whole
 from ..api.course import ATTEMPTS, OnError, Progress
 from ..api.course import IN_FLIGHT as PROCESS_IN_FLIGHT
-from ..api.engine import Engine, pause_before
+from ..api.engine import Engine
 from ..api.formats import Format
 from ..api.leases import LEASE_SECONDS
 from ..api.limits import READ_BYTES
 from ..api.opening import open as open_sync
 from ..api.outbox import Headers
 from ..api.reader import IN_FLIGHT
+from ..api.retrying import RETRIED, Attempts
 from ..api.topic import Written
-from ..errors import Conflict, Overloaded, SnapshotTooOld
 from .bridge import Bridge, on_thread
 from .handles import AsyncSnapshotView, AsyncTable, AsyncTopic
 from .process import process
@@ -71,10 +69,8 @@ class AsyncEngine:
         deadline: float = 30.0,
     ) -> T:
         """Runs `await fn(tx)`, commits, and returns fn's value; after Conflict once more; see Engine.run."""
-        loop = asyncio.get_running_loop()
-        whole("attempts", attempts, 1)
-        end = loop.time() + seconds("deadline", deadline)
-        for attempt in count(1):
+        tried = Attempts(attempts, deadline)
+        while True:
             tx = self.transaction()
             try:
                 async with tx:
@@ -85,15 +81,8 @@ class AsyncEngine:
                 if tx._future is not None:
                     await tx._future
                 return result
-            except (Conflict, Overloaded, SnapshotTooOld) as error:
-                if not isinstance(error, SnapshotTooOld) and not tx._sync._ended_by(error):
-                    raise  # of some other transaction that fn ran
-                pause = pause_before(attempt)
-                if attempt >= attempts or loop.time() + pause >= end:
-                    error.add_note(f"db.run gave up after {attempt} attempts")
-                    raise
-                await asyncio.sleep(pause)
-        raise AssertionError
+            except RETRIED as error:
+                await asyncio.sleep(tried.pause_after(error, tx._sync._ended_by(error)))
 
     def snapshot(self) -> AsyncSnapshotView:
         """A view of everything as of the last released step; use it in an `async with`."""

@@ -7,15 +7,14 @@ Next: engine.py.
 
 import asyncio
 import threading
-import time
 from collections import deque
 from collections.abc import Awaitable, Callable
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any
 
 from ..api.batch import ReadBatch
-from ..api.course import Course, Courser, OnError, Progress, misuse
-from ..api.process import check_workers, report
+from ..api.course import Course, Courser, Misused, OnError, Progress, refuse_rolled_back
+from ..api.process import POLL_SECONDS, Minding, check_workers, report
 from ..outcome import Commit
 from .reader import AsyncLeased, AsyncReader
 from .transaction import AsyncTransaction
@@ -23,7 +22,6 @@ from .transaction import AsyncTransaction
 if TYPE_CHECKING:
     from .engine import AsyncEngine
 
-_POLL_SECONDS = 0.1
 _Fn = Callable[[AsyncTransaction, ReadBatch], Awaitable[Any]]
 
 
@@ -42,7 +40,7 @@ class _Worker:
         course, pending = self._course, self._pending
         try:
             while not course.stopping:
-                leased = await self._reader.read(timeout=_POLL_SECONDS)
+                leased = await self._reader.read(timeout=POLL_SECONDS)
                 if leased is not None:
                     await self._one(leased)
                 elif self._until_idle and not pending and await self._reader.idle():
@@ -67,13 +65,10 @@ class _Worker:
             if poison is None:
                 value = self._fn(tx, batch)
                 if not isawaitable(value):
-                    raise misuse("process of an engine of asyncio takes an async function")
+                    wrong = TypeError("process of an engine of asyncio takes an async function")
+                    raise Misused from wrong
                 await value
-                if tx._sync._state == "rolled back":
-                    raise misuse(
-                        "the function rolled its transaction back, and would be given the batch for "
-                        "ever: return to consume it, raise for on_error to decide"
-                    )
+                refuse_rolled_back(tx._sync)
             else:
                 self._course.bury(tx._sync, batch, poison)
             if tx._sync._state == "open":
@@ -141,22 +136,13 @@ async def process(
             readers.append(reader)
             one = _Worker(course, AsyncReader(engine, reader), fn, in_flight, until_idle)
             tasks.append(asyncio.create_task(one.run(), name=name))
-        told = renewed = time.monotonic()
+        minding = Minding(course, readers, stop, progress)
         running = set(tasks)
         while running:
             _, running = await asyncio.wait(
-                running, timeout=_POLL_SECONDS, return_when=asyncio.FIRST_COMPLETED
+                running, timeout=POLL_SECONDS, return_when=asyncio.FIRST_COMPLETED
             )
-            now = time.monotonic()
-            if stop is not None and stop.is_set():
-                course.stopping = True
-            if now - renewed > lease_seconds / 4:
-                renewed = now
-                for task, reader in zip(tasks, readers, strict=True):
-                    if not task.done():
-                        reader._group.renew(reader._member)
-            if progress and now - told >= 1.0:
-                told = now
+            if minding.look():
                 report(progress, await bridge.call(course.progress), False)
     except BaseException:
         for task in tasks:

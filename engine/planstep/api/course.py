@@ -51,10 +51,13 @@ class Misused(Exception):
     """Around an error of the function's making, not of a record's: it ends the process."""
 
 
-def misuse(what: str) -> Misused:
-    error = Misused()
-    error.__cause__ = TypeError(what)
-    return error
+def refuse_rolled_back(tx: Transaction) -> None:
+    """Where the function ended its transaction so, the batch would come again, for ever."""
+    if tx._state == "rolled back":
+        raise Misused from TypeError(
+            "the function rolled its transaction back, and would be given the batch for ever: return "
+            "to consume it, raise for on_error to decide"
+        )
 
 
 class Progress(NamedTuple):

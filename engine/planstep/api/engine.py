@@ -10,25 +10,19 @@ Next: transaction.py.
 """
 
 import os
-import random
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from inspect import isawaitable, isgenerator
 from itertools import count
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..errors import (
-    Conflict,
     EngineClosed,
-    Overloaded,
-    SnapshotTooOld,
 )
-from ..logs import store_closed
+from ..logs import lost_at_exit, store_closed
 from .batch import ReadBatch
-from .checks import seconds, whole
 from .conditions import Conditions
 from .consuming import Turns
 from .course import ATTEMPTS, OnError, Progress
@@ -43,6 +37,7 @@ from .operations import Operations
 from .outbox import Headers
 from .process import process
 from .reader import IN_FLIGHT, Reader
+from .retrying import RETRIED, Attempts, refuse_unrun
 from .snapshot import SnapshotView
 from .topic import Written
 from .transaction import Transaction
@@ -53,7 +48,6 @@ if TYPE_CHECKING:
     from ..views import Snapshot
 
 T = TypeVar("T")
-_PAUSE_MIN, _PAUSE_MAX = 0.001, 0.1
 
 
 class Engine(Naming, Operations):
@@ -99,31 +93,18 @@ class Engine(Naming, Operations):
         """
         if not callable(fn):
             raise TypeError(f"run takes a function of the transaction, not {fn!r}")
-        whole("attempts", attempts, 1)
-        end = time.monotonic() + seconds("deadline", deadline)
-        for attempt in count(1):
+        tried = Attempts(attempts, deadline)
+        while True:
             tx = self.transaction()
             try:
                 with tx:
                     value = fn(tx)
-                    if isawaitable(value) or isgenerator(value):
-                        value.close() if hasattr(value, "close") else None
-                        raise TypeError(
-                            "run of an engine without asyncio takes a plain function; "
-                            "planstep.open_async has one for async functions"
-                        )
+                    refuse_unrun(value, "run")
                 if tx._future is not None:
                     tx._future.result()
                 return value
-            except (Conflict, Overloaded, SnapshotTooOld) as error:
-                if not isinstance(error, SnapshotTooOld) and not tx._ended_by(error):
-                    raise  # of some other transaction that fn ran
-                pause = pause_before(attempt)
-                if attempt >= attempts or time.monotonic() + pause >= end:
-                    error.add_note(f"db.run gave up after {attempt} attempts")
-                    raise
-                time.sleep(pause)
-        raise AssertionError
+            except RETRIED as error:
+                time.sleep(tried.pause_after(error, tx._ended_by(error)))
 
     def snapshot(self) -> SnapshotView:
         """A view of everything as of the last released step; close it, or use it in a `with`."""
@@ -317,7 +298,11 @@ class Engine(Naming, Operations):
         self._ended.wait()
 
     def _close_at_exit(self) -> None:
-        if self._pid == os.getpid() and self._slot.lock.acquire(timeout=1.0):
+        if self._pid != os.getpid():
+            return
+        for writer in self._lingering.flush():
+            lost_at_exit(self.path, repr(writer), writer._late)
+        if self._slot.lock.acquire(timeout=1.0):
             try:
                 last = self._begin_closing()
             finally:
@@ -364,8 +349,3 @@ class Engine(Naming, Operations):
                 self._dropped.popleft().close()
             except IndexError:  # another thread was faster
                 return
-
-
-def pause_before(attempt: int) -> float:
-    """Seconds to wait after a failed attempt, numbered from 1: about twice as long each time."""
-    return random.uniform(0.5, 1.0) * min(_PAUSE_MIN * 2.0 ** min(attempt - 1, 10), _PAUSE_MAX)

@@ -20,7 +20,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from inspect import isawaitable, isgenerator, signature
+from inspect import signature
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
@@ -28,14 +28,15 @@ from ..outcome import Commit
 from ..wakeups import wait_for
 from .batch import ReadBatch
 from .checks import whole
-from .course import Course, Courser, OnError, Progress, misuse
+from .course import Course, Courser, Misused, OnError, Progress, refuse_rolled_back
 from .reader import Leased
+from .retrying import refuse_unrun
 from .transaction import Transaction
 
 if TYPE_CHECKING:
     from .engine import Engine
 
-_POLL_SECONDS = 0.1
+POLL_SECONDS = 0.1
 
 
 class _Worker(threading.Thread):
@@ -50,7 +51,7 @@ class _Worker(threading.Thread):
         course, reader = self._course, self._reader
         try:
             while not course.stopping:
-                leased = reader.read(timeout=_POLL_SECONDS)
+                leased = reader.read(timeout=POLL_SECONDS)
                 if leased is not None:
                     self._one(leased)
                 elif self._run.until_idle and not self._pending and reader.idle():
@@ -75,14 +76,11 @@ class _Worker(threading.Thread):
         try:
             if poison is None:
                 value = self._run.fn(tx, batch)
-                if isawaitable(value) or isgenerator(value):
-                    value.close() if hasattr(value, "close") else None
-                    raise misuse("process of an engine without asyncio takes a plain function")
-                if tx._state == "rolled back":
-                    raise misuse(
-                        "the function rolled its transaction back, and would be given the batch for "
-                        "ever: return to consume it, raise for on_error to decide"
-                    )
+                try:
+                    refuse_unrun(value, "process")
+                except TypeError as error:
+                    raise Misused from error
+                refuse_rolled_back(tx)
             else:
                 self._course.bury(tx, batch, poison)
             if tx._state == "open":
@@ -156,7 +154,11 @@ def process(
             threads.append(_Worker(run, reader, name))
         for thread in threads:
             thread.start()
-        _watch(run, threads, readers, stop, progress, lease_seconds)
+        minding = Minding(course, readers, stop, progress)
+        while any(thread.is_alive() for thread in threads):
+            wait_for(run.ended, POLL_SECONDS)
+            if minding.look():
+                report(progress, course.progress(), False)
     finally:
         # Also for KeyboardInterrupt: what runs is finished, then all of it is raised.
         course.stopping = True
@@ -184,29 +186,35 @@ def check_workers(fn: Any, workers: Any) -> None:
         raise TypeError(f"process takes a function of (tx, batch): {error}") from None
 
 
-def _watch(
-    run: _Run,
-    threads: list[_Worker],
-    readers: list[Courser],
-    stop: threading.Event | None,
-    progress: bool | Callable[[Progress], Any],
-    lease_seconds: float,
-) -> None:
-    """Until all workers have ended: keeps their leases, reports, and looks at `stop`."""
-    told = renewed = time.monotonic()
-    while any(thread.is_alive() for thread in threads):
-        wait_for(run.ended, _POLL_SECONDS)
+class Minding:
+    """What the caller of `process` does while workers run: leases renewed, `stop` seen, progress told."""
+
+    def __init__(
+        self,
+        course: Course,
+        readers: list[Courser],
+        stop: Any,
+        progress: bool | Callable[[Progress], Any],
+    ) -> None:
+        self._course = course
+        self._readers = readers
+        self._stop = stop
+        self._progress = progress
+        self._told = self._renewed = time.monotonic()
+
+    def look(self) -> bool:
+        """Now and then; True when it is time to report."""
         now = time.monotonic()
-        if stop is not None and stop.is_set():
-            run.course.stopping = True
-        if now - renewed > lease_seconds / 4:
-            renewed = now
-            for thread, reader in zip(threads, readers, strict=True):
-                if thread.is_alive():
-                    reader._group.renew(reader._member)
-        if progress and now - told >= 1.0:
-            told = now
-            report(progress, run.course.progress(), False)
+        if self._stop is not None and self._stop.is_set():
+            self._course.stopping = True
+        if now - self._renewed > self._readers[0]._group.lease_seconds / 4:
+            self._renewed = now
+            for reader in self._readers:  # one that has closed has nothing to renew
+                reader._group.renew(reader._member)
+        if not self._progress or now - self._told < 1.0:
+            return False
+        self._told = now
+        return True
 
 
 def report(progress: bool | Callable[[Progress], Any], done: Progress, last: bool) -> None:
