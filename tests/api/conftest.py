@@ -1,6 +1,7 @@
 """Each test of the face runs on a store in memory, on one on disk, and on one of two hosts."""
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,19 @@ def db(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[planstep.Engi
     path = str(tmp_path / "shop.planstep") if request.param == "disk" else ":memory:"
     with planstep.open(path, hosts=2 if request.param == "two hosts" else None) as engine:
         yield engine
+
+
+@pytest.fixture
+def until() -> Callable[[Callable[[], object]], None]:
+    """Waits until a condition holds; fails when it does not come to hold."""
+
+    def wait(condition: Callable[[], object]) -> None:
+        deadline = time.monotonic() + 30
+        while not condition():
+            assert time.monotonic() < deadline, "it never came"
+            time.sleep(0.001)
+
+    return wait
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ def run_while_closing(db: planstep.Engine, what: Callable[[], object]) -> list[o
         closing.set()
         close()
 
-    db._runtime.close = closes  # type: ignore[method-assign]
+    db._runtime.close = closes
 
     def callback(future: object) -> None:
         begun.set()

@@ -1,0 +1,224 @@
+"""Callbacks of futures, and closing: on which thread, while what, interrupted where."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import planstep
+from planstep import testing
+
+
+@pytest.fixture(params=[1, 3], ids=["one host", "three hosts"])
+def db(request: pytest.FixtureRequest) -> Iterator[planstep.Engine]:
+    with planstep.open(":memory:", hosts=request.param) as made:
+        made.create_topic("in", partitions=4)
+        made.create_topic("out")
+        made.create_table("n")
+        yield made
+
+
+def test_another_loop_may_not_close_and_the_right_one_still_can(tmp_path: Path) -> None:
+    with asyncio.Runner() as runner:
+
+        async def opened() -> planstep.AsyncEngine:
+            return await planstep.open_async(tmp_path / "s")
+
+        db = runner.run(opened())
+        failed: list[BaseException] = []
+
+        def elsewhere() -> None:
+            try:
+                asyncio.run(db.close())
+            except RuntimeError as error:
+                failed.append(error)
+
+        thread = threading.Thread(target=elsewhere)
+        thread.start()
+        thread.join()
+        assert failed and not db.closed
+        runner.run(db.close())
+        assert db.closed and db._sync.closed
+
+
+def test_a_read_under_way_ends_with_the_engine(
+    until: Callable[[Callable[[], object]], None],
+) -> None:
+    with testing.engine(hosts=3) as db:
+        table = db.create_table("n", shards=3)
+        table.put("k", 1)
+        view = db.snapshot()
+        node = db._runtime.nodes[1]
+        view._reading.snap.marks[1] += 10  # type: ignore[union-attr]
+        failed: list[BaseException] = []
+
+        def read() -> None:
+            try:
+                list(view.scan("n"))
+            except planstep.EngineClosed as error:
+                failed.append(error)
+
+        reading = threading.Thread(target=read)
+        reading.start()
+        until(lambda: node.changed._listening)
+        db.close()
+        reading.join(20)
+        assert failed
+
+
+def test_a_callback_on_any_thread_may_close_the_engine(tmp_path: Path) -> None:
+    db = planstep.open(tmp_path / "s")
+    topic = db.create_topic("t")
+    topic.write_batch([b"x"] * 4)
+    reader = db.reader("t", "c", max_records=1)
+    now = 0.0
+    reader._group._clock = lambda: now
+    one, two = reader.read(), reader.read()
+    assert one is not None and two is not None
+    closed = threading.Event()
+
+    def close(future: object) -> None:
+        db.close()
+        closed.set()
+
+    future = two.tx.submit()
+    now = 31.0
+    future.add_done_callback(close)
+    assert closed.wait(20)
+    planstep.open(tmp_path / "s").close()
+
+
+@pytest.mark.parametrize("hosts", [1, 3])
+def test_an_interrupt_while_closing_is_raised_when_it_is_closed(
+    tmp_path: Path, hosts: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    db = planstep.open(tmp_path / "s", hosts=hosts)
+    db.create_table("t").put("k", 1)
+    interrupts = 1
+
+    def interrupted(*args: Any) -> None:
+        nonlocal interrupts
+        if interrupts:
+            interrupts -= 1
+            raise KeyboardInterrupt
+        stop(*args)
+
+    stop = db._runtime._stop_everything
+    monkeypatch.setattr(db._runtime, "_stop_everything", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        db.close()
+    assert db.closed
+    db = planstep.open(tmp_path / "s")
+    stop = db._runtime._stop_everything
+    monkeypatch.setattr(db._runtime, "_stop_everything", interrupted)
+    interrupts = 2
+    with pytest.raises(KeyboardInterrupt):
+        db.close()
+    db.close()  # once more, and it is
+    with planstep.open(tmp_path / "s") as db:
+        assert db.table("t").get("k") == 1
+
+
+def test_a_scan_while_the_engine_is_closed_says_so(tmp_path: Path) -> None:
+    for _ in range(10):
+        db = planstep.open(tmp_path / "s")
+        table = db.create_table("t", exist_ok=True)
+        table.load([(i, i) for i in range(2000)])
+        db._runtime.nodes[0].host.store.checkpoint()
+        failed: list[BaseException] = []
+
+        def scan(table: planstep.Table = table, failed: list[BaseException] = failed) -> None:
+            try:
+                while True:
+                    table.scan()
+            except BaseException as error:
+                failed.append(error)
+
+        scanning = threading.Thread(target=scan)
+        scanning.start()
+        db.close()
+        scanning.join(20)
+        assert isinstance(failed[0], planstep.EngineClosed), failed
+
+
+@pytest.mark.parametrize("hosts", [1, 3])
+def test_callbacks_come_on_a_thread_of_the_engine(
+    hosts: int, until: Callable[[Callable[[], object]], None]
+) -> None:
+    """Never on a committing thread: that may hold what the callback wants, or be deep in callbacks."""
+    with planstep.open(":memory:", hosts=hosts) as db:
+        table = db.create_table("t")
+        lock = threading.Lock()
+        ended: list[str] = []
+
+        def count(future: object) -> None:
+            with lock:
+                ended.append(threading.current_thread().name)
+
+        def submit() -> None:
+            tx = db.transaction()
+            tx.add("t", "n", 1)
+            tx.submit().add_done_callback(count)
+
+        for _ in range(50):
+            submit()
+            with lock:
+                table.add("m", 1)
+        until(lambda: len(ended) == 50)
+        here = threading.current_thread().name
+        # A callback that is added to a finished future runs where it is added.
+        assert sum(name != here for name in ended) > 0
+        assert {name for name in ended if name != here} == {
+            "planstep-service" if hosts == 1 else "planstep-answers"
+        }
+
+
+@pytest.mark.parametrize("hosts", [1, 3])
+def test_callbacks_that_commit_do_not_nest(hosts: int) -> None:
+    with planstep.open(":memory:", hosts=hosts) as db:
+        table = db.create_table("t")
+        done = threading.Event()
+        left = 3000
+
+        def again(future: object) -> None:
+            nonlocal left
+            left -= 1
+            if left <= 0:
+                done.set()
+                return
+            table.add("n", 1)
+            submit()
+
+        def submit() -> None:
+            tx = db.transaction()
+            tx.add("t", "n", 1)
+            tx.submit().add_done_callback(again)
+
+        for _ in range(5):
+            submit()
+        assert done.wait(60)
+        assert table.get("n", 0) > 3000
+
+
+@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt, ValueError])
+def test_what_a_callback_raises_ends_no_thread(
+    error: type[BaseException], caplog: pytest.LogCaptureFixture
+) -> None:
+    for hosts in (1, 3):
+        with planstep.open(":memory:", hosts=hosts) as db:
+            db.create_table("t")
+
+            def fail(future: object) -> None:
+                raise error("made to fail")
+
+            tx = db.transaction()
+            tx.add("t", "n", 1)
+            future = tx.submit()
+            future.add_done_callback(fail)
+            future.result(20)
+            tx = db.transaction()
+            tx.add("t", "n", 1)
+            assert tx.submit().result(20).place
