@@ -1,4 +1,4 @@
-"""Turns and answers: who runs a host's turn, and how what it decided reaches those that wait.
+"""Turns: who runs a host's turn, and what goes in; answers.py: how what it decided reaches those that wait.
 
     inbox ─▶ turn (under the node's lock) ─▶ answers ─▶ waiters woken · futures ended, under no lock
                 └ no space ─▶ what frees space once more, from the reserve
@@ -15,11 +15,10 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from concurrent.futures import InvalidStateError
 from functools import partial
 from typing import Any
 
-from .admission import Admission
+from .answers import Answers, own
 from .errors import (
     Aborted,
     EngineClosed,
@@ -27,17 +26,16 @@ from .errors import (
     IoError,
     NoSpace,
     PlanstepError,
-    Undetermined,
 )
 from .inputs import Ahead, Arrived, Input, Released, Rollback, Tick, frees
 from .inputs import Commit as CommitInput
 from .interrupts import Uninterrupted
-from .logs import callback_raised, host_stopped, no_space, tried_again, turn_failed
+from .logs import host_stopped, no_space, tried_again, turn_failed
 from .names import Names
 from .network import Network
 from .node import Ending, Node, Waiter, bytes_of
 from .outcome import Commit, failure
-from .proto.ids import Place, tx_text
+from .proto.ids import Place
 from .wakeups import Signal, Watches
 
 _TURN_INPUTS = 1000
@@ -46,32 +44,26 @@ _TICK_SECONDS = 0.02
 _RETRY_SECONDS = 1.0
 
 
-class Turns:
+class Turns(Answers):
     """Invariant: every waiter is answered, by a durable turn or by a failure."""
 
     nodes: list[Node]
     names: Names
 
     def __init__(self, hosts: int, network: Network | None) -> None:
-        self.hosts = hosts
-        self.admission = Admission()
+        super().__init__(hosts)
         self.network = network or Network()
         self.network.deliver = self._deliver
         self.committed = 0
         self.conflicts = 0
         self.aborted: dict[str, int] = {}  # by cause: see outcome.py
         self.failed: dict[str, int] = {}  # by error: the turn, or the input alone
-        self._waiting: dict[bytes, Waiter] = {}
-        self._answers: dict[bytes, Commit | BaseException] = {}
-        self._answering = threading.Lock()
-        self._due: dict[bytes, Waiter] = {}  # answered, but their futures are not ended
         self._closed = False
         self._stopped: BaseException | None = None  # a host did: what it takes part in has no end
         self.watches = Watches()
         self._later: deque[Input] = deque()
         self._stopping = threading.Event()
         self._submitted = Signal()
-        self._answered = Signal()
         self._threads: list[threading.Thread] = []
         self._again: dict[str, float] = {}  # what failed in the service thread → when to try it
 
@@ -219,7 +211,7 @@ class Turns:
         for item in inputs:
             if isinstance(item, (CommitInput, Ahead)):
                 self.failed[kind] = self.failed.get(kind, 0) + 1
-                self._answers[item.tx] = _own(error)
+                self._answers[item.tx] = own(error)
                 if proxy is not None and item.tx in proxy.staging:
                     self._later.append(Rollback(item.tx))
             elif isinstance(item, Rollback):
@@ -228,56 +220,6 @@ class Turns:
     def _stop_everything(self, error: BaseException) -> None:
         self._stopped = self._stopped or error
         self._give_up(error)
-
-    def _give_up(self, error: BaseException) -> None:
-        for tx in list(self._waiting):
-            self._answers.setdefault(
-                tx, Undetermined(f"transaction {tx_text(tx)}: {error}; reopen and ask its outcome")
-            )
-
-    # answers -------------------------------------------------------------------------------
-
-    def _answer(self) -> None:
-        """Hands answers to those that wait."""
-        if self._answers:
-            with Uninterrupted():
-                self._hand_out()
-
-    def _hand_out(self) -> None:
-        """Several threads may meet here. A waiter is forgotten before it is woken: its transaction's
-        next input, a commit behind what went ahead, waits under the same id."""
-        with self._answering:
-            for tx, answer in self._answers.copy().items():
-                del self._answers[tx]
-                waiter = self._waiting.pop(tx, None)
-                self.admission.let_go(tx)
-                if waiter is not None:
-                    waiter.answer = answer
-                    if waiter.future is None:
-                        waiter.wake()
-                    else:
-                        self._due[tx] = waiter
-        if self._due and self.hosts > 1:
-            self._answered.set()
-
-    def _end_futures(self) -> None:
-        """Under no lock and without the lead: a callback may commit. On one thread of the engine, so
-        that callbacks come one after the other, and never on a thread that holds locks of its own."""
-        while self._due:
-            for tx, waiter in self._due.copy().items():
-                future, answer = waiter.future, waiter.answer
-                assert future is not None and answer is not None
-                try:
-                    with Uninterrupted():  # or the future's lock may be left to nobody
-                        if isinstance(answer, BaseException):
-                            future.set_exception(answer)
-                        else:
-                            future.set_result(answer)
-                except InvalidStateError:
-                    pass  # it was ended already
-                except (SystemExit, KeyboardInterrupt) as error:  # raised by a callback
-                    callback_raised(error)
-                self._due.pop(tx, None)
 
     # threads -------------------------------------------------------------------------------
 
@@ -398,13 +340,3 @@ class Turns:
         except Exception as error:
             self._again[what] = now + _RETRY_SECONDS
             tried_again(what, error)
-
-
-def _own(error: BaseException) -> BaseException:
-    """One each: an exception is not to be raised by several threads."""
-    try:
-        own = type(error)(*error.args)
-    except TypeError:  # made of more than its text
-        return error
-    own.__cause__ = error.__cause__
-    return own

@@ -1,0 +1,90 @@
+"""Answers: from the turn that decided to whoever waits, each handed out once.
+
+    _answers ─ hand out ─▶ a waiter woken · or a future due ─▶ ended, on a thread of the engine, under no lock
+
+Next: turns.py.
+"""
+
+import threading
+from concurrent.futures import InvalidStateError
+
+from .admission import Admission
+from .errors import Undetermined
+from .interrupts import Uninterrupted
+from .logs import callback_raised
+from .node import Waiter
+from .outcome import Commit
+from .proto.ids import tx_text
+from .wakeups import Signal
+
+
+class Answers:
+    """Invariants: a transaction is in `_waiting` from its input to its answer; what was admitted for it
+    is let go with that."""
+
+    def __init__(self, hosts: int) -> None:
+        self.hosts = hosts
+        self.admission = Admission()
+        self._answered = Signal()
+        self._waiting: dict[bytes, Waiter] = {}
+        self._answers: dict[bytes, Commit | BaseException] = {}
+        self._answering = threading.Lock()
+        self._due: dict[bytes, Waiter] = {}  # answered, but their futures are not ended
+
+    def _give_up(self, error: BaseException) -> None:
+        for tx in list(self._waiting):
+            self._answers.setdefault(
+                tx, Undetermined(f"transaction {tx_text(tx)}: {error}; reopen and ask its outcome")
+            )
+
+    def _answer(self) -> None:
+        """Hands answers to those that wait."""
+        if self._answers:
+            with Uninterrupted():
+                self._hand_out()
+
+    def _hand_out(self) -> None:
+        """Several threads may meet here. A waiter is forgotten before it is woken: its transaction's
+        next input, a commit behind what went ahead, waits under the same id."""
+        with self._answering:
+            for tx, answer in self._answers.copy().items():
+                del self._answers[tx]
+                waiter = self._waiting.pop(tx, None)
+                self.admission.let_go(tx)
+                if waiter is not None:
+                    waiter.answer = answer
+                    if waiter.future is None:
+                        waiter.wake()
+                    else:
+                        self._due[tx] = waiter
+        if self._due and self.hosts > 1:
+            self._answered.set()
+
+    def _end_futures(self) -> None:
+        """Under no lock and without the lead: a callback may commit. On one thread of the engine, so
+        that callbacks come one after the other, and never on a thread that holds locks of its own."""
+        while self._due:
+            for tx, waiter in self._due.copy().items():
+                future, answer = waiter.future, waiter.answer
+                assert future is not None and answer is not None
+                try:
+                    with Uninterrupted():  # or the future's lock may be left to nobody
+                        if isinstance(answer, BaseException):
+                            future.set_exception(answer)
+                        else:
+                            future.set_result(answer)
+                except InvalidStateError:
+                    pass  # it was ended already
+                except (SystemExit, KeyboardInterrupt) as error:  # raised by a callback
+                    callback_raised(error)
+                self._due.pop(tx, None)
+
+
+def own(error: BaseException) -> BaseException:
+    """One each: an exception is not to be raised by several threads."""
+    try:
+        own = type(error)(*error.args)
+    except TypeError:  # made of more than its text
+        return error
+    own.__cause__ = error.__cause__
+    return own
