@@ -9,6 +9,8 @@ import struct
 from typing import NamedTuple
 
 COORDINATOR, CATALOGUE, PARTITION, SHARD, PROXY, HOST = 1, 2, 3, 4, 5, 6
+TRANSACTIONS, GROUPS = 7, 8
+"""The coordinators of the Kafka-style mode: of transactions and of consumer groups, one a host each."""
 KIND_NAMES = {
     COORDINATOR: "coordinator",
     CATALOGUE: "catalogue",
@@ -16,6 +18,8 @@ KIND_NAMES = {
     SHARD: "shard",
     PROXY: "proxy",
     HOST: "host",
+    TRANSACTIONS: "transaction coordinator",
+    GROUPS: "group coordinator",
 }
 _TX = struct.Struct(">IQ")
 _TX_TEXT_MAX = 40

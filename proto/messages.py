@@ -21,6 +21,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import msgpack
 
+from . import kafka
 from .ids import CATALOGUE, PARTITION, SHARD, kind_of
 
 PUT, DELETE, ADD, MAX, MIN, PUT_IF_ABSENT = range(6)
@@ -237,10 +238,11 @@ _CODES: dict[int, Any] = {
     14: Stage,
     15: Staged,
     16: Clean,
+    **kafka.CODES,
 }
 _CODE_OF = {kind: code for code, kind in _CODES.items()}
-DATAGRAMS = (Propose, Prepared, Refused, Withdraw, Stage, Staged)
-"""Messages that may be lost: the proxy's requests and the answers to them."""
+DATAGRAMS = (Propose, Prepared, Refused, Withdraw, Stage, Staged, *kafka.CODES.values())
+"""Messages that may be lost: whoever sends them sends them again."""
 
 Message: TypeAlias = Any
 

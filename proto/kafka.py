@@ -1,0 +1,387 @@
+"""The Kafka-style mode's messages, errors and settings: what client, coordinators and partitions say.
+
+    client ──InitProducer, AddPartitions, AddOffsets, EndTxn──▶ transaction coordinator ──Answer──▶ client
+    client ──Produce──▶ partition ──Answer──▶ client
+    client ──TxnOffsetCommit, OffsetCommit, Join, Leave──▶ group coordinator ──Answer──▶ client
+    coordinator ──Marker──▶ partitions, group coordinators ──Marked──▶ coordinator       after durable, until done
+    partition, group coordinator ──Register──▶ coordinator ──Registered──▶ back           protocol version 2
+    a tablet ──Wake──▶ itself                                                            later
+
+All of them may be lost or come twice: the one who asks asks again. An answer leaves when what it tells
+is durable. Errors are values here, under Kafka's names; "" is none.
+
+Next: tablets/kafka.py, coordinator/kafka.py, proxy/kafka.py.
+"""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+# errors ------------------------------------------------------------------------------------
+
+
+class ErrorKind(NamedTuple):
+    """`code` is the number on Kafka's wire. `retriable`: the client asks again by itself. `abortable`: the
+    transaction is to be aborted, and the next may succeed. Neither: the producer is at its end."""
+
+    code: int
+    retriable: bool = False
+    abortable: bool = False
+
+
+ERRORS: dict[str, ErrorKind] = {
+    "UNKNOWN_TOPIC_OR_PARTITION": ErrorKind(3, retriable=True),
+    "REQUEST_TIMED_OUT": ErrorKind(7, retriable=True),
+    "MESSAGE_TOO_LARGE": ErrorKind(10, abortable=True),
+    "COORDINATOR_LOAD_IN_PROGRESS": ErrorKind(14, retriable=True),
+    "COORDINATOR_NOT_AVAILABLE": ErrorKind(15, retriable=True),
+    "NOT_COORDINATOR": ErrorKind(16, retriable=True),
+    "NOT_ENOUGH_REPLICAS": ErrorKind(19, retriable=True),
+    "ILLEGAL_GENERATION": ErrorKind(22, abortable=True),
+    "UNKNOWN_MEMBER_ID": ErrorKind(25, abortable=True),
+    "INVALID_REQUEST": ErrorKind(42),
+    "OUT_OF_ORDER_SEQUENCE_NUMBER": ErrorKind(45, abortable=True),
+    "INVALID_PRODUCER_EPOCH": ErrorKind(47, abortable=True),
+    "INVALID_TXN_STATE": ErrorKind(48),
+    "INVALID_PRODUCER_ID_MAPPING": ErrorKind(49, abortable=True),
+    "INVALID_TRANSACTION_TIMEOUT": ErrorKind(50),
+    "CONCURRENT_TRANSACTIONS": ErrorKind(51, retriable=True),
+    "TRANSACTION_COORDINATOR_FENCED": ErrorKind(52),
+    "KAFKA_STORAGE_ERROR": ErrorKind(56, retriable=True),
+    "UNKNOWN_PRODUCER_ID": ErrorKind(59, abortable=True),
+    "UNSTABLE_OFFSET_COMMIT": ErrorKind(88, retriable=True),
+    "PRODUCER_FENCED": ErrorKind(90),
+    "TRANSACTION_ABORTABLE": ErrorKind(120, abortable=True),
+}
+"""Kafka's error names, as org.apache.kafka.common.protocol.Errors numbers them; what a producer does about
+each follows its TransactionManager."""
+
+
+# settings ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaSettings:
+    """How the Kafka-style mode behaves; each default is Kafka's own unless its line says otherwise.
+
+    Invariant: valid by themselves (`check`); times in milliseconds, sizes in bytes.
+    """
+
+    protocol_version: int = 1
+    """1: what today's Python clients speak; 2: KIP-890, an epoch for each transaction (Java, Kafka 4)."""
+    isolation: str = "read_committed"
+    """Of readers; Kafka's own default is read_uncommitted, with which nothing here would be exactly once."""
+    transaction_timeout_ms: int = 60_000
+    transaction_max_timeout_ms: int = 900_000
+    abort_scan_ms: int = 10_000
+    """How often the coordinator looks for transactions that are too old."""
+    transactional_id_expiration_ms: int = 7 * 86_400_000
+    producer_id_expiration_ms: int = 86_400_000
+    max_in_flight: int = 5
+    """Produce requests on the way to one host."""
+    linger_ms: int = 0
+    """Kafka 4's Java client has 5."""
+    batch_bytes: int = 16_384
+    """A write is sent at once while fewer than `max_in_flight` requests are on the way, else gathered."""
+    retry_backoff_ms: int = 100
+    concurrent_backoff_ms: int = 20
+    """After CONCURRENT_TRANSACTIONS on a transaction's first registration (KAFKA-5477)."""
+    request_timeout_ms: int = 30_000
+    max_block_ms: int = 60_000
+    """How long begin, commit and abort wait in all before they time out."""
+    marker_retry_ms: int = 100
+    """Until markers that were not acknowledged are sent again."""
+    log_batching: bool = False
+    """Coordinators write their logs through PIP-160's buffered writer; Kafka has none, Pulsar's is off too."""
+    log_batch_records: int = 512
+    log_batch_bytes: int = 4 << 20
+    log_batch_delay_ms: float = 1.0
+
+    def check(self) -> None:
+        """ValueError names the setting and what it takes."""
+        if self.protocol_version not in (1, 2):
+            raise ValueError(f"protocol_version is 1 or 2, not {self.protocol_version!r}")
+        if self.isolation not in ("read_committed", "read_uncommitted"):
+            raise ValueError(
+                f'isolation is "read_committed" or "read_uncommitted", not {self.isolation!r}'
+            )
+        for name in self.__dataclass_fields__:
+            value, default = getattr(self, name), type(self).__dataclass_fields__[name].default
+            if name == "linger_ms":
+                least: float = 0
+            elif name == "log_batch_delay_ms":
+                least = 0.1
+            elif name == "log_batch_records":
+                least = 2
+            else:
+                least = 1
+            if isinstance(default, bool):
+                if not isinstance(value, bool):
+                    raise ValueError(f"{name} is True or False, not {value!r}")
+            elif isinstance(default, (int, float)):
+                whole = isinstance(default, int)
+                fits = isinstance(value, int) or (not whole and isinstance(value, float))
+                if not fits or isinstance(value, bool) or not least <= value < 1 << 53:
+                    raise ValueError(f"{name} is a number from {least} on, not {value!r}")
+
+
+# what a core is given ----------------------------------------------------------------------
+
+
+class Keys(Protocol):
+    """A tablet's own keys in the turn that runs, and the turn's payloads."""
+
+    def get(self, key: bytes) -> Any: ...
+    def put(self, key: bytes, value: Any) -> None: ...
+    def delete(self, key: bytes) -> None: ...
+    def scan(
+        self, begin: bytes, end: bytes, *, reverse: bool = False, limit: int | None = None
+    ) -> list[tuple[bytes, Any]]: ...
+    def append_payload(self, data: bytes) -> int: ...
+    def drop_payload(self, address: int, length: int) -> None: ...
+
+
+class Shell(Protocol):
+    """What a tablet of this mode is given. It holds nothing outside its key space but what a broker has in
+    memory only: `mark` and `undo` take that back with a turn; it is gone when the host starts again."""
+
+    settings: KafkaSettings
+    epoch: int
+    """The host's generation, higher at each start: Kafka's coordinator (leader) epoch."""
+    now_ms: int
+    """Of the running turn. Coordinators may look at it, partitions may not."""
+    cause: Any
+    """For whose sake the running message is; kept with what is put off, set again when that goes on.
+    Only counters look at it."""
+
+    def send(self, target: int, message: Any) -> None:
+        """To another tablet or a client, as the placement has it: in this turn, or after it is durable."""
+
+    def after_durable(self, target: int, message: Any) -> None:
+        """To another tablet, in the next turn at the earliest, whatever the placement."""
+
+    def later(self, delay_ms: float, message: Any) -> None:
+        """To itself, after so long, in another turn; forgotten when the host ends."""
+
+
+# messages ----------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Answer:
+    """To request number `request` of a client, by `tablet`; what `value` is the request's docstring says."""
+
+    request: int
+    tablet: int
+    error: str
+    value: Any = None
+
+
+@dataclass(slots=True)
+class InitProducer:
+    """`name` is the transactional id, None for a producer without transactions. With `producer` and `epoch`
+    it asks to go on under the next epoch (KIP-360). Answer: (producer id, epoch)."""
+
+    client: int
+    request: int
+    name: str | None
+    timeout_ms: int
+    producer: int = -1
+    epoch: int = -1
+
+
+@dataclass(slots=True)
+class AddPartitions:
+    """Registers partitions (tablets) with the transaction. Answer: None."""
+
+    client: int
+    request: int
+    name: str
+    producer: int
+    epoch: int
+    partitions: tuple[int, ...]
+
+
+@dataclass(slots=True)
+class AddOffsets:
+    """Registers a group coordinator (a tablet) with the transaction. Answer: None."""
+
+    client: int
+    request: int
+    name: str
+    producer: int
+    epoch: int
+    coordinator: int
+
+
+@dataclass(slots=True)
+class EndTxn:
+    """Commits or aborts. Answer, once that is decided: (producer id, epoch) to go on with."""
+
+    client: int
+    request: int
+    name: str
+    producer: int
+    epoch: int
+    commit: bool
+    version: int = 1
+
+
+@dataclass(slots=True)
+class Produce:
+    """One batch for one partition, numbered from `sequence` on. `name` is None without a transaction.
+    Answer: the offset of its first record."""
+
+    client: int
+    request: int
+    name: str | None
+    producer: int
+    epoch: int
+    sequence: int
+    data: bytes
+    records: int
+    version: int = 1
+
+
+@dataclass(slots=True)
+class Register:
+    """Version 2: a partition or group coordinator (`source`) adds itself to the transaction before its first
+    write; `only_verify`: asks whether it is in."""
+
+    source: int
+    name: str
+    producer: int
+    epoch: int
+    only_verify: bool = False
+
+
+@dataclass(slots=True)
+class Registered:
+    tablet: int
+    name: str
+    producer: int
+    epoch: int
+    error: str
+
+
+@dataclass(slots=True)
+class Marker:
+    """The transaction's end, for one partition or group coordinator. `coordinator_epoch` fences a former
+    coordinator."""
+
+    source: int
+    name: str
+    producer: int
+    epoch: int
+    commit: bool
+    coordinator_epoch: int
+    version: int = 1
+
+
+@dataclass(slots=True)
+class Marked:
+    tablet: int
+    name: str
+    producer: int
+    epoch: int
+    error: str
+
+
+@dataclass(slots=True)
+class Join:
+    """A member joins its group, or joins again: the group's generation rises when the membership changes.
+    Answer: (generation, members in order)."""
+
+    client: int
+    request: int
+    group: str
+    member: str
+
+
+@dataclass(slots=True)
+class Leave:
+    """Answer: None."""
+
+    client: int
+    request: int
+    group: str
+    member: str
+
+
+@dataclass(slots=True)
+class OffsetCommit:
+    """Positions as (tablet, offset), or None to forget one. generation -1 and member "": no member, as an
+    administrator commits. Answer: None."""
+
+    client: int
+    request: int
+    group: str
+    generation: int
+    member: str
+    offsets: tuple[tuple[int, int | None], ...]
+
+
+@dataclass(slots=True)
+class TxnOffsetCommit:
+    """Positions that wait for the transaction's marker; group metadata as in OffsetCommit. Answer: None."""
+
+    client: int
+    request: int
+    name: str
+    producer: int
+    epoch: int
+    group: str
+    generation: int
+    member: str
+    offsets: tuple[tuple[int, int], ...]
+    version: int = 1
+
+
+@dataclass(slots=True)
+class TrimTo:
+    """The partition's log is to begin at `offset`. Answer: the log's start now."""
+
+    client: int
+    request: int
+    offset: int
+
+
+@dataclass(slots=True)
+class DropPartition:
+    """The topic was dropped: nothing is taken any more."""
+
+
+@dataclass(slots=True)
+class ExpireProducers:
+    """Forgets producers whose last batch carries an older timestamp, and that have no transaction open."""
+
+    before_ms: int
+
+
+@dataclass(slots=True)
+class Wake:
+    """What a tablet asked to be told later."""
+
+    what: str
+    detail: Any = None
+
+
+CODES: dict[int, Any] = {
+    32: Answer,
+    33: InitProducer,
+    34: AddPartitions,
+    35: AddOffsets,
+    36: EndTxn,
+    37: Produce,
+    38: Register,
+    39: Registered,
+    40: Marker,
+    41: Marked,
+    42: Join,
+    43: Leave,
+    44: OffsetCommit,
+    45: TxnOffsetCommit,
+    46: TrimTo,
+    47: DropPartition,
+    48: ExpireProducers,
+}
+"""By code, as messages.py encodes them between hosts; `Wake` never leaves its tablet."""
