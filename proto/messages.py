@@ -245,19 +245,24 @@ DATAGRAMS = (Propose, Prepared, Refused, Withdraw, Stage, Staged, *kafka.CODES.v
 """Messages that may be lost: whoever sends them sends them again."""
 
 Message: TypeAlias = Any
+Cause: TypeAlias = "tuple[bytes | None, int]"
+"""For whose sake a message is: (transaction, durable hops that lie behind it). Only counters look at it."""
+NOBODY: Cause = (None, 0)
 
 
-def encode(target: int, message: Message) -> bytes:
-    """The bytes of one message on a link: [code, target, field…]."""
+def encode(target: int, message: Message, cause: Cause = NOBODY) -> bytes:
+    """The bytes of one message on a link: [code, target, transaction, hops, field…]."""
     fields = [getattr(message, name) for name in message.__slots__]
-    data: bytes = msgpack.packb([_CODE_OF[type(message)], target, *fields], use_bin_type=True)
+    data: bytes = msgpack.packb(
+        [_CODE_OF[type(message)], target, *cause, *fields], use_bin_type=True
+    )
     return data
 
 
-def decode(data: bytes) -> tuple[int, Message]:
-    """(target, message). Raises ValueError for anything that `encode` cannot have made."""
+def decode(data: bytes) -> tuple[int, Message, Cause]:
+    """(target, message, cause). Raises ValueError for anything that `encode` cannot have made."""
     try:
-        code, target, *fields = msgpack.unpackb(data, use_list=False)
+        code, target, tx, hops, *fields = msgpack.unpackb(data, use_list=False)
         message = _CODES[code](*fields)
         if code == 1:
             message.part = as_part(target, message.part)
@@ -270,4 +275,19 @@ def decode(data: bytes) -> tuple[int, Message]:
             message.bodies = tuple(map(as_part, message.participants, message.bodies))
     except Exception as error:  # whatever a malformed frame makes msgpack or a class raise
         raise ValueError(f"not a message: {error}") from error
-    return target, message
+    return target, message, (tx, hops)
+
+
+def size_of(message: Message) -> int:
+    """About the bytes that a message would take on a link; payloads exactly."""
+    return 8 + sum(_size(getattr(message, name)) for name in message.__slots__)
+
+
+def _size(field: Any) -> int:
+    if isinstance(field, (bytes, str)):
+        return 3 + len(field)
+    if isinstance(field, (tuple, list)):
+        return 1 + sum(map(_size, field))
+    if isinstance(field, dict):
+        return 1 + sum(_size(key) + _size(value) for key, value in field.items())
+    return 1 if field is None or isinstance(field, bool) else 5

@@ -276,14 +276,23 @@ class Proxy:
             raise AssertionError(f"proxy got {message!r}")
 
     def decided(
-        self, tx: bytes, step: int, n: int, reason: Reason | None, details: dict[int, Any]
+        self,
+        tx: bytes,
+        step: int,
+        n: int,
+        reason: Reason | None,
+        details: dict[int, Any],
+        late: bool = False,
     ) -> None:
         """The host decided it at its place, with every participant there: the answer in one.
 
-        In the turn that took it in, so the journal has it as absent and need not have it again.
+        In the turn that took it in, unless it is `late`, so the journal has it as absent and need not
+        have it again.
         """
         entry = self.open.get(tx)
         if entry is not None:
+            if late:
+                self._touch(entry)
             result = entry.result
             result.step, result.n, result.reason, result.details = step, n, reason, details
             self._finish(entry)

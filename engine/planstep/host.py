@@ -8,37 +8,38 @@ Nobody acts on something that can still be lost: all that leaves a turn does so 
 A client's input that makes a tablet raise is undone whole; a raise while executing a plan is a bug
 of ours: the turn is abandoned, the host stops and names it. Given the same inputs, clock value and
 store, a turn makes the same changes byte for byte: threads and clocks are the caller's (runtime.py),
-so the simulator drives this very class.
+so the simulator drives this very class. Which cores it runs is the store's mode (modes.py); where their
+messages go is the placement's business (delivery.py).
 
-Next: runtime.py.
+Next: delivery.py, runtime.py.
 """
 
-from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from .coordinator.plan import Coordinator
+from .delivery import Delivery
 from .errors import HostStopped, PlanstepError
 from .history import History
-from .inputs import Ahead, Arrived, Commit, Deliver, Input, Released, Rollback, Tick, frees
-from .links import Link, open_link
+from .inputs import Ahead, Arrived, Commit, Decided, Deliver, Input, Released, Rollback, Tick, frees
+from .links import Link
+from .modes import MODES, Mode, Shell
 from .proto.ids import (
-    CATALOGUE,
     COORDINATOR,
+    GROUPS,
     HOST,
-    PARTITION,
     PROXY,
-    SHARD,
+    TRANSACTIONS,
     host_of,
     kind_of,
     tablet_id,
     tablet_prefix,
     tx_text,
 )
+from .proto.kafka import Answer, KafkaSettings, Produce, TxnOffsetCommit
 from .proto.messages import (
-    DATAGRAMS,
+    NOBODY,
     Ask,
-    Clean,
     Message,
     Plan,
     PlanRequest,
@@ -48,32 +49,20 @@ from .proto.messages import (
     Staged,
     Withdraw,
     decode,
-    encode,
 )
 from .proto.records_pb2 import LinkFrame
 from .proxy.deterministic import Proxy
+from .recording import Recording, recorded
 from .space import HostSpace, stored_tablets
 from .store import Store, Turn
-from .tablets.catalogue import Catalogue
-from .tablets.partition import Partition
-from .tablets.shard import Shard
 
-_NO_LINKS: dict[int, tuple[int, int]] = {}
 ASK_AFTER_MS = 2_000
 """A proposal that waits this long without a plan is asked about; its client may be gone."""
 
 
-_TABLETS: dict[int, Any] = {
-    PARTITION: Partition,
-    SHARD: Shard,
-    CATALOGUE: Catalogue,
-    COORDINATOR: Coordinator,
-}
-
-
 class Host:
     """Invariants: at most one turn is open; results leave only after their turn is durable; what a
-    discarded turn did to proxy, coordinator and links in memory is taken back."""
+    discarded turn did to proxy, coordinators and links in memory is taken back."""
 
     def __init__(
         self,
@@ -84,28 +73,41 @@ class Host:
         proxy: int | None = None,
         trace: str = "summary",
         observe: Callable[[Turn], None] | None = None,
+        mode: str = "deterministic",
+        separate: bool = False,
+        rtt_ms: float = 0.0,
+        settings: KafkaSettings | None = None,
     ) -> None:
         self.number = number
         self.store = store
         self.hosts = hosts
+        self.mode: Mode = MODES[mode]
         self.history = History()
         self.trace = trace == "messages"
-        self.at_once = not self.trace  # with every message to be recorded, every message is sent
+        self.at_once = not (self.trace or separate)  # else every message is sent
         self.observe = observe
         self.turn: Turn
         self.superseded: list[tuple[bytes, Any, int]] = []
         self.messages = 0
         self.stopped: BaseException | None = None
-        self._waiting: deque[tuple[int, Message]] = deque()
-        self._datagrams: dict[int, list[bytes]] = {}
+        self._settings = settings or KafkaSettings()
         self._tablets: dict[int, Any] = {}
         self._now_ms = 0
         self._horizon: int | None = 0 if number else None  # of the snapshots, as plans tell it
         self._prepared: dict[tuple[int, bytes], int] = {}
         self._ended: dict[tuple[int, bytes], None] = {}  # of those, as the running turn has it
-        self._events: dict[bytes, list[tuple[int, str]]] = {}
-        self._keys = HostSpace(self, tablet_id(HOST, number, 0))
-        self.proxy = Proxy(proxy, self._send) if proxy is not None else None
+        self._memory: list[tuple[Any, Any]] = []  # (tablet, its memory before it was touched)
+        self._touched: dict[int, None] = {}  # by the running input, of those with a memory
+        self._reached: dict[bytes, int] = {}  # hops behind what a transaction's proxy was told
+        self._begun = not self.mode.others
+        keys = HostSpace(self, tablet_id(HOST, number, 0))
+        self._keys = keys
+        self._recording = Recording(keys)
+        self.delivery = Delivery(number, hosts, store, keys, separate=separate, rtt_ms=rtt_ms)
+        self.links: dict[int, Link] = self.delivery.links
+        self.proxy = Proxy(proxy, self.delivery.send) if proxy is not None else None
+        if self.proxy is not None and separate:
+            self.proxy.merge = False
         coordinator = tablet_id(COORDINATOR, 0, 0)
         self._coordinator: Coordinator | None = (
             self._tablet(coordinator) if number == host_of(coordinator) else None
@@ -113,20 +115,19 @@ class Host:
         if self._coordinator is not None:
             self._coordinator.keeps_participants = trace != "off"
         own = tablet_prefix(tablet_id(HOST, number, 0))
-        self.links: dict[int, Link] = {}
-        for other in range(hosts):
-            if other != number:
-                o, to = own + b"O" + bytes([other]), bytes([other])
-                rows = store.scan(o, o + b"\xff" * 9)
-                last, taken = store.get(own + b"N" + to), store.get(own + b"I" + to)
-                self.links[other] = open_link(number, other, rows, last, taken)
         step = tablet_prefix(coordinator) + b"l"
         self._step_key = own + b"s" if number else step
         self.step_released = self._last_step()
         self.history.release(self.step_released, self._horizon)
         self.history.horizon = self.step_released  # what was overwritten before is not here
-        if hosts > 1:
+        self._several = hosts > 1 or self.delivery.apart
+        if self._several or store.get(own + b"A"):
             self._find_prepared()
+
+    @property
+    def ticks(self) -> bool:
+        """It has to be told that time passes: something may have to be sent again, or asked."""
+        return self._several or bool(self._prepared)
 
     def _find_prepared(self) -> None:
         """Proposals that outlived a restart: they are asked about in time."""
@@ -163,23 +164,25 @@ class Host:
         self.turn = self.store.begin()
         self.turn.reserve = reserve
         self._now_ms = now_ms
+        delivery = self.delivery
         whole = self._mark()
         again = False
         try:
+            if delivery.left or not self._begun:
+                self._begin()
             for item in inputs:
                 if type(item) is Tick:
                     again = True
                 self._input(item, released)
             while self._coordinator is not None and self._coordinator.pending:
+                delivery.closing(self._coordinator.id)
                 here = self._coordinator.close(now_ms, self.history.oldest(), self.at_once)
                 for n, request in enumerate(here):
                     self._decide(self._coordinator, n, request)
                 self._drain()
-            for link in self.links.values():
-                if link.staged or self.superseded:
-                    link.drop_acknowledged(self._keys)
+            delivery.before_commit(bool(self.superseded))
             if self.trace:
-                self._write_trace()
+                self._recording.write(self.store.last_turn + 1)
             if self.observe is not None:
                 self.observe(self.turn)
         except BaseException as error:
@@ -192,43 +195,67 @@ class Host:
                 self.stopped = error
                 raise HostStopped(f"host {self.number} stopped while executing: {error}") from error
             raise
+        syncs = self.store.counters.syncs
         try:
             self.store.commit(self.turn, self._install)
         except BaseException:
             self._undo(whole)
             raise
+        self._begun = True
+        self._memory.clear()
         self.superseded.clear()
         for ended in self._ended:
             self._prepared.pop(ended, None)
         self._ended.clear()
         self.step_released = self._last_step()
         self.history.release(self.step_released, self._horizon, now_ms)
-        for link in self.links.values():
-            link.committed()
         if self.proxy is not None:
             released.results = self.proxy.take()
-        for target, link in self.links.items():
-            datagrams = self._datagrams.pop(target, [])
-            released.frames.extend((target, data) for data in link.frames(datagrams, again))
+        delivery.release(released, again, self.store.counters.syncs - syncs)
+        if released.results:
+            spent = dict(released.spent)
+            for result in released.results:
+                hops = self._reached.pop(result.tx, 0)
+                mine = spent.get(result.tx)
+                if mine is not None and mine.wrote:
+                    hops = max(hops, mine.hops + 1)
+                released.hops[result.tx] = hops
         return released
+
+    def _begin(self) -> None:
+        """What an earlier engine left under way, before anything new."""
+        if self.delivery.left:
+            self.delivery.take_left()
+            self._drain()
+        if not self._begun:
+            for kind in (TRANSACTIONS, GROUPS):
+                tablet = self._tablet(tablet_id(kind, self.number, 0))
+                self.delivery.sender, self.delivery.cause = tablet.id, NOBODY
+                self._remember(tablet)
+                tablet.begin()
+            self._drain()
 
     def _install(self, changes: object) -> None:
         self.history.install(self.superseded, self._now_ms)
 
     def _input(self, item: Input, released: Released) -> None:
         mark = self._mark()
+        delivery = self.delivery
         try:
-            if isinstance(item, Commit):
-                assert self.proxy is not None
-                self.proxy.commit(item.tx, item.parts)
-            elif isinstance(item, Ahead):
-                assert self.proxy is not None
-                self.proxy.stage(item.tx, item.slices)
-            elif isinstance(item, Rollback):
-                assert self.proxy is not None
-                self.proxy.rollback(item.tx)
+            if isinstance(item, (Commit, Ahead, Rollback)):
+                proxy = self.proxy
+                assert proxy is not None
+                delivery.sender, delivery.cause = proxy.id, (item.tx, 0)
+                if isinstance(item, Commit):
+                    if delivery.apart and not self._keys.get(b"A"):
+                        self._keys.put(b"A", True)  # proposals may outlive a turn
+                    proxy.commit(item.tx, item.parts)
+                elif isinstance(item, Ahead):
+                    proxy.stage(item.tx, item.slices)
+                else:
+                    proxy.rollback(item.tx)
             elif isinstance(item, Deliver):
-                self._waiting.append((item.target, item.message))
+                delivery.waiting.append((item.target, item.message, item.cause))
             elif isinstance(item, Arrived):
                 self._arrive(item.data)
             else:
@@ -255,11 +282,13 @@ class Host:
             return
         link.heard(frame)
         for part in link.take(self._keys, frame):
-            self._waiting.append(decode(part))
-        self._waiting.extend(datagrams)
+            self.delivery.waiting.append(decode(part))
+        self.delivery.waiting.extend(datagrams)
 
     def _tick(self) -> None:
+        delivery = self.delivery
         if self.proxy is not None:
+            delivery.sender, delivery.cause = self.proxy.id, NOBODY
             self.proxy.resend()
         for (tablet, tx), since in list(self._prepared.items()):
             space = self._tablet(tablet).space
@@ -268,6 +297,7 @@ class Host:
                 self._ended[tablet, tx] = None
             elif self._now_ms - since >= ASK_AFTER_MS:
                 self._prepared[tablet, tx] = self._now_ms
+                delivery.sender, delivery.cause = tablet, NOBODY
                 self._tablet(tablet).ask_about(tx)
 
     def _decide(self, coordinator: Coordinator, n: int, request: PlanRequest) -> None:
@@ -278,49 +308,54 @@ class Host:
         """
         tablets = [self._tablet(tablet) for tablet in request.participants]
         if not all([tablet.idle() for tablet in tablets]):
+            self.delivery.sender = coordinator.id
             coordinator.announce(n, request)
             self._drain()
             return
-        reason = None
+        tx, reason = request.tx, None
+        spent = self.delivery.spend(tx)
+        spent.tablets[coordinator.id] = None
         for tablet, body in zip(tablets, request.bodies, strict=True):
             if reason is None and tablet.id in request.voters:
-                reason = tablet.vote(request.tx, body)
+                reason = tablet.vote(tx, body)
         details: dict[int, Any] = {}
         step = coordinator.step[0]
         if reason is None:
             for tablet, body in zip(tablets, request.bodies, strict=True):
                 if tablet.id in request.receivers:
-                    details[tablet.id] = tablet.publish(request.tx, body, step, n)
+                    details[tablet.id] = tablet.publish(tx, body, step, n)
+                    spent.tablets[tablet.id] = None
         else:
             for tablet in tablets:
-                tablet.unstage(request.tx)
+                tablet.unstage(tx)
         coordinator.decided(n, request, reason is None)
         if self.proxy is not None and request.proxy == self.proxy.id:
-            self.proxy.decided(request.tx, step, n, reason, details)
+            if self.delivery.apart:
+                self.delivery.sender = coordinator.id
+                self.delivery.send(self.proxy.id, Decided(tx, step, n, reason, details))
+            else:
+                self.proxy.decided(tx, step, n, reason, details)
 
     def _drain(self) -> None:
-        waiting = self._waiting
+        delivery = self.delivery
+        waiting = delivery.waiting
         tablets = self._tablets
+        turn = self.turn
         while waiting:
-            target, message = waiting.popleft()
+            target, message, cause = waiting.popleft()
+            delivery.sender, delivery.cause = target, cause
             self.messages += 1
             if self.trace:
-                self._note(target, message)
+                self._recording.note(target, message, cause)
             if kind_of(target) == PROXY:
-                if self.proxy is not None and target == self.proxy.id:
-                    self.proxy.handle(message)
-                elif type(message) is Staged:  # for a client of an older engine
-                    self._send(message.tablet, Withdraw(message.tx))
+                self._tell_proxy(target, message)
                 continue
             kind = type(message)
-            if self.turn.reserve and (
-                kind is Stage or (kind is Propose and not frees(message.part))
-            ):
-                self._send(message.proxy, Refused(message.tx, target, (target, "space")))
+            if turn.reserve and self._refuse(target, message):
                 continue
             if kind is Ask and self.proxy is not None and self.proxy.knows(message.tx):
                 continue  # its client is at it: it will be planned, or withdrawn
-            if self.hosts > 1 and (kind is Propose or kind is Stage):
+            if self._several and (kind is Propose or kind is Stage):
                 self._prepared[target, message.tx] = self._now_ms
                 self._ended.pop((target, message.tx), None)
             elif kind is Plan and self.number:
@@ -330,72 +365,100 @@ class Host:
             tablet = tablets.get(target)
             if tablet is None:
                 tablet = self._tablet(target)
+            if kind_of(target) in self.mode.others:
+                self._remember(tablet)
+                tablet.handle(message)
+                continue
+            before = turn.writes
             tablet.handle(message)
+            if turn.writes != before:
+                delivery.changed(target, message)
+
+    def _tell_proxy(self, target: int, message: Message) -> None:
+        proxy = self.proxy
+        if proxy is not None and target == proxy.id:
+            tx, hops = message.tx, self.delivery.cause[1]
+            self._reached[tx] = max(self._reached.get(tx, 0), hops)
+            if type(message) is Decided:
+                proxy.decided(
+                    tx, message.step, message.n, message.reason, message.details, late=True
+                )
+            else:
+                proxy.handle(message)
+        elif type(message) is Staged:  # for a client of an older engine
+            self.delivery.send(message.tablet, Withdraw(message.tx))
+
+    def _refuse(self, target: int, message: Message) -> bool:
+        """The disk is full: whether the message would take space, and was refused."""
+        kind = type(message)
+        if kind is Stage or (kind is Propose and not frees(message.part)):
+            refused = Refused(message.tx, target, (target, "space"))
+            self.delivery.send(message.proxy, refused)
+            return True
+        if kind is Produce or kind is TxnOffsetCommit:
+            answer = Answer(message.request, target, "KAFKA_STORAGE_ERROR", "space")
+            self.delivery.send(message.client, answer)
+            return True
+        return False
 
     def _tablet(self, tablet: int) -> Any:
         found = self._tablets.get(tablet)
         if found is None:
             assert host_of(tablet) == self.number, f"tablet {tablet:#x} lives elsewhere"
-            found = _TABLETS[kind_of(tablet)](tablet, HostSpace(self, tablet), self._send)
+            space, kind = HostSpace(self, tablet), kind_of(tablet)
+            made = self.mode.planned.get(kind)
+            if made is not None:
+                found = made(tablet, space, self.delivery.send)
+            else:
+                shell = Shell(
+                    tablet,
+                    self.delivery,
+                    self._settings,
+                    self.store.generation,
+                    self.hosts,
+                    lambda: self._now_ms,
+                )
+                found = self.mode.others[kind](tablet, space, shell)
             self._tablets[tablet] = found
         return found
 
-    def _send(self, target: int, message: Message) -> None:
-        host = 0 if kind_of(target) == PROXY else host_of(target)
-        if host == self.number:
-            self._waiting.append((target, message))
-        elif isinstance(message, DATAGRAMS):
-            self._datagrams.setdefault(host, []).append(encode(target, message))
-        else:
-            self.links[host].push(self._keys, encode(target, message))
+    def _remember(self, tablet: Any) -> None:
+        """What a tablet has in memory only, before an input touches it."""
+        if tablet.id not in self._touched:
+            self._touched[tablet.id] = None
+            self._memory.append((tablet, tablet.mark()))
 
     # undoing -------------------------------------------------------------------------------
 
     def _mark(self) -> tuple[Any, ...]:
+        self._touched.clear()
         return (
             self.turn.savepoint(),
             self.proxy.mark() if self.proxy is not None else None,
             len(self._coordinator.pending) if self._coordinator is not None else 0,
-            {target: link.mark() for target, link in self.links.items()}
-            if self.links
-            else _NO_LINKS,
+            self.delivery.mark(),
             len(self.superseded),
+            len(self._memory),
         )
 
     def _undo(self, mark: tuple[Any, ...]) -> None:
-        savepoint, proxy, pending, links, superseded = mark
+        savepoint, proxy, pending, delivery, superseded, memory = mark
         self.turn.rollback(savepoint)
         if self.proxy is not None:
             self.proxy.undo(proxy)
         if self._coordinator is not None:
             self._coordinator.forget(pending)
-        for target, link_mark in links.items():
-            self.links[target].undo(link_mark)
+        self.delivery.undo(delivery)
         del self.superseded[superseded:]
-        self._waiting.clear()
-        self._datagrams.clear()
+        while len(self._memory) > memory:
+            tablet, before = self._memory.pop()
+            tablet.undo(before)
+        self._touched.clear()
         self._ended.clear()
-
-    # what happened to a transaction ---------------------------------------------------------
-
-    def _note(self, target: int, message: Message) -> None:
-        if type(message) is Plan:
-            for entry in message.entries:
-                self._events.setdefault(entry[1], []).append((target, "Plan"))
-        elif type(message) is not Clean:
-            self._events.setdefault(message.tx, []).append((target, type(message).__name__))
-
-    def _write_trace(self) -> None:
-        turn = (self.store.last_turn + 1).to_bytes(8, "big")
-        for tx, events in self._events.items():
-            self._keys.put(b"T" + tx + turn, tuple(events))
-        self._events.clear()
 
     def recorded(self, tx: bytes) -> list[tuple[int, list[tuple[int, str]]]]:
         """(turn, [(tablet, message)]) as trace="messages" recorded it on this host."""
-        prefix = tablet_prefix(tablet_id(HOST, self.number, 0)) + b"T" + tx
-        rows = self.store.scan(prefix, prefix + b"\xff" * 9)
-        return [(int.from_bytes(key[-8:], "big"), list(value)) for key, value in rows]
+        return recorded(self.store, self.number, tx)
 
     def __repr__(self) -> str:
         last = max((key[1] for key in self._prepared), default=None)

@@ -6,13 +6,18 @@ Next: host.py.
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from .costs import Spent
+from .proto.kafka import Answer
 from .proto.messages import (
     CLEANED,
     DELETE,
     DROP,
     DROP_CONSUMER,
+    NOBODY,
+    Cause,
     Message,
     PartitionPart,
+    Reason,
     ShardPart,
 )
 from .proxy.deterministic import Result
@@ -43,10 +48,30 @@ class Rollback:
 
 @dataclass(slots=True)
 class Deliver:
-    """A message from outside to a tablet of this host."""
+    """A message from outside to a tablet or proxy of this host."""
 
     target: int
     message: Message
+    cause: Cause = NOBODY
+
+
+@dataclass(slots=True)
+class Later:
+    """To be delivered to this host in another turn, so many milliseconds after this one is durable."""
+
+    delay_ms: float
+    deliver: Deliver
+
+
+@dataclass(slots=True)
+class Decided:
+    """To the proxy: how its transaction ended, where the host decided it at its place."""
+
+    tx: bytes
+    step: int
+    n: int
+    reason: Reason | None
+    details: dict[int, Any]
 
 
 @dataclass(slots=True)
@@ -71,6 +96,13 @@ class Released:
     results: list[Result] = field(default_factory=list)
     failures: list[tuple[Input, BaseException]] = field(default_factory=list)
     frames: list[tuple[int, bytes]] = field(default_factory=list)
+    later: list[Later] = field(default_factory=list)
+    answers: list[tuple[int, Answer, Cause]] = field(default_factory=list)
+    """To clients outside of turns: (client, answer, cause)."""
+    spent: list[tuple[bytes | None, Spent]] = field(default_factory=list)
+    syncs: int = 0
+    hops: dict[bytes, int] = field(default_factory=dict)
+    """Of the results: durable steps in series that lie behind them."""
 
 
 def frees(part: Any) -> bool:

@@ -35,6 +35,7 @@ from .proto.ids import (
     tx_parse,
     tx_text,
 )
+from .proto.kafka import KafkaSettings
 from .proto.messages import Resolve, Withdraw
 from .schema import Schema
 from .statistics import stats
@@ -50,6 +51,8 @@ _LOOK_SECONDS = 0.5
 class Runtime(Turns):
     """One engine's hosts: transactions, names, reads, outcomes."""
 
+    mode = "deterministic"
+
     def __init__(
         self,
         stores: list[Store],
@@ -58,8 +61,16 @@ class Runtime(Turns):
         trace: str = "summary",
         reopen: Any = None,
         read_only: bool = False,
+        separate: bool = False,
+        rtt_ms: float = 0.0,
+        settings: KafkaSettings | None = None,
     ) -> None:
-        super().__init__(len(stores), network)
+        super().__init__(len(stores), network, rtt_ms)
+        self.separate = separate
+        self.rtt_ms = rtt_ms
+        self.settings = settings or KafkaSettings()
+        self.in_order = len(stores) == 1 and not separate and not rtt_ms
+        """Transactions get their places in the order in which they were sent."""
         self.generation = stores[0].generation
         self.trace = trace
         self._reopen = reopen
@@ -70,7 +81,7 @@ class Runtime(Turns):
         self.nodes = [Node(self._host(i, store)) for i, store in enumerate(stores)]
         self.names = Names(stores[0])
         self.schema = Schema(self)
-        self.views = Views(self.nodes, lambda: self._closed or self._stopped is not None)
+        self.views = self._views()
         self.read_row, self.scan_rows = self.views.read_row, self.views.scan_rows
         self.bounds, self.consumer = self.views.bounds, self.views.consumer
         self.read_slices, self.last_sequence = self.views.read_slices, self.views.last_sequence
@@ -88,9 +99,21 @@ class Runtime(Turns):
         if not read_only:
             self._side.start()
 
+    def _views(self) -> Views:
+        return Views(self.nodes, lambda: self._closed or self._stopped is not None)
+
     def _host(self, number: int, store: Store) -> Host:
-        proxy = self._proxy if number == 0 else None
-        return Host(number, store, self.hosts, proxy=proxy, trace=self.trace)
+        return Host(
+            number,
+            store,
+            self.hosts,
+            proxy=self._proxy if number == 0 else None,
+            trace=self.trace,
+            mode=self.mode,
+            separate=self.separate,
+            rtt_ms=self.rtt_ms,
+            settings=self.settings,
+        )
 
     # transactions ---------------------------------------------------------------------------
 
@@ -120,15 +143,7 @@ class Runtime(Turns):
     ) -> None:
         """As `submit`, with something of the caller's to end; Overloaded after `wait` seconds."""
         self._enqueue(CommitInput(tx, parts), ending, wait)
-        self._poke()
-
-    def _poke(self) -> None:
-        """Something is in the inbox that nobody waits for."""
-        node = self.nodes[0]
-        if self.hosts > 1:
-            node.wake.set()
-        elif not node.leading:
-            self._submitted.set()
+        self._poke(self.nodes[0])
 
     def commit(self, tx: bytes, parts: dict[int, Any], timeout: float | None = None) -> Commit:
         """Commits and waits. Conflict, Aborted, Overloaded, or Undetermined after `timeout` seconds.
@@ -158,7 +173,7 @@ class Runtime(Turns):
         """Takes back what was sent ahead; does not wait for it."""
         if not self._closed:
             self.nodes[0].inbox.append(Rollback(tx))
-            self._poke()
+            self._poke(self.nodes[0])
 
     def _wait_for(self, waiter: Waiter, timeout: float | None) -> None:
         node = self.nodes[0]
@@ -295,12 +310,13 @@ class Runtime(Turns):
             self.nodes[0].inbox.extend(map(Rollback, list(proxy.staging)))
             self.nodes[0].wake.set()
         deadline = time.monotonic() + 5.0
-        while self._waiting and self.hosts > 1 and time.monotonic() < deadline:
+        while self._waiting and not self.in_order and time.monotonic() < deadline:
             time.sleep(0.005)
         node = self.nodes[0]
         with Uninterrupted():
             while self.hosts == 1 and node.inbox and node.try_lead(None):
                 self._lead(node, None)
+        self.delays.close()
         self._stopping.set()
         self._submitted.set()
         self._answered.set()

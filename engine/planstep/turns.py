@@ -19,6 +19,8 @@ from functools import partial
 from typing import Any
 
 from .answers import Answers, own
+from .costs import Ledger
+from .delays import Delays
 from .errors import (
     Aborted,
     EngineClosed,
@@ -27,7 +29,7 @@ from .errors import (
     NoSpace,
     PlanstepError,
 )
-from .inputs import Ahead, Arrived, Input, Released, Rollback, Tick, frees
+from .inputs import Ahead, Arrived, Deliver, Input, Released, Rollback, Tick, frees
 from .inputs import Commit as CommitInput
 from .interrupts import Uninterrupted
 from .logs import host_stopped, no_space, tried_again, turn_failed
@@ -50,10 +52,13 @@ class Turns(Answers):
     nodes: list[Node]
     names: Names
 
-    def __init__(self, hosts: int, network: Network | None) -> None:
+    def __init__(self, hosts: int, network: Network | None, rtt_ms: float = 0.0) -> None:
         super().__init__(hosts)
         self.network = network or Network()
         self.network.deliver = self._deliver
+        self.delays = Delays()
+        self.half_ms = rtt_ms / 2
+        self.ledger = Ledger()
         self.committed = 0
         self.conflicts = 0
         self.aborted: dict[str, int] = {}  # by cause: see outcome.py
@@ -181,11 +186,18 @@ class Turns(Answers):
             self._release(node, released)
 
     def _release(self, node: Node, released: Released) -> None:
+        self.ledger.turn(released.spent, released.syncs)
         for target, data in released.frames:
-            self.network.send(node.host.number, target, data)
+            self._send_frame(node.host.number, target, data)
+        for later in released.later:
+            self._put_off(node, later.delay_ms, later.deliver)
+        if released.answers:
+            self._tell_clients(released)
         for item, cause in released.failures:
             self._fail([item], cause)
         for result in released.results:
+            if released.hops.get(result.tx):
+                self.ledger.replied(result.tx, released.hops[result.tx], visible=True)
             if result.reason is None and not result.step:
                 self._answers[result.tx] = Commit(result.tx, Place(0, 0), {})  # sent ahead
             elif result.reason is None:
@@ -205,6 +217,35 @@ class Turns(Answers):
         if node.host.number:
             self.nodes[0].changed.ring()
 
+    def _send_frame(self, source: int, target: int, data: bytes) -> None:
+        if self.half_ms:
+            self.delays.after(self.half_ms, partial(self.network.send, source, target, data))
+        else:
+            self.network.send(source, target, data)
+
+    def _put_off(self, node: Node, delay_ms: float, item: Deliver) -> None:
+        if delay_ms:
+            self.delays.after(delay_ms, partial(self._put_in, node, item))
+        else:
+            node.inbox.append(item)  # its turn comes next: whoever leads looks again
+
+    def _put_in(self, node: Node, item: Deliver) -> None:
+        """Into a host's inbox, from a thread that runs no turns."""
+        if not node.down:
+            node.inbox.append(item)
+            self._poke(node)
+
+    def _poke(self, node: Node) -> None:
+        """Something is in the inbox that nobody waits for."""
+        if self.hosts > 1:
+            node.wake.set()
+        elif not node.leading:
+            self._submitted.set()
+
+    def _tell_clients(self, released: Released) -> None:
+        """Answers to clients outside of turns: a mode that has such overrides it."""
+        raise AssertionError("no client outside of turns")
+
     def _fail(self, inputs: Iterable[Input], error: BaseException) -> None:
         proxy = self.nodes[0].host.proxy
         kind = type(error).__name__
@@ -214,8 +255,12 @@ class Turns(Answers):
                 self._answers[item.tx] = own(error)
                 if proxy is not None and item.tx in proxy.staging:
                     self._later.append(Rollback(item.tx))
-            elif isinstance(item, Rollback):
+            elif isinstance(item, Rollback) or self._is_asked_once(item):
                 self._later.append(item)  # nobody waits for it, and nobody would ask again
+
+    def _is_asked_once(self, item: Input) -> bool:
+        """A message that nobody sends again: what a tablet told itself, or a proxy in this process."""
+        return isinstance(item, Deliver)
 
     def _stop_everything(self, error: BaseException) -> None:
         self._stopped = self._stopped or error
@@ -283,7 +328,10 @@ class Turns(Answers):
         node = self.nodes[target]
         if not node.down:
             node.inbox.append(Arrived(data))
-            node.wake.set()
+            if self.hosts > 1:
+                node.wake.set()
+            elif not node.leading:
+                self._submitted.set()
 
     def _serve_answers(self) -> None:
         """With several hosts: callbacks of futures must not hold up a host's thread."""
@@ -303,15 +351,15 @@ class Turns(Answers):
                 return
             self._outlive("a turn", self._run_what_waits)
             now = time.monotonic()
-            ticking = self.hosts > 1 and now - ticked >= 0.1
+            ticking = now - ticked >= 0.1
             if ticking:
                 ticked = now
             for node in self.nodes:
                 if node.down:
                     continue
-                if ticking:
+                if ticking and node.host.ticks:
                     node.inbox.append(Tick())
-                    node.wake.set()
+                    self._poke(node)
                 what = f"host {node.host.number}: a checkpoint"
                 self._outlive(what, partial(self._checkpoint, node, now))
 

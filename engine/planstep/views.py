@@ -95,7 +95,7 @@ class Views:
         self._nodes = nodes
         self._ended = ended  # nobody will take a host further
         self._cache = _Cache()
-        self._several = len(nodes) > 1
+        self._several = len(nodes) > 1 or bool(nodes[0].host.links)
 
     def snapshot(self) -> Snapshot:
         node = self._nodes[0]
@@ -135,7 +135,8 @@ class Views:
         host = node.host
         if node.down:
             return False
-        if host.number and host.links[0].taken < snap.marks.get(host.number, 0):
+        link = host.links.get(0)  # from the coordinator's host; its own where tablets stand apart
+        if link is not None and link.taken < snap.marks.get(host.number, 0):
             return False
         prefix = tablet_prefix(tablet)
         for step, _, tx in host.store.get(prefix + b"q") or ():

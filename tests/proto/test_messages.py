@@ -4,11 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from planstep.proto import kafka as k
 from planstep.proto import messages as m
 from planstep.proto.ids import (
     CATALOGUE_ID,
+    GROUPS,
     PARTITION,
     SHARD,
+    TRANSACTIONS,
     host_of,
     kind_of,
     tablet_id,
@@ -18,6 +21,7 @@ from planstep.proto.ids import (
 
 TX = bytes(12)
 P, S = tablet_id(PARTITION, 1, 7), tablet_id(SHARD, 2, 8)
+T, G = tablet_id(TRANSACTIONS, 0, 0), tablet_id(GROUPS, 1, 0)
 PART = m.PartitionPart((("c", 0, 3),), ((b"data", 2),), (b"p", 1, 2), True, 3)
 ROWS = m.ShardPart(((b"k", (1, 0)), (b"l", None)), ((b"a", b"b", 9, 0, 0),), ((b"k", m.PUT, b"v"),))
 MORE = m.PartitionPart(acks=(("i", 3, 5),), seeks=(("c", None, False),), trim=7, drop=True)
@@ -44,12 +48,30 @@ ALL = [
     (P, m.Stage(TX, 5, 2, ((b"data", 2), (b"more", 1)))),
     (5, m.Staged(TX, P, 4)),
     (P, m.Clean(100)),
+    (5, k.Answer(7, P, "PRODUCER_FENCED", (1, 2))),
+    (T, k.InitProducer(5, 1, "w1", 60_000, 7, 3)),
+    (T, k.AddPartitions(5, 2, "w1", 7, 3, (P, P + 1))),
+    (T, k.AddOffsets(5, 3, "w1", 7, 3, G)),
+    (T, k.EndTxn(5, 4, "w1", 7, 3, True, 2)),
+    (P, k.Produce(5, 5, None, 7, 3, 0, b"data", 4)),
+    (T, k.Register(P, "w1", 7, 3, True)),
+    (P, k.Registered(P, "w1", 7, 3, "")),
+    (P, k.Marker(T, "w1", 7, 3, False, 12, 2)),
+    (T, k.Marked(P, "w1", 7, 3, "")),
+    (G, k.Join(5, 6, "g", "m")),
+    (G, k.Leave(5, 7, "g", "m")),
+    (G, k.OffsetCommit(5, 8, "g", -1, "", ((P, 4), (P + 1, None)))),
+    (G, k.TxnOffsetCommit(5, 9, "w1", 7, 3, "g", 2, "m", ((P, 4),))),
+    (P, k.TrimTo(5, 10, 100)),
+    (P, k.DropPartition()),
+    (P, k.ExpireProducers(1_700_000_000_000)),
 ]
 
 
 @pytest.mark.parametrize("target, message", ALL)
 def test_round_trip(target: int, message: object) -> None:
-    assert m.decode(m.encode(target, message)) == (target, message)
+    assert m.decode(m.encode(target, message)) == (target, message, m.NOBODY)
+    assert m.decode(m.encode(target, message, (TX, 3))) == (target, message, (TX, 3))
 
 
 def test_each_kind_is_here() -> None:

@@ -275,7 +275,7 @@ class Group:
             return True
         if before.end != flight.begin:
             raise self._conflict(flight, before.end)
-        return before.state == HANDED and self.runtime.hosts == 1
+        return before.state == HANDED and self.runtime.in_order
 
     def _before(self, flight: Flight) -> Flight | None:
         at = flight.lane.flights.index(flight)

@@ -89,6 +89,11 @@ class Turn:
             return self._store.get(key)
         return None if value is GONE else value
 
+    @property
+    def writes(self) -> int:
+        """How often something was changed so far; only whether it rises tells something."""
+        return len(self._undo) + len(self.payloads) + len(self.dropped)
+
     def put(self, key: bytes, value: Any) -> None:
         self._undo.append((key, self.overlay.get(key, MISSING)))
         self.overlay[key] = value
