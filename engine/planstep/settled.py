@@ -34,7 +34,10 @@ def look(path: Path, hosts: int, *, settled: bool = True) -> list[Store]:
     `settled` False: of one moment, with what is under way left as it is.
     """
     if hosts == 1:
-        return [ReadOnlyStore.open(path / "host-0")]
+        view = ReadOnlyStore.open(path / "host-0")
+        if settled and Host(0, view).delivery.left:  # tablets that stand apart: under way too
+            settle([view])
+        return [view]
     _check_hosts(path, hosts)
     for attempt in range(_TRIES):
         views: list[ReadOnlyStore] = []

@@ -12,11 +12,14 @@ from pathlib import Path
 
 from .errors import Corruption, FormatError, NotSupported, PlanstepError, WrongMode
 from .network import Network
+from .proto.kafka import KafkaSettings
 from .runtime import Runtime
 from .settled import look
 from .store import DiskStore, MemoryStore, Store
 from .store.files import Files, io_error
 from .store.meta import load_meta
+
+RUNTIMES: dict[str, type[Runtime]] = {"deterministic": Runtime}
 
 
 def _open_stores(
@@ -30,6 +33,9 @@ def _open_stores(
     durability: str,
     trace: str,
     network: Network | None,
+    separate: bool,
+    rtt_ms: float,
+    settings: KafkaSettings,
 ) -> Runtime:
     """Opens every host's store, or none. A setting left None is taken as stored."""
     if os.name == "nt":
@@ -65,7 +71,9 @@ def _open_stores(
 
     if read_only:
         with _making_sense(path):
-            return Runtime(look(path, count), trace=trace, read_only=True)
+            return RUNTIMES[kind](
+                look(path, count), trace=trace, read_only=True, rtt_ms=rtt_ms, settings=settings
+            )
 
     stores: list[Store] = []
 
@@ -94,7 +102,15 @@ def _open_stores(
         for number in range(count):
             stores.append(open_one(number))
         with _making_sense(path):
-            return Runtime(stores, network=network, trace=trace, reopen=open_one)
+            return RUNTIMES[kind](
+                stores,
+                network=network,
+                trace=trace,
+                reopen=open_one,
+                separate=separate,
+                rtt_ms=rtt_ms,
+                settings=settings,
+            )
     except BaseException:
         for store in stores:
             store.close()
@@ -143,12 +159,23 @@ def open_runtime(
     trace: str = "summary",
     switch_interval: float | None = 0.0005,
     network: Network | None = None,
+    rtt_ms: float = 0.0,
+    settings: KafkaSettings | None = None,
 ) -> Runtime:
     """Opens the stores of all hosts under `path`, or in memory for ":memory:"."""
+    settings = settings or KafkaSettings()
+    separate = placement == "separate"
     if switch_interval is not None and sys.getswitchinterval() > switch_interval:
         sys.setswitchinterval(switch_interval)
     if path == ":memory:":
-        return Runtime([MemoryStore() for _ in range(hosts or 1)], network=network, trace=trace)
+        return RUNTIMES[mode or "deterministic"](
+            [MemoryStore() for _ in range(hosts or 1)],
+            network=network,
+            trace=trace,
+            separate=separate,
+            rtt_ms=rtt_ms,
+            settings=settings,
+        )
     try:
         return _open_stores(
             Path(path),
@@ -160,6 +187,9 @@ def open_runtime(
             durability=durability,
             trace=trace,
             network=network,
+            separate=separate,
+            rtt_ms=rtt_ms,
+            settings=settings,
         )
     except OSError as error:  # no permission, a file where a folder should be, a name too long
         raise io_error(error, Path(path)) from error

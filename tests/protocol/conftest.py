@@ -1,17 +1,27 @@
-"""One world per way of running: one host; four; four over links that lose, repeat and reorder."""
+"""One world per way of running: one host; four; four over links that lose, repeat and reorder; tablets
+that stand apart, on one host and on two with bad links; a network that takes its time."""
 
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 from world import World, world
 
+WAYS: dict[str, dict[str, Any]] = {
+    "one host": {"hosts": 1},
+    "four hosts": {"hosts": 4},
+    "four hosts, bad links": {"hosts": 4, "faults": 5},
+    "separate": {"hosts": 1, "placement": "separate"},
+    "separate, bad links": {"hosts": 2, "placement": "separate", "faults": 6},
+    "one host, slow network": {"hosts": 1, "rtt_ms": 1.0},
+}
 
-@pytest.fixture(params=["one host", "four hosts", "four hosts, bad links"])
+
+@pytest.fixture(params=list(WAYS))
 def w(request: pytest.FixtureRequest) -> Iterator[World]:
-    hosts = 1 if request.param == "one host" else 4
-    with world(hosts, faults=5 if "bad" in request.param else None) as made:
+    with world(**WAYS[request.param]) as made:
         yield made

@@ -56,9 +56,13 @@ class World:
 
 
 @contextmanager
-def world(hosts: int, faults: int | None = None) -> Iterator[World]:
+def world(
+    hosts: int, faults: int | None = None, placement: str = "shared", rtt_ms: float = 0.0
+) -> Iterator[World]:
     network: Network = Network() if faults is None else FaultyNetwork(faults)
-    runtime = open_runtime(":memory:", hosts=hosts, network=network)
+    runtime = open_runtime(
+        ":memory:", hosts=hosts, network=network, placement=placement, rtt_ms=rtt_ms
+    )
     try:
         yield World(runtime)
     finally:

@@ -14,11 +14,12 @@ import atexit
 import os
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from ..errors import NotSupported, StoreInUse, WrongMode
 from ..logs import store_opened
+from ..proto.kafka import KafkaSettings
 from .checks import seconds
 
 if TYPE_CHECKING:
@@ -26,9 +27,10 @@ if TYPE_CHECKING:
     from .engine import Engine
 
 MEMORY = ":memory:"
-Mode: TypeAlias = Literal["deterministic"]
-MODES_TO_COME = ("kafka", "pulsar")
+Mode: TypeAlias = Literal["deterministic", "kafka"]
+MODES_TO_COME = ("pulsar",)
 Durability: TypeAlias = Literal["full", "os"]
+ProtocolVersion: TypeAlias = Literal[1, 2]
 Placement: TypeAlias = Literal["shared", "separate"]
 Trace: TypeAlias = Literal["off", "summary", "messages"]
 
@@ -46,19 +48,20 @@ class Settings:
     durability: Durability = "full"
     placement: Placement = "shared"
     trace: Trace = "summary"
+    rtt: float = 0.0
+    kafka: KafkaSettings = field(default_factory=KafkaSettings)
 
     def check(self) -> None:
         if self.mode in MODES_TO_COME:
             raise NotSupported(
-                f"mode={self.mode!r} is not there yet; mode='deterministic' is the only one"
+                f"mode={self.mode!r} is not there yet; choose 'deterministic' or 'kafka'"
             )
         _choice("mode", self.mode, (None, *get_args(Mode)))
         _choice("durability", self.durability, get_args(Durability))
         _choice("placement", self.placement, get_args(Placement))
-        if self.placement == "separate":
-            raise NotSupported(
-                "placement='separate' comes with the comparison of commit protocols; leave it out"
-            )
+        if not isinstance(self.kafka, KafkaSettings):
+            raise TypeError(f"kafka is a planstep.KafkaSettings, not {self.kafka!r}")
+        self.kafka.check()
         _choice("trace", self.trace, get_args(Trace))
         hosts = self.hosts
         if hosts is not None and (
@@ -72,7 +75,7 @@ class Settings:
 
     def agree(self, path: str, asked: "Settings", hosts: int) -> None:
         """Whether a second open may share this engine; WrongMode names both values."""
-        for name in ("read_only", "durability", "placement", "trace"):
+        for name in ("read_only", "durability", "placement", "trace", "rtt", "kafka"):
             here, there = getattr(self, name), getattr(asked, name)
             if here != there:
                 raise _disagreement(path, name, here, there)
@@ -171,20 +174,28 @@ def open(
     placement: Placement = "shared",
     trace: Trace = "summary",
     switch_interval: float | None = 0.0005,
+    rtt: float = 0.0,
+    protocol_version: ProtocolVersion | None = None,
+    kafka: KafkaSettings | None = None,
 ) -> "Engine":
     """Opens the store at `path`, a folder, or one in memory for ":memory:".
 
     create           make the store when there is none; False: a path without one is an error
     read_only        writing raises NotSupported
     wait             seconds to wait for another process that owns the store; else StoreInUse
-    mode             "deterministic"; None: as stored
+    mode             the commit protocol: "deterministic", or "kafka"; None: as stored, new: deterministic
     hosts            logs that the tablets are spread over, fixed at creation; None: as stored, new: 1
     durability       "full": a commit survives power loss; "os": it survives the process, needs hosts=1
-    placement        "shared": tablets of a host exchange messages within a turn; "separate": not yet
+    placement        "shared": tablets of a host exchange messages within a turn; "separate": each stands
+                     for a server of its own, and hears nothing that is not durable
     trace            what is kept of a transaction's way: "off" only how it ended, "summary" its
                      participants too, "messages" every message, for `planstep tx explain`
     switch_interval  seconds, lowers sys.setswitchinterval to it so that a busy thread delays commits
                      less; None leaves the interpreter alone
+    rtt              seconds that a message and its answer take together, between client and tablets, and
+                     between tablets that do not share a turn: to see what a network would do
+    protocol_version of mode "kafka": 1, what Python clients speak, or 2 (KIP-890); None: as `kafka` says
+    kafka            the other settings of mode "kafka", each with Kafka's default
 
     The same path opened again in this process with equal settings gives the same engine, which closes
     with the last `close`. Every ":memory:" is an engine of its own.
@@ -192,7 +203,11 @@ def open(
     from ..storage import open_runtime
     from .engine import Engine
 
-    settings = Settings(mode, hosts, read_only, durability, placement, trace)
+    kafka = KafkaSettings() if kafka is None else kafka
+    if protocol_version is not None and isinstance(kafka, KafkaSettings):
+        kafka = replace(kafka, protocol_version=protocol_version)
+    rtt = seconds("rtt", rtt)
+    settings = Settings(mode, hosts, read_only, durability, placement, trace, rtt, kafka)
     settings.check()
     wait = seconds("wait", wait)
     if switch_interval is not None and not seconds("switch_interval", switch_interval):
@@ -223,6 +238,8 @@ def open(
             placement=placement,
             trace=trace,
             switch_interval=switch_interval,
+            rtt_ms=1000 * rtt,
+            settings=kafka,
         )
         slot.engine = Engine(real, runtime, settings, slot)
         slot.folder = _folder(real)
@@ -241,6 +258,9 @@ def open_async(
     placement: Placement = "shared",
     trace: Trace = "summary",
     switch_interval: float | None = 0.0005,
+    rtt: float = 0.0,
+    protocol_version: ProtocolVersion | None = None,
+    kafka: KafkaSettings | None = None,
 ) -> "Opening":
     """Opens the store at `path` for asyncio; settings as in `open`.
 
@@ -261,6 +281,9 @@ def open_async(
             "placement": placement,
             "trace": trace,
             "switch_interval": switch_interval,
+            "rtt": rtt,
+            "protocol_version": protocol_version,
+            "kafka": kafka,
         },
     )
 
