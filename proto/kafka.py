@@ -47,13 +47,15 @@ ERRORS: dict[str, ErrorKind] = {
     "CONCURRENT_TRANSACTIONS": ErrorKind(51, retriable=True),
     "TRANSACTION_COORDINATOR_FENCED": ErrorKind(52),
     "KAFKA_STORAGE_ERROR": ErrorKind(56, retriable=True),
+    "NO_SPACE": ErrorKind(56, abortable=True),
     "UNKNOWN_PRODUCER_ID": ErrorKind(59, abortable=True),
     "UNSTABLE_OFFSET_COMMIT": ErrorKind(88, retriable=True),
     "PRODUCER_FENCED": ErrorKind(90),
     "TRANSACTION_ABORTABLE": ErrorKind(120, abortable=True),
 }
 """Kafka's error names, as org.apache.kafka.common.protocol.Errors numbers them; what a producer does about
-each follows its TransactionManager."""
+each follows its TransactionManager. NO_SPACE is KAFKA_STORAGE_ERROR of a full disk: there a broker is at its end,
+here it goes on, so that space can be freed."""
 
 
 # settings ----------------------------------------------------------------------------------
@@ -79,9 +81,8 @@ class KafkaSettings:
     max_in_flight: int = 5
     """Produce requests on the way to one host."""
     linger_ms: int = 0
-    """Kafka 4's Java client has 5."""
-    batch_bytes: int = 16_384
-    """A write is sent at once while fewer than `max_in_flight` requests are on the way, else gathered."""
+    """0: a write is sent at once while fewer than `max_in_flight` of the transaction are on the way, and
+    gathered otherwise. More: all is gathered until the commit, or 8 MiB; there is no timer. Java 4 has 5."""
     retry_backoff_ms: int = 100
     concurrent_backoff_ms: int = 20
     """After CONCURRENT_TRANSACTIONS on a transaction's first registration (KAFKA-5477)."""

@@ -70,7 +70,7 @@ class Ledger:
                 del self._of[next(iter(self._of))]
         return found
 
-    def requested(self, tx: bytes | None, requests: int, link_bytes: int) -> None:
+    def requested(self, tx: bytes | None, requests: float, link_bytes: int = 0) -> None:
         """A client outside the hosts' turns has sent something."""
         for costs in (self.total, *((self._entry(tx),) if tx is not None else ())):
             costs.requests += requests

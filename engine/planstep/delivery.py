@@ -60,6 +60,7 @@ class Delivery:
         self.later: list[Later] = []
         self.answers: list[tuple[int, Answer, Cause]] = []
         self.spent: dict[bytes | None, Spent] = {}
+        self.visible: dict[int, None] = {}
         self.cause: Cause = NOBODY
         self.sender = 0  # the tablet or proxy whose message or input is handled
         self.links: dict[int, Link] = {}
@@ -210,6 +211,7 @@ class Delivery:
         spent, self.spent = self.spent, {}
         self._planned = 0
         self.left = []
+        released.visible, self.visible = self.visible, {}
         for item in self.later:
             item.deliver.cause = self._further(item.deliver.cause, spent)
         released.later, self.later = self.later, []

@@ -65,6 +65,20 @@ class Conflict(Aborted):
         super().__init__(f"{where}: expected {expected}, found {actual}; {advice}")
 
 
+class KafkaError(Aborted):
+    """Mode "kafka": the transaction was aborted. `name` and `code` are Kafka's; `retryable`: run it again."""
+
+    def __init__(
+        self, text: str, name: str = "", code: int = -1, retryable: bool = False
+    ) -> None:
+        self.name, self.code, self.retryable = name, code, retryable
+        super().__init__(text)
+
+
+class ProducerFenced(KafkaError):
+    """Mode "kafka": another producer has taken the transactional id; this one is at its end."""
+
+
 class Dropped(Aborted):
     """The topic or table was dropped before the transaction got its place; nothing was done."""
 

@@ -396,7 +396,7 @@ class Host:
             self.delivery.send(message.proxy, refused)
             return True
         if kind is Produce or kind is TxnOffsetCommit:
-            answer = Answer(message.request, target, "KAFKA_STORAGE_ERROR", "space")
+            answer = Answer(message.request, target, "NO_SPACE")
             self.delivery.send(message.client, answer)
             return True
         return False

@@ -99,6 +99,8 @@ class Released:
     later: list[Later] = field(default_factory=list)
     answers: list[tuple[int, Answer, Cause]] = field(default_factory=list)
     """To clients outside of turns: (client, answer, cause)."""
+    visible: dict[int, None] = field(default_factory=dict)
+    """Partitions that show more to readers, where that is no result of a commit."""
     spent: list[tuple[bytes | None, Spent]] = field(default_factory=list)
     syncs: int = 0
     hops: dict[bytes, int] = field(default_factory=dict)

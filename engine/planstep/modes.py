@@ -107,7 +107,9 @@ class Shell:
         spent = self._delivery.spend(tx)
         spent.appends += share
         spent.hops = max(spent.hops, hops)
-        spent.visible = spent.visible or visible
+        if visible:
+            spent.visible = True
+            self._delivery.visible[self._tablet] = None
 
     def coordinator_of(self, name: str) -> int:
         return coordinator_of(name, self._hosts)

@@ -3,12 +3,51 @@
 `Network` delivers at once. `FaultyNetwork` loses, repeats, delays and reorders by a seed: the
 protocol must not notice, and the tests run it over this one.
 
+`Line` is the way of a client's requests and their answers, where clients stand outside of turns.
+
 Next: runtime.py.
 """
 
 import random
 import threading
 from collections.abc import Callable
+from typing import Any
+
+from .delays import Delays
+
+
+class Line:
+    """The way between clients and tablets: half an rtt there, half an rtt back."""
+
+    def __init__(self, delays: Delays, half_ms: float) -> None:
+        self._delays = delays
+        self._half_ms = half_ms
+
+    def send(self, message: Any, put: Callable[[], None]) -> None:
+        if self._half_ms:
+            self._delays.after(self._half_ms, put)
+        else:
+            put()
+
+
+class HeldLine(Line):
+    """Keeps some messages back until they are let go: the one late request that a test is about."""
+
+    def __init__(self, line: Line, hold: Callable[[Any], bool]) -> None:
+        super().__init__(line._delays, line._half_ms)
+        self._hold = hold
+        self.held: list[Callable[[], None]] = []
+
+    def send(self, message: Any, put: Callable[[], None]) -> None:
+        if self._hold(message):
+            self.held.append(put)
+        else:
+            super().send(message, put)
+
+    def let_go(self) -> None:
+        held, self.held = self.held, []
+        for put in held:
+            put()
 
 
 class Network:

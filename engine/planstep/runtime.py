@@ -52,6 +52,10 @@ class Runtime(Turns):
     """One engine's hosts: transactions, names, reads, outcomes."""
 
     mode = "deterministic"
+    sends_at_once = False
+    """What a transaction writes leaves as it is written."""
+    one_at_a_time = False
+    """Who commits waits for the end before the next transaction."""
 
     def __init__(
         self,
@@ -145,6 +149,40 @@ class Runtime(Turns):
         self._enqueue(CommitInput(tx, parts), ending, wait)
         self._poke(self.nodes[0])
 
+    def assign(self, tx: bytes, worker: Any) -> None:
+        """Whose transaction it is: something to modes whose writers have identities."""
+
+    def forget(self, tx: bytes) -> None:
+        """A transaction has ended that never asked for anything."""
+
+    def may_send(self, tx: bytes) -> bool:
+        return False
+
+    def statement(self, parts: dict[int, Any]) -> dict[int, Any]:
+        """The parts of a statement of its own, which is more than one write of a transaction here."""
+        return parts
+
+    def fence(self, tx: bytes, consumer: str, generation: int, member: str) -> None:
+        """Group metadata that go with a transaction's positions."""
+
+    def join(self, consumer: str, name: str) -> tuple[int, str] | None:
+        """(generation, member) of a group that has them."""
+        return None
+
+    def rejoin(self, consumer: str, member: str) -> int:
+        raise AssertionError("no groups here")
+
+    def leave(self, consumer: str, member: str) -> None:
+        """A member leaves its group."""
+
+    def producer(self, name: str) -> Any:
+        """Who writes under a name, where writers have identities."""
+        return None
+
+    def look(self, tx: bytes) -> Snapshot:
+        """What a transaction reads in."""
+        return self.views.snapshot()
+
     def commit(self, tx: bytes, parts: dict[int, Any], timeout: float | None = None) -> Commit:
         """Commits and waits. Conflict, Aborted, Overloaded, or Undetermined after `timeout` seconds.
 
@@ -153,11 +191,14 @@ class Runtime(Turns):
         waiter = self._enqueue(CommitInput(tx, parts), None, timeout)
         self._wait_for(waiter, timeout)
         if waiter.answer is None:
-            raise Undetermined(
-                f"transaction {tx_text(tx)} was not answered within {timeout} s; it goes on, and "
-                f"outcome({tx_text(tx)!r}) tells how it ended"
-            )
+            raise self._undetermined(tx, timeout)
         return waiter.result()
+
+    def _undetermined(self, tx: bytes, timeout: float | None) -> Undetermined:
+        return Undetermined(
+            f"transaction {tx_text(tx)} was not answered within {timeout} s; it goes on, and "
+            f"outcome({tx_text(tx)!r}) tells how it ended"
+        )
 
     def send_ahead(self, tx: bytes, slices: dict[int, tuple[int, Any]]) -> None:
         """Makes payloads durable at their partitions, ahead of the commit; returns when they are.

@@ -38,6 +38,12 @@ class Schema:
     def __init__(self, runtime: "Runtime") -> None:
         self._runtime = runtime
 
+    def check_tables(self) -> None:
+        """NotSupported where a mode has no tables."""
+
+    def check_snapshots(self) -> None:
+        """NotSupported where a mode has no moment in common."""
+
     def _commit(self, parts: dict[int, Any]) -> Commit:
         runtime = self._runtime
         try:

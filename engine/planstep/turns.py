@@ -90,13 +90,16 @@ class Turns(Answers):
 
     # what comes in -------------------------------------------------------------------------
 
-    def _enqueue(
-        self, item: CommitInput | Ahead, future: Ending | None, wait: float | None
-    ) -> Waiter:
+    def _check_open(self) -> None:
         if self._closed:
             raise EngineClosed("the engine is closed")
         if self._stopped is not None:
             raise HostStopped(f"the engine stopped: {self._stopped}; reopen it")
+
+    def _enqueue(
+        self, item: CommitInput | Ahead, future: Ending | None, wait: float | None
+    ) -> Waiter:
+        self._check_open()
         size = bytes_of(item)
         try:
             self.admission.admit(item.tx, size, wait)

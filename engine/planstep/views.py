@@ -37,7 +37,7 @@ def _moves_bounds(body: Any) -> bool:
     return bool(part.slices) or part.trim is not None
 
 
-def _trimmed(offset: int) -> SnapshotTooOld:
+def trimmed_error(offset: int) -> SnapshotTooOld:
     return SnapshotTooOld(f"offset {offset} was trimmed since this snapshot; open a new one")
 
 
@@ -271,7 +271,7 @@ class Views:
                 if records >= max_records or (result and size + length > max_bytes):
                     return result
                 if not begin <= offset < begin + count:
-                    raise _trimmed(offset)
+                    raise trimmed_error(offset)
                 lo = offset - begin
                 hi = min(count, lo + max_records - records)
                 batch = self._batch(store, tablet, begin, lo, address, length)
@@ -286,7 +286,7 @@ class Views:
                 return result
             entries = store.scan(at, last, limit=max(1, min(max_records - records, 1000)))
         if offset < end:
-            raise _trimmed(offset)
+            raise trimmed_error(offset)
         return result
 
     def offset_at(self, tablet: int, ms: int) -> int:
@@ -318,6 +318,6 @@ class Views:
             except (Corruption, IoError) as error:
                 meta = store.get(tablet_prefix(tablet) + b"m")
                 if meta is None or meta[2] > begin:  # trimmed or dropped since the entry was read
-                    raise _trimmed(begin + lo) from error
+                    raise trimmed_error(begin + lo) from error
                 raise type(error)(f"offset {begin + lo}: {error}") from error
         return batch

@@ -22,6 +22,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..api.batch import ReadBatch
+from ..api.checks import check_worker
 from ..api.course import ATTEMPTS, OnError, Progress
 from ..api.course import IN_FLIGHT as PROCESS_IN_FLIGHT
 from ..api.engine import Engine
@@ -56,22 +57,30 @@ class AsyncEngine:
 
     # transactions --------------------------------------------------------------------------
 
-    def transaction(self) -> AsyncTransaction:
-        """Begins a transaction. In an `async with` it commits at the end and rolls back on an error."""
+    def transaction(self, worker: str | None = None) -> AsyncTransaction:
+        """Begins a transaction. In an `async with` it commits at the end and rolls back on an error;
+        `worker` as in Engine.transaction."""
         self._sync._check()
         self._sync._drop()
-        return AsyncTransaction(self)
+        return AsyncTransaction(self, check_worker(worker))
+
+    def _statement(self) -> AsyncTransaction:
+        """The transaction of a statement of its own."""
+        tx = self.transaction()
+        tx._sync._alone = True
+        return tx
 
     async def run(
         self,
         fn: Callable[[AsyncTransaction], Awaitable[T]],
         attempts: int = 20,
         deadline: float = 30.0,
+        worker: str | None = None,
     ) -> T:
         """Runs `await fn(tx)`, commits, and returns fn's value; after Conflict once more; see Engine.run."""
         tried = Attempts(attempts, deadline)
         while True:
-            tx = self.transaction()
+            tx = self.transaction(worker)
             try:
                 async with tx:
                     value = fn(tx)
@@ -88,6 +97,7 @@ class AsyncEngine:
         """A view of everything as of the last released step; use it in an `async with`."""
         self._sync._check()
         self._sync._drop()
+        self._sync._runtime.schema.check_snapshots()
         return AsyncSnapshotView(self)
 
     def reader(
@@ -120,7 +130,7 @@ class AsyncEngine:
         until_idle: bool = False,
         progress: bool | Callable[[Progress], Any] = False,
         stop: asyncio.Event | threading.Event | None = None,
-        worker: str = "worker",
+        worker: str | None = None,
         attempts: int = ATTEMPTS,
         lease_seconds: float = LEASE_SECONDS,
     ) -> Progress:

@@ -54,7 +54,7 @@ class AsyncTopic:
     ) -> Written:
         """Writes one record in a transaction of its own; returns where it is."""
         info = self._sync._info()
-        async with self._engine.transaction() as tx:
+        async with self._engine._statement() as tx:
             await tx.write(self.name, value, key, headers, partition)
             done = await tx.commit()
         ((tablet, published),) = done.details.items()
@@ -71,7 +71,7 @@ class AsyncTopic:
         value: str | None = None,
     ) -> Place:
         """Writes many records, or a table of columns, in one transaction of their own."""
-        async with self._engine.transaction() as tx:
+        async with self._engine._statement() as tx:
             await tx.write_batch(self.name, values, keys, headers, partition, key=key, value=value)
             return (await tx.commit()).place
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..api.batch import ReadBatch
 from ..api.course import Course, Courser, Misused, OnError, Progress, refuse_rolled_back
-from ..api.process import POLL_SECONDS, Minding, check_workers, report
+from ..api.process import POLL_SECONDS, Minding, check_workers, report, worker_name
 from ..outcome import Commit
 from .reader import AsyncLeased, AsyncReader
 from .transaction import AsyncTransaction
@@ -116,7 +116,7 @@ async def process(
     until_idle: bool,
     progress: bool | Callable[[Progress], Any],
     stop: asyncio.Event | threading.Event | None,
-    worker: str,
+    worker: str | None,
     attempts: int,
     lease_seconds: float,
 ) -> Progress:
@@ -128,7 +128,7 @@ async def process(
     readers: list[Courser] = []
     try:
         for number in range(workers):
-            name = f"{worker}-{number}" if workers > 1 else worker
+            name = worker_name(worker, topic, consumer, number, workers)
             reader = Courser(
                 sync, topic, consumer, max_records, max_bytes, in_flight, lease_seconds, name
             )

@@ -89,10 +89,10 @@ class AsyncTransaction:
     """One transaction of one task. `async with db.transaction() as tx:` commits at the end, rolls
     back on an error or when cancelled."""
 
-    def __init__(self, engine: "AsyncEngine") -> None:
+    def __init__(self, engine: "AsyncEngine", worker: Any = None) -> None:
         self._engine = engine
         self._bridge = engine._bridge
-        self._sync = Inner(engine._sync)
+        self._sync = Inner(engine._sync, worker)
         self._sent = False  # to the engine: from then on it has an outcome
         self._future: asyncio.Future[Commit] | None = None
 

@@ -16,6 +16,17 @@ _SECONDS_MAX = threading.TIMEOUT_MAX / 2
 """What is added to the clock and handed to locks without overflow; years."""
 
 
+def check_worker(worker: Any) -> str | None:
+    """A worker's name as given, or None; TypeError, ValueError for what is none."""
+    if worker is None:
+        return None
+    if not isinstance(worker, str):
+        raise TypeError(f"worker is a name, not {worker!r}")
+    if not 0 < len(worker.encode(errors="replace")) <= 200:
+        raise ValueError("worker is a name of 1 to 200 bytes")
+    return worker
+
+
 def integer(what: str, value: Any) -> int:
     """The number itself, of any size; `what` names it in the error."""
     if isinstance(value, bool) or not isinstance(value, int):

@@ -69,7 +69,7 @@ class Span:
             yield piece
 
     def _read(self, partition: int, offset: int, rows: int, size: int) -> tuple[list[Segment], int]:
-        with self.engine.snapshot() as view:
+        with self.engine._look() as view:
             found, used = view._view().segments(self.info, partition, offset, rows, size)
         if not found:
             raise SnapshotTooOld(f"topic {self.info.name!r} was dropped while it was read")
@@ -136,7 +136,7 @@ class TopicColumns:
         `start` and `end` are offsets of `partition` (or of the only one), or dicts of partition to
         offset; without `end`, up to the log's end. It is all in memory: iter_arrow is for more.
         """
-        with self._engine.snapshot() as view:
+        with self._engine._look() as view:
             return view.to_arrow(self.name, start, end, partition, max_records, decode, value_type)
 
     def to_pandas(
@@ -147,7 +147,7 @@ class TopicColumns:
         max_records: int | None = None,
     ) -> Any:
         """The same as a pandas DataFrame; values of format json and msgpack as Python objects."""
-        with self._engine.snapshot() as view:
+        with self._engine._look() as view:
             return view.to_pandas(self.name, start, end, partition, max_records)
 
     def iter_arrow(
@@ -164,7 +164,7 @@ class TopicColumns:
         As of the step at the call. All have the schema of the first, headers included; NoCommonType
         when later values do not fit into it: pass `value_type`, or decode=False.
         """
-        with self._engine.snapshot() as view:
+        with self._engine._look() as view:
             return view.iter_arrow(self.name, batch_rows, start, end, partition, decode, value_type)
 
 
@@ -184,7 +184,7 @@ class TableColumns:
         value_type: Any = None,
     ) -> Iterator[Any]:
         """pyarrow RecordBatches of the rows that `scan` gives, as of the step at the first one."""
-        with self._engine.snapshot() as view:
+        with self._engine._look() as view:
             yield from view.scan_arrow(
                 self.name, batch_rows, prefix, begin, end, decode, value_type
             )

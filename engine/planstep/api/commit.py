@@ -13,7 +13,7 @@ import warnings
 from abc import ABC, abstractmethod
 from concurrent.futures import Future
 from types import TracebackType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..errors import (
     Aborted,
@@ -69,10 +69,12 @@ class CommitHandle:
 class Life(ABC):
     """Invariant: the snapshot is pinned only while the state is "open"."""
 
-    def __init__(self, engine: "Engine") -> None:
+    def __init__(self, engine: "Engine", worker: Any = None) -> None:
         self._engine = engine
         self._runtime = engine._runtime
         self._tx = self._runtime.new_tx()
+        if worker is not None:
+            self._runtime.assign(self._tx, worker)
         self._state = "open"
         self._reading: Reading | None = None
         self._future: Future[Commit] | None = None
@@ -176,6 +178,7 @@ class Life(ABC):
         self._state = "sent"
         self._release()
         if step is not None:
+            self._runtime.forget(self._tx)
             self._result = read_only_commit(self._tx, step)
         return parts
 
@@ -194,7 +197,7 @@ class Life(ABC):
     def _view(self) -> Reading:
         reading = self._reading
         if reading is None:
-            reading = self._reading = Reading(self._runtime, self._runtime.snapshot())
+            reading = self._reading = Reading(self._runtime, self._runtime.look(self._tx))
         return reading
 
     def _release(self) -> None:
@@ -231,6 +234,8 @@ class Life(ABC):
         """What went ahead of a commit that will not be."""
         if self._ahead:
             self._runtime.rollback(self._tx)
+        else:
+            self._runtime.forget(self._tx)
 
     def __del__(self) -> None:
         # Dropped without an end: the engine unpins its snapshot later. Closing it here could meet
@@ -240,6 +245,7 @@ class Life(ABC):
             self._engine._consuming.pop(self._tx, None)
             self._engine._dropped.append(reading.snap)
         if getattr(self, "_state", None) == "open":
+            self._runtime.forget(self._tx)
             if getattr(self, "_ahead", None):
                 self._engine._abandoned.append(self._tx)
             if self._has_writes():

@@ -82,9 +82,14 @@ def _read_on(
         offset = reading.position(tablet, consumer)
     segments, size = reading.segments(topic, partition, offset, max_records, max_bytes)
     if segments:
-        records = sum(segment.hi - segment.lo for segment in segments)
-        conditions.consume(tablet, consumer, offset, offset + records)
+        conditions.consume(tablet, consumer, offset, end_of(segments))
     return segments, size
+
+
+def end_of(segments: list[Segment]) -> int:
+    """The offset behind the last record; there may be offsets between that no record has."""
+    last = segments[-1]
+    return last.offset + last.hi - last.lo
 
 
 def consume_range(

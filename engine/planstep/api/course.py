@@ -22,10 +22,12 @@ from ..errors import (
     ForkedProcess,
     HostStopped,
     IoError,
+    KafkaError,
     LeaseLost,
     NoSpace,
     Overloaded,
     ProcessingError,
+    ProducerFenced,
     SnapshotTooOld,
     Undetermined,
 )
@@ -42,8 +44,17 @@ if TYPE_CHECKING:
 IN_FLIGHT = 2
 ATTEMPTS = 100
 OnError: TypeAlias = Literal["stop", "skip", "dead_letter"] | Callable[[ProcessingError], str]
-_AGAIN = (Conflict, LeaseLost, Overloaded, SnapshotTooOld)
-_NOT_ITS_FAULT = (Dropped, EngineClosed, ForkedProcess, HostStopped, IoError, NoSpace, Undetermined)
+_AGAIN = (Conflict, KafkaError, LeaseLost, Overloaded, SnapshotTooOld)
+_NOT_ITS_FAULT = (
+    Dropped,
+    EngineClosed,
+    ForkedProcess,
+    HostStopped,
+    IoError,
+    NoSpace,
+    ProducerFenced,
+    Undetermined,
+)
 _CHOICES = ("stop", "skip", "dead_letter", "retry")
 
 
@@ -82,7 +93,7 @@ class Progress(NamedTuple):
 class Course:
     """What to do next, for all workers of one `process`. Threads share it.
 
-    `_bad` holds, by partition, (begin, end) of records one of which made fn fail.
+    `_bad` holds, by partition, (begin, end) of records one of which made fn fail, and half of how many.
     """
 
     def __init__(
@@ -115,7 +126,7 @@ class Course:
         self.error: BaseException | None = None
         self._lock = threading.Lock()
         self._began = time.monotonic()
-        self._bad: dict[int, tuple[int, int]] = {}
+        self._bad: dict[int, tuple[int, int, int]] = {}
         self._verdicts: dict[tuple[int, int], ProcessingError] = {}
         self._tries: dict[tuple[int, int], int] = {}
         self._records = self._transactions = self._conflicts = 0
@@ -147,7 +158,7 @@ class Course:
         bad = self._bad.get(partition)
         if bad is None or not bad[0] <= begin < bad[1]:
             return most
-        return min(most, max(1, (bad[1] - begin) // 2))
+        return min(most, bad[2])
 
     def verdict(self, batch: ReadBatch) -> ProcessingError | None:
         """Not None for a poison record that is to be skipped or moved instead of run."""
@@ -182,7 +193,7 @@ class Course:
                 self._stop(error.__cause__ or error)
                 return 0.0
             if len(batch) > 1:
-                self._bad[partition] = (offset, offset + len(batch))
+                self._bad[partition] = (offset, batch.ends[partition], len(batch) // 2)
                 return 0.0
             if at in self._verdicts:
                 return 0.0  # run once more before the verdict was known
@@ -219,7 +230,7 @@ class Course:
         tx._write_raw(self.dead_letter, value, key, pack_headers(headers, self.dead_letter))
 
     def committed(self, batch: ReadBatch) -> None:
-        at = partition, offset = _where(batch)
+        at = partition, _ = _where(batch)
         with self._lock:
             self._records += len(batch)
             self._transactions += 1
@@ -230,7 +241,7 @@ class Course:
                 self._moved += moved
                 self._skipped += not moved
             bad = self._bad.get(partition)
-            if bad is not None and (poison is not None or offset + len(batch) >= bad[1]):
+            if bad is not None and (poison is not None or batch.ends[partition] >= bad[1]):
                 del self._bad[partition]
 
     def stop(self, error: BaseException) -> None:

@@ -23,6 +23,7 @@ from ..errors import (
 )
 from ..logs import lost_at_exit, store_closed
 from .batch import ReadBatch
+from .checks import check_worker
 from .conditions import Conditions
 from .consuming import Turns
 from .course import ATTEMPTS, OnError, Progress
@@ -77,13 +78,35 @@ class Engine(Naming, Operations):
 
     # transactions --------------------------------------------------------------------------
 
-    def transaction(self) -> Transaction:
-        """Begins a transaction. In a `with` it commits at the end and rolls back on an error."""
+    def transaction(self, worker: str | None = None) -> Transaction:
+        """Begins a transaction. In a `with` it commits at the end and rolls back on an error.
+
+        `worker`: mode "kafka": the transactional id to write under, taken from whoever has it, while that
+        one has a transaction open; None: one of a pool. No other mode needs identities.
+        """
         self._check()
         self._drop()
-        return Transaction(self)
+        return Transaction(self, check_worker(worker))
 
-    def run(self, fn: Callable[[Transaction], T], attempts: int = 20, deadline: float = 30.0) -> T:
+    def _statement(self) -> Transaction:
+        """The transaction of a statement of its own."""
+        tx = self.transaction()
+        tx._alone = True
+        return tx
+
+    def _look(self) -> SnapshotView:
+        """What is there, as well as the mode can see it at once: as of one step, or each partition now."""
+        self._check()
+        self._drop()
+        return SnapshotView(self)
+
+    def run(
+        self,
+        fn: Callable[[Transaction], T],
+        attempts: int = 20,
+        deadline: float = 30.0,
+        worker: str | None = None,
+    ) -> T:
         """Runs `fn(tx)`, commits, and returns fn's value; after Conflict or Overloaded, once more.
 
         `fn` may run several times, each time with a new transaction: keep effects elsewhere out of
@@ -95,7 +118,7 @@ class Engine(Naming, Operations):
             raise TypeError(f"run takes a function of the transaction, not {fn!r}")
         tried = Attempts(attempts, deadline)
         while True:
-            tx = self.transaction()
+            tx = self.transaction(worker)
             try:
                 with tx:
                     value = fn(tx)
@@ -107,10 +130,12 @@ class Engine(Naming, Operations):
                 time.sleep(tried.pause_after(error, tx._ended_by(error)))
 
     def snapshot(self) -> SnapshotView:
-        """A view of everything as of the last released step; close it, or use it in a `with`."""
-        self._check()
-        self._drop()
-        return SnapshotView(self)
+        """A view of everything as of the last released step; close it, or use it in a `with`.
+
+        NotSupported in mode "kafka": what is read from two partitions there belongs to no common moment.
+        """
+        self._runtime.schema.check_snapshots()
+        return self._look()
 
     def reader(
         self,
@@ -146,7 +171,7 @@ class Engine(Naming, Operations):
         until_idle: bool = False,
         progress: bool | Callable[[Progress], Any] = False,
         stop: threading.Event | None = None,
-        worker: str = "worker",
+        worker: str | None = None,
         attempts: int = ATTEMPTS,
         lease_seconds: float = LEASE_SECONDS,
     ) -> Progress:
@@ -164,7 +189,8 @@ class Engine(Naming, Operations):
         until_idle   return when all that is there is consumed; else go on until `stop` or Ctrl-C
         progress     True: a line a second on stderr; or a function of Progress, called from this thread
         stop         an Event: once it is set the workers finish their batches, and process returns
-        worker       the workers' name, in threads and logs
+        worker       the workers' name, in threads and logs; mode "kafka": the transactional id, with -0, -1 …
+                     behind it if there are several; it fences whoever worked under it before
         attempts     runs of one batch that may end in a Conflict, one after the other
         """
         return process(
@@ -204,6 +230,17 @@ class Engine(Naming, Operations):
         self, topic: str, consumer: str, lease_seconds: float, name: str, in_flight: int
     ) -> tuple[Group, Member]:
         info = self._topic(topic)
+        joined = self._runtime.join(consumer, name)
+        group, member = self._join_group(info, consumer, lease_seconds, name, in_flight)
+        if joined is not None:
+            member.generation, member.id = joined
+            group.generation = max(group.generation, member.generation)
+            member.producer = self._runtime.producer(name or member.id)
+        return group, member
+
+    def _join_group(
+        self, info: "TopicInfo", consumer: str, lease_seconds: float, name: str, in_flight: int
+    ) -> tuple[Group, Member]:
         with self._groups_lock:
             group = self._groups.get((info.id, consumer))
             if group is None or group.empty:

@@ -22,6 +22,9 @@ class Member:
         self.lanes = 0
         self.turn = 0
         self.seen = 0.0
+        self.producer: Any = None  # who writes for it, where writers have identities
+        self.id = ""  # in a group that has generations
+        self.generation = -1
         self.active = False  # it has read, and not been silent for longer than its lease since
         self.left = False
 
@@ -51,11 +54,12 @@ class Lane:
 class Flight:
     """Offsets [begin, end) of a lane, in the hands of a reader's transaction."""
 
-    __slots__ = ("begin", "end", "lane", "member", "pending", "state", "until")
+    __slots__ = ("begin", "end", "generation", "lane", "member", "pending", "state", "until")
 
     def __init__(self, lane: Lane, member: Member, begin: int, end: int, until: float) -> None:
         self.lane = lane
         self.member = member
+        self.generation = member.generation
         self.begin, self.end = begin, end
         self.until = until
         self.state = OPEN

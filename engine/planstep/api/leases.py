@@ -75,6 +75,7 @@ class Group:
         self.consumer = consumer
         self.lease_seconds = lease_seconds
         self.individual = consumer in info.individual
+        self.generation = -1  # the newest known, where groups have generations
         self.lanes = [Lane(number, tablet) for number, tablet in enumerate(info.partitions)]
         self.members: dict[Member, None] = {}
         self.gone: deque[Member | Flight] = deque()  # from finalizers, which may take no lock
@@ -99,6 +100,16 @@ class Group:
         self._wake()
         return member
 
+    def refresh(self, member: Member) -> None:
+        """Where groups have generations: the member joins again when the membership has changed."""
+        if not member.id or member.left:
+            return
+        if not member.active or member.generation != self.generation:
+            generation = self.runtime.rejoin(self.consumer, member.id)
+            with self._locked():
+                self.generation = max(self.generation, generation)
+                member.generation = generation
+
     def leave(self, member: Member) -> None:
         """Gives up its lanes and open flights; those handed over run to their end."""
         with self._locked():
@@ -117,6 +128,7 @@ class Group:
     def _leave(self, member: Member) -> list[_Action]:
         member.left = True
         self.members.pop(member, None)
+        self._expel(member)
         then: list[_Action] = []
         for lane in self.lanes:
             for flight in [f for f in lane.flights if f.member is member and f.state == OPEN]:
@@ -126,9 +138,16 @@ class Group:
         self._share()
         return then
 
+    def _expel(self, member: Member) -> None:
+        if member.id:
+            self.runtime.leave(self.consumer, member.id)
+            self.generation = -1  # higher now: whoever reads next asks
+
     def _release(self, lane: Lane) -> None:
         assert lane.owner is not None
         self._changes += 1
+        if lane.owner.producer is not None:  # its consumer's memory of where it was
+            lane.owner.producer.positions.pop((self.consumer, lane.tablet), None)
         lane.owner.lanes -= 1
         lane.owner = None
         lane.moving = False
@@ -173,6 +192,7 @@ class Group:
                 silent = member.seen + self.lease_seconds < now
                 if member.active and silent and not member.flights:
                     member.active = False
+                    self._expel(member)
                     for lane in self.lanes:
                         if lane.owner is member:
                             self._release(lane)
@@ -296,6 +316,8 @@ class Group:
         tx, parts, ending = flight.pending
         flight.state = HANDED
         flight.pending = None
+        if flight.member.id:
+            self.runtime.fence(tx, self.consumer, flight.generation, flight.member.id)
         self.runtime.send(tx, parts, _Handed(self, flight, ending))
 
     def ended(self, flight: Flight, step: int | None) -> None:

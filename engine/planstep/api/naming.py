@@ -81,6 +81,7 @@ class Naming(Opened):
         exist_ok  as in create_topic
         """
         self._writable()
+        self._runtime.schema.check_tables()
         check_name(name)
         parts = _count("shards", 4 if shards is None else shards)
         form = check_format("msgpack" if format is None else format)
@@ -167,6 +168,7 @@ class Naming(Opened):
         return found
 
     def _table(self, name: str) -> "TableInfo":
+        self._runtime.schema.check_tables()
         tables = self._runtime.names.tables
         found = tables.get(name) if isinstance(name, str) else None
         if found is None:

@@ -133,7 +133,7 @@ def process(
     until_idle: bool,
     progress: bool | Callable[[Progress], Any],
     stop: threading.Event | None,
-    worker: str,
+    worker: str | None,
     attempts: int,
     lease_seconds: float,
 ) -> Progress:
@@ -145,7 +145,7 @@ def process(
     readers: list[Courser] = []
     try:
         for number in range(workers):
-            name = f"{worker}-{number}" if workers > 1 else worker
+            name = worker_name(worker, topic, consumer, number, workers)
             reader = Courser(
                 engine, topic, consumer, max_records, max_bytes, in_flight, lease_seconds, name
             )
@@ -172,6 +172,12 @@ def process(
     done = course.progress()
     report(progress, done, True)
     return done
+
+
+def worker_name(worker: str | None, topic: str, consumer: str, number: int, workers: int) -> str:
+    """Of one worker: where they have no name, none that workers on something else have too."""
+    name = f"{topic}.{consumer}" if worker is None else worker
+    return f"{name}-{number}" if workers > 1 or worker is None else name
 
 
 def check_workers(fn: Any, workers: Any) -> None:

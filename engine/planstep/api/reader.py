@@ -35,6 +35,7 @@ from ..proto.keys import check_name
 from ..wakeups import CommitFuture, wait_for
 from .batch import ReadBatch
 from .checks import seconds, whole
+from .consuming import end_of
 from .lanes import Flight, Lane
 from .leases import Group
 from .parts import Parts
@@ -174,6 +175,8 @@ class Reader:
         self.max_records = max_records
         self.max_bytes = max_bytes
         self._engine = engine
+        if engine._runtime.one_at_a_time:
+            in_flight = 1
         self._group, self._member = engine._join(topic, consumer, lease_seconds, name, in_flight)
         self._info = self._group.info
         self._closed = False
@@ -246,10 +249,11 @@ class Reader:
         self._check()
         group, member = self._group, self._member
         group.tidy()
+        group.refresh(member)
         lanes = group.lanes_for(member)
         if not lanes:
             return None
-        tx = made(self._engine)
+        tx = made(self._engine, member.producer)
         try:
             for lane in lanes:
                 with lane.lock:
@@ -270,10 +274,9 @@ class Reader:
         begin, end = found
         most = self._limit(lane.number, begin, min(self.max_records, end - begin))
         segments, _ = reading.segments(self._info, lane.number, begin, most, self.max_bytes)
-        records = sum(segment.hi - segment.lo for segment in segments)
-        if not records:
+        if not segments:
             return None
-        flight = group.begin(self._member, lane, begin, begin + records)
+        flight = group.begin(self._member, lane, begin, end_of(segments))
         if flight is None:
             return None
         tx.group, tx.flight = group, flight

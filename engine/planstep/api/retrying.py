@@ -11,11 +11,11 @@ import time
 from inspect import isawaitable, isgenerator
 from typing import Any
 
-from ..errors import Conflict, Overloaded, SnapshotTooOld
+from ..errors import Conflict, KafkaError, Overloaded, SnapshotTooOld
 from .checks import seconds, whole
 
 _PAUSE_MIN, _PAUSE_MAX = 0.001, 0.1
-RETRIED = (Conflict, Overloaded, SnapshotTooOld)
+RETRIED = (Conflict, KafkaError, Overloaded, SnapshotTooOld)
 
 
 class Attempts:
@@ -34,6 +34,8 @@ class Attempts:
         """
         self._failed += 1
         if not own and not isinstance(error, SnapshotTooOld):
+            raise error
+        if isinstance(error, KafkaError) and not error.retryable:
             raise error
         grown = _PAUSE_MIN * 2.0 ** min(self._failed - 1, 10)
         pause = random.uniform(0.5, 1.0) * min(grown, _PAUSE_MAX)

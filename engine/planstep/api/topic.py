@@ -121,7 +121,7 @@ class Topic(TopicColumns):
     def describe(self) -> TopicDescription:
         """Name, format, and each partition's bounds, as of one step."""
         info = self._info()
-        with self._engine.snapshot() as view:
+        with self._engine._look() as view:
             bounds = view.bounds(self.name)
         parts = tuple(PartitionBounds(p, start, end) for p, (start, end) in bounds.items())
         seconds = None if info.retention_ms is None else info.retention_ms / 1000
@@ -140,7 +140,7 @@ class Topic(TopicColumns):
         there, or a dict of partition to offset: `topic.read(batch.ends)` reads on in the partitions
         of a batch. OffsetOutOfRange outside the log.
         """
-        with self._engine.snapshot() as view:
+        with self._engine._look() as view:
             return view.read(self.name, start, partition, max_records, max_bytes)
 
     def write(
@@ -152,7 +152,7 @@ class Topic(TopicColumns):
     ) -> Written:
         """Writes one record in a transaction of its own; returns where it is."""
         info = self._info()
-        with self._engine.transaction() as tx:
+        with self._engine._statement() as tx:
             tx.write(self.name, value, key, headers, partition)
             done = tx.commit()
         ((tablet, published),) = done.details.items()
@@ -169,7 +169,7 @@ class Topic(TopicColumns):
         value: str | None = None,
     ) -> Place:
         """Writes many records, or a table of columns, in one transaction of their own."""
-        with self._engine.transaction() as tx:
+        with self._engine._statement() as tx:
             tx.write_batch(self.name, values, keys, headers, partition, key=key, value=value)
             return tx.commit().place
 
@@ -234,7 +234,7 @@ class Topic(TopicColumns):
             raise ValueError(f'kind={kind!r}: choose "cumulative" or "individual"')
         known = self._kind_of(name)
         if known is None:
-            with self._engine.snapshot() as view:
+            with self._engine._look() as view:
                 offsets = offsets_of(view._view(), info, start)
             schema = self._engine._runtime.schema
             try:
@@ -269,7 +269,7 @@ class Topic(TopicColumns):
 
     def consumer(self, name: str) -> ConsumerDescription:
         """Positions, lag and missed records of a consumer, as of one step."""
-        with self._engine.snapshot() as view:
+        with self._engine._look() as view:
             return view.consumer(self.name, name)
 
     def drop_consumer(self, name: str) -> None:
@@ -288,14 +288,14 @@ class Topic(TopicColumns):
         self._engine._writable()
         info = self._info()
         check_name(consumer)
-        with self._engine.snapshot() as view:
+        with self._engine._look() as view:
             offsets = offsets_of(view._view(), info, to, partition)
         self._engine._runtime.schema.seek(info, consumer, offsets)
         return offsets
 
     def position(self, consumer: str) -> dict[int, int]:
         """Partition → the offset where the consumer goes on."""
-        with self._engine.snapshot() as view:
+        with self._engine._look() as view:
             return view.position(self.name, consumer)
 
     def lag(self, consumer: str) -> int:
@@ -324,7 +324,7 @@ class Topic(TopicColumns):
         """
         self._engine._writable()
         info = self._info()
-        with self._engine.snapshot() as view:
+        with self._engine._look() as view:
             offsets = offsets_of(view._view(), info, before, partition)
             bounds = view.bounds(self.name)
         for number, offset in offsets.items():

@@ -50,9 +50,10 @@ class Transaction(Life):
     Invariants: nothing leaves before commit or submit; after that, nothing more is accepted.
     """
 
-    def __init__(self, engine: "Engine") -> None:
-        super().__init__(engine)
+    def __init__(self, engine: "Engine", worker: Any = None) -> None:
+        super().__init__(engine, worker)
         self._waitable = True
+        self._alone = False  # one statement of its own
         self._conditions = Conditions()
         self._outboxes: dict[str, Outbox] = {}
         self._rows: dict[str, RowWrites] = {}
@@ -227,7 +228,13 @@ class Transaction(Life):
         outbox.add(values, keys, headers, partition)
         self._outboxes[outbox.topic.name] = outbox
         self._waiting_bytes += size
-        if self._waiting_bytes >= AHEAD_BYTES:
+        self._send_if_due()
+
+    def _send_if_due(self) -> None:
+        runtime = self._runtime
+        if self._waiting_bytes >= AHEAD_BYTES or (
+            runtime.sends_at_once and not self._alone and runtime.may_send(self._tx)
+        ):
             self._send_ahead()
 
     def _write_frame(
@@ -251,8 +258,7 @@ class Transaction(Life):
                 outbox.add_sealed(target, piece)
             self._outboxes[outbox.topic.name] = outbox
             self._waiting_bytes += size
-            if self._waiting_bytes >= AHEAD_BYTES:
-                self._send_ahead()
+            self._send_if_due()
 
     def pending(self, topic: str) -> list[Record]:
         """What this transaction has written to the topic so far, without offsets."""
@@ -391,7 +397,8 @@ class Transaction(Life):
             return None
         self._engine._writable()
         rows = [(self._engine._table(name), writes) for name, writes in self._rows.items()]
-        return build_parts(conditions, self._outboxes.values(), rows, self._ahead)
+        parts = build_parts(conditions, self._outboxes.values(), rows, self._ahead)
+        return self._runtime.statement(parts) if self._alone else parts
 
     def _grow(self, size: int) -> None:
         if self._bytes + size > TRANSACTION_BYTES_MAX:

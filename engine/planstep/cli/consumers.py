@@ -126,7 +126,7 @@ def create(
     start = place(begin, "--start")
     with existing(store, read_only=False) as db:
         handle = db.topic(topic)
-        with db.snapshot() as view:
+        with db._look() as view:
             offsets = starts_of(view, topic, start, None)
         handle.create_consumer(name, cast(Kind, kind), offsets, exist_ok)  # refuses others
         positions = handle.position(name)
@@ -159,7 +159,7 @@ def seek(
     with existing(store, read_only=dry_run) as db:
         handle = db.topic(topic)
         before = {part.partition: part.position for part in consumer_of(handle, name).partitions}
-        with db.snapshot() as view:
+        with db._look() as view:
             offsets = starts_of(view, topic, start, partition)
         if not dry_run:
             handle.seek(name, offsets)

@@ -44,7 +44,7 @@ def export(
         raise AlreadyExists(f"{taken[0]} exists; --force replaces it")
     found: list[dict[str, Any]] = []
     try:
-        with contextlib.ExitStack() as undo, existing(store) as db, db.snapshot() as view:
+        with contextlib.ExitStack() as undo, existing(store) as db, db._look() as view:
             sources = [Source(view, kind, name, not raw) for kind, name in wanted]
             for source, file in zip(sources, files, strict=True):
                 _make_folder(file.parent, undo)

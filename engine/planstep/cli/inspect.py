@@ -222,7 +222,7 @@ def verify(store: Store, as_json: Json = False) -> None:
     try:
         if any(p["key"] == DATA_FILE for p in problems):
             raise Corruption("its records were not read: the tables' pages are damaged")
-        with existing(store) as db, db.snapshot() as view:
+        with existing(store) as db, db._look() as view:
             for name, topic in db.topics().items():
                 for partition in range(topic.partitions):
                     at = view.bounds(name)[partition][0]

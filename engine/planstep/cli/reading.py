@@ -126,7 +126,7 @@ def read(
         with contextlib.suppress(KeyboardInterrupt):  # the way to end it, not to break it off
             _follow(store, topic, start, partition, limit, show)
         return
-    with existing(store) as db, db.snapshot() as view:
+    with existing(store) as db, db._look() as view:
         starts = starts_of(view, topic, start, partition)
         most = limit or (100 if last is None else 1 << 62)
         records = _records(view, topic, starts, most)
@@ -227,7 +227,7 @@ class _Tail:
         """What is new, in memory: whoever is slow to read stdout must not keep the view open, and
         with it all that the owner wants to free."""
         began = time.monotonic()
-        with existing(self.store) as db, db.snapshot() as view:
+        with existing(self.store) as db, db._look() as view:
             self.seconds = time.monotonic() - began
             self._place(db, view)
             found, room = [], _LOOK_BYTES

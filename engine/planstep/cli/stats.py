@@ -72,7 +72,7 @@ def stats(
 
 
 def _look(store: Path, rows: bool) -> dict[str, Any]:
-    with existing(store) as db, db.snapshot() as view:
+    with existing(store) as db, db._look() as view:
         info = db.stats()
         found = levels(db._runtime)
         tables: dict[str, int] = {}

@@ -199,7 +199,7 @@ def trim(
     start = place(before, "--before")
     with existing(store, read_only=dry_run) as db:
         handle = db.topic(topic)
-        with db.snapshot() as view:
+        with db._look() as view:
             offsets = starts_of(view, topic, start, partition)
             bounds = view.bounds(topic)
         if not dry_run:

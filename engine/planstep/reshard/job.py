@@ -214,7 +214,7 @@ class _Resharding:
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._failures: list[BaseException] = []
-        with db.snapshot() as view:
+        with db._look() as view:
             self._total = sum(end for _, end in view.bounds(EVENTS).values())
             self._moved = sum(view.position(EVENTS, CONSUMER).values())
 

@@ -88,7 +88,7 @@ class Expected:
 
 def verify(store: str, source: Source) -> dict[str, Any]:
     """The verdict: counts of what is missing, duplicated, out of order or miscounted."""
-    with planstep.open(store, read_only=True) as db, db.snapshot() as view:
+    with planstep.open(store, read_only=True) as db, db._look() as view:
         expected = Expected(source, db.topic(EVENTS).partitions)
         verdict: Counter[str] = Counter()
         for partition in range(db.topic(BY_USER).partitions):

@@ -1,0 +1,210 @@
+"""The clients' side of the Kafka-style mode, around its core (proxy/kafka.py): lock, way, timers, counters.
+
+    calls, answers, timers ─▶ core, under one lock ─▶ requests ─ the line ─▶ hosts' inboxes
+                                                 └─▶ ends of calls ─▶ whoever asked
+
+It runs on whatever thread brings something: the application's, the one that leads a turn, the one of delays.
+It is not part of any turn: a host that takes a turn back knows nothing of it, as a broker that fails
+knows nothing of its clients.
+
+Next: proxy/kafka.py.
+"""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ..inputs import Deliver
+from ..interrupts import Uninterrupted
+from ..network import Line
+from ..proto.ids import host_of
+from ..proto.kafka import Answer, Produce
+from ..proto.messages import Cause, size_of
+from ..proxy import kafka as core
+
+if TYPE_CHECKING:
+    from .runtime import KafkaRuntime
+
+Then = Callable[[str, Any, str], None]
+"""(error name or "", value, detail), called under the client's lock."""
+
+
+class Client:
+    """Invariant: what the core put out is taken before the lock is let go."""
+
+    def __init__(self, runtime: "KafkaRuntime", address: int) -> None:
+        self.address = address
+        self.line = Line(runtime.delays, runtime.half_ms)
+        self._runtime = runtime
+        self._core = core.Client(
+            address, runtime.settings, runtime.coordinator_of, runtime.group_of
+        )
+        self._lock = threading.RLock()  # ends of calls ask for more
+        self._calls = 0
+        self._then: dict[bytes, Then] = {}
+        self._hops: dict[bytes, int] = {}
+        self._held: dict[bytes, dict[int, bytes]] = {}  # tx → id(batch) → what was admitted for it
+        self._produced: dict[int, tuple[bytes, int]] = {}  # request → (tx, id(batch))
+        self._pokes: dict[int, None] = {}
+        self._counted = 0
+        self._pumping = 0  # the thread that sends what the core put out
+        self._closed = False
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        with Uninterrupted(), self._lock:
+            yield
+            self._pump()
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+
+    # calls; the caller holds the lock ------------------------------------------------------
+
+    def _call(self, then: Then) -> bytes:
+        self._calls += 1
+        call = self._calls.to_bytes(8, "big")
+        self._then[call] = then
+        return call
+
+    def init(self, name: str, then: Then) -> None:
+        self._core.init(self._call(then), name)
+
+    def send(self, handle: int, tx: bytes, batches: Any) -> None:
+        self._core.send(handle, tx, batches)
+
+    def commit(self, handle: int, tx: bytes, offsets: Any, then: Then) -> None:
+        self._core.commit(self._call(then), handle, tx, offsets)
+
+    def abort(self, handle: int, tx: bytes, then: Then) -> None:
+        self._core.abort(self._call(then), handle, tx)
+
+    def plain(self, tx: bytes, batches: Any, then: Then) -> None:
+        self._core.plain(self._call(then), batches, tx)
+
+    def ask(self, tx: bytes, target: int, make: Any, then: Then) -> None:
+        self._core.ask(self._call(then), target, make)
+
+    def dead(self, handle: int) -> tuple[str, str] | None:
+        """(error, detail) of a producer that is at its end."""
+        found = self._core.dead(handle)
+        if found is not None:
+            self._core.drop(handle)
+        return found
+
+    # room ----------------------------------------------------------------------------------
+
+    def admit(self, tx: bytes, batches: dict[int, Any], wait: float | None) -> None:
+        """Waits for room, under no lock; Overloaded after `wait` seconds. Let go as answers come."""
+        admission = self._runtime.admission
+        for pieces in batches.values():
+            for data, _ in pieces:
+                key = self._runtime.new_tx()
+                admission.admit(key, len(data), wait)
+                with self._lock:
+                    self._held.setdefault(tx, {})[id(data)] = key
+
+    def let_go(self, tx: bytes) -> None:
+        """The transaction is at its end."""
+        for key in self._held.pop(tx, {}).values():
+            self._runtime.admission.let_go(key)
+        requests = self._core.requests_of(tx)
+        if requests:
+            self._runtime.ledger.requested(tx, requests)
+        hops = self._hops.pop(tx, 0)
+        if hops:
+            self._runtime.ledger.replied(tx, hops)
+
+    def outstanding(self, tx: bytes) -> int:
+        """Batches of a transaction that were sent and not answered."""
+        return len(self._held.get(tx, ()))
+
+    # what comes in and goes out ------------------------------------------------------------
+
+    def answered(self, answers: list[tuple[int, Answer, Cause]]) -> None:
+        """Answers that left their turn: half an rtt later they are here."""
+        mine = [(answer, cause) for client, answer, cause in answers if client == self.address]
+        if mine:
+            self.line.send(mine[0][0], partial(self._take, mine))
+
+    def _take(self, answers: list[tuple[Answer, Cause]]) -> None:
+        with self.locked():
+            if self._closed:
+                return
+            for answer, (tx, hops) in answers:
+                if tx is not None and tx in self._hops:
+                    self._hops[tx] = max(self._hops[tx], hops)
+                owner, batch = self._produced.pop(answer.request, (b"", 0))
+                if owner and not answer.error:
+                    key = self._held.get(owner, {}).pop(batch, None)
+                    if key is not None:
+                        self._runtime.admission.let_go(key)
+                self._runtime.ledger.requested(None, 0, size_of(answer))
+                self._core.handle(answer)
+        self.deliver()
+
+    def _wake(self, token: int) -> None:
+        with self.locked():
+            if self._closed:
+                return
+            self._core.wake(token)
+        self.deliver()
+
+    def _pump(self) -> None:
+        """Sends what the core put out, and tells the ends of calls, until there is nothing more."""
+        self._pumping = threading.get_ident()
+        made = self._core
+        while made.out or made.timers or made.ended:
+            out, made.out = made.out, []
+            timers, made.timers = made.timers, []
+            ended, made.ended = made.ended, []
+            for target, message, tx in out:
+                self._send(target, message, tx)
+            for delay_ms, token in timers:
+                self._runtime.delays.after(delay_ms, partial(self._wake, token))
+            for end in ended:
+                then = self._then.pop(end.call, None)
+                if then is not None:
+                    then(end.error, end.value, end.detail)
+        if made.requests != self._counted:
+            self._runtime.ledger.total.requests += made.requests - self._counted
+            self._counted = made.requests
+        self._pumping = 0
+
+    def _send(self, target: int, message: Any, tx: bytes | None) -> None:
+        hops = 0
+        if tx is not None:
+            hops = self._hops.setdefault(tx, 0)
+            if type(message) is Produce:
+                self._produced[message.request] = (tx, id(message.data))
+        self._runtime.ledger.requested(tx, 0, size_of(message))
+        item = Deliver(target, message, (tx, hops))
+        self.line.send(message, partial(self._arrive, item))
+
+    def _arrive(self, item: Deliver) -> None:
+        self._put(item)
+        if self._pumping != threading.get_ident():  # it has been on its way
+            self.deliver()
+
+    def _put(self, item: Deliver) -> None:
+        node = self._runtime.nodes[host_of(item.target)]
+        if not node.down:
+            node.inbox.append(item)
+            self._pokes[host_of(item.target)] = None
+
+    def deliver(self, leads: bool = False) -> None:
+        """After a call, under no lock: hosts are told what is in their inboxes, those who wait how it
+        ended. `leads`: the caller will run the turns itself, with one host."""
+        runtime = self._runtime
+        while self._pokes:
+            try:
+                host, _ = self._pokes.popitem()
+            except KeyError:  # another thread was faster
+                break
+            node = runtime.nodes[host]
+            if not leads or runtime.hosts > 1:
+                runtime._poke(node)
+        runtime._answer()

@@ -1,0 +1,84 @@
+"""Who writes a transaction: producers by transactional id, one transaction at a time each.
+
+    transaction ─▶ its worker's producer · or one of the pool ─▶ initialized? free? ─▶ begins
+                                                                     └ not yet: what it asks for waits
+
+A worker's producer is one incarnation: `Producer(name)` initialized anew takes the transactional id over,
+and fences whoever held it. Transactions without a worker take producers from a pool, last used first,
+so that after a crash the same few ids are initialized again and end what was left open.
+
+Next: runtime.py.
+"""
+
+from collections.abc import Callable
+
+
+from .views import Positions
+
+POOL = "pool-"
+
+
+class Producer:
+    """One incarnation of a transactional id. `handle` is the client core's, None before it is initialized.
+
+    Invariants: `tx` is the transaction that has it, None when it is free; `waiting` begins in order.
+    """
+
+    __slots__ = ("dead", "handle", "initializing", "name", "pooled", "positions", "tx", "waiting")
+
+    def __init__(self, name: str, pooled: bool = False) -> None:
+        self.name = name
+        self.pooled = pooled
+        self.handle: int | None = None
+        self.initializing = False
+        self.dead: tuple[str, str] | None = None  # (error name, detail): it is at its end
+        self.tx: bytes | None = None
+        self.waiting: list[Open] = []
+        self.positions: Positions = {}  # what its consumer has in memory
+
+    @property
+    def busy(self) -> bool:
+        return self.tx is not None or bool(self.waiting)
+
+    def __repr__(self) -> str:
+        return f"<Producer {self.name!r}>"
+
+
+class Open:
+    """A transaction from its first request to its end: what it wants done, in order."""
+
+    __slots__ = ("ending", "group", "positions", "producer", "tx", "wants")
+
+    def __init__(self, tx: bytes, producer: Producer) -> None:
+        self.tx = tx
+        self.producer = producer
+        self.wants: list[Callable[[int], None]] = []  # with the producer's handle
+        self.group: dict[str, tuple[int, str]] = {}  # consumer → (generation, member)
+        self.positions: Positions = {}  # that it moves
+        self.ending = ""  # "commit" or "abort", once asked
+
+
+class Pool:
+    """Producers that belong to nobody in particular."""
+
+    def __init__(self) -> None:
+        self._free: list[Producer] = []
+        self._names: list[str] = []
+        self._made = 0
+
+    def take(self) -> Producer:
+        if self._free:
+            return self._free.pop()
+        if self._names:
+            return Producer(self._names.pop(), pooled=True)
+        self._made += 1
+        return Producer(f"{POOL}{self._made - 1}", pooled=True)
+
+    def give(self, producer: Producer) -> None:
+        """Of one that is at its end only the name is used again."""
+        if producer.dead is None:
+            self._free.append(producer)
+        else:
+            self._names.append(producer.name)
+
+

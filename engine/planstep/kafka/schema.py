@@ -1,0 +1,70 @@
+"""Names in the Kafka-style mode: the catalogue's are planned, positions are the group coordinators'.
+
+    create, alter    catalogue
+    drop             catalogue, then its partitions are told; what a crash leaves untold the chores tell
+    seek             an administrator's OffsetCommit, to every partition's position
+
+Next: runtime.py.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from ..errors import Dropped, NotSupported, UnknownName
+from ..names import TableInfo, TopicInfo
+from ..outcome import Commit
+from ..proto.ids import CATALOGUE_ID
+from ..proto.messages import CREATE_CONSUMER, DROP, DROP_CONSUMER
+from ..schema import Schema
+from .views import NO_PLACE
+
+if TYPE_CHECKING:
+    from .runtime import KafkaRuntime
+
+_NO_TABLES = (
+    'mode "kafka" has no tables: mode "deterministic" has them; here db.changelog() keeps state in a '
+    "keyed topic"
+)
+
+
+class KafkaSchema(Schema):
+    """Each call is one transaction on the catalogue, and requests to those who have positions."""
+
+    _runtime: "KafkaRuntime"
+
+    def check_tables(self) -> None:
+        raise NotSupported(_NO_TABLES)
+
+    def check_snapshots(self) -> None:
+        raise NotSupported(
+            'mode "kafka" has no snapshots: topic.read() shows each partition as it is now; mode '
+            '"deterministic" has them'
+        )
+
+    def drop(self, info: "TopicInfo | TableInfo") -> None:
+        assert isinstance(info, TopicInfo)
+        try:
+            self._commit({CATALOGUE_ID: self._part(info, DROP)})
+        except Dropped:
+            raise UnknownName("topic", info.name) from None
+        self._runtime.drop_partitions(info.partitions)
+        self._runtime.chores.wake()
+
+    def create_consumer(
+        self, info: TopicInfo, consumer: str, individual: bool, offsets: dict[int, int]
+    ) -> None:
+        if individual:
+            raise NotSupported(
+                'mode "kafka" has no individual consumers: mode "deterministic" has them'
+            )
+        part = self._part(info, CREATE_CONSUMER, consumer=consumer)
+        self._commit({CATALOGUE_ID: part})
+        self.seek(info, consumer, offsets)
+
+    def drop_consumer(self, info: TopicInfo, consumer: str) -> None:
+        self._commit({CATALOGUE_ID: self._part(info, DROP_CONSUMER, consumer=consumer)})
+        self._runtime.commit_positions(consumer, dict.fromkeys(info.partitions))
+
+    def seek(self, info: TopicInfo, consumer: str, offsets: dict[int, int]) -> Commit:
+        moved: dict[int, Any] = {info.partitions[p]: offset for p, offset in offsets.items()}
+        self._runtime.commit_positions(consumer, moved)
+        return Commit(self._runtime.new_tx(), NO_PLACE, {})

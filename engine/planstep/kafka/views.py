@@ -1,0 +1,207 @@
+"""Reads of the Kafka-style mode: each partition as it is now, up to its last stable offset, filtered here.
+
+    m ─▶ last stable offset     rows from the offset to there ─▶ read_committed filter ◀── aborted index
+    c, n of the group coordinator ─▶ position, unless one is pending: UNSTABLE_OFFSET_COMMIT, look again
+
+There is no snapshot: two partitions are read one after the other, and a transaction that commits between
+the two reads is seen in one of them. Nothing is read that is not durable.
+
+Next: runtime.py.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from ..modes import group_of
+from ..proto.batch import Batch
+from ..proto.ids import GROUPS, Place, host_of, tablet_id, tablet_prefix
+from ..proto.kafka import KafkaSettings
+from ..proxy.read_committed import aborted_between, visible
+from ..views import Slice, Snapshot, Views, trimmed_error
+from .errors import kafka_error
+
+NO_PLACE = Place(0, None)
+"""This mode gives transactions no place in a common order."""
+Positions = dict[tuple[str, int], int]
+"""(consumer, partition's tablet) → where a client goes on: what a consumer has in memory."""
+_ROWS = 500
+
+
+class Look(Snapshot):
+    """What is there now, each time it is asked; with the positions of one client, if it keeps some."""
+
+    __slots__ = ("positions",)
+
+    def __init__(self, positions: Positions | None = None) -> None:
+        super().__init__(0, {}, None)
+        self.positions = positions
+
+
+class KafkaViews(Views):
+    """Reads over all hosts' released state."""
+
+    def __init__(
+        self,
+        nodes: list[Any],
+        ended: Callable[[], bool],
+        settings: KafkaSettings,
+        rtt_ms: float,
+    ) -> None:
+        super().__init__(nodes, ended)
+        self._settings = settings
+        self._rtt = rtt_ms / 1000
+        self.fetches = 0
+
+    def snapshot(self) -> Snapshot:
+        return Look()
+
+    def _store(self, tablet: int) -> Any:
+        return self._nodes[host_of(tablet)].host.store
+
+    def _request(self) -> None:
+        """A fetch goes to the tablet and comes back."""
+        self.fetches += 1
+        if self._rtt:
+            time.sleep(self._rtt)
+
+    # partitions ----------------------------------------------------------------------------
+
+    def _limit(self, meta: Any) -> int:
+        committed = self._settings.isolation == "read_committed"
+        return int(meta[2] if committed else meta[1])
+
+    def bounds(self, snap: Snapshot, tablet: int) -> tuple[int, int]:
+        """[log start, last stable offset), or the log's end with isolation="read_uncommitted"."""
+        return self.now(tablet)
+
+    def now(self, tablet: int) -> tuple[int, int]:
+        meta = self._store(tablet).get(tablet_prefix(tablet) + b"m")
+        return (0, 0) if meta is None else (meta[0], self._limit(meta))
+
+    def log_bounds(self, tablet: int) -> tuple[int, int]:
+        meta = self._store(tablet).get(tablet_prefix(tablet) + b"m")
+        return (0, 0) if meta is None else (meta[0], meta[1])
+
+    def end(self, tablet: int) -> int:
+        return self.now(tablet)[1]
+
+    def entries(self, tablet: int, offset: int, end: int) -> Iterator[tuple[int, Any]]:
+        """(first offset, row) of the stored batches and markers that overlap [offset, end)."""
+        store, prefix = self._store(tablet), tablet_prefix(tablet) + b"b"
+        at = prefix + offset.to_bytes(8, "big")
+        rows = store.scan(prefix, at + b"\x00", reverse=True, limit=1)
+        rows = [row for row in rows if _first(row[0]) + row[1][2] > offset]
+        last = prefix + end.to_bytes(8, "big")
+        while True:
+            for key, row in rows:
+                yield _first(key), row
+                at = key + b"\x00"
+            rows = store.scan(at, last, limit=_ROWS)
+            if not rows:
+                return
+
+    def _visible(self, tablet: int, offset: int, end: int) -> Iterator[tuple[int, Any]]:
+        """The entries that this isolation shows."""
+        entries = self.entries(tablet, offset, end)
+        if self._settings.isolation == "read_uncommitted":
+            return ((first, row) for first, row in entries if row[6] < 2)
+        store, prefix = self._store(tablet), tablet_prefix(tablet) + b"a"
+        index = store.scan(prefix + offset.to_bytes(8, "big"), prefix + b"\xff" * 9)
+        rows = [row for _, row in index]
+        return iter(visible(entries, aborted_between(rows, offset, end)))
+
+    def read_slices(
+        self, snap: Snapshot, tablet: int, offset: int, max_records: int, max_bytes: int
+    ) -> list[Slice]:
+        start, end = self.now(tablet)
+        if offset >= end:
+            return []
+        if offset < start:
+            raise trimmed_error(offset)
+        self._request()
+        store = self._store(tablet)
+        found: list[Slice] = []
+        records = size = 0
+        for first, row in self._visible(tablet, offset, end):
+            address, length, count = row[:3]
+            if records >= max_records or (found and size + length > max_bytes):
+                break
+            lo = max(0, offset - first)
+            hi = min(count, lo + max_records - records)
+            batch = self._batch(store, tablet, first, lo, address, length)
+            if hi < count:
+                self._cache.put((tablet, first), batch)
+            found.append(Slice(first + lo, NO_PLACE, lo, hi, batch))
+            records += hi - lo
+            size += length
+        return found
+
+    def staged(self, tablet: int, tx: bytes) -> list[Batch]:
+        return []  # what is sent is in the log; what a transaction shows of itself is not yet sent
+
+    def last_sequence(self, snap: Snapshot, tablet: int, producer: bytes) -> int | None:
+        return None  # sequences are the client's own affair
+
+    # consumers -----------------------------------------------------------------------------
+
+    def consumer(self, snap: Snapshot, tablet: int, consumer: str) -> tuple[Any, ...] | None:
+        """(offset of the next record to read, 0); waits while a position is pending.
+
+        A client that keeps its positions asks once, as a consumer of Kafka does.
+        """
+        kept = snap.positions if isinstance(snap, Look) else None
+        position = None if kept is None else kept.get((consumer, tablet))
+        if position is None:
+            position = self._stable(tablet, consumer)
+            if position is None:
+                return None
+            if kept is not None:
+                kept[consumer, tablet] = position
+        return self._next(tablet, position), 0
+
+    def _stable(self, tablet: int, consumer: str) -> int | None:
+        deadline = time.monotonic() + self._settings.max_block_ms / 1000
+        while True:
+            self._request()
+            position, pending = self.committed(tablet, consumer)
+            if not pending or self._settings.isolation == "read_uncommitted":
+                return position
+            if self._ended() or time.monotonic() > deadline:
+                raise kafka_error("UNSTABLE_OFFSET_COMMIT", f"consumer {consumer!r}")
+            time.sleep(self._settings.retry_backoff_ms / 1000)
+
+    def committed(self, tablet: int, consumer: str) -> tuple[int | None, bool]:
+        """(committed position or None, whether another one waits for its transaction's marker)."""
+        group = group_of(consumer, len(self._nodes))
+        store, prefix = self._store(group), tablet_prefix(group)
+        name = consumer.encode() + b"\x00" + tablet_prefix(tablet)
+        pending = bool(store.scan(prefix + b"n" + name, prefix + b"n" + name + b"\xff" * 9, limit=1))
+        row = store.get(prefix + b"c" + name)
+        if row is None and pending:  # moved between the two looks
+            row = store.get(prefix + b"c" + name)
+        return (None if row is None else row[0]), pending
+
+    def _next(self, tablet: int, position: int) -> int:
+        """The offset of the first record to be shown at or behind a position: markers and what was aborted
+        are skipped, as a fetch skips them; the end where there is none."""
+        start, end = self.now(tablet)
+        position = max(position, start)
+        for first, _ in self._visible(tablet, position, end):
+            return max(first, position)
+        return max(position, end)
+
+    def consumers(self, tablet: int) -> list[str]:
+        names: dict[str, None] = {}
+        suffix = tablet_prefix(tablet)
+        for number in range(len(self._nodes)):
+            group = tablet_id(GROUPS, number, 0)
+            prefix = tablet_prefix(group)
+            for key, _ in self._store(group).scan(prefix + b"c", prefix + b"d"):
+                if key[-4:] == suffix and key[-5:-4] == b"\x00":
+                    names[key[5:-5].decode()] = None
+        return sorted(names)
+
+
+def _first(key: bytes) -> int:
+    return int.from_bytes(key[-8:], "big")
