@@ -124,6 +124,11 @@ class KafkaSettings:
                     raise ValueError(f"{name} is a number from {least} on, not {value!r}")
 
 
+# kinds of a partition's entries ------------------------------------------------------------
+
+PLAIN, TRANSACTIONAL, COMMIT, ABORT = range(4)
+"""Data outside and inside a transaction, and the two markers: control records, which nobody is shown."""
+
 # what a core is given ----------------------------------------------------------------------
 
 
@@ -161,6 +166,9 @@ class Shell(Protocol):
 
     def later(self, delay_ms: float, message: Any) -> None:
         """To itself, after so long, in another turn; forgotten when the host ends."""
+
+    def coordinator_of(self, name: str) -> int:
+        """The transaction coordinator of a transactional id."""
 
 
 # messages ----------------------------------------------------------------------------------
