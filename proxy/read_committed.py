@@ -48,7 +48,9 @@ def position(entries: Sequence[Entry], begin: int) -> int:
     return max(begin, offset + int(row[2]))
 
 
-def aborted_between(rows: Iterable[tuple[int, int, int, int]], begin: int, end: int) -> list[Aborted]:
+def aborted_between(
+    rows: Iterable[tuple[int, int, int, int]], begin: int, end: int
+) -> list[Aborted]:
     """The aborted transactions that overlap offsets [begin, end).
 
     `rows` are the index's (producer, first, marker, last stable offset then) in the order of their
