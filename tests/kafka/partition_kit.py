@@ -1,5 +1,6 @@
 """A partition of the Kafka-style mode on a dict, with a hand on each message, checked after each."""
 
+from itertools import pairwise
 from typing import Any
 
 import msgpack
@@ -227,7 +228,7 @@ class Log:
         assert len(entries) == sum(key[:1] == b"b" for key in rows)
         assert not entries or entries[0][0] <= start
         assert position(entries, start) == end
-        for (a, row), (b, _) in zip(entries, entries[1:], strict=False):
+        for (a, row), (b, _) in pairwise(entries):
             assert a + row[2] == b
         opened = {key: value for key, value in rows.items() if key[:1] == b"o"}
         states = {
