@@ -168,7 +168,7 @@ class Shell(Protocol):
         """To itself, after so long, in another turn; forgotten when the host ends."""
 
     def coordinator_of(self, name: str) -> int:
-        """The transaction coordinator of a transactional id."""
+        """The tablet that coordinates the transactions of this transactional id."""
 
 
 # messages ----------------------------------------------------------------------------------

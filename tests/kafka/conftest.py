@@ -1,4 +1,4 @@
-"""Makes the kits importable for the tests beside them."""
+"""The kits of this folder are imported by name."""
 
 import sys
 from pathlib import Path

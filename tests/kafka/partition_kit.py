@@ -144,7 +144,7 @@ class Log:
         return self.produce(producer, sequence, records, name=None, **more)
 
     def registered(self, producer: int, epoch: int = 0, error: str = "") -> Registered:
-        return Registered(TABLET, "t", producer, epoch, error)
+        return Registered(COORDINATOR, "t", producer, epoch, error)
 
     def marker(
         self, producer: int, commit: bool, epoch: int = 0, coordinator_epoch: int = 1

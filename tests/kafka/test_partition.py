@@ -100,6 +100,18 @@ def test_a_repeated_batch_moves_nothing() -> None:
     assert log.space.rows == before
 
 
+def test_an_open_transaction_goes_on_after_a_restart() -> None:
+    log = Log()
+    log.plain(9, 0)
+    log.produce(1, 0)
+    log.restart()
+    assert log.produce(1, 1) == 2
+    assert log.stable == 1
+    log.abort(1)
+    assert log.bounds == (0, 4, 4) and log.index() == [(1, 1, 3, 4)]
+    assert log.values() == ["9/0/0"]
+
+
 # markers -----------------------------------------------------------------------------------
 
 

@@ -51,14 +51,16 @@ def shown(script: str, *aborted: tuple[int, int, int]) -> list[int]:
         ("a1 1 c1", [], [1]),
         ("1 c1 a1 1 c1", [], [0, 3]),
         ("1 a1 a1 1 c1", [(1, 0, 1)], [3]),
-        # plain data of a producer that aborts elsewhere, and of others inside
+        # data outside transactions stays, of whatever producer
         ("1 p2 a1", [(1, 0, 2)], [1]),
+        ("1 p1 a1", [(1, 0, 2)], [1]),
         # read from within an aborted transaction
         ("_5 1 1 p2 a1 1", [(1, 2, 8)], [7, 9]),
         # offsets that are gone: the first batch of an aborted transaction, and all of it
         ("_2 p3 _1 1 a1 1", [(1, 1, 5)], [2, 6]),
         ("_4 a1 1 c1", [(1, 1, 4)], [5]),
-        # a batch whose first record is before the transaction's is popped by its last one
+        # a transaction counts for a batch from that batch's last offset on
+        ("1:3 a1", [(1, 1, 3)], []),
         ("p3:4 1 a1", [(1, 4, 5)], [0]),
     ],
 )
