@@ -1,8 +1,9 @@
 """The topic partition of the Kafka-style mode: data in place at once, and markers that say what counts.
 
-    offset   0 1 2     3 4      5       6 7       8
-             │A A A│   │B B│   │commit A│ │A A│   │abort B│ …          A's second transaction is open:
-                                          ╰ last stable offset = 6     nobody reads beyond, in read_committed
+    offset    0 1 2   3 4     5        6 7     8
+             │A A A│ │B B│ │commit A│ │A A│ │abort B│ …      A's second transaction is open: the last
+                                       ╰ last stable offset   stable offset is 6, and who reads committed
+                                                              data reads nothing from there on
 
 Keys, behind the tablet's prefix:
 
