@@ -125,6 +125,11 @@ class KafkaSettings:
                     raise ValueError(f"{name} is a number from {least} on, not {value!r}")
 
 
+# kinds of a partition's entries ------------------------------------------------------------
+
+PLAIN, TRANSACTIONAL, COMMIT, ABORT = range(4)
+"""Data outside and inside a transaction, and the two markers: control records, which nobody is shown."""
+
 # what a core is given ----------------------------------------------------------------------
 
 
@@ -162,6 +167,9 @@ class Shell(Protocol):
 
     def later(self, delay_ms: float, message: Any) -> None:
         """To itself, after so long, in another turn; forgotten when the host ends."""
+
+    def coordinator_of(self, name: str) -> int:
+        """The tablet that coordinates the transactions of this transactional id."""
 
 
 # messages ----------------------------------------------------------------------------------

@@ -1,0 +1,66 @@
+"""The reader's half of Kafka's isolation: the log holds everything, and the reader leaves out what was aborted.
+
+    entries    A A │ B │ A │ abort A │ B │ commit B │ …     up to the last stable offset, as they lie
+    aborted    (A, 0, 4)                                    those that overlap them, from the partition's index
+    shown      ─ ─ │ B │ ─ │    ─    │ B │    ─               in the order of the log
+
+As org.apache.kafka.clients.consumer.internals.CompletedFetch does it: aborted transactions wait in a heap by
+first offset, their producers are out from there until their abort marker. With none given all data is
+shown, which is read_uncommitted. Markers are shown to nobody, and take an offset each: positions have
+holes, and a reader goes on from `position` whether it was shown anything or not.
+
+Next: tablets/kafka.py, whose rows these are.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from heapq import heapify, heappop
+from typing import Any, TypeAlias
+
+from ..proto.kafka import ABORT, COMMIT, TRANSACTIONAL
+
+Entry: TypeAlias = tuple[int, tuple[Any, ...]]
+"""(offset, row): (address, length, records, producer, epoch, sequence, kind …)."""
+Aborted: TypeAlias = tuple[int, int, int]
+"""(producer, first offset, its marker's offset)."""
+
+
+def visible(entries: Iterable[Entry], aborted: Iterable[Aborted]) -> Iterator[Entry]:
+    """Those of `entries`, in their order, that a reader is shown. `aborted`: all that overlap them
+    (`aborted_between`), or () for read_uncommitted."""
+    waiting = [(first, producer) for producer, first, _ in aborted]
+    heapify(waiting)
+    out: dict[int, None] = {}  # producers whose transactional data is aborted here
+    for offset, row in entries:
+        records, producer, kind = row[2], row[3], row[6]
+        while waiting and waiting[0][0] < offset + records:
+            out[heappop(waiting)[1]] = None
+        if kind == ABORT:
+            out.pop(producer, None)
+        elif kind != COMMIT and not (kind == TRANSACTIONAL and producer in out):
+            yield offset, row
+
+
+def position(entries: Sequence[Entry], begin: int) -> int:
+    """Where to go on behind what was read from `begin` on, shown or not."""
+    if not entries:
+        return begin
+    offset, row = entries[-1]
+    return max(begin, offset + int(row[2]))
+
+
+def aborted_between(
+    rows: Iterable[tuple[int, int, int, int]], begin: int, end: int
+) -> list[Aborted]:
+    """The aborted transactions that overlap offsets [begin, end).
+
+    `rows` are the index's (producer, first, marker, last stable offset then) in the order of their
+    markers, from any marker at or before the first one from `begin` on. No more of them is taken than it
+    needs: whatever ends behind a last stable offset of `end` or more also began there.
+    """
+    found = []
+    for producer, first, last, stable in rows:
+        if last >= begin and first < end:
+            found.append((producer, first, last))
+        if stable >= end:
+            break
+    return found

@@ -1,0 +1,321 @@
+"""The topic partition of the Kafka-style mode: data in place at once, and markers that say what counts.
+
+    offset    0 1 2   3 4     5        6 7     8
+             │A A A│ │B B│ │commit A│ │A A│ │abort B│ …      A's second transaction is open: the last
+                                       ╰ last stable offset   stable offset is 6, and who reads committed
+                                                              data reads nothing from there on
+
+Keys, behind the tablet's prefix:
+
+    b<offset 8>    (address, length, records, producer, epoch, sequence, kind)    a batch, or a marker: address
+                   and length 0, records 1, sequence -1, and the coordinator's epoch as an eighth field
+    p<producer 8>  (epoch, coordinator epoch, first offset of the open transaction or None, last timestamp,
+                   ((first, last sequence, offset), … five at most))              producers.py
+    o<offset 8>    producer                    open transactions by their first offset
+    a<offset 8>    (producer, first, last, last stable offset then)   aborted ones that had data, by their marker
+    m              (start, end, last stable offset)                   what readers read first
+    x              the topic was dropped
+
+Readers see released turns only, so the high watermark is the end, and the last stable offset the first
+one of an open transaction, or the end. `m` is put last: whoever sees it sees what it promises.
+
+Version 1 takes a transactional batch as the beginning of a transaction, whatever its coordinator thinks. A
+batch that comes late, behind the abort that it missed, opens one that nobody will end: the partition
+hangs for its readers (KAFKA-9144, KAFKA-14053). That is Kafka's, and kept. In version 2 the partition asks
+the coordinator first, and holds the batch in memory meanwhile; a marker that comes first lets it go.
+What guards a held batch is (producer, epoch): an epoch is one transaction there, and an answer
+that comes for one behind its marker finds the partition's epoch beyond it.
+
+What it leaves out: segments, replicas, compaction, producers without numbers, and the clock: age is told by
+`ExpireProducers`. A producer's state is a row of its own, so nothing is rebuilt at opening.
+
+Next: proxy/read_committed.py, coordinator/kafka.py.
+"""
+
+from typing import Any, NamedTuple
+
+from ..proto.batch import timestamp_of
+from ..proto.kafka import (
+    ABORT,
+    COMMIT,
+    PLAIN,
+    TRANSACTIONAL,
+    Answer,
+    DropPartition,
+    ExpireProducers,
+    Keys,
+    Marked,
+    Marker,
+    Produce,
+    Register,
+    Registered,
+    Shell,
+    TrimTo,
+)
+from ..proto.messages import Clean
+from .participant import DROPPED
+from .producers import UNKNOWN, ProducerState, check, check_marker, ended, marked_already
+
+META = b"m"
+TRIM_SLICES_MAX = 2_000
+"""Entries that one request trims at most: what is left is asked for again."""
+_GONE = "UNKNOWN_TOPIC_OR_PARTITION"
+_ASK_AGAIN = ("COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR")
+
+
+class Held(NamedTuple):
+    """Requests, each with its cause, of one epoch of a producer: they wait for its coordinator."""
+
+    epoch: int
+    requests: tuple[tuple[Produce, Any], ...]
+
+
+def _at(letter: bytes, number: int) -> bytes:
+    return letter + number.to_bytes(8, "big")
+
+
+class Partition:
+    """Invariants: entries tile [start, end) but for the one that holds the start, which may begin before;
+    start <= last stable offset <= end, none of them ever falls; the last stable offset is the end exactly
+    while no transaction is open; `o` has a row exactly for each producer whose state has `opened`."""
+
+    __slots__ = ("held", "id", "shell", "space")
+
+    def __init__(self, tablet: int, space: Keys, shell: Shell) -> None:
+        self.id = tablet
+        self.space = space
+        self.shell = shell
+        self.held: dict[int, Held] = {}  # by producer; replaced, never changed: a mark is free
+
+    def mark(self) -> Any:
+        """What is in memory only, to come back to."""
+        return self.held
+
+    def undo(self, mark: Any) -> None:
+        self.held = mark
+
+    def handle(self, message: Any) -> None:
+        kind = type(message)
+        if kind is Produce:
+            self._produce(message)
+        elif kind is Marker:
+            self._marker(message)
+        elif kind is Registered:
+            self._registered(message)
+        elif kind is TrimTo:
+            self._trim(message)
+        elif kind is ExpireProducers:
+            self._expire(message.before_ms)
+        elif kind is DropPartition:
+            self.space.put(DROPPED, 1)
+            for producer in self.held:
+                self._refuse(producer, _GONE)
+        elif kind is Clean:
+            self._clean(message.keys)
+        else:
+            raise AssertionError(f"tablet {self.id:#x} got {message!r}")
+
+    def _bounds(self) -> tuple[int, int, int]:
+        row: tuple[int, int, int] | None = self.space.get(META)
+        return row or (0, 0, 0)
+
+    def _state(self, producer: int) -> ProducerState:
+        row = self.space.get(_at(b"p", producer))
+        return UNKNOWN if row is None else ProducerState(*row)
+
+    def _answer(self, request: Any, error: str, value: Any = None) -> None:
+        self.shell.send(request.client, Answer(request.request, self.id, error, value))
+
+    # data ----------------------------------------------------------------------------------
+
+    def _produce(self, message: Produce) -> None:
+        if self.space.get(DROPPED) is not None:
+            self._answer(message, _GONE)
+        elif message.name is not None and message.version >= 2 and not self._ongoing(message):
+            self._hold(message, message.name)
+        else:
+            self._append(message)
+
+    def _ongoing(self, message: Produce) -> bool:
+        """The producer has a transaction open here in that epoch: nothing to ask."""
+        state = self._state(message.producer)
+        return state.opened is not None and state.epoch == message.epoch
+
+    def _append(self, message: Produce) -> None:
+        space, producer = self.space, message.producer
+        start, end, stable = self._bounds()
+        transactional = message.name is not None
+        state = self._state(producer)
+        result = check(
+            state,
+            message.epoch,
+            message.sequence,
+            message.records,
+            end,
+            timestamp_of(message.data),
+            transactional,
+            message.version,
+        )
+        if isinstance(result, str):
+            self._answer(message, result)
+            return
+        if isinstance(result, int):
+            self._answer(message, "", result)  # a duplicate
+            return
+        data, records = message.data, message.records
+        address = space.append_payload(data)
+        kind = TRANSACTIONAL if transactional else PLAIN
+        row = (address, len(data), records, producer, message.epoch, message.sequence, kind)
+        space.put(_at(b"b", end), row)
+        space.put(_at(b"p", producer), tuple(result))
+        if result.opened != state.opened:
+            space.put(_at(b"o", end), producer)
+        behind = end + records
+        space.put(META, (start, behind, stable if transactional or stable < end else behind))
+        self._answer(message, "", end)
+
+    # version 2: the coordinator is asked before a transaction's first batch --------------------
+
+    def _hold(self, message: Produce, name: str) -> None:
+        held = self.held.get(message.producer)
+        if held is not None and message.epoch < held.epoch:
+            self._answer(message, "INVALID_PRODUCER_EPOCH")
+            return
+        if held is not None and message.epoch > held.epoch:
+            self._refuse(message.producer, "INVALID_PRODUCER_EPOCH")
+            held = None
+        requests = () if held is None else held.requests
+        entry = Held(message.epoch, (*requests, (message, self.shell.cause)))
+        self.held = {**self.held, message.producer: entry}
+        # Asked for each: the question before, or its answer, may be what was lost.
+        question = Register(self.id, name, message.producer, message.epoch)
+        self.shell.send(self.shell.coordinator_of(name), question)
+
+    def _registered(self, message: Registered) -> None:
+        held = self.held.get(message.producer)
+        if held is None or held.epoch != message.epoch:
+            return  # let go by a marker, answered before, or asked before a crash
+        if message.error:
+            # As Kafka tells it: a producer would look for another coordinator, and this one is not its own.
+            error = "NOT_ENOUGH_REPLICAS" if message.error in _ASK_AGAIN else message.error
+            self._refuse(message.producer, error)
+            return
+        requests = sorted(self._let_go(message.producer), key=lambda item: item[0].sequence)
+        for request, cause in requests:
+            self.shell.cause = cause
+            self._append(request)
+
+    def _let_go(self, producer: int) -> tuple[tuple[Produce, Any], ...]:
+        held = self.held.get(producer)
+        if held is None:
+            return ()
+        self.held = {key: value for key, value in self.held.items() if key != producer}
+        return held.requests
+
+    def _refuse(self, producer: int, error: str) -> None:
+        """All that is held of the producer."""
+        cause = self.shell.cause
+        for request, own in self._let_go(producer):
+            self.shell.cause = own
+            self._answer(request, error)
+        self.shell.cause = cause
+
+    # markers -------------------------------------------------------------------------------
+
+    def _marker(self, message: Marker) -> None:
+        if self.space.get(DROPPED) is not None:
+            error = _GONE
+        else:
+            state = self._state(message.producer)
+            error = check_marker(state, message.epoch, message.coordinator_epoch, message.version)
+            if not error:
+                self._end(message, state)
+        marked = Marked(self.id, message.name, message.producer, message.epoch, error)
+        self.shell.send(message.source, marked)
+
+    def _end(self, message: Marker, state: ProducerState) -> None:
+        space, producer = self.space, message.producer
+        after = ended(state, message.epoch, message.coordinator_epoch)
+        if marked_already(state, message.epoch, message.version):
+            # Nothing is written, and nothing let go: what is held is of the next transaction.
+            if after != state:
+                space.put(_at(b"p", producer), tuple(after))
+            return
+        # A repeat in version 1, and a marker without data, take an offset like any other: as in Kafka.
+        self._refuse(producer, "INVALID_TXN_STATE")
+        start, end, stable = self._bounds()
+        kind = COMMIT if message.commit else ABORT
+        row = (0, 0, 1, producer, message.epoch, -1, kind, message.coordinator_epoch)
+        space.put(_at(b"b", end), row)
+        behind = end + 1
+        if state.opened is not None:
+            space.delete(_at(b"o", state.opened))
+            first = space.scan(b"o", b"p", limit=1)
+            stable = int.from_bytes(first[0][0][1:], "big") if first else behind
+            if not message.commit:
+                space.put(_at(b"a", end), (producer, state.opened, end, stable))
+        elif stable == end:
+            stable = behind
+        space.put(_at(b"p", producer), tuple(after))
+        space.put(META, (start, behind, stable))
+
+    # what goes -----------------------------------------------------------------------------
+
+    def _trim(self, message: TrimTo) -> None:
+        """Never beyond the last stable offset: an open transaction keeps its data."""
+        space = self.space
+        if space.get(DROPPED) is not None:
+            self._answer(message, _GONE)
+            return
+        start, end, stable = self._bounds()
+        offset = min(message.offset, stable)
+        if offset > start:
+            entries = space.scan(b"b", _at(b"b", offset), limit=TRIM_SLICES_MAX)
+            for key, row in entries:
+                behind = int.from_bytes(key[1:], "big") + row[2]
+                if behind > offset:
+                    break
+                space.delete(key)
+                self.removed(key, row)
+                # The row of an aborted transaction goes with its marker: all its data is before that.
+                if row[6] == ABORT and space.get(b"a" + key[1:]) is not None:
+                    space.delete(b"a" + key[1:])
+            if len(entries) == TRIM_SLICES_MAX:
+                offset = min(offset, behind)
+            start = offset
+            space.put(META, (start, end, stable))
+        self._answer(message, "", start)
+
+    def _expire(self, before_ms: int) -> None:
+        """A state that only markers made has no time yet, and is given this one."""
+        space = self.space
+        for key, row in space.scan(b"p", b"q"):
+            state = ProducerState(*row)
+            if state.opened is not None:
+                continue
+            if state.timestamp_ms == 0:
+                space.put(key, tuple(state._replace(timestamp_ms=before_ms)))
+            elif state.timestamp_ms < before_ms:
+                space.delete(key)
+        for producer, held in self.held.items():
+            if all(timestamp_of(request.data) < before_ms for request, _ in held.requests):
+                self._refuse(producer, "REQUEST_TIMED_OUT")
+
+    def _clean(self, most: int) -> None:
+        """After the drop: removes so many keys. Behind the last one nobody here knows of the drop any
+        more, and the host delivers nothing."""
+        space = self.space
+        if space.get(DROPPED) is None:
+            return  # not yet, or all gone
+        rows = space.scan(b"", b"\xff", limit=most)
+        for key, value in rows:
+            if key != DROPPED:
+                self.removed(key, value)
+                space.delete(key)
+        if [key for key, _ in rows] == [DROPPED]:
+            space.delete(DROPPED)
+
+    def removed(self, key: bytes, value: Any) -> None:
+        """A key goes: gives back the payload that it refers to."""
+        if key[:1] == b"b" and value[1]:
+            self.space.drop_payload(value[0], value[1])

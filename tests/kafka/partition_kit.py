@@ -1,0 +1,250 @@
+"""A partition of the Kafka-style mode on a dict, with a hand on each message, checked after each."""
+
+from itertools import pairwise
+from typing import Any
+
+import msgpack
+
+from planstep.proto.batch import Batch, encode_batch
+from planstep.proto.ids import PARTITION, TRANSACTIONS, tablet_id
+from planstep.proto.kafka import (
+    ABORT,
+    Answer,
+    ExpireProducers,
+    KafkaSettings,
+    Marked,
+    Marker,
+    Produce,
+    Register,
+    Registered,
+    TrimTo,
+)
+from planstep.proxy.read_committed import Entry, aborted_between, position, visible
+from planstep.tablets.kafka import Partition
+from planstep.tablets.producers import ProducerState
+
+TABLET = tablet_id(PARTITION, 0, 1)
+COORDINATOR = tablet_id(TRANSACTIONS, 0, 0)
+CLIENT = 77
+
+
+class DictSpace:
+    """Values take the way through msgpack, as on the way to the disk."""
+
+    def __init__(self) -> None:
+        self.rows: dict[bytes, Any] = {}
+        self.payloads: dict[int, bytes] = {}
+        self.address = 1_000
+
+    def get(self, key: bytes) -> Any:
+        return self.rows.get(key)
+
+    def put(self, key: bytes, value: Any) -> None:
+        self.rows.pop(key, None)  # what was put last is last
+        self.rows[key] = msgpack.unpackb(msgpack.packb(value), use_list=False)
+
+    def delete(self, key: bytes) -> None:
+        del self.rows[key]
+
+    def scan(
+        self, begin: bytes, end: bytes, *, reverse: bool = False, limit: int | None = None
+    ) -> list[tuple[bytes, Any]]:
+        keys = sorted((key for key in self.rows if begin <= key < end), reverse=reverse)
+        return [(key, self.rows[key]) for key in keys[:limit]]
+
+    def append_payload(self, data: bytes) -> int:
+        address, self.address = self.address, self.address + len(data)
+        self.payloads[address] = data
+        return address
+
+    def drop_payload(self, address: int, length: int) -> None:
+        assert len(self.payloads.pop(address)) == length
+
+
+class PartitionShell:
+    """Keeps what is sent, with the cause; has no clock to look at."""
+
+    def __init__(self) -> None:
+        self.settings = KafkaSettings()
+        self.epoch = 1
+        self.cause: Any = None
+        self.sent: list[tuple[int, Any, Any]] = []
+
+    @property
+    def now_ms(self) -> int:
+        raise AssertionError("a partition knows no clock")
+
+    def send(self, target: int, message: Any) -> None:
+        self.sent.append((target, message, self.cause))
+
+    def after_durable(self, target: int, message: Any) -> None:
+        raise AssertionError(f"a partition answers at once: {message!r}")
+
+    def later(self, delay_ms: float, message: Any) -> None:
+        raise AssertionError(f"a partition waits for nothing: {message!r}")
+
+    def coordinator_of(self, name: str) -> int:
+        return COORDINATOR
+
+
+def value_of(producer: int, epoch: int, sequence: int) -> str:
+    return f"{producer}/{epoch}/{sequence}"
+
+
+class Log:
+    """One partition; `version` is that of what is sent to it."""
+
+    def __init__(self, version: int = 1) -> None:
+        self.version = version
+        self.space = DictSpace()
+        self.shell = PartitionShell()
+        self.tablet = Partition(TABLET, self.space, self.shell)
+        self.requests = 0
+
+    def restart(self) -> None:
+        self.tablet = Partition(TABLET, self.space, self.shell)
+
+    def tell(self, message: Any) -> list[Any]:
+        """What was sent for it; the rows hold together behind it."""
+        self.shell.sent.clear()
+        self.tablet.handle(message)
+        self.check()
+        return [sent for _, sent, _ in self.shell.sent]
+
+    # what is sent --------------------------------------------------------------------------
+
+    def request(
+        self,
+        producer: int,
+        sequence: int,
+        records: int = 1,
+        *,
+        name: str | None = "t",
+        epoch: int = 0,
+        ms: int = 5_000,
+    ) -> Produce:
+        self.requests += 1
+        numbers = range(sequence, sequence + records)
+        values = [value_of(producer, epoch, n % (1 << 31)).encode() for n in numbers]
+        data = encode_batch(values, timestamp_ms=ms)
+        return Produce(
+            CLIENT, self.requests, name, producer, epoch, sequence, data, records, self.version
+        )
+
+    def produce(self, producer: int, sequence: int, records: int = 1, **more: Any) -> Any:
+        """Its offset, or its error; version 2's question to the coordinator is answered yes."""
+        request = self.request(producer, sequence, records, **more)
+        sent = self.tell(request)
+        if type(sent[-1]) is Register:
+            sent = self.tell(self.registered(producer, request.epoch))
+        (answer,) = [a for a in sent if type(a) is Answer and a.request == request.request]
+        return answer.error or answer.value
+
+    def plain(self, producer: int, sequence: int, records: int = 1, **more: Any) -> Any:
+        return self.produce(producer, sequence, records, name=None, **more)
+
+    def registered(self, producer: int, epoch: int = 0, error: str = "") -> Registered:
+        return Registered(COORDINATOR, "t", producer, epoch, error)
+
+    def marker(
+        self, producer: int, commit: bool, epoch: int = 0, coordinator_epoch: int = 1
+    ) -> str:
+        """The error that it is answered with."""
+        sent = self.tell(
+            Marker(COORDINATOR, "t", producer, epoch, commit, coordinator_epoch, self.version)
+        )
+        marked = sent[-1]
+        assert marked == Marked(TABLET, "t", producer, epoch, marked.error)
+        assert self.shell.sent[-1][0] == COORDINATOR
+        error: str = marked.error
+        return error
+
+    def commit(self, producer: int, epoch: int = 0) -> str:
+        return self.marker(producer, True, epoch)
+
+    def abort(self, producer: int, epoch: int = 0) -> str:
+        return self.marker(producer, False, epoch)
+
+    def trim(self, offset: int) -> int:
+        (answer,) = self.tell(TrimTo(CLIENT, 1, offset))
+        assert answer.error == ""
+        start: int = answer.value
+        return start
+
+    def expire(self, before_ms: int) -> list[Any]:
+        return self.tell(ExpireProducers(before_ms))
+
+    # what is there -------------------------------------------------------------------------
+
+    @property
+    def bounds(self) -> tuple[int, int, int]:
+        """(start, end, last stable offset)."""
+        return self.space.get(b"m") or (0, 0, 0)
+
+    @property
+    def stable(self) -> int:
+        return self.bounds[2]
+
+    def state(self, producer: int) -> ProducerState | None:
+        row = self.space.get(b"p" + producer.to_bytes(8, "big"))
+        return None if row is None else ProducerState(*row)
+
+    def index(self) -> list[tuple[int, int, int, int]]:
+        return [row for _, row in self.space.scan(b"a", b"b")]
+
+    def entries(self, begin: int, end: int) -> list[Entry]:
+        """Those that hold offsets [begin, end), as a reader finds them."""
+        rows = [(int.from_bytes(key[1:], "big"), row) for key, row in self.space.scan(b"b", b"c")]
+        return [(at, row) for at, row in rows if at + row[2] > begin and at < end]
+
+    def read(
+        self, begin: int = 0, *, committed: bool = True, most: int = 1 << 30
+    ) -> tuple[list[tuple[int, str]], int]:
+        """((offset, value), …) that a reader is shown of the next `most` entries, and its position then."""
+        start, end, stable = self.bounds
+        begin = max(begin, start)
+        entries = self.entries(begin, stable if committed else end)[:most]
+        behind = position(entries, begin)
+        index = [row for _, row in self.space.scan(b"a" + begin.to_bytes(8, "big"), b"b")]
+        aborted = aborted_between(index, begin, behind) if committed else []
+        shown = []
+        for offset, (address, _, _, _, _, _, kind, *_) in visible(entries, aborted):
+            assert kind < 2, "no control record is shown"
+            for i, value in enumerate(Batch.decode(self.space.payloads[address]).values):
+                assert value is not None
+                if offset + i >= begin:
+                    shown.append((offset + i, value.decode()))
+        return shown, behind
+
+    def values(self, committed: bool = True) -> list[str]:
+        return [value for _, value in self.read(committed=committed)[0]]
+
+    def check(self) -> None:
+        """The invariants of the rows."""
+        rows = self.space.rows
+        start, end, stable = self.bounds
+        assert start <= stable <= end
+        entries = self.entries(0, end)
+        assert len(entries) == sum(key[:1] == b"b" for key in rows)
+        assert not entries or entries[0][0] <= start
+        assert position(entries, start) == end
+        for (a, row), (b, _) in pairwise(entries):
+            assert a + row[2] == b
+        opened = {key: value for key, value in rows.items() if key[:1] == b"o"}
+        states = {
+            int.from_bytes(key[1:], "big"): ProducerState(*row)
+            for key, row in rows.items()
+            if key[:1] == b"p"
+        }
+        assert opened == {
+            b"o" + state.opened.to_bytes(8, "big"): producer
+            for producer, state in states.items()
+            if state.opened is not None
+        }
+        assert stable == (int.from_bytes(min(opened)[1:], "big") if opened else end)
+        used = {row[0]: row[1] for _, row in entries if row[1]}
+        assert used == {at: len(data) for at, data in self.space.payloads.items()}
+        markers = {at for at, row in entries if row[6] == ABORT}
+        index = self.index()
+        assert {last for _, _, last, _ in index} <= markers
+        assert [row[3] for row in index] == sorted(row[3] for row in index)
