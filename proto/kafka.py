@@ -165,6 +165,10 @@ class Shell(Protocol):
     def after_durable(self, target: int, message: Any) -> None:
         """To another tablet, in the next turn at the earliest, whatever the placement."""
 
+    def appended(self, share: float = 1.0, visible: bool = False) -> None:
+        """For the counters: the tablet's log took a record for the running cause, or a share of one;
+        `visible`: readers may see more now."""
+
     def later(self, delay_ms: float, message: Any) -> None:
         """To itself, after so long, in another turn; forgotten when the host ends."""
 

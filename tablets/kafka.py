@@ -172,6 +172,7 @@ class Partition:
             space.put(_at(b"o", end), producer)
         behind = end + records
         space.put(META, (start, behind, stable if transactional or stable < end else behind))
+        self.shell.appended(visible=not transactional)
         self._answer(message, "", end)
 
     # version 2: the coordinator is asked before a transaction's first batch --------------------
@@ -258,6 +259,7 @@ class Partition:
             stable = behind
         space.put(_at(b"p", producer), tuple(after))
         space.put(META, (start, behind, stable))
+        self.shell.appended(visible=True)
 
     # what goes -----------------------------------------------------------------------------
 
@@ -302,18 +304,14 @@ class Partition:
                 self._refuse(producer, "REQUEST_TIMED_OUT")
 
     def _clean(self, most: int) -> None:
-        """After the drop: removes so many keys. Behind the last one nobody here knows of the drop any
-        more, and the host delivers nothing."""
+        """After the drop: removes so many keys; that it was dropped is remembered for ever."""
         space = self.space
         if space.get(DROPPED) is None:
             return  # not yet, or all gone
-        rows = space.scan(b"", b"\xff", limit=most)
-        for key, value in rows:
+        for key, value in space.scan(b"", b"\xff", limit=most):
             if key != DROPPED:
                 self.removed(key, value)
                 space.delete(key)
-        if [key for key, _ in rows] == [DROPPED]:
-            space.delete(DROPPED)
 
     def removed(self, key: bytes, value: Any) -> None:
         """A key goes: gives back the payload that it refers to."""

@@ -84,9 +84,7 @@ class Chores:
                 trimmed(topic.name, partition, offset)
 
     def _bounds(self, tablet: int) -> tuple[int, int]:
-        store = self._runtime.nodes[host_of(tablet)].host.store
-        meta = store.get(tablet_prefix(tablet) + b"m")
-        return (0, 0) if meta is None else (meta[2], meta[3])
+        return self._runtime.views.log_bounds(tablet)
 
     def _due(self, topic: TopicInfo, tablet: int, now_ms: int) -> int:
         """The offset below which records are too old, or too many bytes lie behind them."""
@@ -100,7 +98,7 @@ class Chores:
         offset, at, last = start, prefix, prefix + b"\xff" * 9
         while offset < end:
             slices = store.scan(at, last, limit=256)
-            for key, (address, length, count, _, _) in slices:
+            for key, (address, length, count, *_) in slices:
                 late = (
                     oldest_ms is not None
                     and timestamp_of(store.read_payload(address, HEADER_BYTES)) < oldest_ms
@@ -155,8 +153,11 @@ class Chores:
         runtime = self._runtime
         node = runtime.nodes[host_of(tablet)]
         prefix = tablet_prefix(tablet)
-        if node.down or not node.host.store.scan(prefix, prefix + b"\xff", limit=1):
-            return not node.down
+        if node.down:
+            return False
+        left = node.host.store.scan(prefix, prefix + b"\xff", limit=2)
+        if not left or [key[4:] for key, _ in left] == [runtime.schema.dropped_mark]:
+            return True
         runtime.tell(tablet, Clean(_CLEAN_KEYS))
         self._wake.set()  # there is more
         return False

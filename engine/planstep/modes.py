@@ -27,6 +27,7 @@ from .proto.kafka import KafkaSettings
 from .proto.keys import partition_of
 from .proto.messages import Cause
 from .tablets import catalogue, partition, shard
+from .tablets import kafka as kafka_tablets
 
 
 class Mode(NamedTuple):
@@ -47,6 +48,13 @@ MODES = {
             COORDINATOR: plan.Coordinator,
         },
         {},
+    ),
+    "kafka": Mode(
+        "kafka",
+        {CATALOGUE: catalogue.Catalogue, COORDINATOR: plan.Coordinator},
+        {
+            PARTITION: kafka_tablets.Partition,
+        },
     ),
 }
 

@@ -38,6 +38,9 @@ class Schema:
     def __init__(self, runtime: "Runtime") -> None:
         self._runtime = runtime
 
+    dropped_mark = b""
+    """The one key that a dropped tablet keeps, where it keeps one."""
+
     def check_tables(self) -> None:
         """NotSupported where a mode has no tables."""
 

@@ -26,9 +26,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .histogram import merged
-from .proto.ids import host_of, tablet_prefix
+from .proto.ids import host_of
 from .store.behind import Behind
-from .tablets.intervals import raised
 
 if TYPE_CHECKING:
     from .runtime import Runtime
@@ -95,33 +94,25 @@ def levels(runtime: "Runtime") -> dict[str, TopicLevel]:
     Partitions of a host that is stopped are left out.
     """
     found = {}
+    views = runtime.views
     for name, topic in sorted(runtime.names.topics.items()):
         created = [c for topic_id, c in runtime.names.consumers if topic_id == topic.id]
-        records, rows = 0, []
+        records = 0
+        rows: list[tuple[int, int]] = []
         for tablet in topic.partitions:
             node = runtime.nodes[host_of(tablet)]
             if node.down:
                 continue
-            store, prefix = node.host.store, tablet_prefix(tablet)
-            _, _, start, end = store.get(prefix + b"m") or (0, 0, 0, 0)
+            start, end = views.log_bounds(tablet)
             records += end - start
-            scanned = store.scan(prefix + b"c", prefix + b"d")
-            rows.append((start, end, {key[5:].decode(): row for key, row in scanned}))
-        names = {name for _, _, positions in rows for name in positions}
+            rows.append((tablet, end - start))
+        names = {name for tablet, _ in rows for name in views.consumers(tablet)}
         consumers = {}
         for consumer in sorted(names.union(created)):
-            parts = [_behind(row.get(consumer), start, end) for start, end, row in rows]
+            parts = [views.standing(tablet, consumer) or (size, 0) for tablet, size in rows]
             consumers[consumer] = (sum(lag for lag, _ in parts), sum(n for _, n in parts))
         found[name] = TopicLevel(records, consumers)
     return found
-
-
-def _behind(row: Any, start: int, end: int) -> tuple[int, int]:
-    """(lag, missed) of a consumer's row in a partition."""
-    if row is None:
-        return end - start, 0
-    position, ranges, more = raised(row[2], row[4] if len(row) > 4 else (), start)
-    return end - position - sum(e - b for b, e in ranges), row[3] + more
 
 
 def _folder(store: Any) -> Path | None:

@@ -17,6 +17,7 @@ from .errors import Corruption, EngineClosed, IoError, PlanstepError, SnapshotTo
 from .proto.batch import HEADER_BYTES, Batch, timestamp_of
 from .proto.ids import Place, host_of, tablet_prefix
 from .proto.messages import PartitionPart, ShardPart
+from .tablets.intervals import raised
 from .wakeups import wait_for
 
 _WAIT_SECONDS = 30.0
@@ -200,6 +201,22 @@ class Views:
         full = tablet_prefix(tablet) + b"m"
         meta = host.history.value_at(full, host.store.get(full), snap.step)
         return (0, 0) if meta is None else (meta[2], meta[3])
+
+    def log_bounds(self, tablet: int) -> tuple[int, int]:
+        """The released log, whatever the step."""
+        meta = self._nodes[host_of(tablet)].host.store.get(tablet_prefix(tablet) + b"m")
+        return (0, 0) if meta is None else (meta[2], meta[3])
+
+    def standing(self, tablet: int, consumer: str) -> tuple[int, int] | None:
+        """(lag, missed) of a consumer, as last released; None when it has no position here."""
+        row = self._nodes[host_of(tablet)].host.store.get(
+            tablet_prefix(tablet) + b"c" + consumer.encode()
+        )
+        if row is None:
+            return None
+        start, end = self.log_bounds(tablet)
+        position, ranges, more = raised(row[2], row[4] if len(row) > 4 else (), start)
+        return end - position - sum(e - b for b, e in ranges), row[3] + more
 
     def end(self, tablet: int) -> int:
         """The released log end, whatever the step."""

@@ -77,6 +77,9 @@ class PartitionShell:
     def send(self, target: int, message: Any) -> None:
         self.sent.append((target, message, self.cause))
 
+    def appended(self, share: float = 1.0, visible: bool = False) -> None:
+        pass
+
     def after_durable(self, target: int, message: Any) -> None:
         raise AssertionError(f"a partition answers at once: {message!r}")
 

@@ -376,23 +376,22 @@ def test_cleaning_takes_all_away_piece_by_piece() -> None:
     assert log.bounds[1] == 11, "not dropped: nothing is cleaned"
     log.tell(DropPartition())
     turns = 0
-    while log.space.rows:
+    while len(log.space.rows) > 1:
         before = len(log.space.rows)
         log.tablet.handle(Clean(4))
         assert before - 4 <= len(log.space.rows) < before
         turns += 1
     assert not log.space.payloads and turns > 3
-    log.tablet.handle(Clean(4))
-    assert not log.space.rows
+    assert log.produce(1, 6) == GONE, "for ever: its number is never given again"
 
 
-def test_cleaning_by_single_keys_forgets_the_drop_last() -> None:
+def test_cleaning_by_single_keys_keeps_the_drop() -> None:
     log = Log()
     log.plain(1, 0)
     log.tell(DropPartition())
     left = []
-    while log.space.rows:
+    for _ in range(6):
         left.append(len(log.space.rows))
         log.tablet.handle(Clean(1))
-        assert not log.space.rows or b"x" in log.space.rows
-    assert left == [4, 3, 2, 1]
+        assert b"x" in log.space.rows
+    assert left == [4, 3, 2, 1, 1, 1]

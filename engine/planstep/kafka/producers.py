@@ -12,7 +12,6 @@ Next: runtime.py.
 
 from collections.abc import Callable
 
-
 from .views import Positions
 
 POOL = "pool-"

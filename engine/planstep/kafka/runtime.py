@@ -15,13 +15,12 @@ from functools import partial
 from typing import Any
 
 from ..errors import NotSupported
-from ..host import Host
 from ..inputs import Released, Tick
 from ..interrupts import Uninterrupted
 from ..modes import coordinator_of, group_of
 from ..node import Ending, Waiter
 from ..outcome import Commit, Outcome
-from ..proto.ids import CATALOGUE, PARTITION, host_of, kind_of, tx_parse, tx_text
+from ..proto.ids import CATALOGUE, PARTITION, kind_of, tx_parse, tx_text
 from ..proto.kafka import DropPartition, Join, Leave, OffsetCommit, TrimTo
 from ..proto.messages import PartitionPart
 from ..runtime import Runtime
@@ -30,7 +29,7 @@ from .client import Client
 from .errors import kafka_error
 from .producers import Open, Pool, Producer
 from .schema import KafkaSchema
-from .views import NO_PLACE, KafkaViews, Look, Positions
+from .views import NO_PLACE, KafkaViews, Look
 
 _OUTCOMES_KEPT = 10_000
 _PLAIN = (b"", 0, 0)

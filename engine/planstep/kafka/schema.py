@@ -15,6 +15,7 @@ from ..outcome import Commit
 from ..proto.ids import CATALOGUE_ID
 from ..proto.messages import CREATE_CONSUMER, DROP, DROP_CONSUMER
 from ..schema import Schema
+from ..tablets.participant import DROPPED
 from .views import NO_PLACE
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ class KafkaSchema(Schema):
     """Each call is one transaction on the catalogue, and requests to those who have positions."""
 
     _runtime: "KafkaRuntime"
+    dropped_mark = DROPPED
 
     def check_tables(self) -> None:
         raise NotSupported(_NO_TABLES)

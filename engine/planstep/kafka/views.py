@@ -83,6 +83,13 @@ class KafkaViews(Views):
         meta = self._store(tablet).get(tablet_prefix(tablet) + b"m")
         return (0, 0) if meta is None else (meta[0], meta[1])
 
+    def standing(self, tablet: int, consumer: str) -> tuple[int, int] | None:
+        """Markers count as lag, as they do in Kafka."""
+        position, _ = self.committed(tablet, consumer)
+        if position is None:
+            return None
+        return max(0, self.log_bounds(tablet)[1] - position), 0
+
     def end(self, tablet: int) -> int:
         return self.now(tablet)[1]
 
@@ -106,10 +113,16 @@ class KafkaViews(Views):
         entries = self.entries(tablet, offset, end)
         if self._settings.isolation == "read_uncommitted":
             return ((first, row) for first, row in entries if row[6] < 2)
+        return visible(entries, aborted_between(self._index(tablet, offset), offset, end))
+
+    def _index(self, tablet: int, offset: int) -> Iterator[Any]:
+        """Rows of the aborted index from a marker's offset on."""
         store, prefix = self._store(tablet), tablet_prefix(tablet) + b"a"
-        index = store.scan(prefix + offset.to_bytes(8, "big"), prefix + b"\xff" * 9)
-        rows = [row for _, row in index]
-        return iter(visible(entries, aborted_between(rows, offset, end)))
+        at = prefix + offset.to_bytes(8, "big")
+        while rows := store.scan(at, prefix + b"\xff" * 9, limit=_ROWS):
+            for key, row in rows:
+                yield row
+                at = key + b"\x00"
 
     def read_slices(
         self, snap: Snapshot, tablet: int, offset: int, max_records: int, max_bytes: int
