@@ -14,6 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from .api.batch import ReadBatch, Record, Rows
+from .api.changelog import Changelog
 from .api.commit import CommitHandle
 from .api.consumer import ConsumerDescription, ConsumerPosition
 from .api.course import Progress
@@ -38,6 +39,7 @@ from .errors import (
     InvalidKey,
     InvalidName,
     IoError,
+    KafkaError,
     KeyTooLong,
     LeaseLost,
     MissingExtra,
@@ -49,6 +51,7 @@ from .errors import (
     Overloaded,
     PlanstepError,
     ProcessingError,
+    ProducerFenced,
     RecordTooLarge,
     SnapshotTooOld,
     StoreClosed,
@@ -62,6 +65,7 @@ from .errors import (
 )
 from .outcome import Commit, Outcome
 from .proto.ids import Place
+from .proto.kafka import KafkaSettings
 
 if TYPE_CHECKING:
     from . import metrics, testing
@@ -94,6 +98,7 @@ __all__ = [
     "AsyncTransaction",
     "AsyncWriter",
     "Backup",
+    "Changelog",
     "Commit",
     "CommitHandle",
     "Conflict",
@@ -110,6 +115,8 @@ __all__ = [
     "InvalidKey",
     "InvalidName",
     "IoError",
+    "KafkaError",
+    "KafkaSettings",
     "KeyTooLong",
     "LeaseLost",
     "Leased",
@@ -126,6 +133,7 @@ __all__ = [
     "Place",
     "PlanstepError",
     "ProcessingError",
+    "ProducerFenced",
     "Progress",
     "ReadBatch",
     "Reader",

@@ -68,9 +68,7 @@ class Conflict(Aborted):
 class KafkaError(Aborted):
     """Mode "kafka": the transaction was aborted. `name` and `code` are Kafka's; `retryable`: run it again."""
 
-    def __init__(
-        self, text: str, name: str = "", code: int = -1, retryable: bool = False
-    ) -> None:
+    def __init__(self, text: str, name: str = "", code: int = -1, retryable: bool = False) -> None:
         self.name, self.code, self.retryable = name, code, retryable
         super().__init__(text)
 

@@ -179,6 +179,9 @@ class Runtime(Turns):
         """Who writes under a name, where writers have identities."""
         return None
 
+    def ready(self, worker: str) -> None:
+        """What another one left under this name is ended, where writers have identities."""
+
     def look(self, tx: bytes) -> Snapshot:
         """What a transaction reads in."""
         return self.views.snapshot()

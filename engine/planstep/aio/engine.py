@@ -22,6 +22,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..api.batch import ReadBatch
+from ..api.changelog import Changelog
 from ..api.checks import check_worker
 from ..api.course import ATTEMPTS, OnError, Progress
 from ..api.course import IN_FLIGHT as PROCESS_IN_FLIGHT
@@ -54,6 +55,11 @@ class AsyncEngine:
     @property
     def path(self) -> str:
         return self._sync.path
+
+    @property
+    def mode(self) -> str:
+        """The commit protocol of the store: "deterministic" or "kafka"."""
+        return self._sync.mode
 
     # transactions --------------------------------------------------------------------------
 
@@ -92,6 +98,13 @@ class AsyncEngine:
                 return result
             except RETRIED as error:
                 await asyncio.sleep(tried.pause_after(error, tx._sync._ended_by(error)))
+
+    async def changelog(
+        self, topic: str, partition: int = 0, worker: str | None = None
+    ) -> Changelog:
+        """State of one partition, kept in a keyed topic; see Engine.changelog. Its methods are in memory
+        and not awaited; they take this engine's transactions."""
+        return await self._bridge.call(self._sync.changelog, topic, partition, worker)
 
     def snapshot(self) -> AsyncSnapshotView:
         """A view of everything as of the last released step; use it in an `async with`."""

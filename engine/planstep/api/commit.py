@@ -11,6 +11,7 @@ Next: transaction.py, which adds what a transaction holds.
 import time
 import warnings
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from concurrent.futures import Future
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -81,6 +82,7 @@ class Life(ABC):
         self._result: Commit | None = None
         self._failure: BaseException | None = None
         self._known_place: Place | None = None
+        self._at_commit: list[Callable[[], None]] = []  # what is still to be written then
         self._ahead: dict[int, int] = {}  # batches sent ahead of the commit, by tablet
 
     @property
@@ -171,6 +173,9 @@ class Life(ABC):
     def _send(self) -> Parts | None:
         """Closes the transaction for its owner; the parts, or None when it has no effects."""
         self._check()
+        for write in self._at_commit:
+            write()
+        self._at_commit.clear()
         parts = self._parts()
         step: int | None = None
         if parts is None:

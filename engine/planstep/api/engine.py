@@ -23,6 +23,7 @@ from ..errors import (
 )
 from ..logs import lost_at_exit, store_closed
 from .batch import ReadBatch
+from .changelog import Changelog
 from .checks import check_worker
 from .conditions import Conditions
 from .consuming import Turns
@@ -211,6 +212,13 @@ class Engine(Naming, Operations):
             attempts,
             lease_seconds,
         )
+
+    def changelog(self, topic: str, partition: int = 0, worker: str | None = None) -> Changelog:
+        """State of one partition, kept in a keyed topic of format msgpack or json; see changelog.py.
+
+        `worker`: mode "kafka": the transactional id whose unfinished transaction is ended first.
+        """
+        return Changelog(self, topic, partition, worker)
 
     def _anonymous_producer(self) -> bytes:
         """A name for a writer without one. They are used again: partitions keep a row for each."""

@@ -26,6 +26,11 @@ class Opened:
         self._pid = os.getpid()
 
     @property
+    def mode(self) -> str:
+        """The commit protocol of the store: "deterministic" or "kafka"."""
+        return self._runtime.mode
+
+    @property
     def closed(self) -> bool:
         return self._closed
 

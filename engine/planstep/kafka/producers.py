@@ -79,5 +79,3 @@ class Pool:
             self._free.append(producer)
         else:
             self._names.append(producer.name)
-
-

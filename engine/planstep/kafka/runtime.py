@@ -51,6 +51,7 @@ class KafkaRuntime(Runtime):
         self._producers: dict[str, Producer] = {}  # of workers, by transactional id
         self._assigned: dict[bytes, Producer] = {}
         self._pool = Pool()
+        self._ready: dict[Producer, list[bytes]] = {}  # calls that wait for it to be initialized
         self._members = 0
         super().__init__(stores, **settings)
         self.in_order = False  # a commit's positions count only once it has ended
@@ -90,11 +91,32 @@ class KafkaRuntime(Runtime):
         transaction open, for another one."""
         if isinstance(worker, str):
             found = self._producers.get(worker)
-            if found is None or found.dead is not None or (found.busy and not self._is_ending(found)):
+            if (
+                found is None
+                or found.dead is not None
+                or (found.busy and not self._is_ending(found))
+            ):
                 found = self.producer(worker)
             worker = found
         if worker is not None:
             self._assigned[tx] = worker
+
+    def ready(self, worker: str) -> None:
+        """The worker's producer is initialized: what was left under its transactional id has ended."""
+        self._check_open()
+        found = self._producers.get(worker)
+        if found is not None and found.handle is not None and found.dead is None:
+            return
+        tx = self.new_tx()
+        with self.client.locked():
+            if found is None or found.dead is not None:
+                found = self.producer(worker)
+            waiter = self._waiting[tx] = Waiter(tx, 0, None)
+            self._ready.setdefault(found, []).append(tx)
+            self._initialize(found)
+        self.client.deliver()
+        self._wait_for(waiter, None)
+        waiter.result()
 
     def _is_ending(self, producer: Producer) -> bool:
         opened = self._open.get(producer.tx) if producer.tx is not None else None
@@ -112,7 +134,7 @@ class KafkaRuntime(Runtime):
     def look(self, tx: bytes) -> Look:
         """What a transaction reads with: its producer's consumer keeps positions in memory."""
         producer = self._assigned.get(tx)
-        return Look(None if producer is None else producer.positions)
+        return Look(None if producer is None else producer.positions, stable=True)
 
     def _opened(self, tx: bytes) -> Open:
         """Under the client's lock."""
@@ -134,6 +156,9 @@ class KafkaRuntime(Runtime):
 
     def _initialized(self, producer: Producer, error: str, handle: Any, detail: str) -> None:
         producer.initializing = False
+        for tx in self._ready.pop(producer, ()):
+            done = Commit(tx, NO_PLACE, {}) if not error else kafka_error(error, detail)
+            self._answers[tx] = done
         if error:
             producer.dead = (error, detail)
             for opened in [self._open.get(producer.tx or b""), *producer.waiting]:

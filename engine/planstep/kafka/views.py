@@ -31,11 +31,12 @@ _ROWS = 500
 class Look(Snapshot):
     """What is there now, each time it is asked; with the positions of one client, if it keeps some."""
 
-    __slots__ = ("positions",)
+    __slots__ = ("positions", "stable")
 
-    def __init__(self, positions: Positions | None = None) -> None:
+    def __init__(self, positions: Positions | None = None, stable: bool = False) -> None:
         super().__init__(0, {}, None)
         self.positions = positions
+        self.stable = stable  # a position that waits for its transaction's end is waited for
 
 
 class KafkaViews(Views):
@@ -159,14 +160,18 @@ class KafkaViews(Views):
     # consumers -----------------------------------------------------------------------------
 
     def consumer(self, snap: Snapshot, tablet: int, consumer: str) -> tuple[Any, ...] | None:
-        """(offset of the next record to read, 0); waits while a position is pending.
+        """(offset of the next record to read, 0); a transaction waits while a position is pending.
 
         A client that keeps its positions asks once, as a consumer of Kafka does.
         """
-        kept = snap.positions if isinstance(snap, Look) else None
+        assert isinstance(snap, Look)
+        kept = snap.positions
         position = None if kept is None else kept.get((consumer, tablet))
         if position is None:
-            position = self._stable(tablet, consumer)
+            if snap.stable:
+                position = self._stable(tablet, consumer)
+            else:
+                position, _ = self.committed(tablet, consumer)
             if position is None:
                 return None
             if kept is not None:
@@ -189,7 +194,9 @@ class KafkaViews(Views):
         group = group_of(consumer, len(self._nodes))
         store, prefix = self._store(group), tablet_prefix(group)
         name = consumer.encode() + b"\x00" + tablet_prefix(tablet)
-        pending = bool(store.scan(prefix + b"n" + name, prefix + b"n" + name + b"\xff" * 9, limit=1))
+        pending = bool(
+            store.scan(prefix + b"n" + name, prefix + b"n" + name + b"\xff" * 9, limit=1)
+        )
         row = store.get(prefix + b"c" + name)
         if row is None and pending:  # moved between the two looks
             row = store.get(prefix + b"c" + name)

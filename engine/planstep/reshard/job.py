@@ -3,17 +3,23 @@
     load      chunk ─▶ events + rejected + progress row       the row says which line comes next
     reshard   batch of one partition ─▶ events-by-user + counts in totals + position
 
+Mode "kafka" has no tables: what is kept is kept in changelogs (state.py), and since a count is then the
+state of one partition, users are counted behind the resharding, where each has one:
+
+    count     batch of one partition of events-by-user ─▶ counts in the changelog totals + position
+
 A worker leases its share of the partitions by number; another engine with the same consumer would
 get a Conflict and rewind. What was finished stays finished: running again changes nothing.
 
 A store remembers the job it was made for; another job, or someone else's topics, are refused before
 anything is changed.
 
-Next: verify.py.
+Next: state.py, verify.py.
 """
 
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -23,10 +29,12 @@ from typing import Any
 import planstep
 
 from .events import Chunk, Source
+from .state import Kept, kept_in
 
 EVENTS, BY_USER, REJECTED = "events", "events-by-user", "rejected"
 TOTALS, PROGRESS, JOB = "totals", "progress", "job"
-CONSUMER = "resharder"
+CONSUMER, COUNTER = "resharder", "counter"
+LOADER = "loader"
 ORIGIN = "origin"
 
 Progress = Callable[[str, int, "int | None"], None]
@@ -69,18 +77,20 @@ def run(
 ) -> Done:
     """Runs the job to its end. PlanstepError when the store belongs to another job."""
     started = time.perf_counter()
-    _claim(db, source, partitions)
+    kept = _claim(db, source, partitions)
     for topic in (EVENTS, BY_USER):
         db.create_topic(topic, partitions=partitions, exist_ok=True)
     db.create_topic(REJECTED, partitions=1, exist_ok=True)
-    for table in (TOTALS, PROGRESS):
-        db.create_table(table, exist_ok=True)
+    kept.make(TOTALS, partitions)
+    kept.make(PROGRESS)
     before = db.stats()
     done = Done()
     tries = _Tries()
     for number, file in enumerate(source.files):
-        _load(db, source, number, file, batch, done, tries, progress, report)
+        _load(db, source, kept, number, file, batch, done, tries, progress, report)
     _Resharding(db, source, partitions, batch, done, tries, progress).run(workers)
+    if db.mode == "kafka":
+        _Counting(db, source, partitions, batch, done, tries, progress).run(workers)
     after = db.stats()
     done.committed, done.retries = tries.committed, tries.retries
     done.conflicts = after["transactions"]["conflicts"] - before["transactions"]["conflicts"]
@@ -89,10 +99,11 @@ def run(
     return done
 
 
-def _claim(db: planstep.Engine, source: Source, partitions: int) -> None:
+def _claim(db: planstep.Engine, source: Source, partitions: int) -> Kept:
     mine: dict[str, Any] = {**source.identity(), "partitions": partitions}
     known = [*db.topics(), *db.tables()]
-    stored = db.table(JOB).get("job") if JOB in db.tables() else None
+    kept = kept_in(db, LOADER)
+    stored = kept.peek(JOB, "job") if kept.has(JOB) else None
     if not isinstance(stored, dict) or "files" not in stored:
         ours = (EVENTS, BY_USER, REJECTED, TOTALS, PROGRESS, *([] if stored is None else [JOB]))
         taken = [name for name in ours if name in known]
@@ -101,9 +112,9 @@ def _claim(db: planstep.Engine, source: Source, partitions: int) -> None:
                 f"this store holds {taken[0]!r} already, and not from a resharding; name another "
                 "STORE"
             )
-        db.create_table(JOB, exist_ok=True)
-        db.table(JOB).put("job", mine)
-        return
+        kept.make(JOB)
+        db.run(lambda tx: kept.put(tx, JOB, "job", mine), worker=LOADER)
+        return kept
     stored["files"] = list(stored["files"])
     differing = [k for k in mine if stored.get(k) != mine[k]]
     if differing:
@@ -111,6 +122,7 @@ def _claim(db: planstep.Engine, source: Source, partitions: int) -> None:
         raise planstep.PlanstepError(
             f"this store holds another resharding ({text}); name another STORE for this one"
         )
+    return kept
 
 
 class _Tries:
@@ -121,7 +133,9 @@ class _Tries:
         self.retries = 0
         self._lock = threading.Lock()
 
-    def run(self, db: planstep.Engine, fn: Callable[[planstep.Transaction], int]) -> int:
+    def run(
+        self, db: planstep.Engine, fn: Callable[[planstep.Transaction], int], worker: str
+    ) -> int:
         """`fn` says how many records it wrote; with 0 its transaction counts for nothing."""
         attempts = 0
 
@@ -130,7 +144,7 @@ class _Tries:
             attempts += 1
             return fn(tx)
 
-        value = db.run(counted, deadline=300.0)
+        value = db.run(counted, deadline=300.0, worker=worker)
         with self._lock:
             self.committed += value > 0
             self.retries += attempts - 1
@@ -145,6 +159,7 @@ _FRESH = {"next": 0, "records": 0, "rejected": 0, "end": False}
 def _load(
     db: planstep.Engine,
     source: Source,
+    kept: Kept,
     number: int,
     file: str,
     batch: int,
@@ -153,22 +168,23 @@ def _load(
     progress: Progress,
     report: Callable[[str], None],
 ) -> None:
-    state = db.table(PROGRESS).get(number, _FRESH)
+    state = kept.peek(PROGRESS, number) or _FRESH
     if not state["end"]:
         for chunk in source.chunks(file, state["next"], batch):
             for ordinal, line, reason in chunk.rejected:
                 where = f"{file}:{source.line_number(ordinal)}"
                 report(f"{where}: rejected, {reason}: {line[:80]!r}")
-            done.loaded += tries.run(db, partial(_load_chunk, number=number, chunk=chunk))
+            load = partial(_load_chunk, kept=kept, number=number, chunk=chunk)
+            done.loaded += tries.run(db, load, LOADER)
             progress("load", chunk.end, source.total)
-        tries.run(db, partial(_load_end, number=number))
-        state = db.table(PROGRESS).get(number, state)
+        tries.run(db, partial(_load_end, kept=kept, number=number), LOADER)
+        state = kept.peek(PROGRESS, number) or state
     done.records += state["records"]
     done.rejected += state["rejected"]
 
 
-def _load_chunk(tx: planstep.Transaction, number: int, chunk: Chunk) -> int:
-    state = tx.get(PROGRESS, number, _FRESH)
+def _load_chunk(tx: planstep.Transaction, kept: Kept, number: int, chunk: Chunk) -> int:
+    state = kept.get(tx, PROGRESS, number) or _FRESH
     if state["next"] != chunk.begin:
         raise planstep.PlanstepError(
             f"another thread loads into this store: line {state['next']} is next, not {chunk.begin}"
@@ -184,20 +200,25 @@ def _load_chunk(tx: planstep.Transaction, number: int, chunk: Chunk) -> int:
         "rejected": state["rejected"] + len(chunk.rejected),
         "end": False,
     }
-    tx.put(PROGRESS, number, after)
+    kept.put(tx, PROGRESS, number, after)
     return chunk.end - chunk.begin
 
 
-def _load_end(tx: planstep.Transaction, number: int) -> int:
-    tx.put(PROGRESS, number, {**tx.get(PROGRESS, number, _FRESH), "end": True})
+def _load_end(tx: planstep.Transaction, kept: Kept, number: int) -> int:
+    state = kept.get(tx, PROGRESS, number) or _FRESH
+    kept.put(tx, PROGRESS, number, {**state, "end": True})
     return 1
 
 
 # resharding --------------------------------------------------------------------------------
 
 
-class _Resharding:
+class _Stage(ABC):
     """Workers that empty their partitions; the first failure, or an interrupt, stops all of them."""
+
+    phase = ""
+    topic = ""
+    consumer = ""
 
     def __init__(
         self,
@@ -214,13 +235,13 @@ class _Resharding:
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._failures: list[BaseException] = []
-        with db._look() as view:
-            self._total = sum(end for _, end in view.bounds(EVENTS).values())
-            self._moved = sum(view.position(EVENTS, CONSUMER).values())
+        about = db.topic(self.topic).describe()
+        self._total = sum(part.end for part in about.partitions)
+        self._moved = sum(db.topic(self.topic).position(self.consumer).values())
 
     def run(self, workers: int) -> None:
         threads = [
-            threading.Thread(target=self._work, args=(range(w, self._partitions, workers),))
+            threading.Thread(target=self._work, args=(w, range(w, self._partitions, workers)))
             for w in range(min(workers, self._partitions))
         ]
         for thread in threads:
@@ -235,29 +256,79 @@ class _Resharding:
         if self._failures:
             raise self._failures[0]
 
-    def _work(self, partitions: range) -> None:
+    def _work(self, number: int, partitions: range) -> None:
+        worker = f"{self.consumer}-{number}"
         try:
             for partition in partitions:
-                move = partial(self._move, partition=partition)
-                while not self._stop.is_set() and (moved := self._tries.run(self._db, move)):
+                move = self._mover(partition, worker)
+                while not self._stop.is_set() and (
+                    moved := self._tries.run(self._db, move, worker)
+                ):
                     with self._lock:
-                        self._done.resharded += moved
+                        self._count(moved)
                         self._moved += moved
                         so_far = self._moved
-                    self._progress("reshard", so_far, self._total)
+                    self._progress(self.phase, so_far, self._total)
         except BaseException as error:
             self._failures.append(error)
             self._stop.set()
 
-    def _move(self, tx: planstep.Transaction, partition: int) -> int:
-        records = tx.read(
-            EVENTS, CONSUMER, max_records=self._batch, max_bytes=64 << 20, partition=partition
+    @abstractmethod
+    def _mover(self, partition: int, worker: str) -> Callable[[planstep.Transaction], int]:
+        """What a transaction does with the next records of a partition: how many there were."""
+
+    @abstractmethod
+    def _count(self, moved: int) -> None:
+        """So many records are done."""
+
+    def _read(self, tx: planstep.Transaction, partition: int) -> planstep.ReadBatch:
+        return tx.read(
+            self.topic,
+            self.consumer,
+            max_records=self._batch,
+            max_bytes=64 << 20,
+            partition=partition,
         )
+
+
+class _Resharding(_Stage):
+    phase, topic, consumer = "reshard", EVENTS, CONSUMER
+
+    def _mover(self, partition: int, worker: str) -> Callable[[planstep.Transaction], int]:
+        return partial(self._move, partition=partition)
+
+    def _count(self, moved: int) -> None:
+        self._done.resharded += moved
+
+    def _move(self, tx: planstep.Transaction, partition: int) -> int:
+        records = self._read(tx, partition)
         values = records.values
         if not values:
             return 0
         users = [pair[1] for pair in map(self._parse, values) if pair is not None]
         tx.write_batch(BY_USER, values, keys=users, headers=records.headers)
-        for user, count in Counter(users).items():
-            tx.add(TOTALS, user, count)
+        if self._db.mode == "deterministic":
+            for user, count in Counter(users).items():
+                tx.add(TOTALS, user, count)
         return len(values)
+
+
+class _Counting(_Stage):
+    """As Kafka Streams counts behind a repartitioning: each partition's users are its state."""
+
+    phase, topic, consumer = "count", BY_USER, COUNTER
+
+    def _count(self, moved: int) -> None:
+        pass  # events are told when they are resharded
+
+    def _mover(self, partition: int, worker: str) -> Callable[[planstep.Transaction], int]:
+        totals = self._db.changelog(TOTALS, partition, worker=worker)
+
+        def count(tx: planstep.Transaction) -> int:
+            records = self._read(tx, partition)
+            for user, n in Counter(records.keys).items():
+                assert user is not None
+                totals.add(tx, user.decode(), n)
+            return len(records)
+
+        return count
