@@ -1,0 +1,312 @@
+"""Batches of one producer on their way: sequences, order, requests in flight.
+
+    queue ─▶ unsent ──dispatch──▶ sent, numbered ─▶ written
+                                   │      ▲    └──▶ failed: its partition takes nothing more (`broken`)
+                       no answer,  ▼      │ first of its partition, alone
+                  retriable error  again ─┘
+
+One dispatch takes at most one batch from each partition, as Kafka's Produce does, and counts one request
+a host; `max_in_flight` of them may be on the way to a host. A batch gets its sequence when it is first
+sent and keeps it. While one is to be sent again, its partition sends nothing else (KAFKA-5494).
+
+Left out: batches are not merged nor split, they are sent as they came; no bound of a request's bytes.
+
+Next: producer.py and plain.py, who own one each.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..proto.ids import host_of, tablet_text
+from ..proto.kafka import Answer, Produce
+from .exchange import Exchange, kind_of_error
+
+SEQUENCES = 1 << 31
+"""Sequences are int32 and go on with 0."""
+OUT_OF_ORDER = "OUT_OF_ORDER_SEQUENCE_NUMBER"
+EXPIRED = "expired"
+"""Not an error of Kafka's wire: nobody answered in delivery_timeout_ms."""
+
+
+@dataclass(slots=True, eq=False)
+class Batch:
+    """`again`: sent before, and to be sent once more when `resting` is over. `waited_ms` is what timers
+    told: there is no clock."""
+
+    tablet: int
+    data: bytes
+    records: int
+    owner: Any = None
+    sequence: int = -1
+    ready: bool = True
+    again: bool = False
+    resting: bool = False
+    waited_ms: float = 0
+    flights: list["_Flight"] = field(default_factory=list)
+    over: bool = False
+
+
+@dataclass(slots=True)
+class _Partition:
+    """`sent` in order of sequence."""
+
+    sent: deque[Batch] = field(default_factory=deque)
+    unsent: deque[Batch] = field(default_factory=deque)
+    again: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class _Flight:
+    """One request. `counted`: it takes one of its host's max_in_flight."""
+
+    host: int
+    batches: dict[int, Batch]
+    number: int = 0
+    counted: bool = True
+
+
+class Sender:
+    """Tells `ended(batch, error, offset)` of each batch sent, once, then `advance()`.
+
+    Invariants: within an epoch the sequences of a partition have no gap, and a batch has one;
+    `bytes` is what is neither written nor failed.
+    """
+
+    def __init__(
+        self,
+        exchange: Exchange,
+        name: str | None,
+        ended: Callable[[Batch, str, int], None],
+        advance: Callable[[], None],
+    ) -> None:
+        self._exchange = exchange
+        self._name = name
+        self._ended = ended
+        self._advance = advance
+        self._partitions: dict[int, _Partition] = {}
+        self._sequences: dict[int, int] = {}
+        self._in_flight: dict[int, int] = {}
+        self.producer = self.epoch = -1
+        self.broken: dict[int, None] = {}
+        self.bytes = 0
+        self.tx: bytes | None = None
+        self.flushing = False
+
+    def start(self, producer: int, epoch: int) -> None:
+        """A new epoch: sequences begin at 0."""
+        assert not self.sent
+        self.producer, self.epoch = producer, epoch
+        self._sequences.clear()
+        self.broken.clear()
+
+    @property
+    def sent(self) -> bool:
+        """Something was sent that has not ended."""
+        return any(partition.sent for partition in self._partitions.values())
+
+    @property
+    def idle(self) -> bool:
+        return not self._partitions
+
+    def queue(self, tablet: int, batches: Sequence[tuple[bytes, int]], owner: Any = None) -> None:
+        settings = self._exchange.settings
+        partition = self._partitions.setdefault(tablet, _Partition())
+        lingering = []
+        for data, records in batches:
+            assert 0 < records < SEQUENCES
+            batch = Batch(tablet, data, records, owner)
+            if settings.linger_ms and len(data) < settings.batch_bytes:
+                batch.ready = False
+                lingering.append(batch)
+            partition.unsent.append(batch)
+            self.bytes += len(data)
+        if lingering:
+            self._exchange.later(settings.linger_ms, lambda: self._lingered(lingering))
+
+    def _lingered(self, batches: list[Batch]) -> None:
+        for batch in batches:
+            batch.ready = True
+        self._advance()
+
+    def drop_unsent(self, owner: Any = None) -> list[Batch]:
+        """Takes back what was not sent (of `owner`); nobody is told."""
+        dropped = []
+        for tablet, partition in list(self._partitions.items()):
+            kept: deque[Batch] = deque()
+            for batch in partition.unsent:
+                (kept if owner is not None and batch.owner != owner else dropped).append(batch)
+            partition.unsent = kept
+            self._tidy(tablet)
+        for batch in dropped:
+            self.bytes -= len(batch.data)
+        return dropped
+
+    def expire(self, owner: Any) -> None:
+        """Fails what was sent of `owner`; whether it is written is not known."""
+        for partition in list(self._partitions.values()):
+            for batch in [batch for batch in partition.sent if batch.owner == owner]:
+                self._fail(batch, EXPIRED)
+
+    def stop(self) -> None:
+        """Forgets all: no answer and no timer brings anything back."""
+        for partition in list(self._partitions.values()):
+            for batch in list(partition.sent):
+                self._over(batch)
+        self._partitions.clear()
+        self.bytes = 0
+
+    # out ---------------------------------------------------------------------------------------
+
+    def dispatch(self, unsent: Callable[[int], bool]) -> None:
+        """Sends what may be sent now; of batches never sent, to the partitions that `unsent` allows."""
+        limit = self._exchange.settings.max_in_flight
+        while True:
+            hosts: dict[int, dict[int, Batch]] = {}
+            for tablet, partition in self._partitions.items():
+                host = host_of(tablet)
+                if self._in_flight.get(host, 0) < limit:
+                    batch = self._next(partition, unsent(tablet))
+                    if batch is not None:
+                        hosts.setdefault(host, {})[tablet] = batch
+            if not hosts:
+                return
+            for host, batches in hosts.items():
+                self._send(host, batches)
+
+    def _next(self, partition: _Partition, unsent: bool) -> Batch | None:
+        if partition.again:
+            batch = partition.sent[0]
+            return batch if batch.again and not batch.resting else None
+        if unsent and partition.unsent:
+            batch = partition.unsent[0]
+            if batch.ready or self.flushing or len(partition.unsent) > 1:
+                return batch
+        return None
+
+    def _send(self, host: int, batches: dict[int, Batch]) -> None:
+        flight = _Flight(host, batches)
+        for tablet, batch in batches.items():
+            partition = self._partitions[tablet]
+            if batch.again:
+                batch.again = False
+                partition.again -= 1
+            else:
+                batch.sequence = self._sequences.get(tablet, 0)
+                self._sequences[tablet] = (batch.sequence + batch.records) % SEQUENCES
+                partition.sent.append(partition.unsent.popleft())
+            batch.flights.append(flight)
+        self._in_flight[host] = self._in_flight.get(host, 0) + 1
+        flight.number = self._exchange.post(
+            lambda address, number: [
+                (tablet, self._produce(address, number, batch)) for tablet, batch in batches.items()
+            ],
+            self.tx,
+            lambda answer: self._answered(flight, answer),
+            lambda: self._late(flight),
+        )
+
+    def _produce(self, address: int, number: int, batch: Batch) -> Produce:
+        return Produce(
+            address,
+            number,
+            self._name,
+            self.producer,
+            self.epoch,
+            batch.sequence,
+            batch.data,
+            batch.records,
+            self._exchange.settings.protocol_version,
+        )
+
+    # back --------------------------------------------------------------------------------------
+
+    def _answered(self, flight: _Flight, answer: Answer) -> None:
+        batch = flight.batches.get(answer.tablet)
+        if batch is None:
+            return
+        if not answer.error:  # also to a former number: written is written
+            self._over(batch)
+            self._ended(batch, "", answer.value)
+        elif flight is not batch.flights[-1] or batch.again:
+            return  # a later sending was told otherwise, or will be
+        else:
+            self._failed(flight, batch, answer.error)
+        self._advance()
+
+    def _failed(self, flight: _Flight, batch: Batch, error: str) -> None:
+        settings = self._exchange.settings
+        follows = error == OUT_OF_ORDER and batch is not self._partitions[batch.tablet].sent[0]
+        if not kind_of_error(error).retriable and (not follows or batch.tablet in self.broken):
+            self._fail(batch, error)
+            return
+        self._answered_for(flight, batch)
+        batch.waited_ms += settings.retry_backoff_ms
+        if self._again(batch):
+            batch.resting = True
+            self._exchange.later(settings.retry_backoff_ms, lambda: self._rested(batch))
+
+    def _rested(self, batch: Batch) -> None:
+        if not batch.over:
+            batch.resting = False
+            self._advance()
+
+    def _late(self, flight: _Flight) -> None:
+        if not flight.counted:
+            return
+        self._land(flight)
+        for batch in list(flight.batches.values()):
+            if flight is batch.flights[-1] and not batch.again:
+                batch.waited_ms += self._exchange.settings.request_timeout_ms
+                self._again(batch)
+        self._advance()
+
+    def _again(self, batch: Batch) -> bool:
+        if batch.waited_ms >= self._exchange.settings.delivery_timeout_ms:
+            self._fail(batch, EXPIRED)
+            return False
+        batch.again = True
+        self._partitions[batch.tablet].again += 1
+        return True
+
+    def _fail(self, batch: Batch, error: str) -> None:
+        self.broken[batch.tablet] = None
+        self._over(batch)
+        self._ended(batch, error, -1)
+
+    def _over(self, batch: Batch) -> None:
+        partition = self._partitions[batch.tablet]
+        partition.sent.remove(batch)
+        partition.again -= batch.again
+        batch.over = True
+        self.bytes -= len(batch.data)
+        for flight in batch.flights:
+            flight.batches.pop(batch.tablet, None)
+            if not flight.batches:
+                self._land(flight)
+                self._exchange.forget(flight.number)
+        batch.flights.clear()
+        self._tidy(batch.tablet)
+
+    def _answered_for(self, flight: _Flight, batch: Batch) -> None:
+        """The host gave its answer, though the batch goes on: its other sendings may still be heard of."""
+        if all(batch.again for other in flight.batches.values() if other is not batch):
+            self._land(flight)
+
+    def _land(self, flight: _Flight) -> None:
+        if flight.counted:
+            flight.counted = False
+            self._in_flight[flight.host] -= 1
+
+    def _tidy(self, tablet: int) -> None:
+        partition = self._partitions[tablet]
+        if not partition.sent and not partition.unsent:
+            del self._partitions[tablet]
+
+
+def batch_detail(batch: Batch, error: str) -> str:
+    where = tablet_text(batch.tablet)
+    if error == EXPIRED:
+        return f"{where} did not answer for a batch in time: whether it is written is not known"
+    return f"{where} refused a batch: {error}"
