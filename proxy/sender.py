@@ -7,7 +7,7 @@
 
 One dispatch takes at most one batch from each partition, as Kafka's Produce does, and counts one request
 a host; `max_in_flight` of them may be on the way to a host. A batch gets its sequence when it is first
-sent and keeps it. While one is to be sent again, its partition sends nothing else (KAFKA-5494).
+sent and keeps it for the epoch. While one is to be sent again, its partition sends nothing else (KAFKA-5494).
 
 Left out: batches are not merged nor split, they are sent as they came; no bound of a request's bytes.
 
@@ -32,8 +32,8 @@ EXPIRED = "expired"
 
 @dataclass(slots=True, eq=False)
 class Batch:
-    """`again`: sent before, and to be sent once more when `resting` is over. `waited_ms` is what timers
-    told: there is no clock."""
+    """`again`: sent before, and to be sent once more, when the timer `rest` (0: none) told. `waited_ms` is
+    what timers told: there is no clock."""
 
     tablet: int
     data: bytes
@@ -42,15 +42,14 @@ class Batch:
     sequence: int = -1
     ready: bool = True
     again: bool = False
-    resting: bool = False
+    rest: int = 0
     waited_ms: float = 0
     flights: list["_Flight"] = field(default_factory=list)
-    over: bool = False
 
 
 @dataclass(slots=True)
 class _Partition:
-    """`sent` in order of sequence."""
+    """`sent` in order of sequence; `again` counts those of them to be sent once more."""
 
     sent: deque[Batch] = field(default_factory=deque)
     unsent: deque[Batch] = field(default_factory=deque)
@@ -59,19 +58,20 @@ class _Partition:
 
 @dataclass(slots=True, eq=False)
 class _Flight:
-    """One request. `counted`: it takes one of its host's max_in_flight."""
+    """One request: `batches` that may still be heard of, by tablet, and those of them that are on the way,
+    while it is one of its host's max_in_flight."""
 
     host: int
     batches: dict[int, Batch]
+    on_the_way: dict[int, None]
     number: int = 0
-    counted: bool = True
 
 
 class Sender:
     """Tells `ended(batch, error, offset)` of each batch sent, once, then `advance()`.
 
     Invariants: within an epoch the sequences of a partition have no gap, and a batch has one;
-    `bytes` is what is neither written nor failed.
+    `bytes` is what is neither written nor failed; `sent` counts batches that were sent and have not ended.
     """
 
     def __init__(
@@ -91,6 +91,7 @@ class Sender:
         self.producer = self.epoch = -1
         self.broken: dict[int, None] = {}
         self.bytes = 0
+        self.sent = 0
         self.tx: bytes | None = None
         self.flushing = False
 
@@ -100,11 +101,6 @@ class Sender:
         self.producer, self.epoch = producer, epoch
         self._sequences.clear()
         self.broken.clear()
-
-    @property
-    def sent(self) -> bool:
-        """Something was sent that has not ended."""
-        return any(partition.sent for partition in self._partitions.values())
 
     @property
     def idle(self) -> bool:
@@ -132,7 +128,7 @@ class Sender:
 
     def drop_unsent(self, owner: Any = None) -> list[Batch]:
         """Takes back what was not sent (of `owner`); nobody is told."""
-        dropped = []
+        dropped: list[Batch] = []
         for tablet, partition in list(self._partitions.items()):
             kept: deque[Batch] = deque()
             for batch in partition.unsent:
@@ -178,7 +174,7 @@ class Sender:
     def _next(self, partition: _Partition, unsent: bool) -> Batch | None:
         if partition.again:
             batch = partition.sent[0]
-            return batch if batch.again and not batch.resting else None
+            return batch if batch.again and not batch.rest else None
         if unsent and partition.unsent:
             batch = partition.unsent[0]
             if batch.ready or self.flushing or len(partition.unsent) > 1:
@@ -186,7 +182,7 @@ class Sender:
         return None
 
     def _send(self, host: int, batches: dict[int, Batch]) -> None:
-        flight = _Flight(host, batches)
+        flight = _Flight(host, batches, dict.fromkeys(batches))
         for tablet, batch in batches.items():
             partition = self._partitions[tablet]
             if batch.again:
@@ -196,6 +192,7 @@ class Sender:
                 batch.sequence = self._sequences.get(tablet, 0)
                 self._sequences[tablet] = (batch.sequence + batch.records) % SEQUENCES
                 partition.sent.append(partition.unsent.popleft())
+                self.sent += 1
             batch.flights.append(flight)
         self._in_flight[host] = self._in_flight.get(host, 0) + 1
         flight.number = self._exchange.post(
@@ -226,43 +223,49 @@ class Sender:
         batch = flight.batches.get(answer.tablet)
         if batch is None:
             return
+        self._arrived(flight, batch)
         if not answer.error:  # also to a former number: written is written
             self._over(batch)
             self._ended(batch, "", answer.value)
-        elif flight is not batch.flights[-1] or batch.again:
-            return  # a later sending was told otherwise, or will be
-        else:
-            self._failed(flight, batch, answer.error)
+        elif flight is batch.flights[-1] and not batch.again:  # else another sending will tell
+            self._refused(batch, answer.error)
         self._advance()
 
-    def _failed(self, flight: _Flight, batch: Batch, error: str) -> None:
-        settings = self._exchange.settings
-        follows = error == OUT_OF_ORDER and batch is not self._partitions[batch.tablet].sent[0]
-        if not kind_of_error(error).retriable and (not follows or batch.tablet in self.broken):
+    def _refused(self, batch: Batch, error: str) -> None:
+        """A batch behind one that is missing is out of order through no fault of its own."""
+        delay_ms = self._exchange.settings.retry_backoff_ms
+        broken = batch.tablet in self.broken
+        missing = batch is not self._partitions[batch.tablet].sent[0]
+        if error == OUT_OF_ORDER and broken and self._name is None and len(batch.flights) == 1:
+            self._take_back(batch)
+        elif kind_of_error(error).retriable or (error == OUT_OF_ORDER and missing and not broken):
+            if self._again(batch, delay_ms):
+                batch.rest = self._exchange.later(delay_ms, lambda: self._rested(batch))
+        else:
             self._fail(batch, error)
-            return
-        self._answered_for(flight, batch)
-        batch.waited_ms += settings.retry_backoff_ms
-        if self._again(batch):
-            batch.resting = True
-            self._exchange.later(settings.retry_backoff_ms, lambda: self._rested(batch))
+
+    def _take_back(self, batch: Batch) -> None:
+        """Sent once, and not written for want of one that failed: it will be numbered anew."""
+        self._over(batch)
+        self.bytes += len(batch.data)
+        unsent = self._partitions.setdefault(batch.tablet, _Partition()).unsent
+        before = sum(0 <= other.sequence < batch.sequence for other in unsent)
+        unsent.insert(before, batch)
 
     def _rested(self, batch: Batch) -> None:
-        if not batch.over:
-            batch.resting = False
-            self._advance()
-
-    def _late(self, flight: _Flight) -> None:
-        if not flight.counted:
-            return
-        self._land(flight)
-        for batch in list(flight.batches.values()):
-            if flight is batch.flights[-1] and not batch.again:
-                batch.waited_ms += self._exchange.settings.request_timeout_ms
-                self._again(batch)
+        batch.rest = 0
         self._advance()
 
-    def _again(self, batch: Batch) -> bool:
+    def _late(self, flight: _Flight) -> None:
+        for tablet in list(flight.on_the_way):
+            batch = flight.batches[tablet]
+            self._arrived(flight, batch)
+            if flight is batch.flights[-1]:
+                self._again(batch, self._exchange.settings.request_timeout_ms)
+        self._advance()
+
+    def _again(self, batch: Batch, waited_ms: float) -> bool:
+        batch.waited_ms += waited_ms
         if batch.waited_ms >= self._exchange.settings.delivery_timeout_ms:
             self._fail(batch, EXPIRED)
             return False
@@ -279,25 +282,22 @@ class Sender:
         partition = self._partitions[batch.tablet]
         partition.sent.remove(batch)
         partition.again -= batch.again
-        batch.over = True
+        self.sent -= 1
         self.bytes -= len(batch.data)
+        self._exchange.forget(batch.rest)
         for flight in batch.flights:
-            flight.batches.pop(batch.tablet, None)
+            self._arrived(flight, batch)
+            del flight.batches[batch.tablet]
             if not flight.batches:
-                self._land(flight)
                 self._exchange.forget(flight.number)
-        batch.flights.clear()
         self._tidy(batch.tablet)
 
-    def _answered_for(self, flight: _Flight, batch: Batch) -> None:
-        """The host gave its answer, though the batch goes on: its other sendings may still be heard of."""
-        if all(batch.again for other in flight.batches.values() if other is not batch):
-            self._land(flight)
-
-    def _land(self, flight: _Flight) -> None:
-        if flight.counted:
-            flight.counted = False
-            self._in_flight[flight.host] -= 1
+    def _arrived(self, flight: _Flight, batch: Batch) -> None:
+        """The answer, or nobody waits for it any more."""
+        if batch.tablet in flight.on_the_way:
+            del flight.on_the_way[batch.tablet]
+            if not flight.on_the_way:
+                self._in_flight[flight.host] -= 1
 
     def _tidy(self, tablet: int) -> None:
         partition = self._partitions[tablet]
