@@ -72,6 +72,7 @@ class Producer:
         self.tx: bytes | None = None
         self._committing = False
         self._started = False
+        self._partitions: dict[int, None] = {}
         self._registered: dict[int, None] = {}
         self._new: dict[int, None] = {}
         self._offsets: list[tuple[str, int, str, tuple[tuple[int, int], ...]]] = []
@@ -106,8 +107,8 @@ class Producer:
             for tablet, items in batches.items():
                 if items:
                     self._sender.queue(tablet, items)
-                    if self._version == 1 and tablet not in self._registered:
-                        self._new[tablet] = None
+                    if self._version == 1 and tablet not in self._partitions:
+                        self._partitions[tablet] = self._new[tablet] = None
             self._advance()
         return self._sender.bytes
 
