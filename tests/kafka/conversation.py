@@ -13,7 +13,6 @@ A Produce of several partitions is one request with one message each: one line e
 """
 
 import re
-from textwrap import dedent
 from typing import Any
 
 from planstep.proto.ids import GROUPS, PARTITION, TRANSACTIONS, tablet_id
@@ -185,12 +184,12 @@ class Broker:
 
 def talk(script: str, **settings: Any) -> Broker:
     broker = Broker(**settings)
-    script = dedent(script).strip()
-    for line in script.splitlines():
+    lines = [line.strip() for line in script.splitlines() if line.strip()]
+    for line in lines:
         if not line.startswith(("->", "==")):
             broker.lines.append(line)
             broker.do(line)
-    assert "\n".join(broker.lines) == script
+    assert broker.lines == lines
     return broker
 
 
@@ -205,7 +204,7 @@ begin t
 
 def opened(script: str, **settings: Any) -> Broker:
     """With a producer at epoch 0 and the transaction t open."""
-    return talk(OPEN + dedent(script).strip(), **settings)
+    return talk(OPEN + script, **settings)
 
 
 ADDED = """\
@@ -218,4 +217,4 @@ ok Add
 
 def added(script: str, **settings: Any) -> Broker:
     """With one batch of one record on its way to p0, in version 1."""
-    return opened(ADDED + dedent(script).strip(), **settings)
+    return opened(ADDED + script, **settings)

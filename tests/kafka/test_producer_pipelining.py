@@ -79,8 +79,8 @@ def test_what_is_sent_again_goes_first_and_alone() -> None:
         -> Produce p0 7/0 seq 0 x1
         ok Produce p0 7/0 seq 0
         -> Produce p0 7/0 seq 1 x2
-        ok Produce p0 7/0 seq 1
         -> Produce p0 7/0 seq 3 x1
+        ok Produce p0 7/0 seq 1
         commit t
         ok Produce p0
         ok Produce p1
@@ -156,8 +156,8 @@ def test_a_request_that_is_late_gives_its_place_free() -> None:
         ok Produce p0
         send t p0x1
         late Produce p1
-        -> Produce p0 7/0 seq 1 x1
         -> Produce p1 7/0 seq 0 x1
+        -> Produce p0 7/0 seq 1 x1
         """,
         max_in_flight=1,
         **TRANSACTION_2,
@@ -241,9 +241,9 @@ def test_a_plain_write_tells_which_partitions_have_it_and_the_rest_goes_on() -> 
         plain p1x1
         OUT_OF_ORDER_SEQUENCE_NUMBER Produce p0 7/0 seq 1
         ok Produce p1
-        == MESSAGE_TOO_LARGE p1 0-1
-        -> Produce p0 7/1 seq 0 x1
         -> Produce p1 7/1 seq 0 x1
+        -> Produce p0 7/1 seq 0 x1
+        == MESSAGE_TOO_LARGE p1 0-1
         ok Produce p0
         == ok p0 0-1
         ok Produce p1
@@ -284,8 +284,8 @@ def test_a_plain_producer_at_its_end_takes_another_id() -> None:
         wait 100
         -> Produce p1 7/0 seq 0 x1
         ok Produce p1
-        == INVALID_TXN_STATE p1 0-1
         -> InitProducer plain
+        == INVALID_TXN_STATE p1 0-1
         ok Init
         -> Produce p0 7/1 seq 0 x1
     """)
