@@ -70,6 +70,8 @@ class _Flight:
 class Sender:
     """Tells `ended(batch, error, offset)` of each batch sent, once, then `advance()`.
 
+    `broken`: partitions where a batch failed in this epoch; true: it is certain that it is not written.
+
     Invariants: within an epoch the sequences of a partition have no gap, and a batch has one;
     `bytes` is what is neither written nor failed; `sent` counts batches that were sent and have not ended.
     """
@@ -89,7 +91,7 @@ class Sender:
         self._sequences: dict[int, int] = {}
         self._in_flight: dict[int, int] = {}
         self.producer = self.epoch = -1
-        self.broken: dict[int, None] = {}
+        self.broken: dict[int, bool] = {}
         self.bytes = 0
         self.sent = 0
         self.tx: bytes | None = None
@@ -235,8 +237,9 @@ class Sender:
         """A batch behind one that is missing is out of order through no fault of its own."""
         delay_ms = self._exchange.settings.retry_backoff_ms
         broken = batch.tablet in self.broken
+        known = self.broken.get(batch.tablet, False) and len(batch.flights) == 1
         missing = batch is not self._partitions[batch.tablet].sent[0]
-        if error == OUT_OF_ORDER and broken and self._name is None and len(batch.flights) == 1:
+        if error == OUT_OF_ORDER and known and self._name is None:
             self._take_back(batch)
         elif kind_of_error(error).retriable or (error == OUT_OF_ORDER and missing and not broken):
             if self._again(batch, delay_ms):
@@ -274,7 +277,8 @@ class Sender:
         return True
 
     def _fail(self, batch: Batch, error: str) -> None:
-        self.broken[batch.tablet] = None
+        known = error not in (EXPIRED, OUT_OF_ORDER) and len(batch.flights) == 1
+        self.broken[batch.tablet] = known and self.broken.get(batch.tablet, True)
         self._over(batch)
         self._ended(batch, error, -1)
 
@@ -290,6 +294,7 @@ class Sender:
             del flight.batches[batch.tablet]
             if not flight.batches:
                 self._exchange.forget(flight.number)
+        batch.flights.clear()
         self._tidy(batch.tablet)
 
     def _arrived(self, flight: _Flight, batch: Batch) -> None:

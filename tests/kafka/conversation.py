@@ -171,7 +171,9 @@ class Broker:
         elif word == "late":
             c.wake(self.find(rest)[2].request)
         elif word == "wait":
-            due = [token for delay, token in self.timers if delay == float(rest) and c.awaits(token)]
+            due = [
+                token for delay, token in self.timers if delay == float(rest) and c.awaits(token)
+            ]
             assert due, f"no timer of {rest} ms: {self.timers}"
             self.timers = [item for item in self.timers if item[1] not in due]
             for token in due:

@@ -514,7 +514,9 @@ def test_an_error_that_is_known_is_told_when_the_abort_times_out() -> None:
 
 @pytest.mark.parametrize("error", FATAL)
 @pytest.mark.parametrize("at", ["send", "register", "offsets", "end"])
-def test_after_a_fatal_error_every_call_ends_with_it_and_nothing_is_sent(at: str, error: str) -> None:
+def test_after_a_fatal_error_every_call_ends_with_it_and_nothing_is_sent(
+    at: str, error: str
+) -> None:
     opened(
         {
             "send": f"""

@@ -42,6 +42,8 @@ class Chaos:
         self.sequences: dict[tuple[int, int], int] = {}
         self.ranges: dict[bytes, tuple[int, int]] = {}
         self.written: dict[bytes, None] = {}
+        self.tablets: dict[bytes, int] = {}
+        self.doubtful: dict[tuple[int, int], None] = {}
         self.asking: list[int] = []
 
     def call(self) -> bytes:
@@ -69,9 +71,15 @@ class Chaos:
                 assert at[1] == self.sequences.get((message.epoch, target), 0), "a gap"
                 self.sequences[message.epoch, target] = at[1] + message.records
                 self.ranges[message.data] = at
+                self.tablets[message.data] = target
+                assert (message.epoch, target) not in self.doubtful, "behind one that failed"
             assert self.ranges[message.data] == at, "two ranges for one batch"
             if not self.faults:
-                way = {m.request for t, m in self.way if isinstance(m, Produce) and host_of(t) == host_of(target)}
+                way = {
+                    m.request
+                    for t, m in self.way
+                    if isinstance(m, Produce) and host_of(t) == host_of(target)
+                }
                 assert len(way | {message.request}) <= self.in_flight_max
             return
         self.asking = [*(n for n in self.asking if self.client.awaits(n)), message.request]
@@ -90,7 +98,7 @@ class Chaos:
             target, message = self.way.pop(at)
             if self.random.random() < self.faults / 2:
                 return  # lost
-            answer = Answer(message.request, target, *self.outcome(message))
+            answer = Answer(message.request, target, *self.outcome(target, message))
             if self.random.random() < self.faults:
                 self.late.append((message, answer))
             self.hear(message, answer)
@@ -103,7 +111,7 @@ class Chaos:
             self.written[message.data] = None
         self.client.handle(answer)
 
-    def outcome(self, message: Any) -> tuple[str, Any]:
+    def outcome(self, target: int, message: Any) -> tuple[str, Any]:
         draw = self.random.random()
         if draw < self.faults:
             return self.random.choice(RETRIABLE), None
@@ -137,6 +145,9 @@ class Chaos:
             self.step()  # a former one, whose call ended already
         assert not error or error in FATAL
         self.dead = bool(error)
+        for data, (epoch, _) in self.ranges.items():
+            if data not in self.written:
+                self.doubtful[epoch, self.tablets[data]] = None
         self.ranges.clear()
         self.written.clear()
         for _ in range(self.random.randrange(5)):
@@ -190,6 +201,73 @@ def run(seed: int, version: int) -> Chaos:
 def test_whatever_is_answered(part: int, version: int) -> None:
     for seed in range(part, 200, 8):
         run(seed, version)
+
+
+class Partitions(Chaos):
+    """For the producer without transactions: the broker keeps logs, and checks sequences as Kafka does."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed, 1)
+        self.logs: dict[int, list[bytes]] = {}
+        self.state: dict[int, tuple[int, int, int]] = {}
+        self.done: dict[tuple[int, int, int, int], int] = {}
+
+    def watch(self, target: int, message: Any) -> None:
+        if isinstance(message, Produce):
+            epochs = self.tablets.setdefault(message.data, message.epoch)
+            self.seen["anew" if epochs != message.epoch else "once"] = None
+
+    def outcome(self, target: int, message: Any) -> tuple[str, Any]:
+        if isinstance(message, InitProducer):
+            self.epoch += 1
+            return "", (self.epoch, 0)
+        of, state = (message.producer, message.epoch), self.state.get(target, (0, 0, 0))
+        key = (*of, target, message.sequence)
+        if key in self.done:
+            return "", self.done[key]
+        if of < state[:2]:
+            return "INVALID_PRODUCER_EPOCH", None
+        if self.random.random() < self.faults / 2:
+            return self.random.choice(RETRIABLE), None
+        if message.data.endswith(b"7"):
+            return "MESSAGE_TOO_LARGE", None
+        sequence = state[2] if of == state[:2] else 0
+        if message.sequence != sequence:
+            return "OUT_OF_ORDER_SEQUENCE_NUMBER", None
+        log = self.logs.setdefault(target, [])
+        self.done[key] = len(log)
+        log += [message.data] * message.records
+        self.state[target] = *of, sequence + message.records
+        return "", self.done[key]
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_plain_writes_are_written_once_and_told_right(part: int) -> None:
+    seen: dict[str, None] = {}
+    for seed in range(part, 200, 4):
+        chaos = Partitions(seed)
+        calls: dict[bytes, dict[int, list[tuple[bytes, int]]]] = {}
+        for _ in range(30):
+            call = chaos.call()
+            tablets = chaos.random.sample(PARTITIONS, chaos.random.randrange(1, 4))
+            calls[call] = {t: [(chaos.call(), chaos.random.randrange(1, 4))] for t in tablets}
+            chaos.client.plain(call, calls[call])
+            chaos.take()
+            for _ in range(chaos.random.randrange(5)):
+                chaos.step()
+        for call, batches in calls.items():
+            end = chaos.until(call)
+            assert bool(end.error) == (end.value.keys() != batches.keys())
+            for tablet, ((data, count),) in batches.items():
+                log = chaos.logs.get(tablet, [])
+                assert log.count(data) in (0, count), "written twice"
+                if tablet in end.value:
+                    first, last = end.value[tablet]
+                    assert log[first:last] == [data] * count
+        seen.update(chaos.seen)
+        while any(chaos.client.awaits(token) for token in chaos.timers):
+            chaos.step()
+    assert len(seen) == 2  # "anew": renumbered under the next epoch
 
 
 def test_what_is_drawn_reaches_the_ends_that_matter() -> None:
