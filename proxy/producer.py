@@ -20,30 +20,23 @@ from typing import Any
 from ..proto.kafka import AddOffsets, AddPartitions, EndTxn, InitProducer, TxnOffsetCommit
 from .exchange import TIMED_OUT, Asking, Exchange, kind_of_error
 from .kafka_states import State, moved
-from .sender import EXPIRED, Batch, Sender, batch_detail
+from .sender import EXPIRED, OUT_OF_ORDER, Batch, Sender, batch_detail
 
 Offsets = Mapping[str, tuple[int, str, tuple[tuple[int, int], ...]]]
 """By group: generation, member, (tablet, offset)…; group metadata as KIP-447 has it."""
-FENCED, ABORTABLE, MAPPING = (
-    "PRODUCER_FENCED",
-    "TRANSACTION_ABORTABLE",
-    "INVALID_PRODUCER_ID_MAPPING",
-)
-SEQUENCES_UNKNOWN = (
-    "OUT_OF_ORDER_SEQUENCE_NUMBER",
-    "UNKNOWN_PRODUCER_ID",
-    MAPPING,
-)
+FENCED, ABORTABLE = "PRODUCER_FENCED", "TRANSACTION_ABORTABLE"
+MAPPING = "INVALID_PRODUCER_ID_MAPPING"
+SEQUENCES_UNKNOWN = (OUT_OF_ORDER, "UNKNOWN_PRODUCER_ID", MAPPING)
 """After these, from any request; after Produce any error that is not retriable (Java does the same)."""
 _RUNNING = (State.IN_TRANSACTION, State.COMMITTING)
 
 
 class Producer:
-    """Invariants: `tx` is the open transaction, from begin to its end; `calls` are those that wait for
-    that end, or for the first epoch; in FATAL_ERROR nothing is on the way and nothing is sent.
+    """Invariants: `tx` is the open transaction, from begin to its end; `_calls` wait for that end (true:
+    commits); in FATAL_ERROR nothing is on the way and nothing is sent.
 
-    `last` is (tx, committed, error, value, detail) of the transaction that ended last: the same call
-    again gets the same answer.
+    `_last` is (tx, whether a commit was asked for, error, value, detail) of the transaction that ended
+    last: the same call again gets the same answer.
     """
 
     def __init__(
@@ -62,7 +55,7 @@ class Producer:
         self._asking: Asking | None = None
         self.state = State.UNINITIALIZED
         self.error = self._detail = ""
-        self._calls: dict[bytes, None] = {}
+        self._calls: dict[bytes, bool] = {}
         self._last: tuple[bytes, bool, str, Any, str] | None = None
         self._unknown = self._id_lost = False
         self._attempts = 0
@@ -145,21 +138,19 @@ class Producer:
             self._exchange.end(call, self.error, detail=self._detail)
         elif tx != self.tx:
             self._exchange.end(call, "INVALID_TXN_STATE", detail="this transaction is not open")
-        elif self.state in (State.COMMITTING, State.ABORTING, State.INITIALIZING) and (
-            commit != self._committing
-        ):
-            what = "commit" if self._committing else "abort"
-            self._exchange.end(call, "INVALID_TXN_STATE", detail=f"its {what} is under way")
+        elif self.state is State.COMMITTING and not commit:
+            self._exchange.end(call, "INVALID_TXN_STATE", detail="its commit is under way")
+        elif self.state in (State.ABORTING, State.INITIALIZING) and commit and not self._committing:
+            self._exchange.end(call, "INVALID_TXN_STATE", detail="its abort is under way")
         else:
-            self._calls[call] = None
+            self._calls[call] = commit
             self._exchange.open(call, self._expire)
             return True
         return False
 
     def _expire(self, call: bytes) -> None:
         """The call ends, what it asked for goes on."""
-        del self._calls[call]
-        if self._committing and self.error:  # known already; what is left is to abort
+        if self._calls.pop(call) and self.error:  # known already; what is left is to abort
             self._exchange.end(call, self.error, detail=self._detail)
         else:
             self._exchange.end(call, TIMED_OUT, detail="the same call again waits on")
@@ -369,8 +360,11 @@ class Producer:
 
     def _end_calls(self, error: str, value: Any, detail: str) -> None:
         calls, self._calls = self._calls, {}
-        for call in calls:
-            self._exchange.end(call, error, value, detail)
+        for call, commit in calls.items():
+            if commit or self.state is State.FATAL_ERROR:
+                self._exchange.end(call, error, value, detail)
+            else:
+                self._exchange.end(call, "")
 
     def _die(self, error: str, detail: str) -> None:
         if self.state is State.FATAL_ERROR:

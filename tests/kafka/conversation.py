@@ -78,7 +78,8 @@ def told(target: int, message: Any) -> str:
     if isinstance(message, EndTxn):
         return f"{by} {'commit' if message.commit else 'abort'}"
     if isinstance(message, Produce):
-        return f"{kind} {partition_name(target)} {message.producer}/{message.epoch} seq {message.sequence} x{message.records}"
+        to, of = partition_name(target), f"{message.producer}/{message.epoch}"
+        return f"{kind} {to} {of} seq {message.sequence} x{message.records}"
     assert isinstance(message, TxnOffsetCommit)
     at = " ".join(f"{partition_name(t)}@{offset}" for t, offset in message.offsets)
     return f"{by} {message.group} {at} by {message.member} of {message.generation}"

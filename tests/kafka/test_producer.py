@@ -505,9 +505,13 @@ def test_an_error_that_is_known_is_told_when_the_abort_times_out() -> None:
         == MESSAGE_TOO_LARGE
         begin u
         == CONCURRENT_TRANSACTIONS
+        abort t
+        commit t
         ok End
         -> InitProducer n 7/0
         ok Init
+        == ok
+        == MESSAGE_TOO_LARGE
         begin u
     """)
 
@@ -644,8 +648,10 @@ def test_a_producer_whose_owner_is_gone_says_nothing_more() -> None:
         commit t
         drop
         == REQUEST_TIMED_OUT
-        ok Produce
     """)
+    assert not [token for _, token in broker.timers if broker.client.awaits(token)]
+    broker.do("ok Produce")
+    assert not broker.client.out
     assert not [token for _, token in broker.timers if broker.client.awaits(token)]
 
 
