@@ -87,6 +87,8 @@ class KafkaSettings:
     concurrent_backoff_ms: int = 20
     """After CONCURRENT_TRANSACTIONS on a transaction's first registration (KAFKA-5477)."""
     request_timeout_ms: int = 30_000
+    delivery_timeout_ms: int = 120_000
+    """Until a batch that nobody answered for fails."""
     max_block_ms: int = 60_000
     """How long begin, commit and abort wait in all before they time out."""
     marker_retry_ms: int = 100

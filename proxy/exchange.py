@@ -1,0 +1,198 @@
+"""What a client of the Kafka-style mode has on the way: requests, timers, calls.
+
+    post(target, make, …) ─▶ out, timers ─▶ shell ─▶ tablet ─▶ Answer ─▶ handle ─▶ who posted it
+                                └─ no answer in time ─▶ wake ───────────────────▶ who posted it
+    open(call, …) ─▶ timers ─▶ … ─▶ end(call) ─▶ ended, or, after max_block_ms, REQUEST_TIMED_OUT
+
+A number is given out once, to a request or to a timer; a number that nobody waits for any more is
+ignored, so late answers and old timers need no taking back. Requests of several messages (a Produce
+of many partitions) share one number: their answers differ by tablet.
+
+Next: sender.py, producer.py.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from ..proto.kafka import ERRORS, Answer, ErrorKind, KafkaSettings
+
+NUMBERS_MAX = 1 << 62
+TIMED_OUT = "REQUEST_TIMED_OUT"
+_UNKNOWN = ErrorKind(-1)
+
+
+def kind_of_error(error: str) -> ErrorKind:
+    """What Kafka's clients do about it; an error without a name of ours is the end, as Kafka's -1 is."""
+    return ERRORS.get(error, _UNKNOWN)
+
+
+class Ended(NamedTuple):
+    """A call's end. `error` is Kafka's name, "" for none; `detail` says more, for people."""
+
+    call: bytes
+    error: str
+    value: Any = None
+    detail: str = ""
+
+
+class _Waiting(NamedTuple):
+    answered: Callable[[Answer], None]
+    late: Callable[[], None]
+
+
+class Exchange:
+    """Invariant: a call is in `_calls` from `open` to `end`, and ended once."""
+
+    __slots__ = (
+        "_calls",
+        "_number",
+        "_of_tx",
+        "_timers",
+        "_waiting",
+        "address",
+        "ended",
+        "out",
+        "requests",
+        "settings",
+        "timers",
+    )
+
+    def __init__(self, address: int, settings: KafkaSettings) -> None:
+        self.address = address
+        self.settings = settings
+        self.out: list[tuple[int, Any, bytes | None]] = []
+        self.timers: list[tuple[float, int]] = []
+        self.ended: list[Ended] = []
+        self.requests = 0
+        self._of_tx: dict[bytes, int] = {}
+        self._number = 0
+        self._waiting: dict[int, _Waiting] = {}
+        self._timers: dict[int, Callable[[], None]] = {}
+        self._calls: dict[bytes, int] = {}
+
+    # requests ----------------------------------------------------------------------------------
+
+    def number(self) -> int:
+        self._number += 1
+        assert self._number < NUMBERS_MAX
+        return self._number
+
+    def post(
+        self,
+        messages: Callable[[int, int], Sequence[tuple[int, Any]]],
+        tx: bytes | None,
+        answered: Callable[[Answer], None],
+        late: Callable[[], None],
+    ) -> int:
+        """One request: `messages(address, number)` as (target, message), sent for the sake of `tx`.
+
+        `late` comes once, when request_timeout_ms are over; answers are taken until `forget`.
+        """
+        number = self.number()
+        self.requests += 1
+        if tx is not None:
+            self._of_tx[tx] = self._of_tx.get(tx, 0) + 1
+        self._waiting[number] = _Waiting(answered, late)
+        self.timers.append((self.settings.request_timeout_ms, number))
+        for target, message in messages(self.address, number):
+            self.out.append((target, message, tx))
+        return number
+
+    def requests_of(self, tx: bytes) -> int:
+        """Requests for its sake so far; forgotten with the asking."""
+        return self._of_tx.pop(tx, 0)
+
+    def later(self, delay_ms: float, wake: Callable[[], None]) -> int:
+        number = self.number()
+        self._timers[number] = wake
+        self.timers.append((delay_ms, number))
+        return number
+
+    def forget(self, number: int) -> None:
+        """Nobody waits for this answer, or this timer, any more."""
+        self._waiting.pop(number, None)
+        self._timers.pop(number, None)
+
+    def awaits(self, number: int) -> bool:
+        """Somebody does: a shell need not keep any other timer."""
+        return number in self._waiting or number in self._timers
+
+    def handle(self, answer: Answer) -> None:
+        waiting = self._waiting.get(answer.request)
+        if waiting is not None:
+            waiting.answered(answer)
+
+    def wake(self, token: int) -> None:
+        timer = self._timers.pop(token, None)
+        if timer is not None:
+            timer()
+        elif (waiting := self._waiting.get(token)) is not None:
+            waiting.late()
+
+    # calls -------------------------------------------------------------------------------------
+
+    def open(self, call: bytes, expire: Callable[[bytes], None]) -> None:
+        """`expire` is to end the call when max_block_ms are over."""
+        assert call not in self._calls, "a call is made once"
+        self._calls[call] = self.later(self.settings.max_block_ms, lambda: expire(call))
+
+    def end(self, call: bytes, error: str, value: Any = None, detail: str = "") -> None:
+        token = self._calls.pop(call, None)
+        if token is not None:
+            self.forget(token)
+        self.ended.append(Ended(call, error, value, detail))
+
+
+class Asking:
+    """One request until an answer that is final: asked again when none comes, and after a back-off when
+    the answer says so. `ended(error, value)` is told the final one.
+
+    An answer to a former number is ignored; that the former request is still under way is not known
+    here, nor to Kafka's clients.
+    """
+
+    __slots__ = ("attempts", "concurrent_ms", "ended", "exchange", "make", "number", "target", "tx")
+
+    def __init__(
+        self,
+        exchange: Exchange,
+        target: int,
+        make: Callable[[int, int], Any],
+        ended: Callable[[str, Any], None],
+        tx: bytes | None = None,
+        concurrent_ms: float | None = None,
+    ) -> None:
+        self.exchange = exchange
+        self.target = target
+        self.make = make
+        self.ended = ended
+        self.tx = tx
+        self.concurrent_ms = concurrent_ms
+        self.attempts = 0
+        self._send()
+
+    def cancel(self) -> None:
+        self.exchange.forget(self.number)
+
+    def _send(self) -> None:
+        self.attempts += 1
+        self.number = self.exchange.post(
+            lambda address, number: ((self.target, self.make(address, number)),),
+            self.tx,
+            self._answered,
+            self._late,
+        )
+
+    def _late(self) -> None:
+        self.cancel()
+        self._send()
+
+    def _answered(self, answer: Answer) -> None:
+        self.cancel()
+        if not kind_of_error(answer.error).retriable:
+            self.ended(answer.error, answer.value)
+            return
+        delay: float = self.exchange.settings.retry_backoff_ms
+        if answer.error == "CONCURRENT_TRANSACTIONS" and self.concurrent_ms is not None:
+            delay = self.concurrent_ms
+        self.number = self.exchange.later(delay, self._send)

@@ -1,0 +1,63 @@
+"""The client around its producers: single requests, timers, the table of states. See conversation.py."""
+
+import pytest
+from conversation import COORDINATOR, added, client, opened
+
+from planstep.proto.kafka import Answer, Join
+from planstep.proxy.kafka_states import TRANSITIONS, State, moved
+
+
+def test_one_request_with_retries() -> None:
+    c = client()
+    c.ask(b"call", COORDINATOR, lambda address, n: Join(address, n, "g", "m"))
+    ((target, message, tx),), _, _ = c.take()
+    assert (target, message, tx) == (COORDINATOR, Join(1, message.request, "g", "m"), None)
+    c.handle(Answer(message.request, target, "NOT_COORDINATOR"))
+    for delay, token in list(c.timers):
+        if delay == 100:
+            c.wake(token)
+    ((_, again, _),), timers, ended = c.take()
+    assert again.request != message.request and not ended
+    c.handle(Answer(message.request, target, ""))
+    c.handle(Answer(again.request, target, "", (1, ("m",))))
+    assert [(end.call, end.error, end.value) for end in c.take()[2]] == [(b"call", "", (1, ("m",)))]
+    assert not [token for _, token in timers if c.awaits(token)]
+
+
+def test_one_request_that_nobody_answers_ends() -> None:
+    c = client()
+    c.ask(b"call", COORDINATOR, lambda address, n: Join(address, n, "g", "m"))
+    for delay, token in list(c.timers):
+        if delay == 60_000:
+            c.wake(token)
+    assert [end.error for end in c.ended] == ["REQUEST_TIMED_OUT"]
+    assert not [token for _, token in c.timers if c.awaits(token)]
+
+
+def test_the_table_refuses_what_it_does_not_list() -> None:
+    for old in State:
+        for new in State:
+            if new in TRANSITIONS[old]:
+                assert moved(old, new) is new
+            else:
+                with pytest.raises(AssertionError, match=old.value):
+                    moved(old, new)
+    assert not TRANSITIONS[State.FATAL_ERROR]
+
+
+def test_what_is_not_open_is_told_so() -> None:
+    opened("""
+        commit u
+        == INVALID_TXN_STATE
+        begin t
+        == INVALID_TXN_STATE
+    """)
+
+
+def test_send_says_what_is_buffered() -> None:
+    broker = added("")
+    assert broker.client.send(1, b"t", {5: [(b"abc", 1)]}) == 13
+    broker.answer("", "Produce")
+    assert broker.client.send(1, b"t", {}) == 3
+    broker.client.abort(b"a", 1, b"t")
+    assert not broker.client.ended  # its registration is on the way
