@@ -55,16 +55,17 @@ class Markers:
             self.shell.after_durable(tablet, marker)
 
     def resend(self) -> None:
-        self._armed = False
+        """The timer has passed: whose markers were sent so long ago has them sent again."""
         now, wait = self.shell.now_ms, self.shell.settings.marker_retry_ms
         for name, sent_ms in list(self.ending.items()):
             if name not in self.rows.pending and not now - wait < sent_ms <= now:
                 row = self.rows.get(name)
                 assert row is not None and row.state in PREPARED, name
                 self.send(name, row)
-        if self.ending and not self._armed:
-            self._armed = True
-            self.shell.later(max(1, min(self.ending.values()) + wait - now), Wake(MARKERS))
+        self._armed = bool(self.ending)
+        if self._armed:
+            due = min(self.ending.values()) + wait
+            self.shell.later(min(max(1, due - now), wait), Wake(MARKERS))
 
     def marked(self, message: Marked) -> None:
         name = message.name

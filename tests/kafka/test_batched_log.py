@@ -220,7 +220,9 @@ def test_an_unknown_version_says_what_to_do() -> None:
         decode_entry(b"\x0e\x01\x00\x02" + msgpack.packb([]))
 
 
-@pytest.mark.parametrize("data", [b"", b"\x0e\x01", b"\x0e\x01\x00\x01\xc1", b"\xc1", b"\x05", b"\xa1a"])
+@pytest.mark.parametrize(
+    "data", [b"", b"\x0e\x01", b"\x0e\x01\x00\x01\xc1", b"\xc1", b"\x05", b"\xa1a"]
+)
 def test_damaged_entries_are_a_typed_error(data: bytes) -> None:
     with pytest.raises(FormatError):
         decode_entry(data)
