@@ -58,10 +58,14 @@ class Markers:
         """The timer has passed: whose markers were sent so long ago has them sent again."""
         now, wait = self.shell.now_ms, self.shell.settings.marker_retry_ms
         for name, sent_ms in list(self.ending.items()):
-            if name not in self.rows.pending and not now - wait < sent_ms <= now:
-                row = self.rows.get(name)
-                assert row is not None and row.state in PREPARED, name
-                self.send(name, row)
+            if now - wait < sent_ms <= now:
+                continue
+            if name in self.rows.pending:
+                self.ending[name] = now  # the end itself is on its way to the log
+                continue
+            row = self.rows.get(name)
+            assert row is not None and row.state in PREPARED, name
+            self.send(name, row)
         self._armed = bool(self.ending)
         if self._armed:
             due = min(self.ending.values()) + wait

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgpack
 
-from planstep.coordinator.groups import Groups
+from planstep.coordinator.groups import Groups, position_of
 from planstep.coordinator.kafka import Transactions
 from planstep.proto.ids import GROUPS, PARTITION, PROXY, TRANSACTIONS, tablet_id
 from planstep.proto.kafka import (
@@ -17,9 +17,13 @@ from planstep.proto.kafka import (
     Answer,
     EndTxn,
     InitProducer,
+    Join,
     KafkaSettings,
+    Leave,
     Marked,
     Marker,
+    OffsetCommit,
+    TxnOffsetCommit,
     Wake,
 )
 
@@ -200,6 +204,73 @@ class Coordinator(Bench):
 
     def scan(self) -> None:
         self.tablet.handle(Wake("scan"))
+
+
+class GroupCoordinator(Bench):
+    """Answers as the error, "" is none; None while there is no answer."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(Groups, **settings)
+
+    def _ask(self, message: Any) -> str | None:
+        answer = self.ask(message)
+        return None if answer is None else answer.error
+
+    def join(self, member: str, group: str = "g") -> Any:
+        answer = self.ask(Join(CLIENT, self.number(), group, member))
+        assert answer is not None
+        return answer.value if not answer.error else answer.error
+
+    def leave(self, member: str, group: str = "g") -> str | None:
+        return self._ask(Leave(CLIENT, self.number(), group, member))
+
+    def commit(
+        self, offset: int | None, generation: int = -1, member: str = "", group: str = "g"
+    ) -> str | None:
+        offsets = ((P[0], offset),)
+        number = self.number()
+        return self._ask(OffsetCommit(CLIENT, number, group, generation, member, offsets))
+
+    def pend(
+        self,
+        offset: int,
+        producer: int = 7,
+        epoch: int = 0,
+        generation: int = -1,
+        member: str = "",
+        group: str = "g",
+        version: int = 1,
+        tablet: int = P[0],
+    ) -> str | None:
+        who = CLIENT, self.number(), "tx", producer, epoch
+        offsets = ((tablet, offset),)
+        return self._ask(TxnOffsetCommit(*who, group, generation, member, offsets, version))
+
+    def end(
+        self,
+        commit: bool = True,
+        producer: int = 7,
+        epoch: int = 0,
+        coordinator_epoch: int = 1,
+        version: int = 1,
+    ) -> str | None:
+        marker = Marker(T, "tx", producer, epoch, commit, coordinator_epoch, version)
+        self.tablet.handle(marker)
+        answers = self.taken(Marked, T)
+        assert len(answers) <= 1
+        for answer in answers:
+            assert (answer.tablet, answer.name) == (self.tablet.id, "tx")
+            assert (answer.producer, answer.epoch) == (producer, epoch)
+        return answers[0].error if answers else None
+
+    def at(self, group: str = "g", tablet: int = P[0], stable: bool = False) -> Any:
+        error, position = position_of(self.keys, group, tablet, stable)
+        return error or position
+
+    def pending(self) -> int:
+        by_part, by_producer = self.keys.scan(b"n", b"o"), self.keys.scan(b"q", b"r")
+        assert {k[1:] for k, _ in by_part} == {k[9:] + k[1:9] for k, _ in by_producer}
+        return len(by_part)
 
 
 def failing(coordinator: Coordinator, error: str) -> None:

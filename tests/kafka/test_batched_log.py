@@ -216,7 +216,7 @@ def test_counters_of_a_batch() -> None:
 
 
 def test_an_unknown_version_says_what_to_do() -> None:
-    with pytest.raises(FormatError, match="version 2.*newer version"):
+    with pytest.raises(FormatError, match=r"version 2.*newer version"):
         decode_entry(b"\x0e\x01\x00\x02" + msgpack.packb([]))
 
 

@@ -18,7 +18,7 @@ from planstep.proto.kafka import Register
 
 LAST = EPOCH_MAX - 1
 C, F = "CONCURRENT_TRANSACTIONS", "PRODUCER_FENCED"
-I, M = "INVALID_TXN_STATE", "INVALID_PRODUCER_ID_MAPPING"
+W, M = "INVALID_TXN_STATE", "INVALID_PRODUCER_ID_MAPPING"
 
 
 @pytest.fixture
@@ -39,12 +39,12 @@ ENDED = "ended"
 
 VERSION_1 = [
     # state, commit, abort
-    (EMPTY, I, I),
+    (EMPTY, W, W),
     (ONGOING, ENDED, ENDED),
-    (PREPARE_COMMIT, C, I),
-    (PREPARE_ABORT, I, C),
-    (COMPLETE_COMMIT, "", I),
-    (COMPLETE_ABORT, I, ""),
+    (PREPARE_COMMIT, C, W),
+    (PREPARE_ABORT, W, C),
+    (COMPLETE_COMMIT, "", W),
+    (COMPLETE_ABORT, W, ""),
 ]
 
 
@@ -70,12 +70,12 @@ def test_version_1_takes_the_very_epoch_only(state: int) -> None:
 
 VERSION_2 = [
     # state, commit again, commit, abort again, abort: "again" with the epoch before the stored one
-    (EMPTY, F, I, F, ENDED),
+    (EMPTY, F, W, F, ENDED),
     (ONGOING, F, ENDED, F, ENDED),
-    (PREPARE_COMMIT, C, C, I, C),
+    (PREPARE_COMMIT, C, C, W, C),
     (PREPARE_ABORT, F, C, C, C),
-    (COMPLETE_COMMIT, "", I, I, ENDED),
-    (COMPLETE_ABORT, F, I, "", ENDED),
+    (COMPLETE_COMMIT, "", W, W, ENDED),
+    (COMPLETE_ABORT, F, W, "", ENDED),
 ]
 
 
@@ -187,7 +187,7 @@ def test_version_2_out_of_epochs_gives_the_next_producer_with_the_answer(c: Coor
     row = c.row()
     assert (row.state, row.producer, row.epoch, row.previous) == (COMPLETE_COMMIT, 1, 0, 0)
     assert c.end(0, LAST, version=2) == ("", (1, 0)), "the same again, once complete"
-    assert c.end(0, LAST, commit=False, version=2)[0] == I
+    assert c.end(0, LAST, commit=False, version=2)[0] == W
     assert c.add(1, 0) == ("", None)
     assert c.end(0, LAST, version=2)[0] == F, "too late: the next transaction is open"
 
