@@ -177,6 +177,9 @@ class Shell(Protocol):
     def coordinator_of(self, name: str) -> int:
         """The tablet that coordinates the transactions of this transactional id."""
 
+    def group_of(self, group: str) -> int:
+        """The tablet that coordinates this consumer group."""
+
 
 # messages ----------------------------------------------------------------------------------
 

@@ -1,0 +1,228 @@
+"""A coordinator's log, record by record or through a buffered writer (Pulsar's PIP-160).
+
+    append ─▶ buffer ──────────────── flush ─▶ one entry ─▶ each record's `done`, in the order of `append`
+                │ full by records or bytes ─┘ │
+                └ first record: later(delay) ─┘        a record too large for any batch: its own entry, plain
+
+An entry is either one record's bytes, or several framed:
+
+    0e 01  00 01  msgpack [record's bytes, …]          magic, version 1; also around a single one
+
+The magic tells them apart: a record is a msgpack array, which never begins with 0x0e. So a log may mix
+both, and batching may be switched while it runs.
+
+Keys, behind the tablet's prefix:
+
+    l<number 8>   an entry; the newest 1,024 are kept: the tablet's state rows are the log, compacted
+    L             number of the next entry
+
+Left out on purpose: entries are never deleted by record (bit sets of PIP-54), since nothing is replayed
+from them. What went wrong in Pulsar's writer and cannot here: a batch that outgrows the limit (flushed
+before it would), one bad record that blocks all others (each is packed as it comes), a timer that dies
+or wakes an idle tablet (armed by each buffer's first record), a version that nobody checks.
+
+Next: kafka.py.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import msgpack
+
+from ..errors import FormatError
+from ..proto.kafka import Keys, Shell, Wake
+
+MAGIC = b"\x0e\x01"
+VERSION = 1
+ENTRIES_KEPT = 1_024
+FLUSH = "flush"
+TRIGGERS = ("max_records", "max_bytes", "max_delay", "large_data", "asked")
+RECORDS_BUCKETS = (1, 10, 50, 100, 200, 500, 1_000)
+BYTES_BUCKETS = (128, 512, 1 << 10, 2 << 10, 4 << 10, 16 << 10, 100 << 10, 1 << 20, 4 << 20)
+DELAY_MS_BUCKETS = (0, 1, 2, 5, 10, 100, 1_000)
+_FRAME_BYTES = 4 + 5  # magic and version, the array's longest head
+_RECORD_BYTES = 5  # a record's longest head within it
+_HISTOGRAMS = (
+    ("batch_records", RECORDS_BUCKETS),
+    ("batch_bytes", BYTES_BUCKETS),
+    ("batch_oldest_delay_ms", DELAY_MS_BUCKETS),
+)
+
+
+class Position(NamedTuple):
+    """Where a record is in the log; positions are ordered as the records are. `batch_size` is how many
+    records share the entry's append, 1 also for a plain entry."""
+
+    entry: int
+    batch_size: int
+    batch_index: int
+
+
+Done = Callable[[str, Position | None], None]
+"""Told the error ("" is none) and, without one, where the record is."""
+
+
+class _Record(NamedTuple):
+    data: bytes
+    done: Done
+    cause: Any
+    at_ms: int
+
+
+class BatchedLog:
+    """Invariants: entries are numbered without a gap; callbacks come in the order of the records in the log;
+    a batch with its frame is never larger than `log_batch_bytes`; an empty buffer has no timer that matters.
+
+    The buffer is memory: `mark` and `undo` give it back as it was, in constant time.
+    """
+
+    __slots__ = ("_buffer", "_bytes", "_counts", "_number", "batching", "observe", "shell", "space")
+
+    def __init__(self, space: Keys, shell: Shell) -> None:
+        self.space = space
+        self.shell = shell
+        self.batching = shell.settings.log_batching
+        self.observe: Callable[[tuple[Any, ...], int], None] | None = None
+        """Told of each append: the causes of the records that share it, and its bytes."""
+        self._buffer: list[_Record] = []  # replaced at a flush, never emptied: a mark may hold it
+        self._bytes = _FRAME_BYTES
+        self._number = 0  # of the buffer, so that a timer finds only its own
+        self._counts = [0] * (len(TRIGGERS) + 3 + sum(len(b) + 1 for _, b in _HISTOGRAMS))
+
+    @property
+    def buffered(self) -> int:
+        """Records that wait to be written."""
+        return len(self._buffer)
+
+    def append(self, record: tuple[Any, ...], done: Done) -> None:
+        """Writes the record, now or with others; `done` is called once it is in the log.
+
+        A record that cannot be packed is INVALID_REQUEST; those before it are written first.
+        """
+        try:
+            data: bytes = msgpack.packb(record, use_bin_type=True)
+        except (TypeError, ValueError, OverflowError):
+            self.flush()
+            done("INVALID_REQUEST", None)
+            return
+        entry = _Record(data, done, self.shell.cause, self.shell.now_ms)
+        if not self.batching:
+            self._write(data, [entry])
+            return
+        settings = self.shell.settings
+        size = len(data) + _RECORD_BYTES
+        if _FRAME_BYTES + size > settings.log_batch_bytes:
+            self._flush("large_data")
+            self._write(data, [entry])  # beside the histograms: averages are those of batches
+            return
+        while self._buffer and self._bytes + size > settings.log_batch_bytes:
+            self._flush("max_bytes")  # a callback may append: look again
+        if not self._buffer:
+            self.shell.later(settings.log_batch_delay_ms, Wake(FLUSH, self._number))
+        self._buffer.append(entry)
+        self._bytes += size
+        if len(self._buffer) >= settings.log_batch_records:
+            self._flush("max_records")
+
+    def wake(self, number: int) -> None:
+        """The delay of buffer `number` has passed; nothing happens when it is written already."""
+        if number == self._number:
+            self._flush("max_delay")
+
+    def flush(self) -> None:
+        self._flush("asked")
+
+    def switch(self, on: bool) -> None:
+        """Turns batching on or off from the next record on; what waits is written first."""
+        self.flush()
+        self.batching = on
+
+    def mark(self) -> Any:
+        return (
+            self._buffer,
+            len(self._buffer),
+            self._bytes,
+            self._number,
+            self.batching,
+            [*self._counts],
+        )
+
+    def undo(self, mark: Any) -> None:
+        self._buffer, length, self._bytes, self._number, self.batching, counts = mark
+        del self._buffer[length:]
+        self._counts = [*counts]
+
+    def counters(self) -> dict[str, int | list[int]]:
+        """Flushes by trigger; then for records, bytes and the oldest record's delay (ms) of each batch the sum
+        and how many batches fell up to each bound of its *_BUCKETS, the last one beyond them all."""
+        shown: dict[str, int | list[int]] = dict(
+            zip(TRIGGERS, self._counts[: len(TRIGGERS)], strict=True)
+        )
+        at = len(TRIGGERS)
+        for name, bounds in _HISTOGRAMS:
+            shown[name + "_sum"] = self._counts[at]
+            shown[name] = self._counts[at + 1 : at + len(bounds) + 2]
+            at += len(bounds) + 2
+        return shown
+
+    def _flush(self, trigger: str) -> None:
+        batch = self._buffer
+        if not batch:
+            return
+        self._buffer, self._bytes = [], _FRAME_BYTES
+        self._number += 1
+        packed: bytes = msgpack.packb([record.data for record in batch], use_bin_type=True)
+        data = MAGIC + VERSION.to_bytes(2, "big") + packed
+        self._count(trigger, len(batch), len(data), max(0, self.shell.now_ms - batch[0].at_ms))
+        self._write(data, batch)
+
+    def _write(self, data: bytes, batch: list[_Record]) -> None:
+        number: int = self.space.get(b"L") or 0
+        self.space.put(b"L", number + 1)
+        self.space.put(b"l" + number.to_bytes(8, "big"), data)
+        if number >= ENTRIES_KEPT:
+            self.space.delete(b"l" + (number - ENTRIES_KEPT).to_bytes(8, "big"))
+        if self.observe is not None:
+            self.observe(tuple(record.cause for record in batch), len(data))
+        running = self.shell.cause
+        try:
+            for index, record in enumerate(batch):
+                self.shell.cause = record.cause
+                record.done("", Position(number, len(batch), index))
+        finally:
+            self.shell.cause = running
+
+    def _count(self, trigger: str, records: int, size: int, delay_ms: int) -> None:
+        counts = self._counts
+        counts[TRIGGERS.index(trigger)] += 1
+        at = len(TRIGGERS)
+        for value, (_, bounds) in zip((records, size, delay_ms), _HISTOGRAMS, strict=True):
+            counts[at] += value
+            place = next((i for i, bound in enumerate(bounds) if value <= bound), len(bounds))
+            counts[at + 1 + place] += 1
+            at += len(bounds) + 2
+
+
+def decode_entry(data: bytes) -> list[tuple[Any, ...]]:
+    """The records of one entry, batched or plain. FormatError: a newer version wrote it, or it is damaged."""
+    try:
+        if data[:2] != MAGIC:
+            packed = [data]
+        else:
+            version = int.from_bytes(data[2:4], "big")
+            if version != VERSION:
+                raise FormatError(
+                    f"a log entry has batch version {version}, this program knows {VERSION}: "
+                    "open the store with the newer version that wrote it"
+                )
+            packed = msgpack.unpackb(data[4:])
+        records = [msgpack.unpackb(record, use_list=False) for record in packed]
+    except FormatError:
+        raise
+    except Exception as error:  # whatever damaged bytes make msgpack raise
+        raise FormatError(
+            f"a log entry cannot be read: {error}; restore the store from a backup"
+        ) from error
+    if not all(type(record) is tuple for record in records):
+        raise FormatError("a log entry holds what is no record; restore the store from a backup")
+    return records

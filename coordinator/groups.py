@@ -1,0 +1,314 @@
+"""The group coordinator of the Kafka-style mode: who is in a group, and how far it has read.
+
+    Join, Leave ─▶ generation, raised with each change of the membership
+    OffsetCommit ─▶ position                      at once
+    TxnOffsetCommit ─▶ pending ──Marker(commit)──▶ position, unless a plain commit came later
+                          └─────Marker(abort)────▶ nothing
+
+A position is one number for each partition, and nobody checks what it was before: of two unfenced
+committers both succeed. What stops a zombie is its generation, or its producer's epoch.
+
+Offsets and markers are records of the log (batched_log.py): they are applied in its callback, in the
+log's order, and what the log's order makes invalid by then (an epoch that a marker has raised) is
+refused there.
+
+Keys, behind the tablet's prefix:
+
+    g<group>                          (generation, members in the order they joined)
+    c<group>\\0<tablet 4>              (position, log position)
+    n<group>\\0<tablet 4><producer 8>  (position, log position): pending
+    q<producer 8><group>\\0<tablet 4>  the same pending ones, by producer
+    p<producer 8>                     (epoch, coordinator epoch, ongoing, last used ms)
+
+In memory, hence gone with the host, and with `mark` and `undo`: requests of version 2 that wait until
+the transaction's coordinator has registered this tablet.
+
+Left out: assignment, heartbeats and session time-outs (the engine knows when a member is gone), static
+members, REBALANCE_IN_PROGRESS (Kafka does not enforce it on transactional commits either).
+
+Next: proxy/kafka.py.
+"""
+
+from typing import Any
+
+from ..proto.kafka import (
+    Answer,
+    ExpireProducers,
+    Join,
+    Keys,
+    Leave,
+    Marked,
+    Marker,
+    OffsetCommit,
+    Register,
+    Registered,
+    Shell,
+    TxnOffsetCommit,
+    Wake,
+)
+from .batched_log import FLUSH, BatchedLog, Position
+from .kafka_states import APPEND_ERRORS
+
+HELD = "held"
+
+
+def _part(group: str, tablet: int) -> bytes:
+    return group.encode() + b"\0" + tablet.to_bytes(4, "big")
+
+
+def _producer(producer: int) -> bytes:
+    return producer.to_bytes(8, "big")
+
+
+def position_of(keys: Keys, group: str, tablet: int, stable: bool = True) -> tuple[str, int | None]:
+    """(error, position) of a group in a partition, None when it has none there. `stable`: while a
+    transaction's position is pending, the answer is UNSTABLE_OFFSET_COMMIT."""
+    part = _part(group, tablet)
+    if stable and keys.scan(b"n" + part, b"n" + part + b"\xff" * 9, limit=1):
+        return "UNSTABLE_OFFSET_COMMIT", None
+    row = keys.get(b"c" + part)
+    return "", None if row is None else row[0]
+
+
+class Groups:
+    """Invariants: every n row has its q row; a generation never falls, also when the last member leaves; a
+    producer that is not ongoing has nothing pending."""
+
+    __slots__ = ("_held", "id", "log", "shell", "space")
+
+    def __init__(self, tablet: int, space: Keys, shell: Shell) -> None:
+        self.id = tablet
+        self.space = space
+        self.shell = shell
+        self.log = BatchedLog(space, shell)
+        # Tuples, so that a copy of the dict is a mark.
+        self._held: dict[tuple[int, int], tuple[tuple[TxnOffsetCommit, Any], ...]] = {}
+
+    def begin(self) -> None:
+        """In the host's first turn. Nothing waits here for time to pass."""
+
+    def mark(self) -> Any:
+        return dict(self._held), self.log.mark()
+
+    def undo(self, mark: Any) -> None:
+        held, log = mark
+        self._held = dict(held)
+        self.log.undo(log)
+
+    def handle(self, message: Any) -> None:
+        kind = type(message)
+        if kind is TxnOffsetCommit:
+            self._pend(message)
+        elif kind is Marker:
+            self._mark_end(message)
+        elif kind is OffsetCommit:
+            self._commit(message)
+        elif kind is Registered:
+            self._registered(message)
+        elif kind is Join:
+            self._join(message)
+        elif kind is Leave:
+            self._leave(message)
+        elif kind is ExpireProducers:
+            self._expire(message)
+        elif kind is Wake:
+            if message.what == FLUSH:
+                self.log.wake(message.detail)
+            else:
+                assert message.what == HELD, message
+                self._release(message.detail, "REQUEST_TIMED_OUT")
+        else:
+            raise AssertionError(f"group coordinator got {message!r}")
+
+    def _answer(self, message: Any, error: str, value: Any = None) -> None:
+        self.shell.send(message.client, Answer(message.request, self.id, error, value))
+
+    # membership ----------------------------------------------------------------------------
+
+    def _group(self, group: str) -> tuple[int, tuple[str, ...]]:
+        row = self.space.get(b"g" + group.encode())
+        return (0, ()) if row is None else row
+
+    def _join(self, message: Join) -> None:
+        if _unusable(message.group) or not message.member:
+            self._answer(message, "INVALID_REQUEST")
+            return
+        generation, members = self._group(message.group)
+        if message.member not in members:
+            generation, members = generation + 1, (*members, message.member)
+            self.space.put(b"g" + message.group.encode(), (generation, members))
+        self._answer(message, "", (generation, members))
+
+    def _leave(self, message: Leave) -> None:
+        generation, members = self._group(message.group)
+        if message.member not in members:
+            self._answer(message, "UNKNOWN_MEMBER_ID")
+            return
+        others = tuple(member for member in members if member != message.member)
+        self.space.put(b"g" + message.group.encode(), (generation + 1, others))
+        self._answer(message, "")
+
+    def _refused(self, message: OffsetCommit | TxnOffsetCommit) -> str:
+        """What is wrong with the group metadata of a commit, "" if nothing (ClassicGroup.validateOffsetCommit)."""
+        if _unusable(message.group):
+            return "INVALID_REQUEST"
+        generation, members = self._group(message.group)
+        if (
+            generation == 0
+        ):  # unknown: a group that only keeps positions is made by the first commit
+            return "ILLEGAL_GENERATION" if message.generation >= 0 else ""
+        if message.generation < 0 and not members:
+            return ""
+        if message.generation >= 0 or message.member:
+            if message.member not in members:
+                return "UNKNOWN_MEMBER_ID"
+            return "" if message.generation == generation else "ILLEGAL_GENERATION"
+        # Nobody in particular, while the group has members: an old producer's sendOffsets(group) is
+        # accepted, a plain commit would be the administrator's under the members' feet.
+        return "" if type(message) is TxnOffsetCommit else "UNKNOWN_MEMBER_ID"
+
+    # positions -----------------------------------------------------------------------------
+
+    def _commit(self, message: OffsetCommit) -> None:
+        if error := self._refused(message):
+            self._answer(message, error)
+            return
+
+        def done(error: str, position: Position | None) -> None:
+            for tablet, offset in () if position is None else message.offsets:
+                part = _part(message.group, tablet)
+                if offset is None:
+                    self._forget(part)
+                else:
+                    self.space.put(b"c" + part, (offset, tuple(position or ())))
+            self._answer(message, APPEND_ERRORS.get(error, error))
+
+        self.log.append(("offsets", message.group, message.offsets), done)
+
+    def _forget(self, part: bytes) -> None:
+        """The position, and what is pending there too: it must not come back with a marker."""
+        self.space.delete(b"c" + part)
+        for key, _ in self.space.scan(b"n" + part, b"n" + part + b"\xff" * 9):
+            self.space.delete(key)
+            self.space.delete(b"q" + key[-8:] + part)
+
+    # transactions --------------------------------------------------------------------------
+
+    def _state(self, producer: int) -> tuple[int, int, bool, int]:
+        row = self.space.get(b"p" + _producer(producer))
+        return (-1, -1, False, 0) if row is None else row
+
+    def _pend(self, message: TxnOffsetCommit) -> None:
+        error = self._refused(message)
+        epoch, _, ongoing, _ = self._state(message.producer)
+        if not error and message.epoch < epoch:
+            error = "INVALID_PRODUCER_EPOCH"
+        if error:
+            self._answer(message, error)
+        elif message.version >= 2 and not (ongoing and message.epoch == epoch):
+            self._hold(message)
+        else:
+            self._append_pending(message)
+
+    def _append_pending(self, message: TxnOffsetCommit) -> None:
+        def done(error: str, position: Position | None) -> None:
+            epoch, coordinator_epoch, _, _ = self._state(message.producer)
+            if not error and message.epoch < epoch:
+                error = "INVALID_PRODUCER_EPOCH"  # a marker came before it in the same batch
+            if not error:
+                state = message.epoch, coordinator_epoch, True, self.shell.now_ms
+                producer = _producer(message.producer)
+                self.space.put(b"p" + producer, state)
+                for tablet, offset in message.offsets:
+                    part = _part(message.group, tablet)
+                    self.space.put(b"n" + part + producer, (offset, tuple(position or ())))
+                    self.space.put(b"q" + producer + part, True)
+            self._answer(message, APPEND_ERRORS.get(error, error))
+
+        record = ("pending", message.producer, message.epoch, message.group, message.offsets)
+        self.log.append(record, done)
+
+    def _hold(self, message: TxnOffsetCommit) -> None:
+        """Version 2: nothing is pending here before the transaction knows that it ends here too."""
+        key = message.producer, message.epoch
+        if key not in self._held:
+            self.shell.later(self.shell.settings.request_timeout_ms, Wake(HELD, key))
+        self._held[key] = (*self._held.get(key, ()), (message, self.shell.cause))
+        # Asked again with each request: the question or its answer may have been lost.
+        coordinator = self.shell.coordinator_of(message.name)
+        self.shell.send(coordinator, Register(self.id, message.name, *key))
+
+    def _registered(self, message: Registered) -> None:
+        self._release((message.producer, message.epoch), message.error)
+
+    def _release(self, key: tuple[int, int], error: str) -> None:
+        running = self.shell.cause
+        for message, cause in self._held.pop(key, ()):
+            self.shell.cause = cause
+            # The group may have changed meanwhile.
+            if refused := error or self._refused(message):
+                self._answer(message, refused)
+            else:
+                self._append_pending(message)
+        self.shell.cause = running
+
+    def _mark_end(self, message: Marker) -> None:
+        error, repeated = self._marker_check(message)
+        if error or repeated:
+            self._marked(message, error)
+            return
+        # Who waits for an answer about a transaction that ends now would open it again.
+        for key in [k for k in self._held if k[0] == message.producer and k[1] <= message.epoch]:
+            self._release(key, "INVALID_PRODUCER_EPOCH")
+
+        def done(error: str, position: Position | None) -> None:
+            repeated = False
+            if not error:  # once more: another marker may have come before it in the same batch
+                error, repeated = self._marker_check(message)
+            if not error and not repeated:
+                self._ended(message)
+            self._marked(message, error)
+
+        who = message.producer, message.epoch, message.coordinator_epoch
+        self.log.append(("marker", *who, message.commit), done)
+
+    def _marker_check(self, message: Marker) -> tuple[str, bool]:
+        """(error, whether it is a repeat of one that was written: answered, nothing else)."""
+        epoch, coordinator_epoch, ongoing, _ = self._state(message.producer)
+        if message.coordinator_epoch < coordinator_epoch:
+            return "TRANSACTION_COORDINATOR_FENCED", False
+        if message.epoch < epoch:
+            return "INVALID_PRODUCER_EPOCH", False
+        if message.version >= 2 and message.epoch == epoch:
+            # Version 2's markers are above the data. An equal one is the marker that raised the epoch,
+            # sent again; refusing it would leave the transaction in Prepare* for ever (KAFKA-19999).
+            return ("INVALID_PRODUCER_EPOCH", False) if ongoing else ("", True)
+        # Version 1 cannot tell a repeat from the next transaction's marker: written again, as Kafka does.
+        return "", False
+
+    def _ended(self, message: Marker) -> None:
+        producer = _producer(message.producer)
+        for key, _ in self.space.scan(b"q" + producer, b"q" + producer + b"\xff"):
+            part = key[9:]
+            pending = self.space.get(b"n" + part + producer)
+            known = self.space.get(b"c" + part)
+            # Whoever is later in the log wins, however long the transaction took.
+            if message.commit and (known is None or known[1] < pending[1]):
+                self.space.put(b"c" + part, pending)
+            self.space.delete(key)
+            self.space.delete(b"n" + part + producer)
+        state = message.epoch, message.coordinator_epoch, False, self.shell.now_ms
+        self.space.put(b"p" + producer, state)
+
+    def _marked(self, message: Marker, error: str) -> None:
+        who = message.name, message.producer, message.epoch
+        self.shell.send(message.source, Marked(self.id, *who, APPEND_ERRORS.get(error, error)))
+
+    def _expire(self, message: ExpireProducers) -> None:
+        for key, (_, _, ongoing, used_ms) in self.space.scan(b"p", b"q"):
+            if not ongoing and used_ms < message.before_ms:
+                self.space.delete(key)
+
+
+def _unusable(group: str) -> bool:
+    return not group or "\0" in group

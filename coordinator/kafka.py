@@ -1,0 +1,351 @@
+"""The transaction coordinator of the Kafka-style mode: producer ids, epochs, and how transactions end.
+
+    InitProducer ─▶ Empty     AddPartitions, AddOffsets, Register ─▶ Ongoing
+    EndTxn ─▶ Prepare* ─▶ answer; Marker to each partition ──Marked from all──▶ Complete*
+    every abort_scan_ms: Ongoing for too long ─▶ PrepareEpochFence ─▶ PrepareAbort
+
+Log before memory: a request checks, appends the new state to the log (batched_log.py), and only the
+writer's callback puts the row and answers. In between the id is pending, and whoever asks is told
+CONCURRENT_TRANSACTIONS. States and the EndTxn tables are in kafka_states.py.
+
+Keys, behind the tablet's prefix:
+
+    t<name>       kafka_states.Transaction, what the log says of a transactional id: transaction_rows.py
+    i             the next block of producer ids (1,000 each, as KRaft's controller hands out)
+    l, L          the log: batched_log.py
+
+What a broker has in memory only is forgotten with the host: fields of the row that carry its
+generation, and here (`mark`, `undo`): pending states, failed fences, markers on their way, the rest
+of the block of ids.
+
+Left out: load in progress (a host answers once it has started), version 0, two-phase commit (KIP-939).
+
+Next: transaction_rows.py.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from ..proto.ids import host_of
+from ..proto.kafka import (
+    AddOffsets,
+    AddPartitions,
+    Answer,
+    EndTxn,
+    InitProducer,
+    Keys,
+    Marked,
+    Register,
+    Registered,
+    Shell,
+    Wake,
+)
+from .batched_log import FLUSH
+from .kafka_states import (
+    AT_REST,
+    CONCURRENT,
+    DEAD,
+    EMPTY,
+    END,
+    EPOCH_MAX,
+    FENCE,
+    FENCED,
+    ONGOING,
+    PREPARE_ABORT,
+    PREPARE_COMMIT,
+    PREPARED,
+    Transaction,
+    check_move,
+    end_1,
+    end_2,
+    exhausted,
+)
+from .markers import MARKERS, Markers
+from .transaction_rows import Then, TransactionRows
+
+SCAN, EXPIRE = "scan", "expire"
+EXPIRE_EVERY_MS = 3_600_000
+UNMAPPED = "INVALID_PRODUCER_ID_MAPPING"
+
+
+class Transactions:
+    """Invariants: a decision (Prepare*) is in the log before anybody hears of it; no epoch of a producer is
+    given to two of them, and the highest, once raised against one, is not given at all."""
+
+    __slots__ = ("id", "markers", "rows", "shell")
+
+    def __init__(self, tablet: int, space: Keys, shell: Shell) -> None:
+        self.id = tablet
+        self.shell = shell
+        self.rows = TransactionRows(host_of(tablet), space, shell)
+        self.markers = Markers(tablet, self.rows, shell)
+
+    def begin(self) -> None:
+        """In the host's first turn: what was decided is brought to its end, and the scans start. Ongoing
+        transactions are left to their producers, or to the time-out."""
+        for name, row in self.rows.scan(PREPARED):
+            self.markers.send(name, row)
+        self.shell.later(self.shell.settings.abort_scan_ms, Wake(SCAN))
+        self.shell.later(EXPIRE_EVERY_MS, Wake(EXPIRE))
+
+    def mark(self) -> Any:
+        return self.rows.mark(), self.markers.mark()
+
+    def undo(self, mark: Any) -> None:
+        rows, markers = mark
+        self.rows.undo(rows)
+        self.markers.undo(markers)
+
+    def handle(self, message: Any) -> None:
+        kind = type(message)
+        if kind is InitProducer:
+            self._init(message)
+        elif kind is AddPartitions:
+            self._add(message, message.partitions, 1, lambda error: self._answer(message, error))
+        elif kind is AddOffsets:
+            added = (message.coordinator,)
+            self._add(message, added, 1, lambda error: self._answer(message, error))
+        elif kind is EndTxn:
+            self._end(message)
+        elif kind is Register:
+            self._register(message)
+        elif kind is Marked:
+            self.markers.marked(message)
+        elif kind is Wake:
+            self._wake(message)
+        else:
+            raise AssertionError(f"transaction coordinator got {message!r}")
+
+    def _wake(self, wake: Wake) -> None:
+        if wake.what == FLUSH:
+            self.rows.log.wake(wake.detail)
+        elif wake.what == MARKERS:
+            self.markers.resend()
+        elif wake.what == SCAN:
+            self.shell.later(self.shell.settings.abort_scan_ms, Wake(SCAN))
+            self._abort_old()
+        else:
+            assert wake.what == EXPIRE, wake
+            self.shell.later(EXPIRE_EVERY_MS, Wake(EXPIRE))
+            self._expire()
+
+    def _answer(self, message: Any, error: str, value: Any = None) -> None:
+        self.shell.send(message.client, Answer(message.request, self.id, error, value))
+
+    # InitProducer --------------------------------------------------------------------------
+
+    def _init(self, message: InitProducer) -> None:
+        name, now = message.name, self.shell.now_ms
+        if name is None:
+            self._answer(message, "", (self.rows.new_id(), 0))
+            return
+        if not name:
+            self._answer(message, "INVALID_REQUEST")
+            return
+        if not 0 < message.timeout_ms <= self.shell.settings.transaction_max_timeout_ms:
+            self._answer(message, "INVALID_TRANSACTION_TIMEOUT")
+            return
+        if name in self.rows.pending:
+            self._answer(message, CONCURRENT)
+            return
+        row = self.rows.get(name)
+        if row is None:
+            new = Transaction(self.rows.new_id(), 0, EMPTY, message.timeout_ms, -1, now)
+            new = new._replace(generation=self.shell.epoch)
+            self.rows.append(name, None, new, lambda error, new: self._given(message, error, new))
+            return
+        goes_on = message.producer >= 0  # KIP-360: under the next epoch, if nobody came in between
+        if goes_on and message.producer != row.producer:
+            # With an epoch that was the last: the answer that told the new id may have been lost.
+            if message.producer != row.previous or not exhausted(message.epoch):
+                self._answer(message, FENCED)
+                return
+        if row.state in PREPARED:
+            self._answer(message, CONCURRENT)
+            return
+        if row.state == ONGOING:
+            # The raised epoch is given to nobody: who asks comes again and has it raised once more.
+            # As in Kafka, nobody looks at the epoch that is asked to go on.
+            self._fence(name, row, lambda error, _: self._answer(message, error or CONCURRENT))
+            return
+        if exhausted(row.epoch) and (not goes_on or message.epoch == row.epoch):
+            producer, epoch, last = self.rows.new_id(), 0, row.epoch if goes_on else -1
+            row = row._replace(previous=row.producer)
+        elif not goes_on:
+            producer, epoch, last = row.producer, row.epoch + 1, -1
+        elif message.epoch == row.epoch:
+            producer, epoch, last = row.producer, row.epoch + 1, row.epoch
+        elif message.epoch == row.last_epoch:  # the same again: its answer was lost
+            producer, epoch, last = row.producer, row.epoch, row.last_epoch
+        else:
+            self._answer(message, FENCED)
+            return
+        new = row._replace(
+            producer=producer,
+            epoch=epoch,
+            last_epoch=last,
+            state=EMPTY,
+            timeout_ms=message.timeout_ms,
+            start_ms=-1,
+            update_ms=now,
+        )
+        self.rows.append(name, row.state, new, lambda error, new: self._given(message, error, new))
+
+    def _given(self, message: InitProducer, error: str, row: Transaction) -> None:
+        self._answer(message, error, None if error else (row.producer, row.epoch))
+
+    # AddPartitions, AddOffsets, Register ---------------------------------------------------
+
+    def _add(
+        self, message: Any, added: tuple[int, ...], version: int, answer: Callable[[str], None]
+    ) -> None:
+        name = message.name
+        row = self.rows.get(name) if name else None
+        if not name:
+            answer("INVALID_REQUEST")
+        elif name in self.rows.pending or (row is not None and row.state in PREPARED):
+            # Before the producer id is looked at: a producer that ran out of epochs was told its next
+            # id at Prepare, and that is not this row's yet (KAFKA-18660).
+            answer(CONCURRENT)
+        elif row is None or row.producer != message.producer:
+            answer(UNMAPPED)
+        elif row.epoch != message.epoch:
+            answer(FENCED)
+        elif row.state == ONGOING and all(tablet in row.partitions for tablet in added):
+            answer("")
+        else:
+            begun = row.start_ms if row.state == ONGOING else self.shell.now_ms
+            new = row._replace(
+                state=ONGOING,
+                partitions=tuple(sorted({*row.partitions, *added})),
+                start_ms=begun,
+                update_ms=self.shell.now_ms,
+                version=version,
+            )
+            self.rows.append(name, row.state, new, lambda error, _: answer(error))
+
+    def _register(self, message: Register) -> None:
+        def answer(error: str) -> None:
+            who = message.name, message.producer, message.epoch
+            self.shell.send(message.source, Registered(self.id, *who, error))
+
+        if not message.only_verify:
+            self._add(message, (message.source,), 2, answer)
+            return
+        # What is pending does not matter to a question: the partition looks again when it appends.
+        row = self.rows.get(message.name)
+        if row is None or row.producer != message.producer:
+            answer(UNMAPPED)
+        elif row.epoch != message.epoch:
+            answer(FENCED)
+        elif row.state in PREPARED:
+            answer(CONCURRENT)
+        else:
+            answer("" if message.source in row.partitions else "TRANSACTION_ABORTABLE")
+
+    # EndTxn, time-outs and fences ----------------------------------------------------------
+
+    def _end(self, message: EndTxn) -> None:
+        name, producer, epoch = message.name, message.producer, message.epoch
+        row = self.rows.get(name) if name else None
+        if not name:
+            self._answer(message, "INVALID_REQUEST")
+            return
+        if row is None:
+            self._answer(message, CONCURRENT if name in self.rows.pending else UNMAPPED)
+            return
+        outcome = self._outcome(name, row, message)
+        if outcome != END:
+            self._answer(message, outcome, None if outcome else (row.producer, row.epoch))
+            return
+        state = PREPARE_COMMIT if message.commit else PREPARE_ABORT
+
+        def then(error: str, new: Transaction) -> None:
+            rotated = new.next >= 0  # told already, though it is the row's only once complete
+            value = (new.next, 0) if rotated else (new.producer, new.epoch)
+            self._answer(message, error, None if error else value)
+
+        assert row.producer == producer and row.epoch == epoch
+        self._prepare(name, row, state, message.version, then)
+
+    def _outcome(self, name: str, row: Transaction, message: EndTxn) -> str:
+        same = message.producer == row.producer
+        if message.version < 2:
+            if not same:
+                return UNMAPPED
+            if message.epoch != row.epoch:
+                return FENCED
+            return CONCURRENT if name in self.rows.pending else end_1(row.state, message.commit)
+        # Before id and epoch are looked at: both are about to change with what is pending, or did in
+        # the answer at Prepare (KAFKA-18660, KAFKA-20090).
+        if name in self.rows.pending:
+            return CONCURRENT
+        if row.state in PREPARED and (message.producer, message.epoch) == (row.next, 0):
+            return CONCURRENT
+        rotated = row.state not in PREPARED and row.epoch == 0 and message.epoch == EPOCH_MAX - 1
+        if rotated and message.producer == row.previous:
+            return end_2(row.state, message.commit, True)
+        if not same:
+            return UNMAPPED
+        if message.epoch not in (row.epoch, row.epoch - 1):
+            return FENCED
+        return end_2(row.state, message.commit, message.epoch != row.epoch)
+
+    def _fence(self, name: str, row: Transaction, then: Then) -> None:
+        """Ends an ongoing transaction against its producer, whose epoch is too low from then on."""
+        check_move(row.state, FENCE)
+        version = self.shell.settings.protocol_version  # nobody's request: the server's own
+        fenced = row
+        # In version 2 the end raises the epoch by itself; twice would lose the producer (KAFKA-19367).
+        # A fence that failed before has raised it already: else failures would use up all epochs
+        # (KAFKA-9666).
+        if version < 2 and name not in self.rows.failed:
+            fenced = row._replace(epoch=min(row.epoch + 1, EPOCH_MAX), last_epoch=-1)
+
+        def ended(error: str, new: Transaction) -> None:
+            if error and version < 2:
+                self.rows.failed[name] = fenced.epoch
+            then(error, new)
+
+        self._prepare(name, fenced._replace(state=FENCE), PREPARE_ABORT, version, ended)
+
+    def _prepare(self, name: str, row: Transaction, state: int, version: int, then: Then) -> None:
+        now = self.shell.now_ms
+        new = row._replace(
+            state=state,
+            update_ms=now,
+            # Version 2 may abort what has no partition, hence no start.
+            start_ms=now if row.state in AT_REST else row.start_ms,
+            version=version,
+            left=row.partitions,
+        )
+        if version >= 2:
+            # The markers' epoch is the raised one, so that what comes late under the old one is
+            # refused. Out of epochs: the last goes to the markers, and a new id to the producer, also
+            # when it is the fence that ends the transaction (KAFKA-20090).
+            new = new._replace(
+                epoch=min(row.epoch + 1, EPOCH_MAX),
+                last_epoch=row.epoch,
+                next=self.rows.new_id() if exhausted(row.epoch) else -1,
+            )
+
+        def decided(error: str, new: Transaction) -> None:
+            then(error, new)
+            if not error:
+                self.rows.failed.pop(name, None)
+                self.markers.send(name, new)
+
+        self.rows.append(name, row.state, new, decided)
+
+    def _abort_old(self) -> None:
+        now = self.shell.now_ms
+        for name, row in self.rows.scan((ONGOING,)):
+            if row.start_ms + row.timeout_ms < now:
+                self._fence(name, row, lambda error, _: None)
+
+    def _expire(self) -> None:
+        oldest = self.shell.now_ms - self.shell.settings.transactional_id_expiration_ms
+        for name, row in self.rows.scan(AT_REST):
+            if row.update_ms <= oldest:
+                dead = row._replace(state=DEAD)
+                self.rows.append(name, row.state, dead, lambda error, _: None)

@@ -1,0 +1,168 @@
+"""The states of a transactional id, and what EndTxn does in each: the tables, and the row that is kept.
+
+    Empty ─▶ Ongoing ─▶ PrepareCommit ─▶ CompleteCommit ─▶ Ongoing, Empty, Dead
+      │ ▲      │ └────▶ PrepareAbort ──▶ CompleteAbort ──▶ Ongoing, Empty, Dead
+      ▼ │      └─▶ PrepareEpochFence ─▶ PrepareAbort        fenced by another InitProducer, or timed out
+     Dead
+
+Everything that decides which state may follow which is in this file; kafka.py asks it, and applies.
+Numbers and names are Kafka's (TransactionState.java), as reference for whoever compares.
+
+Next: kafka.py.
+"""
+
+from typing import Any, NamedTuple
+
+from ..proto.ids import tablet_text
+
+EMPTY, ONGOING, PREPARE_COMMIT, PREPARE_ABORT, COMPLETE_COMMIT, COMPLETE_ABORT, DEAD, FENCE = range(
+    8
+)
+STATE_NAMES = (
+    "Empty",
+    "Ongoing",
+    "PrepareCommit",
+    "PrepareAbort",
+    "CompleteCommit",
+    "CompleteAbort",
+    "Dead",
+    "PrepareEpochFence",
+)
+PREPARED = (PREPARE_COMMIT, PREPARE_ABORT)
+COMPLETED = (COMPLETE_COMMIT, COMPLETE_ABORT)
+AT_REST = (EMPTY, *COMPLETED)
+"""No transaction is open: the id may expire, and a new producer may take it at once."""
+
+CAME_FROM: dict[int, tuple[int, ...]] = {
+    EMPTY: (EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT),
+    ONGOING: (ONGOING, EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT),
+    PREPARE_COMMIT: (ONGOING,),
+    # Version 2 lets a producer abort what has no partition yet: its write may still be on the way.
+    PREPARE_ABORT: (ONGOING, FENCE, EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT),
+    COMPLETE_COMMIT: (PREPARE_COMMIT,),
+    COMPLETE_ABORT: (PREPARE_ABORT,),
+    DEAD: (EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT),
+    FENCE: (ONGOING,),
+}
+"""Which states each may come from. Dead is a tombstone in the log, PrepareEpochFence is in no log."""
+
+
+def check_move(before: int, after: int) -> None:
+    """An assertion: kafka.py must not ask for any other."""
+    assert before in CAME_FROM[after], f"{STATE_NAMES[before]} -> {STATE_NAMES[after]}"
+
+
+# EndTxn ------------------------------------------------------------------------------------
+
+END = "END"
+"""The transaction is ended now: the one outcome that is no error name ("" is success, done before)."""
+INVALID, CONCURRENT, FENCED = "INVALID_TXN_STATE", "CONCURRENT_TRANSACTIONS", "PRODUCER_FENCED"
+
+END_TXN_1: dict[int, tuple[str, str]] = {
+    # state: (commit, abort); the epoch is the stored one
+    EMPTY: (INVALID, INVALID),
+    ONGOING: (END, END),
+    # Being torn down is not done: an empty success here would lose the next transaction of this epoch.
+    PREPARE_COMMIT: (CONCURRENT, INVALID),
+    PREPARE_ABORT: (INVALID, CONCURRENT),
+    # An epoch may have many transactions, so a late request cannot be told from a repeat: the torn
+    # transactions of version 1.
+    COMPLETE_COMMIT: ("", INVALID),
+    COMPLETE_ABORT: (INVALID, ""),
+}
+
+END_TXN_2: dict[int, tuple[str, str, str, str]] = {
+    # state: (commit as a retry, commit; abort as a retry, abort); a retry has the epoch before the stored
+    # one, since each end raises it
+    EMPTY: (FENCED, INVALID, FENCED, END),
+    ONGOING: (FENCED, END, FENCED, END),
+    # Whoever has the stored epoch already was answered at Prepare and is one transaction ahead.
+    PREPARE_COMMIT: (CONCURRENT, CONCURRENT, INVALID, CONCURRENT),
+    PREPARE_ABORT: (FENCED, CONCURRENT, CONCURRENT, CONCURRENT),
+    COMPLETE_COMMIT: ("", INVALID, INVALID, END),
+    # A commit that comes behind the coordinator's own abort: fenced, not in a wrong state (KAFKA-20785).
+    COMPLETE_ABORT: (FENCED, INVALID, "", END),
+}
+
+
+def end_1(state: int, commit: bool) -> str:
+    return END_TXN_1[state][not commit]
+
+
+def end_2(state: int, commit: bool, retry: bool) -> str:
+    return END_TXN_2[state][2 * (not commit) + (not retry)]
+
+
+# epochs ------------------------------------------------------------------------------------
+
+EPOCH_MAX = 32_767
+"""Kept for fencing: no client is ever given it."""
+
+
+def exhausted(epoch: int) -> bool:
+    return epoch >= EPOCH_MAX - 1
+
+
+# appends -----------------------------------------------------------------------------------
+
+APPEND_ERRORS = {
+    "UNKNOWN_TOPIC_OR_PARTITION": "COORDINATOR_NOT_AVAILABLE",
+    "NOT_ENOUGH_REPLICAS": "COORDINATOR_NOT_AVAILABLE",
+    "REQUEST_TIMED_OUT": "COORDINATOR_NOT_AVAILABLE",
+    "KAFKA_STORAGE_ERROR": "NOT_COORDINATOR",
+}
+"""What a client is told when the log could not be written."""
+
+
+# the row -----------------------------------------------------------------------------------
+
+
+class Transaction(NamedTuple):
+    """A transactional id's state. The fields from `generation` on are what a broker has in memory only: they
+    count while `generation` is the host's, so they are forgotten when it starts again."""
+
+    producer: int
+    epoch: int
+    state: int
+    timeout_ms: int
+    start_ms: int
+    """Of the transaction; -1 when none was begun."""
+    update_ms: int
+    partitions: tuple[int, ...] = ()
+    """In ascending order."""
+    previous: int = -1
+    """The producer id before this one, while that ran out of epochs."""
+    next: int = -1
+    """The producer id to take once complete: this one ran out of epochs with this transaction."""
+    version: int = 1
+    generation: int = -1
+    last_epoch: int = -1
+    """The epoch before the last InitProducer (KIP-360) or end (version 2): who repeats it is answered again."""
+    left: tuple[int, ...] = ()
+    """Partitions whose markers were not acknowledged."""
+
+    def logged(self) -> tuple[Any, ...]:
+        """What a record of the log holds."""
+        return tuple(self[:10])
+
+    def remembered(self, generation: int) -> "Transaction":
+        """As the host of this generation knows it."""
+        if self.generation == generation:
+            return self
+        return self._replace(generation=generation, last_epoch=-1, left=self.partitions)
+
+
+def describe(name: str, row: tuple[Any, ...]) -> dict[str, Any]:
+    """A row `t<name>` for people and tools."""
+    state = Transaction(*row)
+    return {
+        "name": name,
+        "producer": state.producer,
+        "epoch": state.epoch,
+        "state": STATE_NAMES[state.state],
+        "timeout_ms": state.timeout_ms,
+        "start_ms": None if state.start_ms < 0 else state.start_ms,
+        "update_ms": state.update_ms,
+        "partitions": [tablet_text(tablet) for tablet in state.partitions],
+        "version": state.version,
+    }

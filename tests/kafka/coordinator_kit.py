@@ -1,0 +1,285 @@
+"""A coordinator by itself: its keys in a dict, and a shell that delivers nothing before it is told to.
+
+`Bench` drives one; `restart` keeps the keys only, as a crashed host does.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgpack
+
+from planstep.coordinator.groups import Groups, position_of
+from planstep.coordinator.kafka import Transactions
+from planstep.proto.ids import GROUPS, PARTITION, PROXY, TRANSACTIONS, tablet_id
+from planstep.proto.kafka import (
+    AddOffsets,
+    AddPartitions,
+    Answer,
+    EndTxn,
+    InitProducer,
+    Join,
+    KafkaSettings,
+    Leave,
+    Marked,
+    Marker,
+    OffsetCommit,
+    TxnOffsetCommit,
+    Wake,
+)
+
+T = tablet_id(TRANSACTIONS, 0, 0)
+G = tablet_id(GROUPS, 0, 0)
+CLIENT = tablet_id(PROXY, 0, 0)
+P = [tablet_id(PARTITION, 0, n) for n in range(4)]
+
+
+class Keys:
+    """Invariant: what is kept can be stored and read again unchanged."""
+
+    def __init__(self) -> None:
+        self.rows: dict[bytes, Any] = {}
+
+    def get(self, key: bytes) -> Any:
+        return self.rows.get(key)
+
+    def put(self, key: bytes, value: Any) -> None:
+        assert msgpack.unpackb(msgpack.packb(value), use_list=False) == value, value
+        self.rows[key] = value
+
+    def delete(self, key: bytes) -> None:
+        self.rows.pop(key, None)
+
+    def scan(
+        self, begin: bytes, end: bytes, *, reverse: bool = False, limit: int | None = None
+    ) -> list[tuple[bytes, Any]]:
+        found = sorted((k, v) for k, v in self.rows.items() if begin <= k < end)
+        return (found[::-1] if reverse else found)[:limit]
+
+    def append_payload(self, data: bytes) -> int:
+        raise AssertionError("coordinators have no payload")
+
+    def drop_payload(self, address: int, length: int) -> None:
+        raise AssertionError("coordinators have no payload")
+
+
+@dataclass
+class Sent:
+    target: int
+    message: Any
+    cause: Any
+    durable: bool
+
+
+class FakeShell:
+    def __init__(self, settings: KafkaSettings, epoch: int = 1, now_ms: int = 1_000_000) -> None:
+        self.settings = settings
+        self.epoch = epoch
+        self.now_ms = now_ms
+        self.cause: Any = None
+        self.sent: list[Sent] = []
+        self.timers: list[tuple[float, Any]] = []  # when, what
+
+    def send(self, target: int, message: Any) -> None:
+        self.sent.append(Sent(target, message, self.cause, False))
+
+    def after_durable(self, target: int, message: Any) -> None:
+        self.sent.append(Sent(target, message, self.cause, True))
+
+    def later(self, delay_ms: float, message: Any) -> None:
+        self.timers.append((self.now_ms + delay_ms, message))
+
+    def coordinator_of(self, name: str) -> int:
+        return T
+
+    def group_of(self, group: str) -> int:
+        return G
+
+
+class Bench:
+    """One coordinator: `ask` delivers a message and returns the answer, if there is one yet."""
+
+    def __init__(self, kind: type[Transactions] | type[Groups], **settings: Any) -> None:
+        self.kind = kind
+        self.settings = replace(KafkaSettings(), **settings)
+        self.keys = Keys()
+        self.shell = FakeShell(self.settings)
+        self.tablet: Any = kind(T if kind is Transactions else G, self.keys, self.shell)
+        self.requests = 0
+
+    def restart(self, begin: bool = True) -> None:
+        """The host ends without a word and starts again: only the keys are left."""
+        stored = msgpack.packb(list(self.keys.rows.items()))
+        self.keys.rows = dict(msgpack.unpackb(stored, use_list=False))
+        self.shell = FakeShell(self.settings, self.shell.epoch + 1, self.shell.now_ms)
+        self.tablet = self.kind(self.tablet.id, self.keys, self.shell)
+        if begin:
+            self.tablet.begin()
+
+    def ask(self, message: Any) -> Answer | None:
+        self.tablet.handle(message)
+        return self.answer(message.request)
+
+    def answer(self, request: int) -> Answer | None:
+        found = [s.message for s in self.shell.sent if isinstance(s.message, Answer)]
+        answers = [a for a in found if a.request == request]
+        assert len(answers) <= 1, answers
+        return answers[0] if answers else None
+
+    def number(self) -> int:
+        self.requests += 1
+        return self.requests
+
+    def taken(self, kind: type, target: int | None = None) -> list[Any]:
+        """What was sent of this kind; it is not sent any more."""
+        hits = [
+            s
+            for s in self.shell.sent
+            if type(s.message) is kind and (target is None or s.target == target)
+        ]
+        self.shell.sent = [s for s in self.shell.sent if not any(s is hit for hit in hits)]
+        return [s.message for s in hits]
+
+    def wait(self, ms: float, only: str | None = None) -> None:
+        """Lets time pass: what is due by then wakes, in order."""
+        until = self.shell.now_ms + ms
+        while due := [t for t in self.shell.timers if t[0] <= until and only in (None, t[1].what)]:
+            timer = min(due, key=lambda t: t[0])
+            self.shell.timers.remove(timer)
+            self.shell.now_ms = max(self.shell.now_ms, int(timer[0]))
+            self.tablet.handle(timer[1])
+        self.shell.now_ms = int(until)
+
+
+class Coordinator(Bench):
+    """A transaction coordinator; answers as (error, value), None while there is none."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(Transactions, **settings)
+
+    def _ask(self, message: Any) -> Any:
+        answer = self.ask(message)
+        return None if answer is None else (answer.error, answer.value)
+
+    def init(
+        self, name: str | None = "a", timeout_ms: int = 60_000, producer: int = -1, epoch: int = -1
+    ) -> Any:
+        return self._ask(InitProducer(CLIENT, self.number(), name, timeout_ms, producer, epoch))
+
+    def add(self, producer: int, epoch: int, *partitions: int, name: str = "a") -> Any:
+        message = AddPartitions(CLIENT, self.number(), name, producer, epoch, partitions or (P[0],))
+        return self._ask(message)
+
+    def add_offsets(self, producer: int, epoch: int, name: str = "a") -> Any:
+        return self._ask(AddOffsets(CLIENT, self.number(), name, producer, epoch, G))
+
+    def end(
+        self, producer: int, epoch: int, commit: bool = True, version: int = 1, name: str = "a"
+    ) -> Any:
+        message = EndTxn(CLIENT, self.number(), name, producer, epoch, commit, version)
+        return self._ask(message)
+
+    def markers(self) -> list[Marker]:
+        assert all(s.durable for s in self.shell.sent if isinstance(s.message, Marker))
+        targets = [s.target for s in self.shell.sent if isinstance(s.message, Marker)]
+        self.targets = targets
+        return self.taken(Marker)
+
+    def mark(self, marker: Marker, tablet: int, error: str = "") -> None:
+        self.tablet.handle(Marked(tablet, marker.name, marker.producer, marker.epoch, error))
+
+    def mark_all(self) -> None:
+        """Every marker on its way is acknowledged."""
+        markers = self.markers()
+        for marker, tablet in zip(markers, self.targets, strict=True):
+            self.mark(marker, tablet)
+
+    def row(self, name: str = "a") -> Any:
+        return self.tablet.rows.get(name)
+
+    def force(self, name: str = "a", **fields: Any) -> Any:
+        """Puts fields of the row directly: states that are short-lived otherwise."""
+        row = self.row(name)._replace(**fields)
+        self.keys.put(b"t" + name.encode(), tuple(row))
+        return row
+
+    def scan(self) -> None:
+        self.tablet.handle(Wake("scan"))
+
+
+class GroupCoordinator(Bench):
+    """Answers as the error, "" is none; None while there is no answer."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(Groups, **settings)
+
+    def _ask(self, message: Any) -> str | None:
+        answer = self.ask(message)
+        return None if answer is None else answer.error
+
+    def join(self, member: str, group: str = "g") -> Any:
+        answer = self.ask(Join(CLIENT, self.number(), group, member))
+        assert answer is not None
+        return answer.value if not answer.error else answer.error
+
+    def leave(self, member: str, group: str = "g") -> str | None:
+        return self._ask(Leave(CLIENT, self.number(), group, member))
+
+    def commit(
+        self, offset: int | None, generation: int = -1, member: str = "", group: str = "g"
+    ) -> str | None:
+        offsets = ((P[0], offset),)
+        number = self.number()
+        return self._ask(OffsetCommit(CLIENT, number, group, generation, member, offsets))
+
+    def pend(
+        self,
+        offset: int,
+        producer: int = 7,
+        epoch: int = 0,
+        generation: int = -1,
+        member: str = "",
+        group: str = "g",
+        version: int = 1,
+        tablet: int = P[0],
+    ) -> str | None:
+        who = CLIENT, self.number(), "tx", producer, epoch
+        offsets = ((tablet, offset),)
+        return self._ask(TxnOffsetCommit(*who, group, generation, member, offsets, version))
+
+    def end(
+        self,
+        commit: bool = True,
+        producer: int = 7,
+        epoch: int = 0,
+        coordinator_epoch: int = 1,
+        version: int = 1,
+    ) -> str | None:
+        marker = Marker(T, "tx", producer, epoch, commit, coordinator_epoch, version)
+        self.tablet.handle(marker)
+        answers = self.taken(Marked, T)
+        assert len(answers) <= 1
+        for answer in answers:
+            assert (answer.tablet, answer.name) == (self.tablet.id, "tx")
+            assert (answer.producer, answer.epoch) == (producer, epoch)
+        return answers[0].error if answers else None
+
+    def at(self, group: str = "g", tablet: int = P[0], stable: bool = False) -> Any:
+        error, position = position_of(self.keys, group, tablet, stable)
+        return error or position
+
+    def pending(self) -> int:
+        by_part, by_producer = self.keys.scan(b"n", b"o"), self.keys.scan(b"q", b"r")
+        assert {k[1:] for k, _ in by_part} == {k[9:] + k[1:9] for k, _ in by_producer}
+        return len(by_part)
+
+
+def failing(coordinator: Coordinator, error: str) -> None:
+    """The next record cannot be written to the log."""
+    log = coordinator.tablet.rows.log
+
+    class Broken:
+        def append(self, record: Any, done: Any) -> None:
+            coordinator.tablet.rows.log = log
+            done(error, None)
+
+    coordinator.tablet.rows.log = Broken()
