@@ -81,8 +81,9 @@ class KafkaSettings:
     max_in_flight: int = 5
     """Produce requests on the way to one host."""
     linger_ms: int = 0
-    """0: a write is sent at once while fewer than `max_in_flight` of the transaction are on the way, and
-    gathered otherwise. More: all is gathered until the commit, or 8 MiB; there is no timer. Java 4 has 5."""
+    """How long a batch below `batch_bytes` waits for company; Java's client has 5 since Kafka 4. With 0 what a
+    transaction writes while `max_in_flight` of its batches are on the way is gathered into one."""
+    batch_bytes: int = 16_384
     retry_backoff_ms: int = 100
     concurrent_backoff_ms: int = 20
     """After CONCURRENT_TRANSACTIONS on a transaction's first registration (KAFKA-5477)."""

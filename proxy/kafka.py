@@ -19,6 +19,7 @@ from typing import Any
 
 from ..proto.kafka import Answer, KafkaSettings
 from .exchange import TIMED_OUT, Asking, Ended, Exchange
+from .kafka_states import State
 from .plain import Plain
 from .producer import Offsets, Producer
 
@@ -126,6 +127,13 @@ class Client:
 
     def abort(self, call: bytes, handle: int, tx: bytes) -> None:
         self._producers[handle].abort(call, tx)
+
+    def dead(self, handle: int) -> tuple[str, str] | None:
+        """(error, detail) of a producer that is at its end, None of one that goes on."""
+        producer = self._producers[handle]
+        if producer.state is not State.FATAL_ERROR:
+            return None
+        return producer.error, producer.detail
 
     def drop(self, handle: int) -> None:
         """The owner is gone: forgotten here, and nobody is told, as if it had crashed."""

@@ -54,7 +54,7 @@ class Producer:
         self._sender = Sender(exchange, name, self._batch_ended, self._advance)
         self._asking: Asking | None = None
         self.state = State.UNINITIALIZED
-        self.error = self._detail = ""
+        self.error = self.detail = ""
         self._calls: dict[bytes, bool] = {}
         self._last: tuple[bytes, bool, str, Any, str] | None = None
         self._unknown = self._id_lost = False
@@ -87,7 +87,7 @@ class Producer:
             running = self.state in (State.IN_TRANSACTION, State.ABORTABLE_ERROR)
             return "INVALID_TXN_STATE" if running else "CONCURRENT_TRANSACTIONS"
         self._move(State.IN_TRANSACTION)
-        self.error = self._detail = ""
+        self.error = self.detail = ""
         self.tx = self._sender.tx = tx
         self._sender.flushing = False
         return ""
@@ -135,7 +135,7 @@ class Producer:
                 what = "committed" if committed else "aborted"
                 self._exchange.end(call, "INVALID_TXN_STATE", detail=f"it is {what} already")
         elif self.state is State.FATAL_ERROR:
-            self._exchange.end(call, self.error, detail=self._detail)
+            self._exchange.end(call, self.error, detail=self.detail)
         elif tx != self.tx:
             self._exchange.end(call, "INVALID_TXN_STATE", detail="this transaction is not open")
         elif self.state is State.COMMITTING and not commit:
@@ -151,7 +151,7 @@ class Producer:
     def _expire(self, call: bytes) -> None:
         """The call ends, what it asked for goes on."""
         if self._calls.pop(call) and self.error:  # known already; what is left is to abort
-            self._exchange.end(call, self.error, detail=self._detail)
+            self._exchange.end(call, self.error, detail=self.detail)
         else:
             self._exchange.end(call, TIMED_OUT, detail="the same call again waits on")
 
@@ -287,7 +287,7 @@ class Producer:
         """An abortable error; the first one counts."""
         self._id_lost = self._id_lost or error == MAPPING
         if self.state in _RUNNING:
-            self.error, self._detail = error, detail
+            self.error, self.detail = error, detail
             self._drop_unsent()
             self._move(State.ABORTABLE_ERROR)
             if self._committing:
@@ -352,7 +352,7 @@ class Producer:
         if self.state is State.COMMITTING:
             value = epoch, self._written
         elif self._committing:
-            error, detail = self.error, self._detail
+            error, detail = self.error, self.detail
         self._move(State.READY)
         self._last = self.tx, self._committing, error, value, detail
         self._forget_transaction()
@@ -371,7 +371,7 @@ class Producer:
             return
         first = self.state is State.INITIALIZING and self.tx is None
         self._move(State.FATAL_ERROR)
-        self.error, self._detail = error, detail
+        self.error, self.detail = error, detail
         if self._asking is not None:
             self._asking.cancel()
             self._asking = None

@@ -12,7 +12,7 @@ Next: host.py.
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from .coordinator import plan
+from .coordinator import groups, kafka, plan
 from .delivery import Delivery
 from .proto.ids import (
     CATALOGUE,
@@ -54,6 +54,8 @@ MODES = {
         {CATALOGUE: catalogue.Catalogue, COORDINATOR: plan.Coordinator},
         {
             PARTITION: kafka_tablets.Partition,
+            TRANSACTIONS: kafka.Transactions,
+            GROUPS: groups.Groups,
         },
     ),
 }

@@ -50,8 +50,8 @@ class Commit(NamedTuple):
     place: Place
     details: dict[int, Any]
     names: Names | None = None
-    producer: tuple[int, int] | None = None
-    """Mode "kafka": the producer id and epoch that it was written under; there is no place then: (0, None)."""
+    epoch: int | None = None
+    """Mode "kafka": the producer's epoch that it was written under; there is no place then: (0, None)."""
 
     @property
     def id(self) -> str:

@@ -11,6 +11,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from .errors import Corruption, FormatError, NotSupported, PlanstepError, WrongMode
+from .kafka.runtime import KafkaRuntime
 from .network import Network
 from .proto.kafka import KafkaSettings
 from .runtime import Runtime
@@ -19,7 +20,7 @@ from .store import DiskStore, MemoryStore, Store
 from .store.files import Files, io_error
 from .store.meta import load_meta
 
-RUNTIMES: dict[str, type[Runtime]] = {"deterministic": Runtime}
+RUNTIMES: dict[str, type[Runtime]] = {"deterministic": Runtime, "kafka": KafkaRuntime}
 
 
 def _open_stores(

@@ -46,7 +46,8 @@ class Client:
         self._then: dict[bytes, Then] = {}
         self._hops: dict[bytes, int] = {}
         self._held: dict[bytes, dict[int, bytes]] = {}  # tx → id(batch) → what was admitted for it
-        self._produced: dict[int, tuple[bytes, int]] = {}  # request → (tx, id(batch))
+        self._produced: dict[tuple[int, int], tuple[bytes, int]] = {}
+        """(request, partition's tablet) → (tx, id(batch))."""
         self._pokes: dict[int, None] = {}
         self._counted = 0
         self._pumping = 0  # the thread that sends what the core put out
@@ -73,6 +74,10 @@ class Client:
     def init(self, name: str, then: Then) -> None:
         self._core.init(self._call(then), name)
 
+    def begin(self, handle: int, tx: bytes) -> str:
+        """The error, "" when there is none."""
+        return self._core.begin(handle, tx)
+
     def send(self, handle: int, tx: bytes, batches: Any) -> None:
         self._core.send(handle, tx, batches)
 
@@ -83,7 +88,7 @@ class Client:
         self._core.abort(self._call(then), handle, tx)
 
     def plain(self, tx: bytes, batches: Any, then: Then) -> None:
-        self._core.plain(self._call(then), batches, tx)
+        self._core.plain(self._call(then), batches)
 
     def ask(self, tx: bytes, target: int, make: Any, then: Then) -> None:
         self._core.ask(self._call(then), target, make)
@@ -137,7 +142,7 @@ class Client:
             for answer, (tx, hops) in answers:
                 if tx is not None and tx in self._hops:
                     self._hops[tx] = max(self._hops[tx], hops)
-                owner, batch = self._produced.pop(answer.request, (b"", 0))
+                owner, batch = self._produced.pop((answer.request, answer.tablet), (b"", 0))
                 if owner and not answer.error:
                     key = self._held.get(owner, {}).pop(batch, None)
                     if key is not None:
@@ -158,13 +163,12 @@ class Client:
         self._pumping = threading.get_ident()
         made = self._core
         while made.out or made.timers or made.ended:
-            out, made.out = made.out, []
-            timers, made.timers = made.timers, []
-            ended, made.ended = made.ended, []
+            out, timers, ended = made.take()
             for target, message, tx in out:
                 self._send(target, message, tx)
             for delay_ms, token in timers:
-                self._runtime.delays.after(delay_ms, partial(self._wake, token))
+                if made.awaits(token):
+                    self._runtime.delays.after(delay_ms, partial(self._wake, token))
             for end in ended:
                 then = self._then.pop(end.call, None)
                 if then is not None:
@@ -179,7 +183,7 @@ class Client:
         if tx is not None:
             hops = self._hops.setdefault(tx, 0)
             if type(message) is Produce:
-                self._produced[message.request] = (tx, id(message.data))
+                self._produced[message.request, target] = (tx, id(message.data))
         self._runtime.ledger.requested(tx, 0, size_of(message))
         item = Deliver(target, message, (tx, hops))
         self.line.send(message, partial(self._arrive, item))

@@ -46,7 +46,7 @@ class Producer:
 class Open:
     """A transaction from its first request to its end: what it wants done, in order."""
 
-    __slots__ = ("ending", "group", "positions", "producer", "tx", "wants")
+    __slots__ = ("begun", "ending", "group", "positions", "producer", "tx", "wants")
 
     def __init__(self, tx: bytes, producer: Producer) -> None:
         self.tx = tx
@@ -54,6 +54,7 @@ class Open:
         self.wants: list[Callable[[int], None]] = []  # with the producer's handle
         self.group: dict[str, tuple[int, str]] = {}  # consumer → (generation, member)
         self.positions: Positions = {}  # that it moves
+        self.begun = False
         self.ending = ""  # "commit" or "abort", once asked
 
 

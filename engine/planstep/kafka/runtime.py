@@ -11,6 +11,7 @@ leaves when the turn is durable. What names topics is the deterministic half: th
 Next: client.py, producers.py, views.py.
 """
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -173,6 +174,12 @@ class KafkaRuntime(Runtime):
         opened = self._open.get(producer.tx) if producer.tx is not None else None
         if opened is None or producer.handle is None:
             return
+        if not opened.begun:
+            opened.begun = True
+            error = self.client.begin(producer.handle, opened.tx)
+            if error:
+                self._end(opened, error, "")
+                return
         wants, opened.wants = opened.wants, []
         for want in wants:
             want(producer.handle)
@@ -189,8 +196,6 @@ class KafkaRuntime(Runtime):
 
     def may_send(self, tx: bytes) -> bool:
         """Fewer requests are on the way than may be: what is written now is sent at once."""
-        if self.settings.linger_ms:
-            return False
         return self.client.outstanding(tx) < self.settings.max_in_flight
 
     def send_ahead(self, tx: bytes, slices: dict[int, tuple[int, Any]]) -> None:
@@ -457,7 +462,7 @@ def _sorted_out(parts: dict[int, Any]) -> tuple[dict[int, Any], dict[str, dict[i
     """(batches, positions by consumer, what to do instead of a transaction) of a transaction's parts."""
     batches: dict[int, Any] = {}
     positions: dict[str, dict[int, int]] = {}
-    plain = None
+    plain: Callable[[KafkaRuntime, bytes, Any], None] | None = None
     for tablet, part in parts.items():
         if kind_of(tablet) != PARTITION:
             raise NotSupported('mode "kafka" has no tables: mode "deterministic" has them')
