@@ -6,6 +6,8 @@
     turns          histograms: seconds that a turn took, transactions that it answered, sync_seconds
                    of its write and sync as one call, bytes that it appended to the log
     store          counters of all hosts' stores together (store/turn.py)
+    costs          of all transactions together (costs.py): requests, messages, appends, syncs, link_bytes
+    links          frames, bytes: between hosts, and between tablets that stand apart
     per_host       the same counters of each host, with messages
     memory         history_bytes (overwritten versions for snapshots), unsaved_keys and unsaved_bytes
                    (waiting for a checkpoint), admission_bytes (under way), admission_waits,
@@ -65,6 +67,11 @@ def stats(runtime: "Runtime") -> dict[str, Any]:
             "bytes": merged(counter.turn_bytes for counter in counters),
         },
         "store": store,
+        "costs": {
+            name: getattr(runtime.ledger.total, name)
+            for name in ("requests", "messages", "appends", "syncs", "link_bytes")
+        },
+        "links": {"frames": runtime.network.frames, "bytes": runtime.network.bytes},
         "per_host": per_host,
         "memory": {
             "history_bytes": sum(node.host.history.bytes for node in nodes),

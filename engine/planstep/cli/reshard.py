@@ -56,6 +56,17 @@ def reshard(
     workers: Annotated[int, typer.Option(min=1, max=256, help="Threads that reshard.")] = 1,
     batch: Annotated[int, typer.Option(min=1, help="Records a transaction.")] = 10_000,
     partitions: Annotated[int, typer.Option(min=1, help="Partitions in and out.")] = 16,
+    mode: Annotated[
+        str | None,
+        typer.Option(help="Commit protocol of a new store: deterministic, kafka; else as stored."),
+    ] = None,
+    placement: Annotated[
+        str, typer.Option(help="shared: tablets of a host share its turns; separate: they do not.")
+    ] = "shared",
+    protocol_version: Annotated[
+        int, typer.Option(min=1, max=2, help="Of mode kafka: 1, as Python clients; 2, KIP-890.")
+    ] = 1,
+    rtt: Annotated[float, typer.Option(min=0, help="Milliseconds there and back.")] = 0.0,
     as_json: Json = False,
 ) -> None:
     """Reshard events from by-writer to by-user, count per user, and verify: exactly once, in order.
@@ -64,10 +75,15 @@ def reshard(
     same command again: it goes on where it stopped. Running a finished one changes nothing. Exit 1
     when the verification fails.
 
+    Mode kafka has no tables: counts are kept in a changelog, behind a second stage of transactions,
+    and compared by each key's last value.
+
     JSON: input (name, records, rejected), output (records, missing, duplicated, out_of_order),
     users, table_mismatches, transactions (committed, conflicts, retries), seconds,
     records_per_second, payload_bytes, store (syncs, syncs_per_transaction, checkpoints,
-    bytes_written_per_payload_byte), hosts, workers, already_done, verified.
+    bytes_written_per_payload_byte), costs (requests, messages, appends, syncs, link_bytes: of all
+    transactions), mode, placement, protocol_version (null but in mode kafka), rtt_ms, hosts,
+    workers, already_done, verified.
 
     Examples:
 
@@ -78,6 +94,8 @@ def reshard(
         planstep reshard access.log access.log.1
 
         planstep reshard big.planstep --generate 10M --seed 1 --hosts 4
+
+        planstep reshard --demo --mode kafka --placement separate
     """
     store, files = _store_and_files(where or [])
     if sum([demo, generate is not None, bool(files)]) != 1:
@@ -91,7 +109,18 @@ def reshard(
     with tempfile.TemporaryDirectory(prefix="planstep-") as folder:
         path = store if store is not None else Path(folder) / "reshard.planstep"
         try:
-            result = _run(path, source, hosts, workers, batch, partitions)
+            result = _run(
+                path,
+                source,
+                workers,
+                batch,
+                partitions,
+                hosts=hosts,
+                mode=mode,
+                placement=placement,
+                protocol_version=protocol_version,
+                rtt=rtt / 1000,
+            )
         except KeyboardInterrupt:
             again = "the same command goes on where it stopped" if store else "nothing is kept"
             say(f"interrupted; {again}")
@@ -114,12 +143,12 @@ def _store_and_files(where: list[Path]) -> tuple[Path | None, list[Path]]:
 def _run(
     path: Path,
     source: events.Source,
-    hosts: int | None,
     workers: int,
     batch: int,
     partitions: int,
+    **opening: Any,
 ) -> dict[str, Any]:
-    with planstep.open(path, hosts=hosts) as db:
+    with planstep.open(path, **opening) as db:
         with _progress() as tell:
             done = job.run(
                 db,
@@ -130,7 +159,7 @@ def _run(
                 progress=tell,
                 report=say,
             )
-        hosts = db.stats()["hosts"]
+        stats, mode = db.stats(), db.mode
     verdict = verify_apart(path, source)
     store = done.store
     payload = store["payload_bytes"]
@@ -159,7 +188,12 @@ def _run(
             "checkpoints": store["checkpoints"],
             "bytes_written_per_payload_byte": round(written / payload, 4) if payload else 0.0,
         },
-        "hosts": hosts,
+        "costs": stats["costs"],
+        "mode": mode,
+        "placement": opening["placement"],
+        "protocol_version": opening["protocol_version"] if mode == "kafka" else None,
+        "rtt_ms": round(1000 * opening["rtt"], 3),
+        "hosts": stats["hosts"],
         "workers": workers,
         "already_done": not done.changed,
         "verified": verdict["ok"],
@@ -190,10 +224,12 @@ def _progress() -> Iterator[job.Progress]:
             console=errors,
             transient=True,
         ) as bars:
-            tasks = {phase: bars.add_task(phase, total=None) for phase in ("load", "reshard")}
+            tasks: dict[str, Any] = {}
 
             def draw(phase: str, done: int, total: int | None) -> None:
                 with lock:
+                    if phase not in tasks:
+                        tasks[phase] = bars.add_task(phase, total=None)
                     bars.update(tasks[phase], completed=done, total=total)
 
             yield draw
