@@ -26,6 +26,7 @@ from .api.table import Table, TableDescription
 from .api.topic import PartitionBounds, Topic, TopicDescription, Written
 from .api.transaction import Transaction
 from .api.writer import Writer
+from .costs import Costs
 from .errors import (
     Aborted,
     AlreadyExists,
@@ -105,6 +106,7 @@ __all__ = [
     "ConsumerDescription",
     "ConsumerPosition",
     "Corruption",
+    "Costs",
     "Dropped",
     "Engine",
     "EngineClosed",

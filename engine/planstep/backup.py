@@ -243,7 +243,8 @@ def _name(made: Path, to: Path) -> None:
 def _records(number: int, view: ReadOnlyStore) -> int:
     """Of the partitions of a host."""
     metas = [view.get(prefix + b"m") for prefix in stored_tablets(view, number, (PARTITION,))]
-    return sum(meta[3] - meta[2] for meta in metas if meta is not None)
+    ends = [meta[-2:] if len(meta) == 4 else meta[:2] for meta in metas if meta is not None]
+    return sum(end - start for start, end in ends)
 
 
 def _kind(key: bytes) -> tuple[int, bytes]:
@@ -281,10 +282,11 @@ class _Copying:
                 continue  # sent ahead of a commit that is not
             if kind == PARTITION and name == b"b":
                 address, length, count = value[:3]
-                data = _payload(view, key, address, length)
-                value = (turn.append_payload(data), *value[1:])
+                if length:  # else a marker
+                    data = _payload(view, key, address, length)
+                    value = (turn.append_payload(data), *value[1:])
+                    self.bytes += length
                 self.records += count
-                self.bytes += length
             elif kind == SHARD and name == b"r":
                 self.rows += 1
             turn.put(key, value)

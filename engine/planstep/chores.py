@@ -64,10 +64,12 @@ class Chores:
     def run(self, now_ms: int | None = None) -> None:
         """Does what is due; `now_ms` is for tests."""
         self.leases()
+        now = time.time_ns() // 1_000_000 if now_ms is None else now_ms
+        self._runtime.tidy(now)
         names = self._runtime.names
         for topic in list(names.topics.values()):
             if topic.retention_ms is not None or topic.retention_bytes is not None:
-                self._retain(topic, time.time_ns() // 1_000_000 if now_ms is None else now_ms)
+                self._retain(topic, now)
         for gone in names.dropped:
             self._clean(gone)
 

@@ -7,9 +7,11 @@
     hops            durable steps in series before the reply: syncs that had to be waited for one after the other
     hops_visible    … until its effects could be read by others
     syncs           its share: a sync that served four transactions is a quarter for each
-    link_bytes      that left a turn on its behalf, to other tablets, hosts and the client
+    client_bytes    between the client and the tablets, there and back
+    tablet_bytes    between tablets that do not share a turn
 
-Messages within a turn of one host (placement "shared") are counted as messages and take no link.
+Messages within a turn of one host (placement "shared") are counted as messages and take no link. Of
+objects that are handed over in memory the bytes are what they would take (messages.size_of).
 What a protocol does for nobody in particular (retries by timer, scans) is in the totals only.
 
 Next: delivery.py.
@@ -31,7 +33,8 @@ class Costs:
     hops: int = 0
     hops_visible: int = 0
     syncs: float = 0.0
-    link_bytes: int = 0
+    client_bytes: int = 0
+    tablet_bytes: int = 0
 
 
 @dataclass(slots=True)
@@ -43,7 +46,8 @@ class Spent:
     appends: float = 0  # that a core counted itself
     tablets: dict[int, None] = field(default_factory=dict)  # that changed something
     hops: int = 0  # of the messages that changed something
-    link_bytes: int = 0
+    client_bytes: int = 0
+    tablet_bytes: int = 0
     visible: bool = False  # its effects can be read by others from here on
 
     @property
@@ -70,11 +74,11 @@ class Ledger:
                 del self._of[next(iter(self._of))]
         return found
 
-    def requested(self, tx: bytes | None, requests: float, link_bytes: int = 0) -> None:
-        """A client outside the hosts' turns has sent something."""
+    def requested(self, tx: bytes | None, requests: float, client_bytes: int = 0) -> None:
+        """Of a client, outside of the hosts' turns."""
         for costs in (self.total, *((self._entry(tx),) if tx is not None else ())):
             costs.requests += requests
-            costs.link_bytes += link_bytes
+            costs.client_bytes += client_bytes
 
     def replied(self, tx: bytes, hops: int, visible: bool = False) -> None:
         """The client has its answer; with `visible` its effects can be read, too."""
@@ -102,4 +106,5 @@ class Ledger:
                 total.requests += one.requests
                 total.messages += one.messages
                 total.appends += appends
-                total.link_bytes += one.link_bytes
+                total.client_bytes += one.client_bytes
+                total.tablet_bytes += one.tablet_bytes

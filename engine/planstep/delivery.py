@@ -123,14 +123,14 @@ class Delivery:
             self._datagrams.setdefault(host, []).append((target, message, cause))
         else:
             data = encode(target, message, (tx, hops + 1))
-            self.spend(tx).link_bytes += len(data)
+            self.spend(tx).tablet_bytes += len(data)
             self.links[host].push(self._keys, data)
 
     def after_durable(self, target: int, message: Message) -> None:
         """In the next turn at the earliest, whatever the placement; not kept for a crash."""
         if host_of(target) == self.number and not self.separate:
             self._count(message, self.cause[0])
-            self._later(0.0, target, message, self.cause)
+            self.later.append(Later(0.0, Deliver(target, message, self.cause)))
         else:
             self.send(target, message)
 
@@ -140,7 +140,7 @@ class Delivery:
 
     def _later(self, delay_ms: float, target: int, message: Message, cause: Cause) -> None:
         if self.apart:
-            self.spend(cause[0]).link_bytes += size_of(message)
+            self.spend(cause[0]).client_bytes += size_of(message)
         self.later.append(Later(delay_ms, Deliver(target, message, cause)))
 
     # counting ------------------------------------------------------------------------------
@@ -225,7 +225,7 @@ class Delivery:
             for to, message, cause in self._datagrams.pop(target, []):
                 data = encode(to, message, self._further(cause, spent))
                 if cause[0] in spent:
-                    spent[cause[0]].link_bytes += len(data)
+                    spent[cause[0]].tablet_bytes += len(data)
                 datagrams.append(data)
             released.frames.extend((target, data) for data in link.frames(datagrams, again))
         released.spent, released.syncs = list(spent.items()), syncs

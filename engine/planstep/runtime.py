@@ -73,6 +73,7 @@ class Runtime(Turns):
         self.separate = separate
         self.rtt_ms = rtt_ms
         self.settings = settings or KafkaSettings()
+        self.apart = separate or rtt_ms > 0
         self.in_order = len(stores) == 1 and not separate and not rtt_ms
         """Transactions get their places in the order in which they were sent."""
         self.generation = stores[0].generation
@@ -181,6 +182,9 @@ class Runtime(Turns):
 
     def ready(self, worker: str) -> None:
         """What another one left under this name is ended, where writers have identities."""
+
+    def tidy(self, now_ms: int) -> None:
+        """About every second: what a mode forgets with time."""
 
     def look(self, tx: bytes) -> Snapshot:
         """What a transaction reads in."""

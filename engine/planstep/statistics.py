@@ -6,7 +6,8 @@
     turns          histograms: seconds that a turn took, transactions that it answered, sync_seconds
                    of its write and sync as one call, bytes that it appended to the log
     store          counters of all hosts' stores together (store/turn.py)
-    costs          of all transactions together (costs.py): requests, messages, appends, syncs, link_bytes
+    costs          of all transactions together: requests, messages, appends, syncs, client_bytes,
+                   tablet_bytes (costs.py)
     links          frames, bytes: between hosts, and between tablets that stand apart
     per_host       the same counters of each host, with messages
     memory         history_bytes (overwritten versions for snapshots), unsaved_keys and unsaved_bytes
@@ -69,7 +70,7 @@ def stats(runtime: "Runtime") -> dict[str, Any]:
         "store": store,
         "costs": {
             name: getattr(runtime.ledger.total, name)
-            for name in ("requests", "messages", "appends", "syncs", "link_bytes")
+            for name in ("requests", "messages", "appends", "syncs", "client_bytes", "tablet_bytes")
         },
         "links": {"frames": runtime.network.frames, "bytes": runtime.network.bytes},
         "per_host": per_host,

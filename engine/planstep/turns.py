@@ -59,6 +59,7 @@ class Turns(Answers):
         self.delays = Delays()
         self.half_ms = rtt_ms / 2
         self.ledger = Ledger()
+        self.apart = False  # clients are not in the hosts' turns
         self.committed = 0
         self.conflicts = 0
         self.aborted: dict[str, int] = {}  # by cause: see outcome.py
@@ -103,6 +104,8 @@ class Turns(Answers):
         size = bytes_of(item)
         try:
             self.admission.admit(item.tx, size, wait)
+            if not self.apart:  # else its messages to the tablets are counted
+                self.ledger.requested(item.tx, 0, size)
             with Uninterrupted():
                 waiter = self._waiting[item.tx] = Waiter(item.tx, size, future)
                 self.nodes[0].inbox.append(item)

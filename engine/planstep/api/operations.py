@@ -8,9 +8,11 @@ Next: planstep/statistics.py, planstep/undecided.py, planstep/backup.py.
 import os
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..costs import Costs
 from ..errors import OutcomeExpired
 from ..logs import backup_made, tx_resolved
 from ..outcome import Outcome
@@ -41,6 +43,22 @@ class Operations(Opened):
                 f"transaction {outcome.tx} ended more than an hour and a million transactions ago"
             )
         return outcome
+
+    def costs(self, tx: str | bytes | None = None) -> Costs:
+        """What a transaction cost, of the newest 10,000, or all of them together: requests, messages, appends,
+        syncs, bytes, and durable steps in series; see planstep/costs.py.
+
+        In mode "kafka" it grows for a moment after the commit: markers follow the answer. ValueError for a
+        transaction that nothing is known of.
+        """
+        self._check()
+        ledger = self._runtime.ledger
+        if tx is None:
+            return replace(ledger.total)
+        found = ledger.of(_tx_bytes(tx))
+        if found is None:
+            raise ValueError(f"transaction {tx!r} cost nothing, or is not among the newest 10,000")
+        return replace(found)
 
     def resolve(self, tx: str | bytes) -> Outcome:
         """Ends a transaction that is not planned, durably; never decides one that is planned.

@@ -147,7 +147,7 @@ class Client:
                     key = self._held.get(owner, {}).pop(batch, None)
                     if key is not None:
                         self._runtime.admission.let_go(key)
-                self._runtime.ledger.requested(None, 0, size_of(answer))
+                self._runtime.ledger.requested(tx, 0, size_of(answer))
                 self._core.handle(answer)
         self.deliver()
 

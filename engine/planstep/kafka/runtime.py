@@ -21,8 +21,8 @@ from ..interrupts import Uninterrupted
 from ..modes import coordinator_of, group_of
 from ..node import Ending, Waiter
 from ..outcome import Commit, Outcome
-from ..proto.ids import CATALOGUE, PARTITION, kind_of, tx_parse, tx_text
-from ..proto.kafka import DropPartition, Join, Leave, OffsetCommit, TrimTo
+from ..proto.ids import CATALOGUE, GROUPS, PARTITION, kind_of, tablet_id, tx_parse, tx_text
+from ..proto.kafka import DropPartition, ExpireProducers, Join, Leave, OffsetCommit, TrimTo
 from ..proto.messages import PartitionPart
 from ..runtime import Runtime
 from ..store import Store
@@ -33,6 +33,7 @@ from .schema import KafkaSchema
 from .views import NO_PLACE, KafkaViews, Look
 
 _OUTCOMES_KEPT = 10_000
+_EXPIRE_EVERY_MS = 600_000
 _PLAIN = (b"", 0, 0)
 """In the place of a writer's numbers: here the client numbers by itself."""
 
@@ -54,6 +55,7 @@ class KafkaRuntime(Runtime):
         self._pool = Pool()
         self._ready: dict[Producer, list[bytes]] = {}  # calls that wait for it to be initialized
         self._members = 0
+        self._expire_at = 0
         super().__init__(stores, **settings)
         self.in_order = False  # a commit's positions count only once it has ended
         self.schema = KafkaSchema(self)
@@ -437,6 +439,18 @@ class KafkaRuntime(Runtime):
         with self.client.locked():
             self.client.ask(tx, target, make, lambda *_: None)
         self.client.deliver()
+
+    def tidy(self, now_ms: int) -> None:
+        """Producers that were idle for producer_id_expiration_ms are forgotten; looked at now and then."""
+        if now_ms < self._expire_at:
+            return
+        self._expire_at = now_ms + _EXPIRE_EVERY_MS
+        oldest = ExpireProducers(now_ms - self.settings.producer_id_expiration_ms)
+        for topic in list(self.names.topics.values()):
+            for tablet in topic.partitions:
+                self.tell(tablet, oldest)
+        for number in range(self.hosts):
+            self.tell(tablet_id(GROUPS, number, 0), oldest)
 
     def drop_partitions(self, tablets: tuple[int, ...]) -> None:
         for tablet in tablets:
