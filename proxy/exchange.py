@@ -79,23 +79,23 @@ class Exchange:
 
     def post(
         self,
-        messages: Callable[[int, int], Sequence[tuple[int, Any]]],
-        tx: bytes | None,
+        messages: Callable[[int, int], Sequence[tuple[int, Any, bytes | None]]],
         answered: Callable[[Answer], None],
         late: Callable[[], None],
     ) -> int:
-        """One request: `messages(address, number)` as (target, message), sent for the sake of `tx`.
+        """One request: `messages(address, number)` as (target, message, transaction for whose sake).
 
         `late` comes once, when request_timeout_ms are over; answers are taken until `forget`.
         """
         number = self.number()
         self.requests += 1
-        if tx is not None:
-            self._of_tx[tx] = self._of_tx.get(tx, 0) + 1
         self._waiting[number] = _Waiting(answered, late)
         self.timers.append((self.settings.request_timeout_ms, number))
-        for target, message in messages(self.address, number):
-            self.out.append((target, message, tx))
+        made = messages(self.address, number)
+        self.out += made
+        for tx in dict.fromkeys(tx for _, _, tx in made):
+            if tx is not None:
+                self._of_tx[tx] = self._of_tx.get(tx, 0) + 1
         return number
 
     def requests_of(self, tx: bytes) -> int:
@@ -177,8 +177,7 @@ class Asking:
     def _send(self) -> None:
         self.attempts += 1
         self.number = self.exchange.post(
-            lambda address, number: ((self.target, self.make(address, number)),),
-            self.tx,
+            lambda address, number: ((self.target, self.make(address, number), self.tx),),
             self._answered,
             self._late,
         )

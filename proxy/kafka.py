@@ -141,10 +141,11 @@ class Client:
         if producer is not None:
             producer.drop()
 
-    def plain(self, call: bytes, batches: Batches) -> None:
+    def plain(self, call: bytes, batches: Batches, tx: bytes | None = None) -> None:
         """Ends with {tablet: (first offset, end offset)} of what was written; the error is the first of
-        those that were not, `detail` tells each. REQUEST_TIMED_OUT: it may be written."""
-        self._the_plain().write(call, batches)
+        those that were not, `detail` tells each. REQUEST_TIMED_OUT: it may be written. `tx` is for
+        counters."""
+        self._the_plain().write(call, batches, tx)
 
     def _the_plain(self) -> Plain:
         if self._plain is None:

@@ -50,12 +50,14 @@ class Plain:
         self._exchange.open(call, self._expire)
         self._advance()
 
-    def write(self, call: bytes, batches: Mapping[int, Sequence[tuple[bytes, int]]]) -> None:
+    def write(
+        self, call: bytes, batches: Mapping[int, Sequence[tuple[bytes, int]]], tx: bytes | None
+    ) -> None:
         write = _Write({tablet: len(items) for tablet, items in batches.items() if items})
         self._writes[call] = write
         self._exchange.open(call, self._expire)
         for tablet in write.left:
-            self._sender.queue(tablet, batches[tablet], call)
+            self._sender.queue(tablet, batches[tablet], tx, call)
         if not write.left:
             self._finish(call)
         self._advance()

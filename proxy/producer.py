@@ -88,7 +88,7 @@ class Producer:
             return "INVALID_TXN_STATE" if running else "CONCURRENT_TRANSACTIONS"
         self._move(State.IN_TRANSACTION)
         self.error = self.detail = ""
-        self.tx = self._sender.tx = tx
+        self.tx = tx
         self._sender.flushing = False
         return ""
 
@@ -99,7 +99,7 @@ class Producer:
             )
             for tablet, items in batches.items():
                 if items:
-                    self._sender.queue(tablet, items)
+                    self._sender.queue(tablet, items, tx)
                     if self._version == 1 and tablet not in self._partitions:
                         self._partitions[tablet] = self._new[tablet] = None
             self._advance()

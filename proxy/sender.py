@@ -38,6 +38,7 @@ class Batch:
     tablet: int
     data: bytes
     records: int
+    tx: bytes | None
     owner: Any = None
     sequence: int = -1
     ready: bool = True
@@ -94,7 +95,6 @@ class Sender:
         self.broken: dict[int, bool] = {}
         self.bytes = 0
         self.sent = 0
-        self.tx: bytes | None = None
         self.flushing = False
 
     def start(self, producer: int, epoch: int) -> None:
@@ -108,13 +108,19 @@ class Sender:
     def idle(self) -> bool:
         return not self._partitions
 
-    def queue(self, tablet: int, batches: Sequence[tuple[bytes, int]], owner: Any = None) -> None:
+    def queue(
+        self,
+        tablet: int,
+        batches: Sequence[tuple[bytes, int]],
+        tx: bytes | None,
+        owner: Any = None,
+    ) -> None:
         settings = self._exchange.settings
         partition = self._partitions.setdefault(tablet, _Partition())
         lingering = []
         for data, records in batches:
             assert 0 < records < SEQUENCES
-            batch = Batch(tablet, data, records, owner)
+            batch = Batch(tablet, data, records, tx, owner)
             if settings.linger_ms and len(data) < settings.batch_bytes:
                 batch.ready = False
                 lingering.append(batch)
@@ -199,9 +205,9 @@ class Sender:
         self._in_flight[host] = self._in_flight.get(host, 0) + 1
         flight.number = self._exchange.post(
             lambda address, number: [
-                (tablet, self._produce(address, number, batch)) for tablet, batch in batches.items()
+                (tablet, self._produce(address, number, batch), batch.tx)
+                for tablet, batch in batches.items()
             ],
-            self.tx,
             lambda answer: self._answered(flight, answer),
             lambda: self._late(flight),
         )

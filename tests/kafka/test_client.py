@@ -1,7 +1,7 @@
 """The client around its producers: single requests, timers, the table of states. See conversation.py."""
 
 import pytest
-from conversation import COORDINATOR, added, client, opened
+from conversation import COORDINATOR, added, client, opened, partition
 
 from planstep.proto.kafka import Answer, Join
 from planstep.proxy.kafka_states import TRANSITIONS, State, moved
@@ -43,6 +43,24 @@ def test_the_table_refuses_what_it_does_not_list() -> None:
                 with pytest.raises(AssertionError, match=old.value):
                     moved(old, new)
     assert not TRANSITIONS[State.FATAL_ERROR]
+
+
+def test_the_dead_are_told_apart() -> None:
+    broker = added("")
+    assert broker.client.dead(1) is None
+    broker.answer("PRODUCER_FENCED", "Produce")
+    found = broker.client.dead(1)
+    assert found is not None and found[0] == "PRODUCER_FENCED" and "partition 0" in found[1]
+
+
+def test_plain_requests_are_counted_for_whom_they_are() -> None:
+    c = client()
+    c.plain(b"call", {partition("p0"): [(b"d", 1)], partition("p1"): [(b"d", 1)]}, b"one")
+    ((_, init, _),), *_ = c.take()
+    c.plain(b"other", {partition("p0"): [(b"e", 1)]}, b"two")
+    c.handle(Answer(init.request, COORDINATOR, "", (7, 0)))
+    assert [tx for _, _, tx in c.out] == [b"one", b"one", b"two"]
+    assert (c.requests, c.requests_of(b"one"), c.requests_of(b"two")) == (3, 1, 1)
 
 
 def test_what_is_not_open_is_told_so() -> None:

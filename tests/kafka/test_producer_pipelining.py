@@ -271,6 +271,29 @@ def test_a_plain_write_that_nobody_answers_ends_and_the_next_has_another_epoch()
     assert not [token for _, token in broker.timers if broker.client.awaits(token)]
 
 
+def test_behind_a_plain_batch_of_unknown_fate_nothing_is_numbered_anew() -> None:
+    """Both may still come late and be written: sent again under another epoch, the second would be twice."""
+    talk(
+        """
+        plain init
+        -> InitProducer plain
+        ok Init
+        == ok handle 0
+        plain p0x1
+        -> Produce p0 7/0 seq 0 x1
+        plain p0x1
+        -> Produce p0 7/0 seq 1 x1
+        late Produce p0 7/0 seq 0
+        == REQUEST_TIMED_OUT
+        OUT_OF_ORDER_SEQUENCE_NUMBER Produce p0 7/0 seq 1
+        == OUT_OF_ORDER_SEQUENCE_NUMBER
+        plain p0x1
+        -> Produce p0 7/1 seq 0 x1
+        """,
+        delivery_timeout_ms=30_000,
+    )
+
+
 def test_a_plain_producer_at_its_end_takes_another_id() -> None:
     talk("""
         plain p0x1 p1x1
