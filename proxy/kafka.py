@@ -21,9 +21,9 @@ from ..proto.kafka import Answer, KafkaSettings
 from .exchange import TIMED_OUT, Asking, Ended, Exchange
 from .kafka_states import State
 from .plain import Plain
-from .producer import Offsets, Producer
+from .producer import UNKNOWN_END, Offsets, Producer
 
-__all__ = ["PLAIN", "Client", "Ended"]
+__all__ = ["PLAIN", "UNKNOWN_END", "Client", "Ended"]
 PLAIN = 0
 """The handle of the producer without transactions: it takes no begin."""
 

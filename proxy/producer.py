@@ -24,6 +24,8 @@ from .sender import EXPIRED, OUT_OF_ORDER, Batch, Sender, batch_detail
 
 Offsets = Mapping[str, tuple[int, str, tuple[tuple[int, int], ...]]]
 """By group: generation, member, (tablet, offset)…; group metadata as KIP-447 has it."""
+UNKNOWN_END = "whether it is committed is not known"
+"""The detail of a fatal answer to a commit that was asked more than once."""
 FENCED, ABORTABLE = "PRODUCER_FENCED", "TRANSACTION_ABORTABLE"
 MAPPING = "INVALID_PRODUCER_ID_MAPPING"
 SEQUENCES_UNKNOWN = (OUT_OF_ORDER, "UNKNOWN_PRODUCER_ID", MAPPING)
@@ -309,7 +311,7 @@ class Producer:
     def _end_refused(self, error: str) -> None:
         if not kind_of_error(error).abortable:
             unknown = self.state is State.COMMITTING and self._attempts > 1
-            self._die(error, "whether it is committed is not known" if unknown else "")
+            self._die(error, UNKNOWN_END if unknown else "")
         elif self.state is State.COMMITTING:
             self._add_refused(error)
         else:  # InitProducer aborts whatever is open

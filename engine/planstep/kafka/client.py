@@ -11,9 +11,11 @@ Next: proxy/kafka.py.
 """
 
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from ..inputs import Deliver
@@ -49,6 +51,8 @@ class Client:
         self._produced: dict[tuple[int, int], tuple[bytes, int]] = {}
         """(request, partition's tablet) → (tx, id(batch))."""
         self._pokes: dict[int, None] = {}
+        self._rows: dict[float, deque[tuple[float, int]]] = {}  # delay → (due, token)…
+        self._armed: dict[float, None] = {}
         self._counted = 0
         self._pumping = 0  # the thread that sends what the core put out
         self._closed = False
@@ -88,7 +92,7 @@ class Client:
         self._core.abort(self._call(then), handle, tx)
 
     def plain(self, tx: bytes, batches: Any, then: Then) -> None:
-        self._core.plain(self._call(then), batches)
+        self._core.plain(self._call(then), batches, tx)
 
     def ask(self, tx: bytes, target: int, make: Any, then: Then) -> None:
         self._core.ask(self._call(then), target, make)
@@ -99,6 +103,10 @@ class Client:
         if found is not None:
             self._core.drop(handle)
         return found
+
+    def drop(self, handle: int) -> None:
+        """Forgets a producer, and tells nobody."""
+        self._core.drop(handle)
 
     # room ----------------------------------------------------------------------------------
 
@@ -151,11 +159,29 @@ class Client:
                 self._core.handle(answer)
         self.deliver()
 
-    def _wake(self, token: int) -> None:
+    def _put_off(self, delay_ms: float, token: int) -> None:
+        """Every request has a timer that hardly ever matters: those of one delay wait in a row, for which
+        there is one call at a time."""
+        row = self._rows.setdefault(delay_ms, deque())
+        while row and not self._core.awaits(row[0][1]):
+            row.popleft()
+        row.append((monotonic() + delay_ms / 1000, token))
+        if delay_ms not in self._armed:
+            self._armed[delay_ms] = None
+            self._runtime.delays.after(delay_ms, partial(self._wake, delay_ms))
+
+    def _wake(self, delay_ms: float) -> None:
         with self.locked():
             if self._closed:
                 return
-            self._core.wake(token)
+            row, now = self._rows[delay_ms], monotonic()
+            while row and (row[0][0] <= now or not self._core.awaits(row[0][1])):
+                self._core.wake(row.popleft()[1])
+            if row:
+                left_ms = max(0.0, 1000 * (row[0][0] - now))
+                self._runtime.delays.after(left_ms, partial(self._wake, delay_ms))
+            else:
+                del self._armed[delay_ms]
         self.deliver()
 
     def _pump(self) -> None:
@@ -167,8 +193,7 @@ class Client:
             for target, message, tx in out:
                 self._send(target, message, tx)
             for delay_ms, token in timers:
-                if made.awaits(token):
-                    self._runtime.delays.after(delay_ms, partial(self._wake, token))
+                self._put_off(delay_ms, token)
             for end in ended:
                 then = self._then.pop(end.call, None)
                 if then is not None:

@@ -24,6 +24,7 @@ from ..outcome import Commit, Outcome
 from ..proto.ids import CATALOGUE, GROUPS, PARTITION, kind_of, tablet_id, tx_parse, tx_text
 from ..proto.kafka import DropPartition, ExpireProducers, Join, Leave, OffsetCommit, TrimTo
 from ..proto.messages import PartitionPart
+from ..proxy.kafka import UNKNOWN_END
 from ..runtime import Runtime
 from ..store import Store
 from .client import Client
@@ -304,8 +305,14 @@ class KafkaRuntime(Runtime):
         """Its end is an error, of the producer's or its own."""
         for key in opened.positions:
             opened.producer.positions.pop(key, None)
-        state = "undetermined" if error == "REQUEST_TIMED_OUT" else "aborted"
+        unknown = error == "REQUEST_TIMED_OUT" or detail == UNKNOWN_END
+        state = "undetermined" if unknown else "aborted"
         self._ended_as(opened.tx, state)
+        if error == "REQUEST_TIMED_OUT" and opened.producer.dead is None and opened.ending:
+            # What it asked for goes on: nobody else may write under this incarnation meanwhile.
+            opened.producer.dead = (error, detail)
+            if opened.producer.handle is not None:
+                self.client.drop(opened.producer.handle)
         if opened.ending == "commit":
             if state == "undetermined":
                 self._answer_call(opened.tx, self._undetermined(opened.tx, None))
