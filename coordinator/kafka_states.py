@@ -149,7 +149,8 @@ class Transaction(NamedTuple):
         """As the host of this generation knows it."""
         if self.generation == generation:
             return self
-        return self._replace(generation=generation, last_epoch=-1, left=self.partitions)
+        left = self.partitions if self.state in PREPARED else ()
+        return self._replace(generation=generation, last_epoch=-1, left=left)
 
 
 def describe(name: str, row: tuple[Any, ...]) -> dict[str, Any]:

@@ -18,6 +18,10 @@ from .kafka_states import COMPLETE_ABORT, COMPLETE_COMMIT, PREPARE_COMMIT, PREPA
 from .transaction_rows import TransactionRows, key_of
 
 MARKERS = "markers"
+_NO_LONGER_AWAITED = (
+    "",
+    "UNKNOWN_TOPIC_OR_PARTITION",
+)  # written; dropped, so there is nothing to end
 
 
 class Markers:
@@ -82,10 +86,7 @@ class Markers:
             # Another coordinator has gone on, and it is its to end. If there is none, the transaction
             # stays as it is until the host starts again, with a higher epoch.
             self.ending.pop(name, None)
-        elif message.error in (
-            "",
-            "UNKNOWN_TOPIC_OR_PARTITION",
-        ):  # dropped: nothing is left to mark
+        elif message.error in _NO_LONGER_AWAITED:
             left = tuple(tablet for tablet in row.left if tablet != message.tablet)
             row = row._replace(left=left)
             self.rows.space.put(key_of(name), tuple(row))

@@ -78,6 +78,7 @@ class FakeShell:
         self.cause: Any = None
         self.sent: list[Sent] = []
         self.timers: list[tuple[float, Any]] = []  # when, what
+        self.appends: list[tuple[Any, float]] = []  # for whose sake, which share
 
     def send(self, target: int, message: Any) -> None:
         self.sent.append(Sent(target, message, self.cause, False))
@@ -87,6 +88,9 @@ class FakeShell:
 
     def later(self, delay_ms: float, message: Any) -> None:
         self.timers.append((self.now_ms + delay_ms, message))
+
+    def appended(self, share: float = 1.0, visible: bool = False) -> None:
+        self.appends.append((self.cause, share))
 
     def coordinator_of(self, name: str) -> int:
         return T
