@@ -302,7 +302,8 @@ class Groups:
 
     def _marked(self, message: Marker, error: str) -> None:
         who = message.name, message.producer, message.epoch
-        self.shell.send(message.source, Marked(self.id, *who, APPEND_ERRORS.get(error, error)))
+        told = APPEND_ERRORS.get(error, error)
+        self.shell.send(message.source, Marked(self.id, *who, told, message.number))
 
     def _expire(self, message: ExpireProducers) -> None:
         for key, (_, _, ongoing, used_ms) in self.space.scan(b"p", b"q"):

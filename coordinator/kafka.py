@@ -317,6 +317,7 @@ class Transactions:
             # Version 2 may abort what has no partition, hence no start.
             start_ms=now if row.state in AT_REST else row.start_ms,
             version=version,
+            number=row.number + 1,
             left=row.partitions,
         )
         if version >= 2:

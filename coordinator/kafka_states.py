@@ -135,6 +135,8 @@ class Transaction(NamedTuple):
     next: int = -1
     """The producer id to take once complete: this one ran out of epochs with this transaction."""
     version: int = 1
+    number: int = 0
+    """Of the transaction that ended last, counted over the id's life."""
     generation: int = -1
     last_epoch: int = -1
     """The epoch before the last InitProducer (KIP-360) or end (version 2): who repeats it is answered again."""
@@ -143,7 +145,7 @@ class Transaction(NamedTuple):
 
     def logged(self) -> tuple[Any, ...]:
         """What a record of the log holds."""
-        return tuple(self[:10])
+        return tuple(self[:11])
 
     def remembered(self, generation: int) -> "Transaction":
         """As the host of this generation knows it."""

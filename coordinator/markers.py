@@ -55,7 +55,7 @@ class Markers:
         commit = row.state == PREPARE_COMMIT
         for tablet in row.left:
             who = name, row.producer, row.epoch
-            marker = Marker(self.tablet, *who, commit, self.shell.epoch, row.version)
+            marker = Marker(self.tablet, *who, commit, self.shell.epoch, row.version, row.number)
             self.shell.after_durable(tablet, marker)
 
     def resend(self) -> None:
@@ -82,6 +82,8 @@ class Markers:
             return  # of a former transaction, or a repeat
         if (row.producer, row.epoch) != (message.producer, message.epoch):
             return
+        if message.number not in (0, row.number):
+            return  # a repeat from a former transaction of the same epoch
         if message.error in ("INVALID_PRODUCER_EPOCH", "TRANSACTION_COORDINATOR_FENCED"):
             # Another coordinator has gone on, and it is its to end. If there is none, the transaction
             # stays as it is until the host starts again, with a higher epoch.

@@ -189,7 +189,8 @@ class Coordinator(Bench):
         return self.taken(Marker)
 
     def mark(self, marker: Marker, tablet: int, error: str = "") -> None:
-        self.tablet.handle(Marked(tablet, marker.name, marker.producer, marker.epoch, error))
+        who = marker.name, marker.producer, marker.epoch
+        self.tablet.handle(Marked(tablet, *who, error, marker.number))
 
     def mark_all(self) -> None:
         """Every marker on its way is acknowledged."""
