@@ -187,7 +187,8 @@ class Groups:
 
     def _forget(self, part: bytes) -> None:
         """The position, and what is pending there too: it must not come back with a marker."""
-        self.space.delete(b"c" + part)
+        if self.space.get(b"c" + part) is not None:
+            self.space.delete(b"c" + part)
         for key, _ in self.space.scan(b"n" + part, b"n" + part + b"\xff" * 9):
             self.space.delete(key)
             self.space.delete(b"q" + key[-8:] + part)

@@ -47,7 +47,7 @@ class Keys:
         self.rows[key] = value
 
     def delete(self, key: bytes) -> None:
-        self.rows.pop(key, None)
+        del self.rows[key]
 
     def scan(
         self, begin: bytes, end: bytes, *, reverse: bool = False, limit: int | None = None
