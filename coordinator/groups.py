@@ -47,7 +47,7 @@ from ..proto.kafka import (
     Wake,
 )
 from .batched_log import FLUSH, BatchedLog, Position
-from .kafka_states import APPEND_ERRORS
+from .kafka_states import APPEND_ERRORS, usable
 
 HELD = "held"
 
@@ -140,6 +140,9 @@ class Groups:
         self._answer(message, "", (generation, members))
 
     def _leave(self, message: Leave) -> None:
+        if _unusable(message.group):
+            self._answer(message, "INVALID_REQUEST")
+            return
         generation, members = self._group(message.group)
         if message.member not in members:
             self._answer(message, "UNKNOWN_MEMBER_ID")
@@ -313,4 +316,4 @@ class Groups:
 
 
 def _unusable(group: str) -> bool:
-    return not group or "\0" in group
+    return not usable(group) or "\0" in group

@@ -93,6 +93,16 @@ def end_2(state: int, commit: bool, retry: bool) -> str:
     return END_TXN_2[state][2 * (not commit) + (not retry)]
 
 
+# names ---------------------------------------------------------------------------------------
+
+NAME_BYTES_MAX = 400
+"""Of a transactional id or a group in UTF-8: with tablet, partition and producer it is a key of the store."""
+
+
+def usable(name: str) -> bool:
+    return bool(name) and len(name.encode()) <= NAME_BYTES_MAX
+
+
 # epochs ------------------------------------------------------------------------------------
 
 EPOCH_MAX = 32_767

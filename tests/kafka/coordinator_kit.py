@@ -27,6 +27,7 @@ from planstep.proto.kafka import (
     Wake,
 )
 
+KEY_BYTES_MAX = 510
 T = tablet_id(TRANSACTIONS, 0, 0)
 G = tablet_id(GROUPS, 0, 0)
 CLIENT = tablet_id(PROXY, 0, 0)
@@ -40,9 +41,11 @@ class Keys:
         self.rows: dict[bytes, Any] = {}
 
     def get(self, key: bytes) -> Any:
+        assert len(key) + 4 <= KEY_BYTES_MAX, "the store would refuse it"
         return self.rows.get(key)
 
     def put(self, key: bytes, value: Any) -> None:
+        assert len(key) + 4 <= KEY_BYTES_MAX, "the store would refuse it"
         assert msgpack.unpackb(msgpack.packb(value), use_list=False) == value, value
         self.rows[key] = value
 
