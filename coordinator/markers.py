@@ -33,8 +33,8 @@ class Markers:
         self.tablet = tablet
         self.rows = rows
         self.shell = shell
-        self.ending: dict[str, int] = {}
-        """id: when its markers were sent last, ms"""
+        self.ending: dict[str, tuple[int, Any]] = {}
+        """id: when its markers were sent last, ms; for whose sake"""
         self._armed = False  # a wake is on its way
 
     def mark(self) -> Any:
@@ -46,7 +46,7 @@ class Markers:
 
     def send(self, name: str, row: Transaction) -> None:
         """To every partition that has not acknowledged; when there is none, the end is complete."""
-        self.ending[name] = self.shell.now_ms
+        self.ending[name] = self.shell.now_ms, self.shell.cause
         if not self._armed:
             self._armed = True
             self.shell.later(self.shell.settings.marker_retry_ms, Wake(MARKERS))
@@ -61,18 +61,21 @@ class Markers:
     def resend(self) -> None:
         """The timer has passed: whose markers were sent so long ago has them sent again."""
         now, wait = self.shell.now_ms, self.shell.settings.marker_retry_ms
-        for name, sent_ms in list(self.ending.items()):
+        running = self.shell.cause
+        for name, (sent_ms, cause) in list(self.ending.items()):
             if now - wait < sent_ms <= now:
                 continue
             if name in self.rows.pending:
-                self.ending[name] = now  # the end itself is on its way to the log
+                self.ending[name] = now, cause  # the end itself is on its way to the log
                 continue
             row = self.rows.get(name)
             assert row is not None and row.state in PREPARED, name
+            self.shell.cause = cause
             self.send(name, row)
+        self.shell.cause = running
         self._armed = bool(self.ending)
         if self._armed:
-            due = min(self.ending.values()) + wait
+            due = min(sent_ms for sent_ms, _ in self.ending.values()) + wait
             self.shell.later(min(max(1, due - now), wait), Wake(MARKERS))
 
     def marked(self, message: Marked) -> None:

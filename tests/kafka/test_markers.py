@@ -4,6 +4,7 @@ import pytest
 from coordinator_kit import Coordinator, P, failing
 
 from planstep.coordinator.kafka_states import COMPLETE_COMMIT, PREPARE_COMMIT
+from planstep.proto.kafka import Marker
 
 
 @pytest.fixture
@@ -28,6 +29,20 @@ def test_markers_are_sent_again_until_they_are_acknowledged(c: Coordinator) -> N
     c.mark(marker, P[0])
     c.wait(1_000)
     assert not c.markers() and not c.shell.timers, "a coordinator at rest wakes nobody"
+
+
+def test_what_is_sent_again_counts_for_the_transaction_that_it_ends(c: Coordinator) -> None:
+    c.shell.cause = "a"
+    prepared(c)
+    c.init("b")
+    c.shell.cause = "b"
+    c.add(1, 0, name="b")
+    c.end(1, 0, name="b")
+    c.markers()
+    c.shell.cause = "the timer"
+    c.wait(100)
+    sent = [(s.message.name, s.cause) for s in c.shell.sent if isinstance(s.message, Marker)]
+    assert sent == [("a", "a"), ("b", "b")] and c.shell.cause == "the timer"
 
 
 def test_one_timer_serves_all(c: Coordinator) -> None:
