@@ -1,1 +1,1 @@
-"""The state machine that orders and decides. Next: plan.py."""
+"""The state machines that order and decide, one for each mode. Next: plan.py."""

@@ -76,14 +76,12 @@ class BatchedLog:
     The buffer is memory: `mark` and `undo` give it back as it was, in constant time.
     """
 
-    __slots__ = ("_buffer", "_bytes", "_counts", "_number", "batching", "observe", "shell", "space")
+    __slots__ = ("_buffer", "_bytes", "_counts", "_number", "batching", "shell", "space")
 
     def __init__(self, space: Keys, shell: Shell) -> None:
         self.space = space
         self.shell = shell
         self.batching = shell.settings.log_batching
-        self.observe: Callable[[tuple[Any, ...], int], None] | None = None
-        """Told of each append: the causes of the records that share it, and its bytes."""
         self._buffer: list[_Record] = []  # replaced at a flush, never emptied: a mark may hold it
         self._bytes = _FRAME_BYTES
         self._number = 0  # of the buffer, so that a timer finds only its own
@@ -182,12 +180,11 @@ class BatchedLog:
         self.space.put(b"l" + number.to_bytes(8, "big"), data)
         if number >= ENTRIES_KEPT:
             self.space.delete(b"l" + (number - ENTRIES_KEPT).to_bytes(8, "big"))
-        if self.observe is not None:
-            self.observe(tuple(record.cause for record in batch), len(data))
         running = self.shell.cause
         try:
             for index, record in enumerate(batch):
                 self.shell.cause = record.cause
+                self.shell.appended(1 / len(batch))
                 record.done("", Position(number, len(batch), index))
         finally:
             self.shell.cause = running

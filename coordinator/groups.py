@@ -47,7 +47,7 @@ from ..proto.kafka import (
     Wake,
 )
 from .batched_log import FLUSH, BatchedLog, Position
-from .kafka_states import APPEND_ERRORS
+from .kafka_states import APPEND_ERRORS, usable
 
 HELD = "held"
 
@@ -140,6 +140,9 @@ class Groups:
         self._answer(message, "", (generation, members))
 
     def _leave(self, message: Leave) -> None:
+        if _unusable(message.group):
+            self._answer(message, "INVALID_REQUEST")
+            return
         generation, members = self._group(message.group)
         if message.member not in members:
             self._answer(message, "UNKNOWN_MEMBER_ID")
@@ -187,7 +190,8 @@ class Groups:
 
     def _forget(self, part: bytes) -> None:
         """The position, and what is pending there too: it must not come back with a marker."""
-        self.space.delete(b"c" + part)
+        if self.space.get(b"c" + part) is not None:
+            self.space.delete(b"c" + part)
         for key, _ in self.space.scan(b"n" + part, b"n" + part + b"\xff" * 9):
             self.space.delete(key)
             self.space.delete(b"q" + key[-8:] + part)
@@ -302,7 +306,8 @@ class Groups:
 
     def _marked(self, message: Marker, error: str) -> None:
         who = message.name, message.producer, message.epoch
-        self.shell.send(message.source, Marked(self.id, *who, APPEND_ERRORS.get(error, error)))
+        told = APPEND_ERRORS.get(error, error)
+        self.shell.send(message.source, Marked(self.id, *who, told, message.number))
 
     def _expire(self, message: ExpireProducers) -> None:
         for key, (_, _, ongoing, used_ms) in self.space.scan(b"p", b"q"):
@@ -311,4 +316,4 @@ class Groups:
 
 
 def _unusable(group: str) -> bool:
-    return not group or "\0" in group
+    return not usable(group) or "\0" in group

@@ -40,7 +40,7 @@ from ..proto.kafka import (
     Shell,
     Wake,
 )
-from .batched_log import FLUSH
+from .batched_log import FLUSH, BatchedLog
 from .kafka_states import (
     AT_REST,
     CONCURRENT,
@@ -59,6 +59,7 @@ from .kafka_states import (
     end_1,
     end_2,
     exhausted,
+    usable,
 )
 from .markers import MARKERS, Markers
 from .transaction_rows import Then, TransactionRows
@@ -79,6 +80,11 @@ class Transactions:
         self.shell = shell
         self.rows = TransactionRows(host_of(tablet), space, shell)
         self.markers = Markers(tablet, self.rows, shell)
+
+    @property
+    def log(self) -> BatchedLog:
+        """For its counters, and to be switched."""
+        return self.rows.log
 
     def begin(self) -> None:
         """In the host's first turn: what was decided is brought to its end, and the scans start. Ongoing
@@ -118,7 +124,7 @@ class Transactions:
 
     def _wake(self, wake: Wake) -> None:
         if wake.what == FLUSH:
-            self.rows.log.wake(wake.detail)
+            self.log.wake(wake.detail)
         elif wake.what == MARKERS:
             self.markers.resend()
         elif wake.what == SCAN:
@@ -139,7 +145,7 @@ class Transactions:
         if name is None:
             self._answer(message, "", (self.rows.new_id(), 0))
             return
-        if not name:
+        if not usable(name):
             self._answer(message, "INVALID_REQUEST")
             return
         if not 0 < message.timeout_ms <= self.shell.settings.transaction_max_timeout_ms:
@@ -200,8 +206,8 @@ class Transactions:
         self, message: Any, added: tuple[int, ...], version: int, answer: Callable[[str], None]
     ) -> None:
         name = message.name
-        row = self.rows.get(name) if name else None
-        if not name:
+        row = self.rows.get(name) if usable(name) else None
+        if not usable(name):
             answer("INVALID_REQUEST")
         elif name in self.rows.pending or (row is not None and row.state in PREPARED):
             # Before the producer id is looked at: a producer that ran out of epochs was told its next
@@ -233,7 +239,7 @@ class Transactions:
             self._add(message, (message.source,), 2, answer)
             return
         # What is pending does not matter to a question: the partition looks again when it appends.
-        row = self.rows.get(message.name)
+        row = self.rows.get(message.name) if usable(message.name) else None
         if row is None or row.producer != message.producer:
             answer(UNMAPPED)
         elif row.epoch != message.epoch:
@@ -247,8 +253,8 @@ class Transactions:
 
     def _end(self, message: EndTxn) -> None:
         name, producer, epoch = message.name, message.producer, message.epoch
-        row = self.rows.get(name) if name else None
-        if not name:
+        row = self.rows.get(name) if usable(name) else None
+        if not usable(name):
             self._answer(message, "INVALID_REQUEST")
             return
         if row is None:
@@ -317,6 +323,7 @@ class Transactions:
             # Version 2 may abort what has no partition, hence no start.
             start_ms=now if row.state in AT_REST else row.start_ms,
             version=version,
+            number=row.number + 1,
             left=row.partitions,
         )
         if version >= 2:

@@ -93,6 +93,16 @@ def end_2(state: int, commit: bool, retry: bool) -> str:
     return END_TXN_2[state][2 * (not commit) + (not retry)]
 
 
+# names ---------------------------------------------------------------------------------------
+
+NAME_BYTES_MAX = 400
+"""Of a transactional id or a group in UTF-8: with tablet, partition and producer it is a key of the store."""
+
+
+def usable(name: str) -> bool:
+    return bool(name) and len(name.encode()) <= NAME_BYTES_MAX
+
+
 # epochs ------------------------------------------------------------------------------------
 
 EPOCH_MAX = 32_767
@@ -135,6 +145,8 @@ class Transaction(NamedTuple):
     next: int = -1
     """The producer id to take once complete: this one ran out of epochs with this transaction."""
     version: int = 1
+    number: int = 0
+    """Of the transaction that ended last, counted over the id's life."""
     generation: int = -1
     last_epoch: int = -1
     """The epoch before the last InitProducer (KIP-360) or end (version 2): who repeats it is answered again."""
@@ -143,13 +155,14 @@ class Transaction(NamedTuple):
 
     def logged(self) -> tuple[Any, ...]:
         """What a record of the log holds."""
-        return tuple(self[:10])
+        return tuple(self[:11])
 
     def remembered(self, generation: int) -> "Transaction":
         """As the host of this generation knows it."""
         if self.generation == generation:
             return self
-        return self._replace(generation=generation, last_epoch=-1, left=self.partitions)
+        left = self.partitions if self.state in PREPARED else ()
+        return self._replace(generation=generation, last_epoch=-1, left=left)
 
 
 def describe(name: str, row: tuple[Any, ...]) -> dict[str, Any]:

@@ -18,6 +18,10 @@ from .kafka_states import COMPLETE_ABORT, COMPLETE_COMMIT, PREPARE_COMMIT, PREPA
 from .transaction_rows import TransactionRows, key_of
 
 MARKERS = "markers"
+_NO_LONGER_AWAITED = (
+    "",
+    "UNKNOWN_TOPIC_OR_PARTITION",
+)  # written; dropped, so there is nothing to end
 
 
 class Markers:
@@ -29,8 +33,8 @@ class Markers:
         self.tablet = tablet
         self.rows = rows
         self.shell = shell
-        self.ending: dict[str, int] = {}
-        """id: when its markers were sent last, ms"""
+        self.ending: dict[str, tuple[int, Any]] = {}
+        """id: when its markers were sent last, ms; for whose sake"""
         self._armed = False  # a wake is on its way
 
     def mark(self) -> Any:
@@ -42,7 +46,7 @@ class Markers:
 
     def send(self, name: str, row: Transaction) -> None:
         """To every partition that has not acknowledged; when there is none, the end is complete."""
-        self.ending[name] = self.shell.now_ms
+        self.ending[name] = self.shell.now_ms, self.shell.cause
         if not self._armed:
             self._armed = True
             self.shell.later(self.shell.settings.marker_retry_ms, Wake(MARKERS))
@@ -51,24 +55,27 @@ class Markers:
         commit = row.state == PREPARE_COMMIT
         for tablet in row.left:
             who = name, row.producer, row.epoch
-            marker = Marker(self.tablet, *who, commit, self.shell.epoch, row.version)
+            marker = Marker(self.tablet, *who, commit, self.shell.epoch, row.version, row.number)
             self.shell.after_durable(tablet, marker)
 
     def resend(self) -> None:
         """The timer has passed: whose markers were sent so long ago has them sent again."""
         now, wait = self.shell.now_ms, self.shell.settings.marker_retry_ms
-        for name, sent_ms in list(self.ending.items()):
+        running = self.shell.cause
+        for name, (sent_ms, cause) in list(self.ending.items()):
             if now - wait < sent_ms <= now:
                 continue
             if name in self.rows.pending:
-                self.ending[name] = now  # the end itself is on its way to the log
+                self.ending[name] = now, cause  # the end itself is on its way to the log
                 continue
             row = self.rows.get(name)
             assert row is not None and row.state in PREPARED, name
+            self.shell.cause = cause
             self.send(name, row)
+        self.shell.cause = running
         self._armed = bool(self.ending)
         if self._armed:
-            due = min(self.ending.values()) + wait
+            due = min(sent_ms for sent_ms, _ in self.ending.values()) + wait
             self.shell.later(min(max(1, due - now), wait), Wake(MARKERS))
 
     def marked(self, message: Marked) -> None:
@@ -78,14 +85,13 @@ class Markers:
             return  # of a former transaction, or a repeat
         if (row.producer, row.epoch) != (message.producer, message.epoch):
             return
+        if message.number not in (0, row.number):
+            return  # a repeat from a former transaction of the same epoch
         if message.error in ("INVALID_PRODUCER_EPOCH", "TRANSACTION_COORDINATOR_FENCED"):
             # Another coordinator has gone on, and it is its to end. If there is none, the transaction
             # stays as it is until the host starts again, with a higher epoch.
             self.ending.pop(name, None)
-        elif message.error in (
-            "",
-            "UNKNOWN_TOPIC_OR_PARTITION",
-        ):  # dropped: nothing is left to mark
+        elif message.error in _NO_LONGER_AWAITED:
             left = tuple(tablet for tablet in row.left if tablet != message.tablet)
             row = row._replace(left=left)
             self.rows.space.put(key_of(name), tuple(row))

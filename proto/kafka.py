@@ -285,7 +285,7 @@ class Registered:
 @dataclass(slots=True)
 class Marker:
     """The transaction's end, for one partition or group coordinator. `coordinator_epoch` fences a former
-    coordinator."""
+    coordinator; `number` counts the id's transactions, since in version 1 many share an epoch."""
 
     source: int
     name: str
@@ -294,15 +294,19 @@ class Marker:
     commit: bool
     coordinator_epoch: int
     version: int = 1
+    number: int = 0
 
 
 @dataclass(slots=True)
 class Marked:
+    """`number` is the marker's, or 0."""
+
     tablet: int
     name: str
     producer: int
     epoch: int
     error: str
+    number: int = 0
 
 
 @dataclass(slots=True)

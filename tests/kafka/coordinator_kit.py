@@ -27,6 +27,7 @@ from planstep.proto.kafka import (
     Wake,
 )
 
+KEY_BYTES_MAX = 510
 T = tablet_id(TRANSACTIONS, 0, 0)
 G = tablet_id(GROUPS, 0, 0)
 CLIENT = tablet_id(PROXY, 0, 0)
@@ -40,14 +41,16 @@ class Keys:
         self.rows: dict[bytes, Any] = {}
 
     def get(self, key: bytes) -> Any:
+        assert len(key) + 4 <= KEY_BYTES_MAX, "the store would refuse it"
         return self.rows.get(key)
 
     def put(self, key: bytes, value: Any) -> None:
+        assert len(key) + 4 <= KEY_BYTES_MAX, "the store would refuse it"
         assert msgpack.unpackb(msgpack.packb(value), use_list=False) == value, value
         self.rows[key] = value
 
     def delete(self, key: bytes) -> None:
-        self.rows.pop(key, None)
+        del self.rows[key]
 
     def scan(
         self, begin: bytes, end: bytes, *, reverse: bool = False, limit: int | None = None
@@ -78,6 +81,7 @@ class FakeShell:
         self.cause: Any = None
         self.sent: list[Sent] = []
         self.timers: list[tuple[float, Any]] = []  # when, what
+        self.appends: list[tuple[Any, float]] = []  # for whose sake, which share
 
     def send(self, target: int, message: Any) -> None:
         self.sent.append(Sent(target, message, self.cause, False))
@@ -87,6 +91,9 @@ class FakeShell:
 
     def later(self, delay_ms: float, message: Any) -> None:
         self.timers.append((self.now_ms + delay_ms, message))
+
+    def appended(self, share: float = 1.0, visible: bool = False) -> None:
+        self.appends.append((self.cause, share))
 
     def coordinator_of(self, name: str) -> int:
         return T
@@ -185,7 +192,8 @@ class Coordinator(Bench):
         return self.taken(Marker)
 
     def mark(self, marker: Marker, tablet: int, error: str = "") -> None:
-        self.tablet.handle(Marked(tablet, marker.name, marker.producer, marker.epoch, error))
+        who = marker.name, marker.producer, marker.epoch
+        self.tablet.handle(Marked(tablet, *who, error, marker.number))
 
     def mark_all(self) -> None:
         """Every marker on its way is acknowledged."""

@@ -159,18 +159,20 @@ def test_a_callback_may_append() -> None:
     assert w.records() == [("a",), ("b",), ("from a's callback",)]
 
 
-def test_each_record_keeps_its_cause() -> None:
+def test_each_record_keeps_its_cause_and_counts_its_share_of_the_append() -> None:
     w = Writer()
     seen: list[Any] = []
-    shared: list[Any] = []
-    w.log.observe = lambda causes, size: shared.append((causes, size))
     for cause in ("tx 1", "tx 2"):
         w.shell.cause = cause
         w.log.append((cause,), lambda error, at: seen.append(w.shell.cause))
     w.shell.cause = "the flush"
+    assert not w.shell.appends
     w.log.flush()
     assert seen == ["tx 1", "tx 2"] and w.shell.cause == "the flush"
-    assert shared == [(("tx 1", "tx 2"), len(w.entries()[0]))]
+    assert w.shell.appends == [("tx 1", 0.5), ("tx 2", 0.5)]
+    w.log.switch(False)
+    w.append("alone")
+    assert w.shell.appends[2:] == [("the flush", 1.0)]
 
 
 def test_the_newest_entries_are_kept() -> None:

@@ -43,10 +43,11 @@ def test_who_is_no_member_cannot_leave(c: GroupCoordinator) -> None:
     assert c.leave("other") == "UNKNOWN_MEMBER_ID"
 
 
-@pytest.mark.parametrize("group, member", [("", "m"), ("a\0b", "m"), ("g", "")])
+@pytest.mark.parametrize("group, member", [("", "m"), ("a\0b", "m"), ("é" * 201, "m"), ("g", "")])
 def test_names_that_cannot_be(c: GroupCoordinator, group: str, member: str) -> None:
     assert c.join(member, group) == "INVALID_REQUEST"
     if member and group != "g":
+        assert c.leave(member, group) == "INVALID_REQUEST"
         assert c.commit(1, group=group) == c.pend(1, group=group) == "INVALID_REQUEST"
 
 
@@ -77,6 +78,10 @@ def test_group_metadata_is_checked(
     assert c.pend(1, generation=generation, member=member) == of_transaction
     assert c.commit(1, generation, member) == plain
     assert c.at() == (None if plain else 1) and c.pending() == (not of_transaction)
+
+
+def test_the_longest_name(c: GroupCoordinator) -> None:
+    assert c.pend(1, group="é" * 200) == c.end() == "" and c.at("é" * 200) == 1
 
 
 def test_a_zombie_of_an_older_generation_is_fenced(c: GroupCoordinator) -> None:

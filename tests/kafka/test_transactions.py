@@ -93,9 +93,11 @@ def test_producer_ids_come_in_blocks_and_name_their_host() -> None:
     assert other.init(None) == ("", (3 << 40, 0))
 
 
-def test_an_empty_id_is_invalid(c: Coordinator) -> None:
-    assert c.init("") == ("INVALID_REQUEST", None)
-    assert c.add(0, 0, name="")[0] == c.end(0, 0, name="")[0] == "INVALID_REQUEST"
+@pytest.mark.parametrize("name", ["", "é" * 201])
+def test_an_empty_or_endless_id_is_invalid(c: Coordinator, name: str) -> None:
+    invalid = ("INVALID_REQUEST", None)
+    assert c.init(name) == c.add(0, 0, name=name) == c.end(0, 0, name=name) == invalid
+    assert c.init("é" * 200) == ("", (0, 0))
 
 
 @pytest.mark.parametrize("timeout_ms", [0, -1, 900_001])

@@ -11,6 +11,7 @@ from planstep.coordinator.kafka_states import (
     PREPARE_ABORT,
     PREPARE_COMMIT,
 )
+from planstep.proto.kafka import Marked
 
 
 def stopped_in(state: int, version: int = 1, batching: bool = False) -> Coordinator:
@@ -127,3 +128,10 @@ def test_an_abort_of_nothing_found_half_done_is_completed() -> None:
     c.force(state=PREPARE_ABORT, version=2, epoch=1)
     c.restart()
     assert c.row().state == COMPLETE_ABORT
+
+
+def test_a_late_acknowledgement_ends_no_open_transaction() -> None:
+    c = stopped_in(ONGOING)
+    c.tablet.handle(Marked(P[0], "a", 0, 0, ""))
+    c.tablet.handle(Marked(P[1], "a", 0, 0, ""))
+    assert c.row().state == ONGOING and c.row().partitions == (P[0], P[1])
