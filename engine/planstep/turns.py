@@ -275,19 +275,33 @@ class Turns(Answers):
     # threads -------------------------------------------------------------------------------
 
     def _take_part(self, node: Node, waiter: Waiter, timeout: float | None) -> None:
-        """Leads until `waiter` is answered, or waits until whoever leads has answered it."""
-        try:
-            with Uninterrupted():  # from taking the lead to giving it away
-                if node.try_lead(waiter):
-                    self._lead(node, waiter)
-            if waiter.answer is None:
-                waiter.wait(timeout)
-        finally:  # also when interrupted: the lead may have been handed to this very thread
-            with Uninterrupted():
-                if waiter.answer is None and not waiter.leads:
-                    node.leave(waiter)
-                if waiter.leads:
-                    self._lead(node, waiter)
+        """Leads until `waiter` is answered, or waits until whoever leads has answered it.
+
+        Whoever leads may find nothing to do while what it waits for is on its way: then it waits, and is
+        answered by another, or leads again.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            try:
+                with Uninterrupted():  # from taking the lead to giving it away
+                    if node.try_lead(waiter):
+                        self._lead(node, waiter)
+                if waiter.answer is None:
+                    waiter.wait(timeout)
+            finally:  # also when interrupted: the lead may have been handed to this very thread
+                with Uninterrupted():
+                    if waiter.answer is None and not waiter.leads:
+                        node.leave(waiter)
+                    if waiter.leads:
+                        waiter.leads = False
+                        self._lead(node, waiter)
+            if waiter.answer is not None:
+                break
+            if deadline is not None:
+                timeout = deadline - time.monotonic()
+                if timeout <= 0:
+                    break
+            waiter.left = False
         if self._due:
             self._submitted.set()
 
