@@ -85,7 +85,11 @@ class Groups:
         self._held: dict[tuple[int, int], tuple[tuple[TxnOffsetCommit, Any], ...]] = {}
 
     def begin(self) -> None:
-        """In the host's first turn. Nothing waits here for time to pass."""
+        """In the host's first turn: members were of this process, and are gone with it. Their generation is
+        raised, so that none of them commits any more."""
+        for key, (generation, members) in self.space.scan(b"g", b"h"):
+            if members:
+                self.space.put(key, (generation + 1, ()))
 
     def mark(self) -> Any:
         return dict(self._held), self.log.mark()

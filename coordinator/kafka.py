@@ -324,7 +324,6 @@ class Transactions:
             start_ms=now if row.state in AT_REST else row.start_ms,
             version=version,
             number=row.number + 1,
-            left=row.partitions,
         )
         if version >= 2:
             # The markers' epoch is the raised one, so that what comes late under the old one is

@@ -150,8 +150,6 @@ class Transaction(NamedTuple):
     generation: int = -1
     last_epoch: int = -1
     """The epoch before the last InitProducer (KIP-360) or end (version 2): who repeats it is answered again."""
-    left: tuple[int, ...] = ()
-    """Partitions whose markers were not acknowledged."""
 
     def logged(self) -> tuple[Any, ...]:
         """What a record of the log holds."""
@@ -161,8 +159,7 @@ class Transaction(NamedTuple):
         """As the host of this generation knows it."""
         if self.generation == generation:
             return self
-        left = self.partitions if self.state in PREPARED else ()
-        return self._replace(generation=generation, last_epoch=-1, left=left)
+        return self._replace(generation=generation, last_epoch=-1)
 
 
 def describe(name: str, row: tuple[Any, ...]) -> dict[str, Any]:

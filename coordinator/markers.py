@@ -1,6 +1,6 @@
 """The markers of ended transactions: sent until every partition has acknowledged them.
 
-    Prepare* in the log ─▶ Marker to each of `left` ──Marked──▶ out of `left` ──empty──▶ Complete* to the log
+    Prepare* in the log ─▶ Marker to each partition ──Marked──▶ one less ──none left──▶ Complete* to the log
                              ▲── every marker_retry_ms ──┘
 
 Markers leave after the decision is durable; the client was answered before them. One timer serves all
@@ -15,7 +15,7 @@ from typing import Any
 
 from ..proto.kafka import Marked, Marker, Shell, Wake
 from .kafka_states import COMPLETE_ABORT, COMPLETE_COMMIT, PREPARE_COMMIT, PREPARED, Transaction
-from .transaction_rows import TransactionRows, key_of
+from .transaction_rows import TransactionRows
 
 MARKERS = "markers"
 _NO_LONGER_AWAITED = (
@@ -33,8 +33,8 @@ class Markers:
         self.tablet = tablet
         self.rows = rows
         self.shell = shell
-        self.ending: dict[str, tuple[int, Any]] = {}
-        """id: when its markers were sent last, ms; for whose sake"""
+        self.ending: dict[str, tuple[int, Any, tuple[int, ...]]] = {}
+        """id: when its markers were sent last, ms; for whose sake; to whom, not acknowledged yet"""
         self._armed = False  # a wake is on its way
 
     def mark(self) -> Any:
@@ -46,14 +46,15 @@ class Markers:
 
     def send(self, name: str, row: Transaction) -> None:
         """To every partition that has not acknowledged; when there is none, the end is complete."""
-        self.ending[name] = self.shell.now_ms, self.shell.cause
+        left = self.ending[name][2] if name in self.ending else row.partitions
+        self.ending[name] = self.shell.now_ms, self.shell.cause, left
         if not self._armed:
             self._armed = True
             self.shell.later(self.shell.settings.marker_retry_ms, Wake(MARKERS))
-        if not row.left:
+        if not left:
             self._complete(name, row)
         commit = row.state == PREPARE_COMMIT
-        for tablet in row.left:
+        for tablet in left:
             who = name, row.producer, row.epoch
             marker = Marker(self.tablet, *who, commit, self.shell.epoch, row.version, row.number)
             self.shell.after_durable(tablet, marker)
@@ -62,11 +63,11 @@ class Markers:
         """The timer has passed: whose markers were sent so long ago has them sent again."""
         now, wait = self.shell.now_ms, self.shell.settings.marker_retry_ms
         running = self.shell.cause
-        for name, (sent_ms, cause) in list(self.ending.items()):
+        for name, (sent_ms, cause, left) in list(self.ending.items()):
             if now - wait < sent_ms <= now:
                 continue
             if name in self.rows.pending:
-                self.ending[name] = now, cause  # the end itself is on its way to the log
+                self.ending[name] = now, cause, left  # the end itself is on its way to the log
                 continue
             row = self.rows.get(name)
             assert row is not None and row.state in PREPARED, name
@@ -75,26 +76,26 @@ class Markers:
         self.shell.cause = running
         self._armed = bool(self.ending)
         if self._armed:
-            due = min(sent_ms for sent_ms, _ in self.ending.values()) + wait
+            due = min(sent_ms for sent_ms, _, _ in self.ending.values()) + wait
             self.shell.later(min(max(1, due - now), wait), Wake(MARKERS))
 
     def marked(self, message: Marked) -> None:
         name = message.name
         row = self.rows.get(name)
-        if row is None or row.state not in PREPARED or message.tablet not in row.left:
+        sent_ms, cause, left = self.ending.get(name, (0, None, ()))
+        if row is None or row.state not in PREPARED or message.tablet not in left:
             return  # of a former transaction, or a repeat
         if (row.producer, row.epoch) != (message.producer, message.epoch):
             return
-        if message.number not in (0, row.number):
+        if message.number != row.number:
             return  # a repeat from a former transaction of the same epoch
         if message.error in ("INVALID_PRODUCER_EPOCH", "TRANSACTION_COORDINATOR_FENCED"):
             # Another coordinator has gone on, and it is its to end. If there is none, the transaction
             # stays as it is until the host starts again, with a higher epoch.
             self.ending.pop(name, None)
         elif message.error in _NO_LONGER_AWAITED:
-            left = tuple(tablet for tablet in row.left if tablet != message.tablet)
-            row = row._replace(left=left)
-            self.rows.space.put(key_of(name), tuple(row))
+            left = tuple(tablet for tablet in left if tablet != message.tablet)
+            self.ending[name] = sent_ms, cause, left
             if not left and name not in self.rows.pending:
                 self._complete(name, row)
 
@@ -103,7 +104,6 @@ class Markers:
             state=COMPLETE_COMMIT if row.state == PREPARE_COMMIT else COMPLETE_ABORT,
             update_ms=self.shell.now_ms,
             partitions=(),
-            left=(),
         )
         if row.next >= 0:
             new = new._replace(producer=row.next, previous=row.producer, epoch=0, next=-1)

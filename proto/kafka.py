@@ -29,6 +29,7 @@ class ErrorKind(NamedTuple):
 
 
 ERRORS: dict[str, ErrorKind] = {
+    "UNKNOWN_SERVER_ERROR": ErrorKind(-1),
     "UNKNOWN_TOPIC_OR_PARTITION": ErrorKind(3, retriable=True),
     "REQUEST_TIMED_OUT": ErrorKind(7, retriable=True),
     "MESSAGE_TOO_LARGE": ErrorKind(10, abortable=True),
@@ -299,7 +300,7 @@ class Marker:
 
 @dataclass(slots=True)
 class Marked:
-    """`number` is the marker's, or 0."""
+    """`number` is the marker's."""
 
     tablet: int
     name: str

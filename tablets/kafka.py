@@ -231,7 +231,9 @@ class Partition:
             error = check_marker(state, message.epoch, message.coordinator_epoch, message.version)
             if not error:
                 self._end(message, state)
-        marked = Marked(self.id, message.name, message.producer, message.epoch, error)
+        marked = Marked(
+            self.id, message.name, message.producer, message.epoch, error, message.number
+        )
         self.shell.send(message.source, marked)
 
     def _end(self, message: Marker, state: ProducerState) -> None:

@@ -146,6 +146,12 @@ def turn_failed(host: int, error: BaseException) -> None:
     _seldom_said(logging.ERROR, "turn_failed", host, text, host=host, error=str(error))
 
 
+def input_failed(what: str, error: BaseException) -> None:
+    if log.isEnabledFor(logging.ERROR):
+        fields = {"event": "input_failed", "message_kind": what, "error": repr(error)}
+        log.error(f"a {what} was undone: {error!r}", extra=fields, exc_info=error)
+
+
 def host_stopped(host: int, error: BaseException) -> None:
     if log.isEnabledFor(logging.CRITICAL):
         fields = {"event": "host_stopped", "host": host, "error": str(error)}

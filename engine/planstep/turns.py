@@ -32,12 +32,12 @@ from .errors import (
 from .inputs import Ahead, Arrived, Deliver, Input, Released, Rollback, Tick, frees
 from .inputs import Commit as CommitInput
 from .interrupts import Uninterrupted
-from .logs import host_stopped, no_space, tried_again, turn_failed
+from .logs import host_stopped, input_failed, no_space, tried_again, turn_failed
 from .names import Names
 from .network import Network
 from .node import Ending, Node, Waiter, bytes_of
 from .outcome import Commit, failure
-from .proto.ids import Place
+from .proto.ids import PROXY, Place, host_of, kind_of
 from .wakeups import Signal, Watches
 
 _TURN_INPUTS = 1000
@@ -200,7 +200,7 @@ class Turns(Answers):
         if released.answers:
             self._tell_clients(released)
         for item, cause in released.failures:
-            self._fail([item], cause)
+            self._raised(item, cause)
         for result in released.results:
             if released.hops.get(result.tx):
                 self.ledger.replied(result.tx, released.hops[result.tx], visible=True)
@@ -263,6 +263,13 @@ class Turns(Answers):
                     self._later.append(Rollback(item.tx))
             elif isinstance(item, Rollback) or self._is_asked_once(item):
                 self._later.append(item)  # nobody waits for it, and nobody would ask again
+
+    def _raised(self, item: Input, error: BaseException) -> None:
+        """A tablet raised over this very input, which was undone: it would again."""
+        if isinstance(item, Deliver):
+            input_failed(type(item.message).__name__, error)
+        else:
+            self._fail([item], error)
 
     def _is_asked_once(self, item: Input) -> bool:
         """A message that nobody sends again: what a tablet told itself, or a proxy in this process."""
@@ -386,8 +393,12 @@ class Turns(Answers):
     def _run_what_waits(self) -> None:
         self._answer()  # what an interrupted caller left
         while self._later and self._stopped is None:
-            self.nodes[0].inbox.append(self._later.popleft())
-            self.nodes[0].wake.set()
+            item = self._later.popleft()
+            host = 0
+            if isinstance(item, Deliver) and kind_of(item.target) != PROXY:
+                host = host_of(item.target)
+            self.nodes[host].inbox.append(item)
+            self.nodes[host].wake.set()
         if self.hosts == 1:
             self._end_futures()
             while self.nodes[0].inbox and self.nodes[0].try_lead(None):

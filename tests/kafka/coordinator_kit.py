@@ -204,6 +204,11 @@ class Coordinator(Bench):
     def row(self, name: str = "a") -> Any:
         return self.tablet.rows.get(name)
 
+    def left(self, name: str = "a") -> tuple[int, ...]:
+        """Who has not acknowledged the markers."""
+        found: tuple[int, ...] = self.tablet.markers.ending[name][2]
+        return found
+
     def force(self, name: str = "a", **fields: Any) -> Any:
         """Puts fields of the row directly: states that are short-lived otherwise."""
         row = self.row(name)._replace(**fields)

@@ -31,7 +31,7 @@ def c() -> Coordinator:
 def version_1(state: int, epoch: int = 5) -> Coordinator:
     c = Coordinator()
     c.init()
-    c.force(state=state, epoch=epoch, partitions=(P[0],), left=(P[0],), start_ms=0)
+    c.force(state=state, epoch=epoch, partitions=(P[0],), start_ms=0)
     return c
 
 
@@ -114,7 +114,7 @@ def test_the_answer_comes_at_prepare_and_the_markers_after_it_is_durable(c: Coor
     assert c.add(0, 0) == (C, None), "until all is complete"
     c.mark(marker, P[0])
     c.mark(marker, P[1])
-    assert c.row().state == PREPARE_COMMIT and c.row().left == (G,)
+    assert c.row().state == PREPARE_COMMIT and c.left() == (G,)
     c.mark(marker, G)
     assert (c.row().state, c.row().partitions) == (COMPLETE_COMMIT, ())
     assert c.add(0, 0) == ("", None)

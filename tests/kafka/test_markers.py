@@ -66,7 +66,7 @@ def test_other_errors_are_tried_again(c: Coordinator, error: str) -> None:
     prepared(c)
     (marker,) = c.markers()
     c.mark(marker, P[0], error)
-    assert c.row().left == (P[0],)
+    assert c.left() == (P[0],)
     c.wait(100)
     assert c.markers() == [marker]
 
@@ -127,6 +127,6 @@ def test_a_complete_that_cannot_be_logged_is_tried_again(c: Coordinator) -> None
     prepared(c)
     failing(c, "NOT_ENOUGH_REPLICAS")
     c.mark_all()
-    assert c.row().state == PREPARE_COMMIT and c.row().left == ()
+    assert c.row().state == PREPARE_COMMIT and c.left() == ()
     c.wait(100)
     assert c.row().state == COMPLETE_COMMIT and not c.markers()

@@ -7,6 +7,7 @@ from ..errors import KafkaError, NoSpace, PlanstepError, ProducerFenced
 from ..proto.kafka import ERRORS
 
 _ADVICE = {
+    "UNKNOWN_SERVER_ERROR": "a bug of the engine's: the log has the exception",
     "PRODUCER_FENCED": "another producer has taken the transactional id: this one is at its end",
     "INVALID_PRODUCER_EPOCH": "the transaction was aborted by its coordinator, or another producer has "
     "taken the transactional id",

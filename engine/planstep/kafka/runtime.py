@@ -16,13 +16,13 @@ from functools import partial
 from typing import Any
 
 from ..errors import NotSupported
-from ..inputs import Released, Tick
+from ..inputs import Deliver, Released, Tick
 from ..interrupts import Uninterrupted
 from ..modes import coordinator_of, group_of
 from ..node import Ending, Waiter
 from ..outcome import Commit, Outcome
 from ..proto.ids import CATALOGUE, GROUPS, PARTITION, kind_of, tablet_id, tx_parse, tx_text
-from ..proto.kafka import DropPartition, ExpireProducers, Join, Leave, OffsetCommit, TrimTo
+from ..proto.kafka import Answer, DropPartition, ExpireProducers, Join, Leave, OffsetCommit, TrimTo
 from ..proto.messages import PartitionPart
 from ..proxy.kafka import UNKNOWN_END
 from ..runtime import Runtime
@@ -81,6 +81,13 @@ class KafkaRuntime(Runtime):
         super()._release(node, released)
         if self.watches and released.visible:
             self.watches.wake(released.visible)
+
+    def _raised(self, item: Any, error: BaseException) -> None:
+        super()._raised(item, error)
+        message = getattr(item, "message", None)
+        if isinstance(item, Deliver) and hasattr(message, "client"):
+            answer = Answer(message.request, item.target, "UNKNOWN_SERVER_ERROR")
+            self.client.answered([(message.client, answer, item.cause)])
 
     # producers -----------------------------------------------------------------------------
 
