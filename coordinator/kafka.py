@@ -64,7 +64,7 @@ from .kafka_states import (
 from .markers import MARKERS, Markers
 from .transaction_rows import Then, TransactionRows
 
-SCAN, EXPIRE = "scan", "expire"
+SCAN, EXPIRE, JOIN = "scan", "expire", "join"
 EXPIRE_EVERY_MS = 3_600_000
 UNMAPPED = "INVALID_PRODUCER_ID_MAPPING"
 
@@ -73,13 +73,16 @@ class Transactions:
     """Invariants: a decision (Prepare*) is in the log before anybody hears of it; no epoch of a producer is
     given to two of them, and the highest, once raised against one, is not given at all."""
 
-    __slots__ = ("id", "markers", "rows", "shell")
+    __slots__ = ("_joining", "id", "markers", "rows", "shell")
 
     def __init__(self, tablet: int, space: Keys, shell: Shell) -> None:
         self.id = tablet
         self.shell = shell
         self.rows = TransactionRows(host_of(tablet), space, shell)
         self.markers = Markers(tablet, self.rows, shell)
+        self._joining: dict[
+            tuple[str, int, int], tuple[tuple[Register, Callable[[str], None]], ...]
+        ] = {}
 
     @property
     def log(self) -> BatchedLog:
@@ -99,6 +102,7 @@ class Transactions:
 
     def undo(self, mark: Any) -> None:
         rows, markers = mark
+        self._joining.clear()  # it is of one turn
         self.rows.undo(rows)
         self.markers.undo(markers)
 
@@ -125,6 +129,8 @@ class Transactions:
     def _wake(self, wake: Wake) -> None:
         if wake.what == FLUSH:
             self.log.wake(wake.detail)
+        elif wake.what == JOIN:
+            self._join(wake.detail)
         elif wake.what == MARKERS:
             self.markers.resend()
         elif wake.what == SCAN:
@@ -236,7 +242,13 @@ class Transactions:
             self.shell.send(message.source, Registered(self.id, *who, error))
 
         if not message.only_verify:
-            self._add(message, (message.source,), 2, answer)
+            # A broker asks for all partitions of a produce request at once: what comes together here
+            # shares an append.
+            key = message.name, message.producer, message.epoch
+            asked = self._joining.get(key, ())
+            self._joining[key] = (*asked, (message, answer))
+            if not asked:
+                self.shell.soon(Wake(JOIN, key))
             return
         # What is pending does not matter to a question: the partition looks again when it appends.
         row = self.rows.get(message.name) if usable(message.name) else None
@@ -248,6 +260,17 @@ class Transactions:
             answer(CONCURRENT)
         else:
             answer("" if message.source in row.partitions else "TRANSACTION_ABORTABLE")
+
+    def _join(self, key: tuple[str, int, int]) -> None:
+        asked = self._joining.pop(key, ())
+
+        def answer(error: str) -> None:
+            for _, one in asked:
+                one(error)
+
+        if asked:
+            added = tuple(message.source for message, _ in asked)
+            self._add(asked[0][0], added, 2, answer)
 
     # EndTxn, time-outs and fences ----------------------------------------------------------
 

@@ -173,6 +173,9 @@ class Shell(Protocol):
         """For the counters: the tablet's log took a record for the running cause, or a share of one;
         `visible`: readers may see more now."""
 
+    def soon(self, message: Any) -> None:
+        """To itself, in this turn, behind what waits to be delivered."""
+
     def later(self, delay_ms: float, message: Any) -> None:
         """To itself, after so long, in another turn; forgotten when the host ends."""
 

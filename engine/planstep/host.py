@@ -21,7 +21,19 @@ from .coordinator.plan import Coordinator
 from .delivery import Delivery
 from .errors import HostStopped, PlanstepError
 from .history import History
-from .inputs import Ahead, Arrived, Commit, Decided, Deliver, Input, Released, Rollback, Tick, frees
+from .inputs import (
+    Ahead,
+    Arrived,
+    Commit,
+    Decided,
+    Deliver,
+    Input,
+    Released,
+    Rollback,
+    Tick,
+    Together,
+    frees,
+)
 from .links import Link
 from .modes import MODES, Mode, Shell
 from .proto.ids import (
@@ -256,6 +268,9 @@ class Host:
                     proxy.rollback(item.tx)
             elif isinstance(item, Deliver):
                 delivery.waiting.append((item.target, item.message, item.cause))
+            elif isinstance(item, Together):
+                for one in item.items:
+                    delivery.waiting.append((one.target, one.message, one.cause))
             elif isinstance(item, Arrived):
                 self._arrive(item.data)
             else:

@@ -56,6 +56,13 @@ class Deliver:
 
 
 @dataclass(slots=True)
+class Together:
+    """One request to several tablets of this host: taken, or undone, as one."""
+
+    items: tuple[Deliver, ...]
+
+
+@dataclass(slots=True)
 class Later:
     """To be delivered to this host in another turn, so many milliseconds after this one is durable."""
 
@@ -86,7 +93,7 @@ class Tick:
     """Time has passed: resend, ask."""
 
 
-Input: TypeAlias = Commit | Ahead | Rollback | Deliver | Arrived | Tick
+Input: TypeAlias = Commit | Ahead | Rollback | Deliver | Together | Arrived | Tick
 
 
 @dataclass(slots=True)
@@ -114,3 +121,7 @@ def frees(part: Any) -> bool:
     if isinstance(part, PartitionPart):
         return (part.trim is not None or part.drop) and not (part.slices or part.staged)
     return part.op in (DROP, CLEANED, DROP_CONSUMER)
+
+
+def each_of(item: Deliver | Together) -> tuple[Deliver, ...]:
+    return item.items if isinstance(item, Together) else (item,)

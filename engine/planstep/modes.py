@@ -108,6 +108,9 @@ class Shell:
     def after_durable(self, target: int, message: Any) -> None:
         self._delivery.after_durable(target, message)
 
+    def soon(self, message: Any) -> None:
+        self._delivery.waiting.append((self._tablet, message, self._delivery.cause))
+
     def later(self, delay_ms: float, message: Any) -> None:
         self._delivery.wake(delay_ms, self._tablet, message)
 

@@ -29,7 +29,18 @@ from .errors import (
     NoSpace,
     PlanstepError,
 )
-from .inputs import Ahead, Arrived, Deliver, Input, Released, Rollback, Tick, frees
+from .inputs import (
+    Ahead,
+    Arrived,
+    Deliver,
+    Input,
+    Released,
+    Rollback,
+    Tick,
+    Together,
+    each_of,
+    frees,
+)
 from .inputs import Commit as CommitInput
 from .interrupts import Uninterrupted
 from .logs import host_stopped, input_failed, no_space, tried_again, turn_failed
@@ -266,14 +277,14 @@ class Turns(Answers):
 
     def _raised(self, item: Input, error: BaseException) -> None:
         """A tablet raised over this very input, which was undone: it would again."""
-        if isinstance(item, Deliver):
-            input_failed(type(item.message).__name__, error)
+        if isinstance(item, (Deliver, Together)):
+            input_failed(type(each_of(item)[0].message).__name__, error)
         else:
             self._fail([item], error)
 
     def _is_asked_once(self, item: Input) -> bool:
         """A message that nobody sends again: what a tablet told itself, or a proxy in this process."""
-        return isinstance(item, Deliver)
+        return isinstance(item, (Deliver, Together))
 
     def _stop_everything(self, error: BaseException) -> None:
         self._stopped = self._stopped or error
@@ -395,8 +406,9 @@ class Turns(Answers):
         while self._later and self._stopped is None:
             item = self._later.popleft()
             host = 0
-            if isinstance(item, Deliver) and kind_of(item.target) != PROXY:
-                host = host_of(item.target)
+            if isinstance(item, (Deliver, Together)):
+                target = each_of(item)[0].target
+                host = 0 if kind_of(target) == PROXY else host_of(target)
             self.nodes[host].inbox.append(item)
             self.nodes[host].wake.set()
         if self.hosts == 1:

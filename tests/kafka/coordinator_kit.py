@@ -79,6 +79,9 @@ class FakeShell:
         self.epoch = epoch
         self.now_ms = now_ms
         self.cause: Any = None
+        self.tablet: Any = None
+        self.gather = False  # else what is to be soon is at once
+        self.gathered: list[Any] = []
         self.sent: list[Sent] = []
         self.timers: list[tuple[float, Any]] = []  # when, what
         self.appends: list[tuple[Any, float]] = []  # for whose sake, which share
@@ -88,6 +91,12 @@ class FakeShell:
 
     def after_durable(self, target: int, message: Any) -> None:
         self.sent.append(Sent(target, message, self.cause, True))
+
+    def soon(self, message: Any) -> None:
+        if self.gather:
+            self.gathered.append(message)
+        else:
+            self.tablet.handle(message)
 
     def later(self, delay_ms: float, message: Any) -> None:
         self.timers.append((self.now_ms + delay_ms, message))
@@ -111,6 +120,7 @@ class Bench:
         self.keys = Keys()
         self.shell = FakeShell(self.settings)
         self.tablet: Any = kind(T if kind is Transactions else G, self.keys, self.shell)
+        self.shell.tablet = self.tablet
         self.requests = 0
 
     def restart(self, begin: bool = True) -> None:
@@ -119,6 +129,7 @@ class Bench:
         self.keys.rows = dict(msgpack.unpackb(stored, use_list=False))
         self.shell = FakeShell(self.settings, self.shell.epoch + 1, self.shell.now_ms)
         self.tablet = self.kind(self.tablet.id, self.keys, self.shell)
+        self.shell.tablet = self.tablet
         if begin:
             self.tablet.begin()
 

@@ -83,6 +83,9 @@ class PartitionShell:
     def after_durable(self, target: int, message: Any) -> None:
         raise AssertionError(f"a partition answers at once: {message!r}")
 
+    def soon(self, message: Any) -> None:
+        raise AssertionError(f"a partition does all at once: {message!r}")
+
     def later(self, delay_ms: float, message: Any) -> None:
         raise AssertionError(f"a partition waits for nothing: {message!r}")
 

@@ -45,6 +45,8 @@ class Host:
         kinds: dict[int, Any] = {T: Transactions, G: Groups, P[0]: Partition, P[1]: Partition}
         self.shells = {t: FakeShell(self.settings, self.epoch, self.now_ms) for t in kinds}
         self.tablets = {t: kind(t, self.spaces[t], self.shells[t]) for t, kind in kinds.items()}
+        for t, shell in self.shells.items():
+            shell.tablet = self.tablets[t]
         self.answers: dict[int, Answer] = {}
         self.tablets[T].begin()
 

@@ -305,3 +305,18 @@ def test_answers_go_to_the_client_that_asked(c: Coordinator) -> None:
     (sent,) = c.shell.sent
     assert (sent.target, sent.durable) == (CLIENT, False)
     assert sent.message == Answer(44, c.tablet.id, "", (0, 0))
+
+
+def test_partitions_that_register_together_share_an_append() -> None:
+    c = Coordinator(protocol_version=2)
+    c.init()
+    before = len(c.shell.appends)
+    c.shell.gather = True
+    for tablet in P[:2]:
+        c.tablet.handle(Register(tablet, "a", 0, 0))
+    assert not c.taken(Registered), "they wait for those that come with them"
+    (wake,) = c.shell.gathered
+    c.tablet.handle(wake)
+    assert [registered.error for registered in c.taken(Registered)] == ["", ""]
+    assert len(c.shell.appends) == before + 1
+    assert c.row().partitions == tuple(sorted(P[:2]))

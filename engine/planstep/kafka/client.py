@@ -18,7 +18,7 @@ from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from ..inputs import Deliver
+from ..inputs import Deliver, Together, each_of
 from ..interrupts import Uninterrupted
 from ..network import Line
 from ..proto.ids import host_of
@@ -190,8 +190,7 @@ class Client:
         made = self._core
         while made.out or made.timers or made.ended:
             out, timers, ended = made.take()
-            for target, message, tx in out:
-                self._send(target, message, tx)
+            self._send_all(out)
             for delay_ms, token in timers:
                 self._put_off(delay_ms, token)
             for end in ended:
@@ -203,26 +202,42 @@ class Client:
             self._counted = made.requests
         self._pumping = 0
 
-    def _send(self, target: int, message: Any, tx: bytes | None) -> None:
+    def _send_all(self, out: list[tuple[int, Any, bytes | None]]) -> None:
+        """What is one request to a host goes as one."""
+        items: list[Deliver] = []
+        for target, message, tx in out:
+            item = self._item(target, message, tx)
+            if items and not _same_request(items[-1], item):
+                self._send(items)
+                items = []
+            items.append(item)
+        if items:
+            self._send(items)
+
+    def _send(self, items: list[Deliver]) -> None:
+        whole = items[0] if len(items) == 1 else Together(tuple(items))
+        self.line.send(items[0].message, partial(self._arrive, whole))
+
+    def _item(self, target: int, message: Any, tx: bytes | None) -> Deliver:
         hops = 0
         if tx is not None:
             hops = self._hops.setdefault(tx, 0)
             if type(message) is Produce:
                 self._produced[message.request, target] = (tx, id(message.data))
         self._runtime.ledger.requested(tx, 0, size_of(message))
-        item = Deliver(target, message, (tx, hops))
-        self.line.send(message, partial(self._arrive, item))
+        return Deliver(target, message, (tx, hops))
 
-    def _arrive(self, item: Deliver) -> None:
+    def _arrive(self, item: Deliver | Together) -> None:
         self._put(item)
         if self._pumping != threading.get_ident():  # it has been on its way
             self.deliver()
 
-    def _put(self, item: Deliver) -> None:
-        node = self._runtime.nodes[host_of(item.target)]
+    def _put(self, item: Deliver | Together) -> None:
+        host = host_of(each_of(item)[0].target)
+        node = self._runtime.nodes[host]
         if not node.down:
             node.inbox.append(item)
-            self._pokes[host_of(item.target)] = None
+            self._pokes[host] = None
 
     def deliver(self, leads: bool = False) -> None:
         """After a call, under no lock: hosts are told what is in their inboxes, those who wait how it
@@ -237,3 +252,11 @@ class Client:
             if not leads or runtime.hosts > 1:
                 runtime._poke(node)
         runtime._answer()
+
+
+def _same_request(a: Deliver, b: Deliver) -> bool:
+    return (
+        type(b.message) is Produce
+        and a.message.request == b.message.request
+        and host_of(a.target) == host_of(b.target)
+    )

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any
 
 from ..errors import NotSupported
-from ..inputs import Deliver, Released, Tick
+from ..inputs import Deliver, Released, Tick, Together, each_of
 from ..interrupts import Uninterrupted
 from ..modes import coordinator_of, group_of
 from ..node import Ending, Waiter
@@ -84,10 +84,18 @@ class KafkaRuntime(Runtime):
 
     def _raised(self, item: Any, error: BaseException) -> None:
         super()._raised(item, error)
-        message = getattr(item, "message", None)
-        if isinstance(item, Deliver) and hasattr(message, "client"):
-            answer = Answer(message.request, item.target, "UNKNOWN_SERVER_ERROR")
-            self.client.answered([(message.client, answer, item.cause)])
+        if isinstance(item, (Deliver, Together)):
+            asked = [one for one in each_of(item) if hasattr(one.message, "client")]
+            self.client.answered(
+                [
+                    (
+                        one.message.client,
+                        Answer(one.message.request, one.target, "UNKNOWN_SERVER_ERROR"),
+                        one.cause,
+                    )
+                    for one in asked
+                ]
+            )
 
     # producers -----------------------------------------------------------------------------
 
