@@ -26,7 +26,7 @@ Next: transaction_rows.py.
 from collections.abc import Callable
 from typing import Any
 
-from ..proto.ids import host_of
+from ..proto.ids import host_of, kind_of
 from ..proto.kafka import (
     AddOffsets,
     AddPartitions,
@@ -81,7 +81,7 @@ class Transactions:
         self.rows = TransactionRows(host_of(tablet), space, shell)
         self.markers = Markers(tablet, self.rows, shell)
         self._joining: dict[
-            tuple[str, int, int], tuple[tuple[Register, Callable[[str], None]], ...]
+            tuple[str, int, int, int], tuple[tuple[Register, Callable[[str], None]], ...]
         ] = {}
 
     @property
@@ -243,8 +243,8 @@ class Transactions:
 
         if not message.only_verify:
             # A broker asks for all partitions of a produce request at once: what comes together here
-            # shares an append.
-            key = message.name, message.producer, message.epoch
+            # shares an append. Group coordinators ask for themselves.
+            key = message.name, message.producer, message.epoch, kind_of(message.source)
             asked = self._joining.get(key, ())
             self._joining[key] = (*asked, (message, answer))
             if not asked:
@@ -261,7 +261,7 @@ class Transactions:
         else:
             answer("" if message.source in row.partitions else "TRANSACTION_ABORTABLE")
 
-    def _join(self, key: tuple[str, int, int]) -> None:
+    def _join(self, key: tuple[str, int, int, int]) -> None:
         asked = self._joining.pop(key, ())
 
         def answer(error: str) -> None:

@@ -1,6 +1,7 @@
 """What a transaction cost: counted where messages are sent, appends made and turns synced.
 
-    requests        of the client; one to a host is one, whatever number of partitions it is for
+    requests        of the client: deterministic, to each tablet; kafka, a produce request to a host is one,
+                    whatever number of partitions it is for
     messages        between tablets
     appends         records that the tablets' logs took: deterministic, one for each tablet and turn that it
                     changed something in; kafka, one for each append to a partition or coordinator's log

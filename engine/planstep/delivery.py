@@ -15,6 +15,7 @@ Next: links.py, costs.py.
 """
 
 from collections import deque
+from collections.abc import Iterable
 from typing import Any
 
 from .costs import Spent
@@ -28,7 +29,6 @@ from .proto.messages import (
     Cause,
     Message,
     Plan,
-    PlanRequest,
     decode,
     encode,
     size_of,
@@ -113,8 +113,6 @@ class Delivery:
             from_client, host = True, 0
         else:
             host = host_of(target)
-        if type(message) is PlanRequest:
-            self._planned = max(self._planned, hops)
         if host == self.number and not (self.separate or (self.apart and from_client)):
             self.waiting.append((target, message, cause))
         elif host == self.number and from_client:
@@ -173,10 +171,16 @@ class Delivery:
         spent.tablets[target] = None
         spent.hops = max(spent.hops, hops)
 
-    def closing(self, coordinator: int) -> None:
-        """The coordinator closes a step over what was requested in this turn."""
+    def requested(self) -> None:
+        """A request for a plan has come to the coordinator."""
+        self._planned = max(self._planned, self.cause[1])
+
+    def closing(self, coordinator: int, requests: Iterable[bytes]) -> None:
+        """The coordinator closes a step over what was requested in this turn, and writes it down."""
         self.sender = coordinator
         self.cause = (None, self._planned)
+        for tx in requests:
+            self._change(tx, coordinator, self._planned)
 
     # the turn's end ------------------------------------------------------------------------
 

@@ -187,7 +187,7 @@ class Host:
                     again = True
                 self._input(item, released)
             while self._coordinator is not None and self._coordinator.pending:
-                delivery.closing(self._coordinator.id)
+                delivery.closing(self._coordinator.id, self._coordinator.pending)
                 here = self._coordinator.close(now_ms, self.history.oldest(), self.at_once)
                 for n, request in enumerate(here):
                     self._decide(self._coordinator, n, request)
@@ -329,7 +329,6 @@ class Host:
             return
         tx, reason = request.tx, None
         spent = self.delivery.spend(tx)
-        spent.tablets[coordinator.id] = None
         for tablet, body in zip(tablets, request.bodies, strict=True):
             if reason is None and tablet.id in request.voters:
                 reason = tablet.vote(tx, body)
@@ -373,6 +372,8 @@ class Host:
             if self._several and (kind is Propose or kind is Stage):
                 self._prepared[target, message.tx] = self._now_ms
                 self._ended.pop((target, message.tx), None)
+            elif kind is PlanRequest:
+                delivery.requested()
             elif kind is Plan and self.number:
                 self._horizon = max(self._horizon or 0, message.horizon)
                 if message.step > (self._keys.get(b"s") or 0):

@@ -103,6 +103,10 @@ class Shell:
 
     @cause.setter
     def cause(self, cause: Cause) -> None:
+        """What was put off goes on behind what it waited for: no fewer hops than that."""
+        tx, hops = self._delivery.cause
+        if cause and cause[0] == tx:
+            cause = (tx, max(hops, cause[1]))
         self._delivery.cause = cause
 
     def after_durable(self, target: int, message: Any) -> None:

@@ -45,12 +45,15 @@ def test_other_settings_are_refused_by_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "error", "said"),
     [
-        ({"mode": "kafka"}, planstep.NotSupported, "not there yet"),
+        ({"rtt": -1}, ValueError, "seconds"),
+        ({"protocol_version": 3}, ValueError, "1 or 2"),
+        ({"kafka": {"linger_ms": 5}}, TypeError, "KafkaSettings"),
+        ({"kafka": planstep.KafkaSettings(linger_ms=-1)}, ValueError, "linger_ms"),
+        ({"kafka": planstep.KafkaSettings(isolation="none")}, ValueError, "read_committed"),
         ({"mode": "pulsar"}, planstep.NotSupported, "not there yet"),
         ({"mode": "Deterministic"}, ValueError, "choose one of"),
         ({"durability": "none"}, ValueError, "'full', 'os'"),
         ({"placement": "far"}, ValueError, "'shared', 'separate'"),
-        ({"placement": "separate"}, planstep.NotSupported, "leave it out"),
         ({"trace": "all"}, ValueError, "'summary', 'messages'"),
         ({"hosts": 0}, ValueError, "1 to 255"),
         ({"hosts": True}, ValueError, "1 to 255"),

@@ -1,0 +1,141 @@
+"""What one transaction costs in each mode and placement, counted by the engine and from the log itself.
+
+The golden is tests/golden/costs/costs.txt: PLANSTEP_GOLDEN=write makes it anew; then read it.
+"""
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import planstep
+from planstep.coordinator.batched_log import decode_entry
+from planstep.coordinator.kafka_states import PREPARE_COMMIT
+from planstep.costs import Costs
+from planstep.proto.ids import GROUPS, PARTITION, TRANSACTIONS, kind_of
+from planstep.store.files import Files
+from planstep.store.folder import segment_files, segment_parts
+from planstep.store.layers import GONE
+from planstep.store.log import read_record
+from planstep.store.meta import load_meta
+from planstep.store.recovery import read_segment
+from planstep.store.turn import decode_changes
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "costs" / "costs.txt"
+WAYS = [
+    ("deterministic", "shared", 1),
+    ("deterministic", "separate", 1),
+    ("kafka", "shared", 1),
+    ("kafka", "separate", 1),
+    ("kafka", "shared", 2),
+    ("kafka", "separate", 2),
+]
+
+
+def turns(folder: Path) -> Iterator[tuple[int, dict[bytes, Any]]]:
+    """(turn, changes) of a host's log."""
+    files = Files()
+    meta = load_meta(folder, files)
+    assert meta is not None
+    for path in segment_files(folder):
+        generation, _ = segment_parts(path.name)
+        data = read_segment(files, path)
+        record = read_record(data, 0, meta.store_id, generation, None)
+        while record is not None:
+            yield record.turn, decode_changes(record.changes or b"\x90")
+            after = record.offset + record.size
+            record = read_record(data, after, meta.store_id, generation, record.crc)
+
+
+def appends(folder: Path) -> Iterator[tuple[int, str]]:
+    """(turn, what) of each append that the log holds: batches, markers, coordinators' records."""
+    for turn, changes in turns(folder):
+        for key, value in changes.items():
+            kind, letter = kind_of(int.from_bytes(key[:4], "big")), key[4:5]
+            if value is GONE:
+                continue
+            if kind == PARTITION and letter == b"b":
+                yield turn, "batch" if value[6] < 2 else "marker"
+            elif kind == TRANSACTIONS and letter == b"l":
+                for record in decode_entry(value):
+                    state = record[3] if len(record) > 2 else -1
+                    yield turn, "prepare" if state == PREPARE_COMMIT else "coordinator"
+            elif kind == GROUPS and letter == b"l":
+                yield turn, "group"
+
+
+def one_transaction(db: planstep.Engine, outputs: int) -> str:
+    """Reads one record, writes one to each output, commits; all that it sends goes with the commit."""
+    db._runtime.may_send = lambda tx: False  # type: ignore[method-assign]
+    with db.transaction(worker="w") as tx:
+        assert len(tx.read("in", "c", max_records=1)) == 1
+        tx.write_batch("out", [b"x"] * outputs, partition=list(range(outputs)))
+    return tx.id
+
+
+def settled(db: planstep.Engine, tx: str, expected: float) -> Costs:
+    deadline = time.monotonic() + 5
+    while True:
+        costs = db.costs(tx)
+        if costs.appends == expected or time.monotonic() > deadline:
+            return costs
+        time.sleep(0.001)
+
+
+def prepared(db: planstep.Engine) -> None:
+    """Topics, a record to consume, and a first transaction, after which the producer is there."""
+    db.create_topic("in", partitions=1)
+    db.create_topic("out", partitions=3)
+    db.topic("in").write_batch([b"a", b"b"])
+    first = one_transaction(db, 1)
+    if db.mode == "kafka":
+        settled(db, first, 8.0)
+
+
+@pytest.mark.parametrize("outputs", [1, 3])
+@pytest.mark.parametrize("placement", ["shared", "separate"])
+def test_appends_counted_from_the_log(tmp_path: Path, outputs: int, placement: str) -> None:
+    with planstep.open(tmp_path / "s", mode="kafka", placement=placement) as db:  # type: ignore[arg-type]
+        prepared(db)
+        before = len(list(appends(tmp_path / "s" / "host-0")))
+        costs = settled(db, one_transaction(db, outputs), 2 * outputs + 6)
+        made = list(appends(tmp_path / "s" / "host-0"))[before:]
+    kinds = [what for _, what in made]
+    assert len(made) == 2 * outputs + 6 == costs.appends
+    (decided,) = [turn for turn, what in made if what == "prepare"]
+    assert sum(turn <= decided for turn, _ in made) == outputs + 4, "before the reply"
+    assert kinds.count("batch") == outputs == kinds.count("marker")
+    assert kinds.count("group") == 2, "the positions, and their marker"
+    assert kinds.count("coordinator") == 3, "partitions, offsets, complete"
+
+
+def test_golden() -> None:
+    lines = [
+        "One transaction: one range consumed, k partitions written, alone. See planstep/costs.py.",
+        "",
+        "mode           placement  version  k  requests  messages  appends  hops  visible  syncs",
+    ]
+    for mode, placement, version in WAYS:
+        for outputs in (1, 3):
+            with planstep.open(
+                ":memory:",
+                mode=mode,  # type: ignore[arg-type]
+                placement=placement,  # type: ignore[arg-type]
+                protocol_version=version,  # type: ignore[arg-type]
+            ) as db:
+                prepared(db)
+                tx = one_transaction(db, outputs)
+                expected = 2 * outputs + 6
+                costs = settled(db, tx, expected) if mode == "kafka" else db.costs(tx)
+            lines.append(
+                f"{mode:14} {placement:9} {version if mode == 'kafka' else '-':>8}  {outputs}"
+                f"  {costs.requests:8g}  {costs.messages:8g}  {costs.appends:7g}  {costs.hops:4}"
+                f"  {costs.hops_visible:7}  {costs.syncs:5g}"
+            )
+    text = "\n".join(lines) + "\n"
+    if os.environ.get("PLANSTEP_GOLDEN") == "write":
+        GOLDEN.write_text(text)
+    assert text == GOLDEN.read_text()
