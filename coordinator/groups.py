@@ -43,6 +43,7 @@ from ..proto.kafka import (
     Register,
     Registered,
     Shell,
+    SwitchLog,
     TxnOffsetCommit,
     Wake,
 )
@@ -115,6 +116,8 @@ class Groups:
             self._leave(message)
         elif kind is ExpireProducers:
             self._expire(message)
+        elif kind is SwitchLog:
+            self.log.switch(message.batching)
         elif kind is Wake:
             if message.what == FLUSH:
                 self.log.wake(message.detail)

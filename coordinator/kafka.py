@@ -38,6 +38,7 @@ from ..proto.kafka import (
     Register,
     Registered,
     Shell,
+    SwitchLog,
     Wake,
 )
 from .batched_log import FLUSH, BatchedLog
@@ -123,6 +124,8 @@ class Transactions:
             self.markers.marked(message)
         elif kind is Wake:
             self._wake(message)
+        elif kind is SwitchLog:
+            self.rows.log.switch(message.batching)
         else:
             raise AssertionError(f"transaction coordinator got {message!r}")
 

@@ -385,6 +385,13 @@ class ExpireProducers:
 
 
 @dataclass(slots=True)
+class SwitchLog:
+    """To a coordinator: its log is written through the buffered writer from now on, or record by record."""
+
+    batching: bool
+
+
+@dataclass(slots=True)
 class Wake:
     """What a tablet asked to be told later."""
 
@@ -410,5 +417,6 @@ CODES: dict[int, Any] = {
     46: TrimTo,
     47: DropPartition,
     48: ExpireProducers,
+    49: SwitchLog,
 }
 """By code, as messages.py encodes them between hosts; `Wake` never leaves its tablet."""

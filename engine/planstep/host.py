@@ -472,6 +472,11 @@ class Host:
         self._touched.clear()
         self._ended.clear()
 
+    def log_counters(self, tablet: int) -> dict[str, Any]:
+        """Of a coordinator's buffered log."""
+        found: dict[str, Any] = self._tablet(tablet).log.counters()
+        return found
+
     def recorded(self, tx: bytes) -> list[tuple[int, list[tuple[int, str]]]]:
         """(turn, [(tablet, message)]) as trace="messages" recorded it on this host."""
         return recorded(self.store, self.number, tx)

@@ -186,6 +186,9 @@ class Runtime(Turns):
     def tidy(self, now_ms: int) -> None:
         """About every second: what a mode forgets with time."""
 
+    def switch_log_batching(self, on: bool) -> None:
+        raise NotSupported(f'mode "{self.mode}" has no logs of coordinators: "kafka" has them')
+
     def look(self, tx: bytes) -> Snapshot:
         """What a transaction reads in."""
         return self.views.snapshot()

@@ -65,6 +65,7 @@ ALL = [
     (P, k.TrimTo(5, 10, 100)),
     (P, k.DropPartition()),
     (P, k.ExpireProducers(1_700_000_000_000)),
+    (T, k.SwitchLog(True)),
 ]
 
 

@@ -1,6 +1,8 @@
 """The job on small segments, saying on stdout what it is about to do, for whoever wants to kill it there.
 
-usage: driver.py STORE HOSTS EVENTS      prints load, reshard, checkpoint, rewriting, … and done at the end
+usage: driver.py STORE HOSTS EVENTS MODE PLACEMENT
+
+prints load, reshard, count, checkpoint, rewriting, … and done at the end
 """
 
 import os
@@ -47,13 +49,14 @@ def keep_up(db: planstep.Engine) -> None:
 
 def main() -> None:
     store, hosts, count = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    mode, placement = sys.argv[4], sys.argv[5]
     size = 1 << 18 if count else 1 << 22
     disk.DiskStore.open.__func__.__kwdefaults__["segment_bytes"] = size  # type: ignore[attr-defined]
     behind.CHECKPOINT_BYTES = size // 4
     behind.choose = any_two
     table.Table.checkpoint = said("checkpoint", table.Table.checkpoint)  # type: ignore[method-assign]
     behind.rewrite = said("rewriting", behind.rewrite)
-    with planstep.open(store, hosts=hosts) as db:
+    with planstep.open(store, hosts=hosts, mode=mode, placement=placement) as db:  # type: ignore[arg-type]
         threading.Thread(target=keep_up, args=(db,), daemon=True).start()
         job.run(
             db,

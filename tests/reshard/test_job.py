@@ -1,6 +1,7 @@
 """The job, verified by the verifier; and the verifier, which must notice what it is for."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -9,11 +10,15 @@ from planstep.reshard import events, job
 from planstep.reshard.verify import verify
 
 
+@pytest.mark.parametrize("placement", ["shared", "separate"])
+@pytest.mark.parametrize("mode", ["deterministic", "kafka"])
 @pytest.mark.parametrize("hosts, workers", [(1, 1), (1, 4), (4, 4)])
-def test_every_event_arrives_once(tmp_path: Path, hosts: int, workers: int) -> None:
+def test_every_event_arrives_once(
+    tmp_path: Path, hosts: int, workers: int, mode: Any, placement: Any
+) -> None:
     source = events.generated(3000, seed=hosts)
     path = tmp_path / "s"
-    with planstep.open(path, hosts=hosts) as db:
+    with planstep.open(path, hosts=hosts, mode=mode, placement=placement) as db:
         done = job.run(db, source, workers=workers, batch=200, partitions=8)
     assert done.loaded == done.resharded == done.records == 3000
     verdict = verify(str(path), source)

@@ -44,22 +44,35 @@ def kill_at(command: list[str], phase: str, nth: int, moment: float) -> bool:
         child.wait()
 
 
-@pytest.mark.parametrize("hosts", [1, 4])
-def test_killed_wherever_it_is(tmp_path: Path, hosts: int) -> None:
+WAYS = [
+    (1, "deterministic", "shared"),
+    (4, "deterministic", "shared"),
+    (1, "deterministic", "separate"),
+    (1, "kafka", "shared"),
+    (4, "kafka", "separate"),
+]
+
+
+@pytest.mark.parametrize("hosts, mode, placement", WAYS)
+def test_killed_wherever_it_is(tmp_path: Path, hosts: int, mode: str, placement: str) -> None:
+    """Mode kafka: a restarted worker takes its transactional id back, which ends what was left open."""
     draw = random.Random(hosts)
     store = tmp_path / "s"
-    command = [sys.executable, str(DRIVER), str(store), str(hosts), str(EVENTS)]
+    count = EVENTS // 2 if mode == "kafka" else EVENTS  # it has a second stage, and waits more
+    command = [sys.executable, str(DRIVER), str(store), str(hosts), str(count), mode, placement]
     killed: Counter[str] = Counter()
     verifying = max(2, KILLS // 6)
     half = (KILLS - verifying) // 2
     plan = [*(("load", *BESIDE) * half)[:half], *(("reshard", *BESIDE) * half)[:half]]
+    if mode == "kafka":
+        plan.append("count")
     for phase in plan:
         if kill_at(command, phase, draw.randrange(1, 3), draw.choice([0.0, 0.001, 0.01])):
             killed[phase] += 1
     ended = subprocess.run(command, capture_output=True, text=True, check=True)
     assert ended.stdout.endswith("done\n")
 
-    source = events.demo() if EVENTS == 0 else events.generated(EVENTS, 5)
+    source = events.demo() if count == 0 else events.generated(count, 5)
     verifier = [sys.executable, "-m", "planstep.reshard.verify", str(store), describe(source)]
     for _ in range(verifying):
         child = subprocess.Popen(verifier, stdout=subprocess.DEVNULL)
@@ -68,11 +81,12 @@ def test_killed_wherever_it_is(tmp_path: Path, hosts: int) -> None:
         killed["verifying"] += child.wait() == -signal.SIGKILL
     checked = subprocess.run(verifier, capture_output=True, text=True, check=True)
     verdict = json.loads(checked.stdout)
-    assert verdict["ok"] and verdict["records"] == (EVENTS or 336_776), verdict
+    assert verdict["ok"] and verdict["records"] == (count or 336_776), verdict
     # Nothing is left for what was killed, and running it again changes nothing.
     again = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert "load\n" not in again.stdout and "reshard\n" not in again.stdout
+    assert not {"load", "reshard", "count"} & set(again.stdout.split("\n"))
     assert not [lease for host in store.glob("host-*") for lease in (host / "leases").glob("*")]
     assert json.loads(subprocess.check_output(verifier)) == verdict
-    assert set(killed) == {"load", "reshard", *BESIDE, "verifying"}, killed
+    phases = {*plan, *BESIDE}
+    assert set(killed) == {*phases, "verifying"}, killed
     assert killed.total() >= KILLS - 1, killed

@@ -60,6 +60,17 @@ class Operations(Opened):
             raise ValueError(f"transaction {tx!r} cost nothing, or is not among the newest 10,000")
         return replace(found)
 
+    def switch_log_batching(self, on: bool) -> None:
+        """Mode "kafka": coordinators write their logs through the buffered writer (PIP-160) from now on, or
+        record by record. What is buffered is written first; logs may hold both.
+
+        NotSupported in other modes: a turn is their batch.
+        """
+        self._writable()
+        if not isinstance(on, bool):
+            raise TypeError(f"on is True or False, not {on!r}")
+        self._runtime.switch_log_batching(on)
+
     def resolve(self, tx: str | bytes) -> Outcome:
         """Ends a transaction that is not planned, durably; never decides one that is planned.
 

@@ -21,8 +21,27 @@ from ..interrupts import Uninterrupted
 from ..modes import coordinator_of, group_of
 from ..node import Ending, Waiter
 from ..outcome import Commit, Outcome
-from ..proto.ids import CATALOGUE, GROUPS, PARTITION, kind_of, tablet_id, tx_parse, tx_text
-from ..proto.kafka import Answer, DropPartition, ExpireProducers, Join, Leave, OffsetCommit, TrimTo
+from ..proto.ids import (
+    CATALOGUE,
+    GROUPS,
+    PARTITION,
+    TRANSACTIONS,
+    host_of,
+    kind_of,
+    tablet_id,
+    tx_parse,
+    tx_text,
+)
+from ..proto.kafka import (
+    Answer,
+    DropPartition,
+    ExpireProducers,
+    Join,
+    Leave,
+    OffsetCommit,
+    SwitchLog,
+    TrimTo,
+)
 from ..proto.messages import PartitionPart
 from ..proxy.kafka import UNKNOWN_END
 from ..runtime import Runtime
@@ -462,6 +481,33 @@ class KafkaRuntime(Runtime):
             self.client.ask(tx, target, make, lambda *_: None)
         self.client.deliver()
 
+    def switch_log_batching(self, on: bool) -> None:
+        for tablet in self._coordinators():
+            self.tell(tablet, SwitchLog(on))
+
+    def _coordinators(self) -> list[int]:
+        kinds = (TRANSACTIONS, GROUPS)
+        return [tablet_id(kind, number, 0) for kind in kinds for number in range(self.hosts)]
+
+    def stats(self) -> dict[str, Any]:
+        """As in every mode; `coordinator_logs`: the buffered writers' counters (coordinator/batched_log.py), of
+        transaction and of group coordinators, all hosts together."""
+        found = super().stats()
+        logs: dict[str, dict[str, Any]] = {"transactions": {}, "groups": {}}
+        for tablet in self._coordinators():
+            node = self.nodes[host_of(tablet)]
+            counters = None if node.down else node.host.log_counters(tablet)
+            total = logs["transactions" if kind_of(tablet) == TRANSACTIONS else "groups"]
+            for name, value in (counters or {}).items():
+                known = total.get(name)
+                if known is None:
+                    total[name] = value
+                elif isinstance(value, list):
+                    total[name] = [a + b for a, b in zip(known, value, strict=True)]
+                else:
+                    total[name] = known + value
+        return {**found, "coordinator_logs": logs}
+
     def tidy(self, now_ms: int) -> None:
         """Producers that were idle for producer_id_expiration_ms are forgotten; looked at now and then."""
         if now_ms < self._expire_at:
@@ -471,8 +517,9 @@ class KafkaRuntime(Runtime):
         for topic in list(self.names.topics.values()):
             for tablet in topic.partitions:
                 self.tell(tablet, oldest)
-        for number in range(self.hosts):
-            self.tell(tablet_id(GROUPS, number, 0), oldest)
+        for tablet in self._coordinators():
+            if kind_of(tablet) == GROUPS:
+                self.tell(tablet, oldest)
 
     def drop_partitions(self, tablets: tuple[int, ...]) -> None:
         for tablet in tablets:
