@@ -45,7 +45,7 @@ from planstep.coordinator.kafka_states import PREPARED, Transaction
 from planstep.errors import PlanstepError
 from planstep.network import HeldLine
 from planstep.proto.batch import Batch
-from planstep.proto.ids import PARTITION, TRANSACTIONS, kind_of, tablet_id, tablet_prefix
+from planstep.proto.ids import PARTITION, TRANSACTIONS, host_of, kind_of, tablet_id, tablet_prefix
 from planstep.proto.kafka import (
     COMMIT,
     PLAIN,
@@ -163,9 +163,21 @@ class Conversation:
             prefix = tablet_prefix(tablet_id(TRANSACTIONS, node.host.number, 0))
             for _, value in node.host.store.scan(prefix + b"t", prefix + b"u"):
                 row = Transaction(*value)
-                if row.state in PREPARED and not (row.left and set(row.left) <= set(self.waiting)):
+                held = set(row.partitions) & set(self.waiting)
+                others = set(row.partitions) - held
+                if row.state in PREPARED and (
+                    not held or any(self.is_open_at(tablet, row.producer) for tablet in others)
+                ):
                     return True
         return False
+
+    def is_open_at(self, tablet: int, producer: int) -> bool:
+        """The partition, or group coordinator, has not heard of the transaction's end."""
+        store, prefix = self.runtime.nodes[host_of(tablet)].host.store, tablet_prefix(tablet)
+        if kind_of(tablet) == PARTITION:
+            return any(row == producer for _, row in store.scan(prefix + b"o", prefix + b"p"))
+        pending = producer.to_bytes(8, "big")
+        return any(key.endswith(pending) for key, _ in store.scan(prefix + b"n", prefix + b"o"))
 
     def hold(self, what: str, where: str = "") -> str:
         if what == "ends":
@@ -226,7 +238,7 @@ class Conversation:
 
     def raw(self, where: str) -> str:
         tablet = self.tablet(where)
-        store = self.runtime.views._nodes[tablet >> 20 & 0xFF].host.store
+        store = self.runtime.views._nodes[host_of(tablet)].host.store
         prefix = tablet_prefix(tablet) + b"b"
         names = {}
         if self.kafka:
