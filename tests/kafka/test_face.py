@@ -262,6 +262,47 @@ def test_submitted_transactions_of_one_worker_run_one_after_the_other(db: planst
     sees(db, "out", *map(str, range(5)))
 
 
+def test_a_worker_reads_on_where_its_submitted_transaction_ends(db: planstep.Engine) -> None:
+    """A second read before that end would count the same records twice, and nobody would refuse it."""
+    for n in range(6):
+        db.topic("out").write(str(n))
+    got = []
+    sent = []
+    for _ in range(3):
+        tx = db.transaction(worker="w")
+        got += tx.read("out", "c", max_records=2).values
+        sent.append(tx.submit())
+    for future in sent:
+        future.result(30)
+    assert got == ["0", "1", "2", "3", "4", "5"]
+
+
+def test_closing_ends_what_was_submitted(tmp_path: Path) -> None:
+    with opened(tmp_path / "s", 1) as db:
+        create(db)
+        tx = db.transaction()
+        tx.write("out", "a")
+        sent = tx.submit()
+    assert sent.result(0)
+    with opened(tmp_path / "s") as db:
+        sees(db, "out", "a")
+
+
+@pytest.mark.parametrize("hosts", [1, 4])
+def test_closing_aborts_what_is_open(tmp_path: Path, hosts: int) -> None:
+    """As Kafka's producer does: else readers would wait for the time-out of what nobody can end."""
+    with opened(tmp_path / "s", hosts) as db:
+        create(db)
+        tx = db.transaction(worker="w")
+        tx.write("out", "open")
+        in_the_log(db, tx)
+        db.topic("out").write("behind")
+    with pytest.raises(planstep.EngineClosed):
+        tx.commit()
+    with opened(tmp_path / "s") as db:
+        sees(db, "out", "behind")
+
+
 def test_outcomes_are_remembered(db: planstep.Engine) -> None:
     committed, aborted, running = db.transaction(), db.transaction(), db.transaction()
     for tx in (committed, aborted, running):
