@@ -16,23 +16,20 @@ Each line's answer stands behind "->" in the file. One golden per anomaly; all r
 four. To write a new one: the script without answers, then PLANSTEP_GOLDEN=write, then read it.
 """
 
-import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, TimeoutError
 from pathlib import Path
 from typing import Any
 
 import pytest
+from scripted import HeldNetwork, compare, refusal, said_in, told
 
 import planstep
 from planstep.api.keyspace import shard_of
-from planstep.network import Network
 from planstep.proto.ids import host_of
 from planstep.proto.keys import encode_key
-from planstep.proto.records_pb2 import LinkFrame
 
 SCRIPTS = sorted((Path(__file__).parent / "scripts").glob("*.txt"))
 DELAYED = sorted((Path(__file__).parent / "scripts" / "delayed").glob("*.txt"))
@@ -43,27 +40,6 @@ with planstep.open(sys.argv[1], read_only=True) as db:
 """
 
 
-class HeldNetwork(Network):
-    """Keeps the messages of the links to one host (plans and votes) until they are let go."""
-
-    def __init__(self, deliver: Callable[[int, bytes], None]) -> None:
-        super().__init__()
-        self.deliver = deliver
-        self.held: dict[int, list[tuple[int, bytes]]] = {}
-
-    def send(self, source: int, target: int, data: bytes) -> None:
-        if target in self.held and LinkFrame.FromString(data).messages:
-            self.held[target].append((source, data))
-        else:
-            super().send(source, target, data)
-
-    def let_go(self) -> None:
-        held, self.held = self.held, {}
-        for target, frames in held.items():
-            for source, data in frames:
-                self.send(source, target, data)
-
-
 class Conversation:
     def __init__(self, db: planstep.Engine) -> None:
         self.db = db
@@ -72,7 +48,11 @@ class Conversation:
         self.asked: dict[str, Future[Any]] = {}
         self.sent: dict[str, Future[planstep.Commit]] = {}
         self.threads = ThreadPoolExecutor(4)
-        self.network = HeldNetwork(db._runtime.network.deliver)
+        self.held: set[int] = set()
+        self.network = HeldNetwork(
+            db._runtime.network.deliver,
+            lambda host, frame: host in self.held and bool(frame.messages),
+        )
         db._runtime.network = self.network
 
     def say(self, line: str) -> str:
@@ -86,9 +66,10 @@ class Conversation:
             ).stdout.strip()
         if words[0] == "hold":
             shards = self.db._runtime.names.tables["t"].shards
-            self.network.held[host_of(shard_of(encode_key(words[1]), shards))] = []
+            self.held.add(host_of(shard_of(encode_key(words[1]), shards)))
             return "ok"
         if words == ["let", "go"]:
+            self.held.clear()
             self.network.let_go()
             return "ok"
         client, verb, *rest = words
@@ -108,8 +89,7 @@ class Conversation:
                 return str(getattr(self, verb)(client, *rest))
             return str(getattr(self, verb)(self.open[client], *rest))
         except planstep.Conflict as error:
-            what = error.consumer or error.producer or error.key or "range"
-            return f"CONFLICT on {error.name} {what}"
+            return refusal(error)
 
     def send(self, client: str, value: str, number: str) -> str:
         self.writers[client].write(value, sequence=int(number))
@@ -181,17 +161,9 @@ def converse(script: Path, db: planstep.Engine) -> None:
     db.create_topic("b", partitions=1, format="utf8")
     db.create_table("t", shards=4)
     talk = Conversation(db)
-    told = []
-    for line in lines:
-        said = line.split(" -> ")[0].rstrip()
-        if not said or said.startswith("#"):
-            told.append(said)
-        else:
-            told.append(f"{said:24} -> {talk.say(said)}")
+    answers = [told(said, talk.say(said)) if asks else said for said, asks in said_in(lines)]
     talk.threads.shutdown()
-    if os.environ.get("PLANSTEP_GOLDEN") == "write":
-        script.write_text("\n".join(told) + "\n")
-    assert told == lines
+    compare(script, answers, lines)
 
 
 @pytest.mark.parametrize("hosts", [1, 4])

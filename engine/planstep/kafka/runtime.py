@@ -11,6 +11,7 @@ leaves when the turn is durable. What names topics is the deterministic half: th
 Next: client.py, producers.py, views.py.
 """
 
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -48,12 +49,14 @@ from ..runtime import Runtime
 from ..store import Store
 from .client import Client
 from .errors import kafka_error
-from .producers import Open, Pool, Producer
+from .producers import POOL, Open, Pool, Producer
 from .schema import KafkaSchema
 from .views import NO_PLACE, KafkaViews, Look
 
 _OUTCOMES_KEPT = 10_000
 _EXPIRE_EVERY_MS = 600_000
+_LOOK_SECONDS = 0.0005
+_CLOSE_SECONDS = 5.0
 _PLAIN = (b"", 0, 0)
 """In the place of a writer's numbers: here the client numbers by itself."""
 
@@ -120,6 +123,10 @@ class KafkaRuntime(Runtime):
 
     def producer(self, name: str) -> Producer:
         """A new incarnation of a transactional id: its first transaction fences whoever has it."""
+        if name.startswith(POOL):
+            raise ValueError(
+                f"worker {name!r}: names that begin with {POOL!r} are those of transactions without a worker"
+            )
         made = Producer(name)
         self._producers[name] = made
         return made
@@ -170,9 +177,27 @@ class KafkaRuntime(Runtime):
             self._opened(tx).group[consumer] = (generation, member)
 
     def look(self, tx: bytes) -> Look:
-        """What a transaction reads with: its producer's consumer keeps positions in memory."""
+        """What a transaction reads with: its producer's consumer keeps positions in memory. Waits for those
+        that the producer's former transactions are about to commit."""
         producer = self._assigned.get(tx)
+        deadline = time.monotonic() + self.settings.max_block_ms / 1000
+        while producer is not None and self._is_moving(producer, tx):
+            self._check_open()
+            if time.monotonic() > deadline:
+                raise kafka_error("CONCURRENT_TRANSACTIONS", f"producer {producer.name!r}")
+            time.sleep(_LOOK_SECONDS)
         return Look(None if producer is None else producer.positions, stable=True)
+
+    def _is_moving(self, producer: Producer, tx: bytes) -> bool:
+        with self.client.locked():
+            before = [self._open.get(producer.tx or b""), *producer.waiting]
+            return any(
+                opened is not None
+                and opened.tx != tx
+                and opened.ending == "commit"
+                and opened.positions
+                for opened in before
+            )
 
     def _opened(self, tx: bytes) -> Open:
         """Under the client's lock."""
@@ -349,7 +374,9 @@ class KafkaRuntime(Runtime):
                 self.client.drop(opened.producer.handle)
         if opened.ending == "commit":
             if state == "undetermined":
-                self._answer_call(opened.tx, self._undetermined(opened.tx, None))
+                self._answer_call(
+                    opened.tx, self._undetermined(opened.tx, self.settings.max_block_ms / 1000)
+                )
             else:
                 self._answer_call(opened.tx, kafka_error(error, detail))
         elif not opened.ending:
@@ -532,6 +559,16 @@ class KafkaRuntime(Runtime):
         return group_of(group, self.hosts)
 
     def close(self) -> None:
+        """Commits under way go on to their end, and open transactions are aborted, as Kafka's producer does when
+        it is closed: else readers would wait for the time-out of what nobody can end."""
+        if not self._closed:
+            for tx in list(self._open):
+                self.rollback(tx)
+            deadline = time.monotonic() + _CLOSE_SECONDS
+            while (self._open or self._waiting) and self._stopped is None:
+                if time.monotonic() > deadline:
+                    break
+                time.sleep(_LOOK_SECONDS)
         with Uninterrupted():
             self.client.close()
         super().close()

@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from ..modes import group_of
-from ..proto.batch import Batch
+from ..proto.batch import HEADER_BYTES, Batch, timestamp_of
 from ..proto.ids import GROUPS, Place, host_of, tablet_id, tablet_prefix
-from ..proto.kafka import KafkaSettings
+from ..proto.kafka import COMMIT, KafkaSettings
 from ..proxy.read_committed import aborted_between, visible
 from ..views import Slice, Snapshot, Views, trimmed_error
 from .errors import kafka_error
@@ -68,31 +68,56 @@ class KafkaViews(Views):
 
     # partitions ----------------------------------------------------------------------------
 
-    def _limit(self, meta: Any) -> int:
+    def _meta(self, tablet: int) -> tuple[int, int, int]:
+        """(start, end, last stable offset)."""
+        row: tuple[int, int, int] | None = self._store(tablet).get(tablet_prefix(tablet) + b"m")
+        return row or (0, 0, 0)
+
+    def _limit(self, meta: tuple[int, int, int]) -> int:
         committed = self._settings.isolation == "read_committed"
-        return int(meta[2] if committed else meta[1])
+        return meta[2] if committed else meta[1]
 
     def bounds(self, snap: Snapshot, tablet: int) -> tuple[int, int]:
         """[log start, last stable offset), or the log's end with isolation="read_uncommitted"."""
         return self.now(tablet)
 
     def now(self, tablet: int) -> tuple[int, int]:
-        meta = self._store(tablet).get(tablet_prefix(tablet) + b"m")
-        return (0, 0) if meta is None else (meta[0], self._limit(meta))
+        meta = self._meta(tablet)
+        return meta[0], self._limit(meta)
 
     def log_bounds(self, tablet: int) -> tuple[int, int]:
-        meta = self._store(tablet).get(tablet_prefix(tablet) + b"m")
-        return (0, 0) if meta is None else (meta[0], meta[1])
+        """[log start, last stable offset), whatever the isolation: what there is to trim. An open transaction
+        keeps what is behind its first record."""
+        meta = self._meta(tablet)
+        return meta[0], meta[2]
 
     def standing(self, tablet: int, consumer: str) -> tuple[int, int] | None:
         """Markers count as lag, as they do in Kafka."""
         position, _ = self.committed(tablet, consumer)
         if position is None:
             return None
-        return max(0, self.log_bounds(tablet)[1] - position), 0
+        return max(0, self._meta(tablet)[1] - position), 0
 
     def end(self, tablet: int) -> int:
         return self.now(tablet)[1]
+
+    def offset_at(self, tablet: int, ms: int) -> int:
+        """An offset behind all batches written before `ms`, as far as clocks agree, and before all others:
+        markers between them have no time."""
+        store = self._store(tablet)
+        low, high = self.now(tablet)
+        while low < high:
+            middle = (low + high) // 2
+            found = next((e for e in self.entries(tablet, middle, high) if e[1][6] < COMMIT), None)
+            if found is None:
+                high = middle
+            elif timestamp_of(store.read_payload(found[1][0], HEADER_BYTES)) < ms:
+                low = found[0] + found[1][2]
+            elif found[0] <= middle:
+                high = max(low, found[0])
+            else:
+                high = middle
+        return low
 
     def entries(self, tablet: int, offset: int, end: int) -> Iterator[tuple[int, Any]]:
         """(first offset, row) of the stored batches and markers that overlap [offset, end)."""
@@ -113,7 +138,7 @@ class KafkaViews(Views):
         """The entries that this isolation shows."""
         entries = self.entries(tablet, offset, end)
         if self._settings.isolation == "read_uncommitted":
-            return ((first, row) for first, row in entries if row[6] < 2)
+            return ((first, row) for first, row in entries if row[6] < COMMIT)
         return visible(entries, aborted_between(self._index(tablet, offset), offset, end))
 
     def _index(self, tablet: int, offset: int) -> Iterator[Any]:

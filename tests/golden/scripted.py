@@ -1,0 +1,110 @@
+"""What scripted conversations have in common: lines said, answers told; messages kept back on their way."""
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import planstep
+from planstep.errors import PlanstepError
+from planstep.inputs import Deliver
+from planstep.network import Network
+from planstep.proto.messages import decode
+from planstep.proto.records_pb2 import LinkFrame
+
+WRITES = os.environ.get("PLANSTEP_GOLDEN") == "write"
+
+
+class HeldNetwork(Network):
+    """Keeps frames back until they are let go, each to (host, bytes) as `holds` says."""
+
+    def __init__(
+        self, deliver: Callable[[int, bytes], None], holds: Callable[[int, LinkFrame], bool]
+    ) -> None:
+        super().__init__()
+        self.deliver = deliver
+        self.holds = holds
+        self.held: list[tuple[int, int, bytes]] = []
+
+    def send(self, source: int, target: int, data: bytes) -> None:
+        if self.holds(target, LinkFrame.FromString(data)):
+            self.held.append((source, target, data))
+        else:
+            super().send(source, target, data)
+
+    def let_go(self) -> None:
+        held, self.held = self.held, []
+        for frame in held:
+            super().send(*frame)
+
+
+class HeldMessages:
+    """Keeps messages between tablets back, by what they are: on the network, and on their way to the next
+    turn of the same host."""
+
+    def __init__(self, runtime: Any) -> None:
+        self._kept: list[str] = []  # kinds of messages
+        self.holds: Callable[[int, Any], bool] = lambda target, message: False
+        self._runtime = runtime
+        self._put_off: list[tuple[Any, Deliver]] = []
+        self._network = HeldNetwork(runtime.network.deliver, self._holds_one_of)
+        self._through = runtime._put_off
+        runtime.network = self._network
+        runtime._put_off = self._later
+
+    def _is_held(self, target: int, message: Any) -> bool:
+        found = self.holds(target, message)
+        if found:
+            self._kept.append(type(message).__name__)
+        return found
+
+    def _holds_one_of(self, host: int, frame: LinkFrame) -> bool:
+        messages = [decode(data) for data in (*frame.messages, *frame.datagrams)]
+        return any([self._is_held(target, message) for target, message, _ in messages])
+
+    def _later(self, node: Any, delay_ms: float, item: Deliver) -> None:
+        if self._is_held(item.target, item.message):
+            self._put_off.append((node, item))
+        else:
+            self._through(node, delay_ms, item)
+
+    def let_go(self) -> list[str]:
+        """The kinds of what was held."""
+        self.holds = lambda target, message: False
+        self._network.let_go()
+        put_off, self._put_off = self._put_off, []
+        for node, item in put_off:
+            self._runtime._put_in(node, item)
+        kept, self._kept = self._kept, []
+        return kept
+
+
+def said_in(lines: list[str]) -> Iterator[tuple[str, bool]]:
+    """Each line without its answer, and whether it is to be answered: comments and empty ones are not."""
+    for line in lines:
+        said = line.split(" -> ")[0].rstrip()
+        yield said, bool(said) and not said.startswith("#")
+
+
+def told(line: str, answer: str, width: int = 24) -> str:
+    return f"{line:{width}} -> {answer}"
+
+
+def compare(path: Path, lines: list[str], expected: list[str] | None = None) -> None:
+    """The lines are what the file says; with PLANSTEP_GOLDEN=write the file is made to say them."""
+    if expected is None:
+        expected = path.read_text().splitlines() if path.exists() else []
+    if WRITES:
+        path.write_text("\n".join(lines) + "\n")
+    else:
+        assert lines == expected
+
+
+def refusal(error: PlanstepError) -> str:
+    """An error in few words: what came first, or Kafka's name."""
+    if isinstance(error, planstep.Conflict):
+        what = error.consumer or error.producer or error.key or "range"
+        return f"CONFLICT on {error.name} {what}"
+    if isinstance(error, planstep.KafkaError):
+        return error.name
+    return type(error).__name__
