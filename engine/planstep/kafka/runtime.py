@@ -30,7 +30,7 @@ from ..runtime import Runtime
 from ..store import Store
 from .client import Client
 from .errors import kafka_error
-from .producers import Open, Pool, Producer
+from .producers import POOL, Open, Pool, Producer
 from .schema import KafkaSchema
 from .views import NO_PLACE, KafkaViews, Look
 
@@ -104,6 +104,10 @@ class KafkaRuntime(Runtime):
 
     def producer(self, name: str) -> Producer:
         """A new incarnation of a transactional id: its first transaction fences whoever has it."""
+        if name.startswith(POOL):
+            raise ValueError(
+                f"worker {name!r}: names that begin with {POOL!r} are those of transactions without a worker"
+            )
         made = Producer(name)
         self._producers[name] = made
         return made
