@@ -17,6 +17,7 @@ version 2 of the protocol (KIP-890) answers otherwise. All run on one host and o
     hold ends a/1       what ends a transaction at that partition waits: markers; plans and votes
     hold markers        markers wait, for all partitions
     hold commit         the next request to commit waits: EndTxn of the client; a proposal of the proxy
+    hold batch          what is written waits: the client's Produce; what the proxy proposes first
     let go              of what is held; tells what that was
     try LINE | answer   in the background: "waits" if it has no answer soon; its answer
     kill -9             of the process that has said all this; the store is opened again
@@ -54,6 +55,8 @@ from planstep.proto.kafka import (
     InitProducer,
     KafkaSettings,
     Marker,
+    Produce,
+    TrimTo,
 )
 from planstep.proto.messages import Plan, Propose, ReadSet
 
@@ -98,6 +101,7 @@ class Conversation:
         self.kafka = self.runtime.mode == "kafka"
         self.held = HeldMessages(self.runtime)
         self.line: HeldLine | None = None
+        self.late: type = EndTxn
         self.waiting: (
             tuple[int, ...] | None
         ) = ()  # what is held ends transactions there; None: anywhere
@@ -147,7 +151,7 @@ class Conversation:
 
     def is_under_way(self) -> bool:
         runtime = self.runtime
-        if self.waiting is None:
+        if self.waiting is None or (self.line is not None and self.late is Produce):
             return False
         with runtime.client.locked():
             for tx, opened in runtime._open.items():
@@ -192,7 +196,13 @@ class Conversation:
             self.waiting = None
             self.held.holds = lambda target, message: isinstance(message, Marker)
         elif self.kafka:
-            self.line = HeldLine(self.runtime.client.line, _once(lambda m: type(m) is EndTxn))
+            self.late = EndTxn if what == "commit" else Produce
+            is_first = _once(lambda message: type(message) is EndTxn)
+            self.through = self.runtime.client.line
+            self.line = HeldLine(
+                self.through,
+                is_first if what == "commit" else lambda message: type(message) is Produce,
+            )
             self.runtime.client.line = self.line
         else:
             once = _once(lambda m: type(m) is Propose)
@@ -203,12 +213,14 @@ class Conversation:
         """Tells what had been kept back."""
         kept = self.held.let_go()
         if self.line is not None:
-            kept += ["EndTxn"] * len(self.line.held)
+            kept += [self.late.__name__] * len(self.line.held)
+            self.runtime.client.line = self.through
             self.line.let_go()
             self.line = None
             # One more request behind it: when that is answered, it has been taken.
             make = partial(InitProducer, name="nobody", timeout_ms=60_000)
             self.runtime.request(self.runtime.coordinator_of("w1"), make)
+            self.runtime.request(self.tablet("a"), partial(TrimTo, offset=0))
         self.waiting = ()
         return " ".join(sorted(set(kept))) or "nothing was held"
 

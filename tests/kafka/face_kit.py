@@ -1,0 +1,53 @@
+"""What tests of the face in mode "kafka" share. The fixture `db` is in conftest.py."""
+
+import dataclasses
+import time
+from collections.abc import Callable
+from typing import Any
+
+import planstep
+from planstep import KafkaSettings
+
+QUICK = KafkaSettings(
+    marker_retry_ms=20,
+    retry_backoff_ms=5,
+    concurrent_backoff_ms=5,
+    abort_scan_ms=20,
+    max_block_ms=20_000,
+)
+
+
+def opened(path: Any = ":memory:", hosts: int | None = None, **settings: Any) -> planstep.Engine:
+    names = {field.name for field in dataclasses.fields(KafkaSettings)}
+    kafka = {name: settings.pop(name) for name in list(settings) if name in names}
+    return planstep.open(
+        path, mode="kafka", hosts=hosts, kafka=dataclasses.replace(QUICK, **kafka), **settings
+    )
+
+
+def create(db: planstep.Engine) -> None:
+    db.create_topic("in", partitions=2, format="utf8")
+    db.create_topic("out", partitions=1, format="utf8")
+
+
+def until(condition: Callable[[], Any]) -> Any:
+    """What follows a commit follows soon: markers come after the answer."""
+    deadline = time.monotonic() + 20
+    while not (found := condition()):
+        assert time.monotonic() < deadline, "it never came"
+        time.sleep(0.001)
+    return found
+
+
+def in_the_log(db: planstep.Engine, tx: planstep.Transaction) -> None:
+    """What it has written so far is at its partitions: it is sent at once, and nobody waits for it."""
+    runtime: Any = db._runtime
+    until(lambda: not runtime.client.outstanding(tx._tx))
+
+
+def values(db: planstep.Engine, topic: str) -> list[str]:
+    return db.topic(topic).read().values
+
+
+def sees(db: planstep.Engine, topic: str, *expected: str) -> None:
+    until(lambda: values(db, topic) == list(expected))

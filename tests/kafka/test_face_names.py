@@ -1,0 +1,212 @@
+"""The face in mode "kafka": consumers, positions, what goes, and what there is not."""
+
+import time
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from face_kit import create, in_the_log, opened, sees, until, values
+
+import planstep
+from planstep import KafkaSettings, NotSupported
+
+# names, positions, what goes ---------------------------------------------------------------------
+
+
+def test_consumers_are_created_moved_and_dropped(db: planstep.Engine) -> None:
+    topic = db.topic("in")
+    topic.write_batch(["a", "b", "c"], partition=0)
+    topic.create_consumer("late", start="latest")
+    assert topic.position("late") == {0: 3, 1: 0} and topic.lag("late") == 0
+    with db.transaction(worker="w") as tx:
+        assert tx.read("in", "c", max_records=2).values == ["a", "b"]
+    until(lambda: topic.position("c")[0] == 2)
+    assert topic.lag("c") == 1
+    assert list(topic.consumers()) == ["c", "late"]
+    topic.seek("c", {0: 1})
+    with db.transaction(worker="w") as tx:  # its consumer had another position in memory
+        assert tx.read("in", "c").values == ["b", "c"]
+    until(lambda: topic.lag("c") == 0)
+    topic.drop_consumer("c")
+    assert list(topic.consumers()) == ["late"]
+    assert topic.lag("c") == 3
+    with pytest.raises(NotSupported, match="individual"):
+        topic.create_consumer("i", kind="individual")
+
+
+def test_a_consumer_begins_at_a_time(db: planstep.Engine) -> None:
+    topic = db.topic("in")
+    topic.write("a", partition=0)
+    with db.transaction() as tx:
+        tx.write("in", "b", partition=0)
+    sees(db, "in", "a", "b")
+    tx = db.transaction()
+    tx.write("in", "never", partition=0)
+    in_the_log(db, tx)
+    tx.rollback()
+    time.sleep(0.002)
+    then = datetime.now()
+    topic.write("c", partition=0)
+    until(lambda: values(db, "in") == ["a", "b", "c"])
+    at = topic.seek("c", then)
+    assert topic.read(at, partition=None).values == ["c"]
+    assert topic.seek("c", datetime.fromtimestamp(0)) == {0: 0, 1: 0}
+    topic.seek("c", datetime.now() + timedelta(seconds=1))
+    assert topic.lag("c") == 0
+
+
+def test_what_is_trimmed_is_gone_and_consumers_go_on_behind(db: planstep.Engine) -> None:
+    topic = db.topic("in")
+    topic.write_batch(["a", "b", "c"], partition=0)
+    assert topic.trim({0: 2}) == 2
+    assert values(db, "in") == ["c"]
+    with db.transaction() as tx:
+        assert tx.read("in", "c").values == ["c"]
+
+
+def test_an_open_transaction_keeps_its_records_from_trimming(db: planstep.Engine) -> None:
+    topic = db.topic("in")
+    topic.write("a", partition=0)
+    tx = db.transaction()
+    tx.write("in", "b", partition=0)
+    in_the_log(db, tx)
+    topic.write("c", partition=0)
+    assert topic.trim("latest", partition=0) == 1
+    tx.commit()
+    sees(db, "in", "b", "c")
+
+
+def test_retention_goes_up_to_the_first_open_transaction(db: planstep.Engine) -> None:
+    topic = db.topic("in")
+    for value in "ab":
+        topic.write(value, partition=0)
+    tx = db.transaction()
+    tx.write("in", "c", partition=0)
+    in_the_log(db, tx)
+    topic.write("d", partition=0)
+    topic.alter(retention_bytes=1)
+    db._runtime.chores.run()
+    assert topic.describe().partitions[0].start == 1
+    tx.commit()
+
+
+@pytest.mark.xfail(reason="retention asks markers for a time, and they have none", strict=True)
+def test_retention_by_time_goes_past_markers(db: planstep.Engine) -> None:
+    with db.transaction() as tx:
+        tx.write("in", "a", partition=0)
+    sees(db, "in", "a")
+    db.topic("in").trim({0: 1})
+    time.sleep(0.003)
+    db.topic("in").alter(retention=0.001)
+    db._runtime.chores.run()
+    assert values(db, "in") == []
+
+
+def test_altered_and_dropped_topics(db: planstep.Engine) -> None:
+    """As with Kafka, a transaction that has written to a topic which is dropped commits without it."""
+    db.topic("in").alter(retention=3600)
+    assert db.topic("in").describe().retention == 3600
+    tx = db.transaction()
+    tx.write("out", "a")
+    tx.write("in", "a", partition=0)
+    in_the_log(db, tx)
+    db.drop_topic("out")
+    tx.commit()
+    sees(db, "in", "a")
+    with pytest.raises(planstep.UnknownName):
+        db.topic("out").read()
+    db.create_topic("out", format="utf8")
+    db.topic("out").write("b")
+    assert values(db, "out") == ["b"]
+
+
+# what there is not -------------------------------------------------------------------------------
+
+
+def test_what_is_not_there_says_so(db: planstep.Engine) -> None:
+    for refused in (
+        lambda: db.create_table("t"),
+        lambda: db.table("t").get("k"),
+        lambda: db.table("t").put("k", 1),
+        lambda: db.transaction().get("t", "k"),
+        lambda: db.transaction().put("t", "k", 1),
+        lambda: db.transaction().scan("t"),
+    ):
+        with pytest.raises(NotSupported, match=r'mode "kafka" has no tables.*db\.changelog'):
+            refused()
+    with pytest.raises(NotSupported, match=r'mode "kafka" has no snapshots'):
+        db.snapshot()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("protocol_version", 3),
+        ("protocol_version", "1"),
+        ("isolation", "serializable"),
+        ("transaction_timeout_ms", 0),
+        ("transaction_timeout_ms", 1.5),
+        ("transaction_timeout_ms", True),
+        ("transaction_timeout_ms", "60000"),
+        ("linger_ms", -1),
+        ("max_in_flight", 0),
+        ("batch_bytes", None),
+        ("log_batching", 1),
+        ("log_batch_records", 1),
+        ("log_batch_delay_ms", 0),
+        ("log_batch_delay_ms", float("nan")),
+        ("max_block_ms", 1 << 53),
+    ],
+)
+def test_settings_are_checked(name: str, value: Any) -> None:
+    with pytest.raises(ValueError, match=name):
+        planstep.open(":memory:", mode="kafka", kafka=KafkaSettings(**{name: value}))
+
+
+def test_settings_are_settings() -> None:
+    with pytest.raises(TypeError, match="KafkaSettings"):
+        planstep.open(":memory:", mode="kafka", kafka={"linger_ms": 5})  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="protocol_version"):
+        planstep.open(":memory:", mode="kafka", protocol_version=3)  # type: ignore[arg-type]
+
+
+def test_a_time_out_beyond_the_coordinators_most_is_refused_at_once() -> None:
+    with opened(transaction_timeout_ms=2_000, transaction_max_timeout_ms=1_000) as db:
+        create(db)
+        tx = db.transaction()
+        tx.write("out", "a")
+        with pytest.raises(planstep.KafkaError, match="INVALID_TRANSACTION_TIMEOUT"):
+            tx.commit()
+
+
+# what is not right yet ---------------------------------------------------------------------------
+
+
+@pytest.mark.xfail(
+    reason="a column is read by counting records, and offsets have holes", strict=True
+)
+def test_columns_of_a_topic_with_markers(db: planstep.Engine) -> None:
+    pytest.importorskip("pyarrow")
+    for value in "abc":
+        with db.transaction() as tx:
+            tx.write("out", value)
+    sees(db, "out", "a", "b", "c")
+    assert db.topic("out").to_arrow()["value"].to_pylist() == ["a", "b", "c"]
+
+
+@pytest.mark.xfail(
+    reason="damage passes for trimming: the bounds' row is another one here", strict=True
+)
+def test_a_damaged_record_is_corruption(tmp_path: Path) -> None:
+    with opened(tmp_path / "s", 1) as db:
+        create(db)
+        db.topic("out").write("x" * 2000)
+    for file in (tmp_path / "s" / "host-0").rglob("*"):
+        at = file.read_bytes().find(b"x" * 2000) if file.is_file() else -1
+        if at >= 0:
+            with file.open("r+b") as out:
+                out.seek(at + 1000)
+                out.write(b"z")
+    with opened(tmp_path / "s") as db, pytest.raises(planstep.Corruption):
+        db.topic("out").read()

@@ -1,0 +1,244 @@
+"""The face in mode "kafka" on disk: reopened, read by others, backed up, killed; and for asyncio."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from face_kit import QUICK, create, in_the_log, opened, sees, until, values
+
+import planstep
+from planstep import NotSupported
+
+# the store ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("hosts", [1, 4])
+def test_everything_is_there_after_reopening(tmp_path: Path, hosts: int) -> None:
+    with opened(tmp_path / "s", hosts) as db:
+        create(db)
+        db.topic("in").write_batch(["a", "b"], partition=1)
+        with db.transaction(worker="w") as tx:
+            tx.write_batch("out", tx.read("in", "c", max_records=1).values)
+    with planstep.open(tmp_path / "s", kafka=QUICK) as db:
+        sees(db, "out", "a")
+        with db.transaction(worker="w") as tx:
+            assert tx.read("in", "c").values == ["b"]
+            tx.write("out", "b")
+        sees(db, "out", "a", "b")
+    with pytest.raises(planstep.WrongMode):
+        planstep.open(tmp_path / "s", mode="deterministic")
+
+
+@pytest.mark.parametrize("hosts", [1, 4])
+def test_a_reader_of_another_process_sees_what_is_committed(tmp_path: Path, hosts: int) -> None:
+    with opened(tmp_path / "s", hosts) as db:
+        create(db)
+        db.topic("in").write("a", partition=0)
+        with db.transaction() as tx:
+            tx.write("out", "b")
+        sees(db, "out", "b")
+        tx = db.transaction()
+        tx.write("out", "open")
+        in_the_log(db, tx)
+        look = (
+            "import sys, planstep\n"
+            "with planstep.open(sys.argv[1], read_only=True) as db:\n"
+            "    print(db.topic('in').read().values, db.topic('out').read().values)\n"
+            "    print(db.topic('in').lag('c'), db.topic('out').describe().records)\n"
+        )
+        command = [sys.executable, "-c", look, str(tmp_path / "s")]
+        shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        tx.rollback()
+    assert shown.splitlines() == ["['a'] ['b']", "1 2"]
+
+
+@pytest.mark.parametrize("hosts", [1, 4])
+def test_a_backup_can_be_restored_and_goes_on(tmp_path: Path, hosts: int) -> None:
+    with opened(tmp_path / "s", hosts) as db:
+        create(db)
+        db.topic("in").write_batch(["a", "b"], partition=0)
+        with db.transaction(worker="w") as tx:
+            tx.write_batch("out", tx.read("in", "c", max_records=1).values)
+        sees(db, "out", "a")
+        until(lambda: db.topic("in").position("c")[0] == 1)
+        running = db.transaction(worker="open")
+        running.write("out", "open")
+        in_the_log(db, running)
+        db.backup(tmp_path / "copy")
+        running.commit()
+    planstep.restore(tmp_path / "copy", tmp_path / "r")
+    with planstep.open(tmp_path / "r", kafka=QUICK) as db:
+        assert db.topic("in").position("c") == {0: 1, 1: 0}
+        with db.transaction(worker="open") as tx:  # ends what was open in the copy
+            tx.write("in", "new", partition=1)
+        with db.transaction(worker="w") as tx:
+            assert "b" in tx.read("in", "c").values
+            tx.write("out", "b")
+        sees(db, "out", "a", "b")
+
+
+CRASH = """
+import os, signal, sys, planstep
+from planstep import KafkaSettings
+path, hosts, timeout = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+settings = KafkaSettings(transaction_timeout_ms=timeout, abort_scan_ms=20)
+db = planstep.open(path, mode="kafka", hosts=hosts, kafka=settings)
+db.create_topic("in", partitions=2, format="utf8")
+db.create_topic("out", partitions=1, format="utf8")
+db.topic("in").write_batch(["a", "b"], partition=0)
+with db.transaction(worker="w") as tx:
+    tx.write_batch("out", tx.read("in", "c", max_records=1).values)
+tx = db.transaction(worker="w")
+tx.write_batch("out", tx.read("in", "c", max_records=1).values)
+while db._runtime.client.outstanding(tx._tx):
+    pass
+db.topic("out").write("behind")
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def crash(path: Path, hosts: int, timeout_ms: int) -> None:
+    command = [sys.executable, "-c", CRASH, str(path), str(hosts), str(timeout_ms)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+
+
+@pytest.mark.parametrize("hosts", [1, 4])
+def test_what_a_killed_worker_left_open_ends_when_it_comes_back(tmp_path: Path, hosts: int) -> None:
+    crash(tmp_path / "s", hosts, 600_000)
+    with opened(tmp_path / "s") as db:
+        sees(db, "out", "a")  # behind it the transaction is open
+        with db.transaction(worker="w") as tx:
+            assert tx.read("in", "c").values == ["b"]
+            tx.write("out", "b")
+        sees(db, "out", "a", "behind", "b")
+
+
+@pytest.mark.parametrize("hosts", [1, 4])
+def test_what_a_killed_worker_left_open_ends_in_time(tmp_path: Path, hosts: int) -> None:
+    crash(tmp_path / "s", hosts, 50)
+    with opened(tmp_path / "s") as db:
+        sees(db, "out", "a", "behind")
+        with db.transaction(worker="another") as tx:
+            assert tx.read("in", "c").values == ["b"]
+
+
+def test_a_pool_of_identities_ends_what_a_killed_process_left_open(tmp_path: Path) -> None:
+    with opened(tmp_path / "s") as db:
+        create(db)
+    child = os.fork()
+    if not child:
+        db = opened(tmp_path / "s")
+        tx = db.transaction()
+        tx.write("out", "left")
+        in_the_log(db, tx)
+        os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(child, 0)
+    with opened(tmp_path / "s") as db:
+        db.topic("out").write("behind")
+        assert values(db, "out") == []
+        with db.transaction() as tx:
+            tx.write("in", "next", partition=0)
+        sees(db, "out", "behind")
+
+
+COPY = """
+import os, signal, sys, planstep
+from planstep import KafkaSettings
+path, commits, metadata = sys.argv[1], int(sys.argv[2]), sys.argv[3] == "metadata"
+db = planstep.open(path, kafka=KafkaSettings(retry_backoff_ms=5, concurrent_backoff_ms=5))
+reader = db.reader("in", "copier", max_records=10, name="copier") if metadata else None
+done = turns = 0
+while True:
+    if reader is None:
+        tx = db.transaction(worker="copier")
+        values = tx.read("in", "copier", max_records=10).values
+    else:
+        tx, batch = reader.read(timeout=20)
+        values = batch.values
+    tx.write_batch("out", values)
+    turns += 1
+    if done == commits:
+        db.topic("side").write("killed")
+        os.kill(os.getpid(), signal.SIGKILL)
+    if turns % 3:
+        tx.commit()
+        done += 1
+    else:
+        tx.rollback()
+"""
+
+
+@pytest.mark.parametrize("metadata", ["metadata", "plain"])
+def test_a_copier_that_is_killed_again_and_again_copies_each_record_once(
+    tmp_path: Path, metadata: str
+) -> None:
+    """Of what it copied a reader that runs beside sees the same as one that comes last."""
+    count = 100
+    with opened(tmp_path / "s", 4) as db:
+        create(db)
+        db.create_topic("side", format="utf8")
+        db.topic("in").write_batch([str(n) for n in range(count)], partition=0)
+    for commits in (1, 3):
+        command = [sys.executable, "-c", COPY, str(tmp_path / "s"), str(commits), metadata]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == -signal.SIGKILL, done.stderr
+    with opened(tmp_path / "s") as db:
+        beside: list[str] = []
+        at: dict[int, int] = {0: 0}
+
+        def read() -> None:
+            while len(beside) < count:
+                batch = db.topic("out").read(at)
+                beside.extend(batch.values)
+                at.update(batch.ends)
+                time.sleep(0.001)
+
+        thread = threading.Thread(target=read)
+        thread.start()
+
+        def copy(tx: planstep.Transaction, batch: planstep.ReadBatch) -> None:
+            tx.write_batch("out", batch.values)
+
+        db.process(copy, "in", "copier", max_records=10, until_idle=True, worker="copier")
+        thread.join(30)
+        assert beside == values(db, "out") == [str(n) for n in range(count)]
+
+
+# asyncio -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("hosts", [1, 4])
+def test_asyncio(hosts: int) -> None:
+    async def main() -> None:
+        async with planstep.open_async(":memory:", mode="kafka", hosts=hosts, kafka=QUICK) as db:
+            await db.create_topic("in", partitions=2, format="utf8")
+            await db.create_topic("out", format="utf8")
+            topic = await db.topic("in") if asyncio.iscoroutine(db.topic("in")) else db.topic("in")
+            await topic.write_batch([str(n) for n in range(20)], keys=[str(n) for n in range(20)])
+
+            async def copy(tx: Any, batch: planstep.ReadBatch) -> None:
+                await tx.write_batch("out", batch.values)
+
+            done = await db.process(copy, "in", "c", workers=2, max_records=4, until_idle=True)
+            assert done.records == 20
+            old = db.transaction(worker="w")
+            await old.write("out", "old")
+            async with db.transaction(worker="w") as tx:
+                await tx.write("out", "new")
+            with pytest.raises(planstep.ProducerFenced):
+                await old.commit()
+            with pytest.raises(NotSupported):
+                await db.create_table("t")
+            async with asyncio.timeout(20):
+                while len((await db.topic("out").read()).values) < 21:
+                    await asyncio.sleep(0.001)
+
+    asyncio.run(main())
