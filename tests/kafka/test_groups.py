@@ -223,6 +223,28 @@ def test_a_late_marker_ends_the_next_transaction_in_version_1(c: GroupCoordinato
     assert c.end() == "" and c.at() == 2
 
 
+def test_a_numbered_marker_is_written_once_and_ends_no_later_transaction(
+    c: GroupCoordinator,
+) -> None:
+    c.pend(1)
+    assert c.end(number=1) == "" and c.at() == 1
+    c.pend(2)
+    assert c.end(number=1) == "" and c.pending() == 1 and c.at() == 1
+    assert c.end(number=2, coordinator_epoch=2) == "" and c.at() == 2
+    assert c.end(number=2, coordinator_epoch=1) == "", "written, by whichever start"
+
+
+def test_of_two_numbered_markers_in_one_batch_the_second_is_a_repeat() -> None:
+    c = GroupCoordinator(log_batching=True)
+    c.pend(1)
+    c.wait(1)
+    c.end(number=1)
+    c.pend(2)
+    c.end(number=1)
+    c.wait(1)
+    assert c.at() == 1 and c.pending() == 1
+
+
 def test_a_repeated_marker_is_answered_and_not_written_in_version_2(c: GroupCoordinator) -> None:
     c.pend(1, epoch=0)
     assert c.end(epoch=1, version=2) == "" and c.at() == 1
@@ -300,6 +322,15 @@ def test_a_marker_in_between_ends_the_waiting(c: GroupCoordinator) -> None:
     assert c.answer(1).error == FENCED  # type: ignore[union-attr]
     registered(c)
     assert c.pending() == 0
+
+
+def test_the_marker_of_the_transaction_before_leaves_who_waits(c: GroupCoordinator) -> None:
+    """Its producer was told at Prepare that it may go on, and was faster than the marker."""
+    c.pend(9, epoch=1, version=2)
+    assert c.end(epoch=1, version=2) == ""
+    assert c.answer(1) is None
+    registered(c, epoch=1)
+    assert c.pending() == 1
 
 
 def test_who_waits_is_not_kept_for_ever_nor_over_a_restart(c: GroupCoordinator) -> None:
