@@ -9,8 +9,8 @@ A position is one number for each partition, and nobody checks what it was befor
 committers both succeed. What stops a zombie is its generation, or its producer's epoch.
 
 Offsets and markers are records of the log (batched_log.py): they are applied in its callback, in the
-log's order, and what the log's order makes invalid by then (an epoch that a marker has raised) is
-refused there.
+log's order, and what is invalid by then (an epoch that a marker has raised, a generation that a member
+has raised) is refused there.
 
 Keys, behind the tablet's prefix:
 
@@ -182,7 +182,8 @@ class Groups:
             return
 
         def done(error: str, position: Position | None) -> None:
-            for tablet, offset in () if position is None else message.offsets:
+            error = error or self._refused(message)  # the group may have changed meanwhile
+            for tablet, offset in () if error else message.offsets:
                 part = _part(message.group, tablet)
                 if offset is None:
                     self._forget(part)
@@ -223,6 +224,8 @@ class Groups:
             epoch, coordinator_epoch, _, _, number = self._state(message.producer)
             if not error and message.epoch < epoch:
                 error = "INVALID_PRODUCER_EPOCH"  # a marker came before it in the same batch
+            # A member that joined since has read its position, with nothing pending.
+            error = error or self._refused(message)
             if not error:
                 state = message.epoch, coordinator_epoch, True, self.shell.now_ms, number
                 producer = _producer(message.producer)

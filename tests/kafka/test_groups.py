@@ -365,6 +365,21 @@ def test_what_comes_behind_a_marker_in_the_same_batch_is_refused() -> None:
     assert c.answer(1).error == FENCED and c.pending() == 0  # type: ignore[union-attr]
 
 
+@pytest.mark.parametrize("transactional", [True, False])
+def test_a_member_that_joins_before_the_batch_is_written_fences_what_is_in_it(
+    transactional: bool,
+) -> None:
+    """It reads its position meanwhile, and finds nothing pending there."""
+    c = GroupCoordinator(log_batching=True)
+    c.join("m1")
+    who = {"generation": 1, "member": "m1"}
+    assert (c.pend(9, **who) if transactional else c.commit(9, **who)) is None  # type: ignore[arg-type]
+    c.join("m2")
+    c.wait(1)
+    assert c.answer(2).error == "ILLEGAL_GENERATION"  # type: ignore[union-attr]
+    assert c.pending() == 0 and c.at() is None
+
+
 def test_a_turn_that_is_taken_back(c: GroupCoordinator) -> None:
     rows, mark = dict(c.keys.rows), c.tablet.mark()
     c.pend(9, version=2)
