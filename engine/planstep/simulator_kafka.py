@@ -15,17 +15,17 @@ Next: tests/sim/kafka_workload.py.
 """
 
 import random
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from heapq import heappop, heappush
 from typing import Any
 
 from .host import Host
-from .inputs import Arrived, Deliver, Input, Tick
+from .inputs import Arrived, Deliver, Input, Tick, Together
 from .modes import coordinator_of, group_of
 from .proto.ids import GROUPS, PROXY, TRANSACTIONS, host_of, tablet_id
-from .proto.kafka import Answer, EndTxn, InitProducer, KafkaSettings, Produce
+from .proto.kafka import Answer, EndTxn, InitProducer, KafkaSettings
 from .proto.messages import NOBODY
 from .proxy import kafka as core
 from .proxy.kafka import Ended
@@ -95,8 +95,8 @@ class Client:
         made = self.core
         while made.out or made.timers or made.ended:
             out, timers, ended = made.take()
-            for target, message, tx in out:
-                self.world._request(target, message, tx)
+            for items in _requests(out):
+                self.world._request(items)
             for delay_ms, token in timers:
                 self.world.after(delay_ms, partial(self._wake, token))
             for end in ended:
@@ -217,16 +217,15 @@ class KafkaWorld(Hosts):
 
     # lines ---------------------------------------------------------------------------------
 
-    def _request(self, target: int, message: Any, tx: bytes | None) -> None:
-        number, item = host_of(target), Deliver(target, message, (tx, 0))
+    def _request(self, items: list[Deliver]) -> None:
+        item = items[0] if len(items) == 1 else Together(tuple(items))
+        number, message = host_of(items[0].target), items[0].message
         held_ms = self.hold(message)
         if type(message) is EndTxn and self.random.random() < self.faults.late:
             self.late += 1
             held_ms = self.settings.request_timeout_ms * self.random.uniform(1.0, 5.0)
-        # Where protocol 1 has many transactions in an epoch, it counts on connections that repeat nothing.
-        once = self.settings.protocol_version == 1 and not isinstance(
-            message, (Produce, InitProducer)
-        )
+        # Version 1 has many transactions in an epoch: it counts on connections that repeat nothing.
+        once = self.settings.protocol_version == 1 and type(message) is not InitProducer
         self._send(partial(self._arrive, number, item), held_ms, once)
 
     def _send(self, arrive: Callable[[], None], held_ms: float = 0.0, once: bool = False) -> None:
@@ -280,7 +279,7 @@ class KafkaWorld(Hosts):
             self._fail(number, inputs, self.now_ms)
             self.failed += 1
             for item in inputs:
-                if isinstance(item, Deliver):
+                if isinstance(item, (Deliver, Together)):
                     self._arrive(number, item)
             return
         switched = self._switched(number) if self.switches else None
@@ -329,3 +328,12 @@ class KafkaWorld(Hosts):
 
     def heal(self) -> None:
         self.faults = replace(NONE)
+
+
+def _requests(out: list[tuple[int, Any, bytes | None]]) -> Iterator[list[Deliver]]:
+    """What is one request on the wire: batches for several partitions of a host."""
+    requests: dict[tuple[int, int], list[Deliver]] = {}
+    for target, message, tx in out:
+        key = message.request, host_of(target)
+        requests.setdefault(key, []).append(Deliver(target, message, (tx, 0)))
+    yield from requests.values()

@@ -19,8 +19,8 @@ PLAIN, TRANSACTIONAL, COMMIT, ABORT = range(4)
 
 @dataclass(eq=False)
 class Tx:
-    """`asked_at`: when its client asked for the commit, if it ever did. Without `transactional`: one plain
-    write, which may be there in part if it failed."""
+    """`asked_at`: when its client asked for its end, if it ever did; `commits`: for a commit. Without
+    `transactional`: one plain write, which may be there in part if it failed."""
 
     who: str
     transactional: bool = True
@@ -28,6 +28,7 @@ class Tx:
     sends: list[tuple[int, tuple[bytes, ...]]] = field(default_factory=list)
     reads: list[bytes] = field(default_factory=list)
     asked_at: float | None = None
+    commits: bool = False
     end: str = "unknown"
 
     def values(self) -> list[bytes]:
@@ -100,13 +101,12 @@ def find(history: History, logs: Logs) -> dict[str, list[str]]:
     for tx in history.txs:
         values = tx.values()
         there = [value for value in values if value in counts]
-        if tx.end == "committed" and not there and values:
-            note("lost write", tx.who, values)
-        if tx.transactional and 0 < len(there) < len(values):
-            note("torn transaction", tx.who, tx.end, len(there), "of", values)
-        elif len(there) < len(values) and tx.end == "committed":
-            note("lost write", tx.who, values)
-        if tx.transactional and there and (tx.end == "aborted" or tx.asked_at is None):
+        if len(there) < len(values):
+            if tx.end == "committed":
+                note("lost write", tx.who, values)
+            if tx.transactional and there:
+                note("torn transaction", tx.who, tx.end, len(there), "of", values)
+        if tx.transactional and there and (tx.end == "aborted" or not tx.commits):
             note("aborted write counts", tx.who, there)
     _orders(history, logs, shown, note)
     _cycles(shown, by_value, note)
