@@ -9,7 +9,6 @@ partitions, and nothing keeps one from repeating what another did.
 Clients crash and come again under their transactional id, or leave a zombie behind that knows nothing of it.
 """
 
-from types import SimpleNamespace
 from typing import Any
 
 from anomalies import Entry, History, Poll, Tx
@@ -18,7 +17,7 @@ from planstep.kafka.views import KafkaViews, Look
 from planstep.modes import group_of
 from planstep.proto.batch import Batch, encode_batch
 from planstep.proto.ids import GROUPS, PARTITION, TRANSACTIONS, host_of, tablet_id, tablet_prefix
-from planstep.proto.kafka import Join, Leave
+from planstep.proto.kafka import Join, KafkaSettings, Leave
 from planstep.proxy.kafka import UNKNOWN_END
 from planstep.simulator_kafka import Client, KafkaWorld, Process, Steps
 
@@ -51,13 +50,9 @@ class Workload:
         self.outputs = [tablet_id(PARTITION, (i + 2) % hosts, 20 + i) for i in range(2)]
         self.tablets = [*self.inputs, *self.outputs]
         nodes: Any = [_Node(world, i) for i in range(hosts)]
-        settings = (
-            SimpleNamespace(isolation="read_committed"),
-            SimpleNamespace(isolation="read_uncommitted"),
-        )
         self.views = {
-            mode.isolation == "read_committed": KafkaViews(nodes, lambda: False, mode, 0.0)  # type: ignore[arg-type]
-            for mode in settings
+            committed: KafkaViews(nodes, lambda: False, KafkaSettings(isolation=isolation), 0.0)
+            for committed, isolation in ((True, "read_committed"), (False, "read_uncommitted"))
         }
         self.stopping = self.calm = False
         self.processes: list[Process] = []
