@@ -50,8 +50,8 @@ _TICK_MS = 20
 
 @dataclass
 class Faults:
-    """Probabilities: of a message on a line or between hosts, and of a turn. `late` is for an EndTxn: a copy
-    of it arrives when its client has long asked again. All zero heals the world."""
+    """Probabilities: of a message on a line or between hosts, and of a turn. `late` is for an EndTxn, or
+    `any_late` request: it arrives when its client has long asked again. All zero heals the world."""
 
     lose: float = 0.03
     repeat: float = 0.05
@@ -59,6 +59,7 @@ class Faults:
     crash: float = 0.004
     fail: float = 0.01
     late: float = 0.0
+    any_late: bool = False
 
 
 NONE = Faults(0, 0, 0, 0, 0)
@@ -221,7 +222,8 @@ class KafkaWorld(Hosts):
         item = items[0] if len(items) == 1 else Together(tuple(items))
         number, message = host_of(items[0].target), items[0].message
         held_ms = self.hold(message)
-        if type(message) is EndTxn and self.random.random() < self.faults.late:
+        may_be_late = type(message) is EndTxn or self.faults.any_late
+        if may_be_late and self.random.random() < self.faults.late:
             self.late += 1
             held_ms = self.settings.request_timeout_ms * self.random.uniform(1.0, 5.0)
         # Version 1 has many transactions in an epoch: it counts on connections that repeat nothing.

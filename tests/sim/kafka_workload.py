@@ -11,13 +11,14 @@ Clients crash and come again under their transactional id, or leave a zombie beh
 
 from typing import Any
 
-from anomalies import Entry, History, Poll, Tx
+from anomalies import Tx
+from kafka_look import NOW, Look
 
-from planstep.kafka.views import KafkaViews, Look
+from planstep.coordinator.kafka import EXPIRE
 from planstep.modes import group_of
-from planstep.proto.batch import Batch, encode_batch
-from planstep.proto.ids import GROUPS, PARTITION, TRANSACTIONS, host_of, tablet_id, tablet_prefix
-from planstep.proto.kafka import Join, KafkaSettings, Leave
+from planstep.proto.batch import encode_batch
+from planstep.proto.ids import GROUPS, TRANSACTIONS, tablet_id
+from planstep.proto.kafka import ExpireProducers, Join, Leave, Wake
 from planstep.proxy.kafka import UNKNOWN_END
 from planstep.simulator_kafka import Client, KafkaWorld, Process, Steps
 
@@ -25,44 +26,24 @@ GROUP = "g"
 TIMED_OUT = "REQUEST_TIMED_OUT"
 
 
-class _Node:
-    """Views look at a host that may have been started again."""
+class Workload(Look):
+    """`rounds` of each feeder; `expires`: producers and transactional ids that are idle for a moment are
+    forgotten. Invariant: what is sent, polled and answered is in `history`."""
 
-    def __init__(self, world: KafkaWorld, number: int) -> None:
-        self._world, self._number = world, number
-
-    @property
-    def host(self) -> Any:
-        return self._world.nodes[self._number]
-
-
-class Workload:
-    """`rounds` of each feeder. Invariant: what is sent, polled and answered is in `history`."""
-
-    def __init__(self, world: KafkaWorld, rounds: int = 8, fenced: bool = True) -> None:
-        self.world = world
+    def __init__(
+        self, world: KafkaWorld, rounds: int = 8, fenced: bool = True, expires: bool = False
+    ) -> None:
+        super().__init__(world)
+        self.expires = expires
         self.draw = world.random
         self.rounds = rounds
         self.fenced = fenced
-        self.history = History()
-        hosts = world.hosts
-        self.inputs = [tablet_id(PARTITION, i % hosts, 10 + i) for i in range(2)]
-        self.outputs = [tablet_id(PARTITION, (i + 2) % hosts, 20 + i) for i in range(2)]
-        self.tablets = [*self.inputs, *self.outputs]
-        nodes: Any = [_Node(world, i) for i in range(hosts)]
-        self.views = {
-            committed: KafkaViews(nodes, lambda: False, KafkaSettings(isolation=isolation), 0.0)
-            for committed, isolation in ((True, "read_committed"), (False, "read_uncommitted"))
-        }
         self.stopping = self.calm = False
         self.processes: list[Process] = []
         self.current: dict[str, Process] = {}
         self.incarnations: dict[str, int] = {}
         self.errors: dict[str, int] = {}
         self._values = 0
-        self._bounds = dict.fromkeys(self.tablets, (0, 0, 0))
-        self._stands: dict[tuple[str, int], int] = {}
-        world.after_turn = self._check_bounds
 
     # names ---------------------------------------------------------------------------------
 
@@ -75,66 +56,10 @@ class Workload:
         self.history.txs.append(made)
         return made
 
-    # reading -------------------------------------------------------------------------------
-
-    def poll(
-        self, reader: str, committed: bool, tablet: int, begin: int, most: int
-    ) -> tuple[list[tuple[int, bytes]], int]:
-        """(records, where to go on), noted."""
-        views = self.views[committed]
-        end = max(begin, views.now(tablet)[1])
-        shown: list[tuple[int, bytes]] = []
-        for piece in views.read_slices(Look(), tablet, begin, most, 1 << 20):
-            values: Any = piece.batch.values[piece.lo : piece.hi]
-            shown += [(piece.offset + i, value) for i, value in enumerate(values)]
-        if len(shown) >= most:
-            end = shown[-1][0] + 1
-        at = self.world.now
-        self.history.polls.append(Poll(reader, committed, tablet, begin, end, shown, at))
-        return shown, end
-
     def reader(self, name: str, committed: bool) -> Steps:
         while not self.stopping:
             yield self.draw.uniform(5, 60)
             self.read_on(name, committed, self.draw.choice(self.tablets), self.draw.randrange(1, 9))
-
-    def read_on(self, name: str, committed: bool, tablet: int, most: int) -> None:
-        begin = self._stands.get((name, tablet), 0)
-        _, self._stands[name, tablet] = self.poll(name, committed, tablet, begin, most)
-
-    def _check_bounds(self, host: int) -> None:
-        """Start, last stable offset and end: in this order, and none ever falls."""
-        for tablet in self.tablets:
-            if host_of(tablet) == host:
-                start, end, stable = self.meta(tablet)
-                before = self._bounds[tablet]
-                assert start <= stable <= end, f"seed {self.world.seed}: {start} {stable} {end}"
-                assert all(a <= b for a, b in zip(before, (start, end, stable), strict=True))
-                self._bounds[tablet] = start, end, stable
-
-    def meta(self, tablet: int) -> tuple[int, int, int]:
-        meta: Any = self.world.stores[host_of(tablet)].get(tablet_prefix(tablet) + b"m")
-        return meta or (0, 0, 0)
-
-    def _rows(self, tablet: int) -> dict[bytes, Any]:
-        prefix = tablet_prefix(tablet)
-        rows = self.world.stores[host_of(tablet)].scan(prefix, prefix + b"\xff")
-        return {key[4:]: value for key, value in rows}
-
-    def logs(self) -> dict[int, list[Entry]]:
-        return {tablet: self._log(tablet) for tablet in self.tablets}
-
-    def _log(self, tablet: int) -> list[Entry]:
-        store = self.world.stores[host_of(tablet)]
-        log = []
-        for key, row in self._rows(tablet).items():
-            if key[:1] == b"b":
-                address, length, records, producer, _, _, kind = row[:7]
-                data = store.read_payload(address, length) if length else b""
-                values: Any = Batch.decode(data).values if data else []
-                offset = int.from_bytes(key[1:], "big")
-                log.append(Entry(offset, records, producer, kind, values))
-        return log
 
     # writing -------------------------------------------------------------------------------
 
@@ -298,6 +223,20 @@ class Workload:
         for reader, committed in (("rc", True), ("ru", False)):
             self.processes.append(Process(self.world.client(), self.reader(reader, committed)))
         self.world.after(50, self._meddle)
+        if self.expires:
+            self.world.after(100, self._expire)
+
+    def _expire(self) -> None:
+        """The chores of days. A state is kept for longer than a request may be on its way."""
+        world = self.world
+        oldest = ExpireProducers(world.now_ms - 4 * world.settings.request_timeout_ms)
+        groups = [tablet_id(GROUPS, number, 0) for number in range(world.hosts)]
+        for tablet in (*self.tablets, *groups):
+            world.tell(tablet, oldest)
+        if not self.calm:
+            for number in range(world.hosts):
+                world.tell(tablet_id(TRANSACTIONS, number, 0), Wake(EXPIRE))
+        world.after(100, self._expire)
 
     def start(self, name: str) -> None:
         """The next incarnation, in a process of its own."""
@@ -362,7 +301,7 @@ class Workload:
         _, end, stable = self.meta(tablet)
         if pending or stable < end:
             return False
-        return not self.views[True].read_slices(Look(), tablet, position or 0, 1, 1)
+        return not self.views[True].read_slices(NOW, tablet, position or 0, 1, 1)
 
     def left(self) -> list[str]:
         """What has not come to its end."""

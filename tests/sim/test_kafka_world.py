@@ -17,10 +17,12 @@ import pytest
 from anomalies import ALLOWED, exactly_once, find, visible
 from kafka_workload import GROUP, Workload
 
+from planstep.coordinator import kafka, kafka_states
+from planstep.proxy import plain
 from planstep.simulator_kafka import QUICK, Faults, KafkaWorld
 
 SEEDS = int(os.environ.get("PLANSTEP_SEEDS", "1"))
-LATE = Faults(late=0.3)
+LATE, ANY_LATE = Faults(late=0.3), Faults(late=0.05, any_late=True)
 WITH_LATE_ENDS = (
     *ALLOWED,
     "torn transaction",
@@ -42,16 +44,17 @@ def run(
     settles: bool = True,
 ) -> Workload:
     """By seed, the coordinators' logs are batched, not, or switched during the run; batches linger, or
-    go one at a time."""
+    go one at a time; what is idle expires."""
     settings = replace(
         QUICK,
         protocol_version=version,
         log_batching=seed % 3 == 1,
         linger_ms=5 * (seed % 5 == 1),
         max_in_flight=1 if seed % 5 == 2 else 5,
+        transactional_id_expiration_ms=120,
     )
     world = KafkaWorld(seed, hosts, separate, settings, faults, switches=seed % 3 == 2)
-    work = Workload(world, fenced=fenced)
+    work = Workload(world, fenced=fenced, expires=seed % 4 == 3)
     work.begin()
     work.finish(settles=settles)
     return work
@@ -91,10 +94,24 @@ def test_unfenced_workers_lose_nothing(seed: int, version: int) -> None:
             assert offset >= (position or 0) or b"o" + value in outputs
 
 
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("seed", range(3 * SEEDS))
+def test_producers_that_run_out_of_epochs(
+    seed: int, version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kafka, "EPOCH_MAX", 6)
+    monkeypatch.setattr(kafka_states, "EPOCH_MAX", 6)
+    monkeypatch.setattr(plain, "EPOCHS_MAX", 5)
+    work = run(seed, 1 + seed % 2, version=version)
+    assert wrong(work) == {}
+    assert used(work) == {}
+
+
+@pytest.mark.parametrize("faults", [LATE, ANY_LATE], ids=["ends", "any"])
 @pytest.mark.parametrize("hosts", [1, 4])
-@pytest.mark.parametrize("seed", range(5 * SEEDS))
-def test_late_ends_change_nothing_in_version_2(seed: int, hosts: int) -> None:
-    work = run(seed, hosts, version=2, faults=LATE)
+@pytest.mark.parametrize("seed", range(4 * SEEDS))
+def test_late_requests_change_nothing_in_version_2(seed: int, hosts: int, faults: Faults) -> None:
+    work = run(seed, hosts, version=2, faults=faults)
     assert work.world.late
     assert wrong(work) == {}
     assert used(work) == {}
