@@ -9,8 +9,8 @@ A position is one number for each partition, and nobody checks what it was befor
 committers both succeed. What stops a zombie is its generation, or its producer's epoch.
 
 Offsets and markers are records of the log (batched_log.py): they are applied in its callback, in the
-log's order, and what the log's order makes invalid by then (an epoch that a marker has raised) is
-refused there.
+log's order, and what is invalid by then (an epoch that a marker has raised, a generation that a member
+has raised) is refused there.
 
 Keys, behind the tablet's prefix:
 
@@ -18,7 +18,7 @@ Keys, behind the tablet's prefix:
     c<group>\\0<tablet 4>              (position, log position)
     n<group>\\0<tablet 4><producer 8>  (position, log position): pending
     q<producer 8><group>\\0<tablet 4>  the same pending ones, by producer
-    p<producer 8>                     (epoch, coordinator epoch, ongoing, last used ms)
+    p<producer 8>                     (epoch, coordinator epoch, ongoing, last used ms, last marker's number)
 
 In memory, hence gone with the host, and with `mark` and `undo`: requests of version 2 that wait until
 the transaction's coordinator has registered this tablet.
@@ -185,7 +185,8 @@ class Groups:
             return
 
         def done(error: str, position: Position | None) -> None:
-            for tablet, offset in () if position is None else message.offsets:
+            error = error or self._refused(message)  # the group may have changed meanwhile
+            for tablet, offset in () if error else message.offsets:
                 part = _part(message.group, tablet)
                 if offset is None:
                     self._forget(part)
@@ -205,13 +206,13 @@ class Groups:
 
     # transactions --------------------------------------------------------------------------
 
-    def _state(self, producer: int) -> tuple[int, int, bool, int]:
+    def _state(self, producer: int) -> tuple[int, int, bool, int, int]:
         row = self.space.get(b"p" + _producer(producer))
-        return (-1, -1, False, 0) if row is None else row
+        return (-1, -1, False, 0, 0) if row is None else row
 
     def _pend(self, message: TxnOffsetCommit) -> None:
         error = self._refused(message)
-        epoch, _, ongoing, _ = self._state(message.producer)
+        epoch, _, ongoing, _, _ = self._state(message.producer)
         if not error and message.epoch < epoch:
             error = "INVALID_PRODUCER_EPOCH"
         if error:
@@ -223,11 +224,13 @@ class Groups:
 
     def _append_pending(self, message: TxnOffsetCommit) -> None:
         def done(error: str, position: Position | None) -> None:
-            epoch, coordinator_epoch, _, _ = self._state(message.producer)
+            epoch, coordinator_epoch, _, _, number = self._state(message.producer)
             if not error and message.epoch < epoch:
                 error = "INVALID_PRODUCER_EPOCH"  # a marker came before it in the same batch
+            # A member that joined since has read its position, with nothing pending.
+            error = error or self._refused(message)
             if not error:
-                state = message.epoch, coordinator_epoch, True, self.shell.now_ms
+                state = message.epoch, coordinator_epoch, True, self.shell.now_ms, number
                 producer = _producer(message.producer)
                 self.space.put(b"p" + producer, state)
                 for tablet, offset in message.offsets:
@@ -268,8 +271,9 @@ class Groups:
         if error or repeated:
             self._marked(message, error)
             return
-        # Who waits for an answer about a transaction that ends now would open it again.
-        for key in [k for k in self._held if k[0] == message.producer and k[1] <= message.epoch]:
+        # Who waits for an answer about a transaction that ends now would open it again; with the marker's
+        # own epoch it is the next one's.
+        for key in [k for k in self._held if k[0] == message.producer and k[1] < message.epoch]:
             self._release(key, "INVALID_PRODUCER_EPOCH")
 
         def done(error: str, position: Position | None) -> None:
@@ -285,7 +289,9 @@ class Groups:
 
     def _marker_check(self, message: Marker) -> tuple[str, bool]:
         """(error, whether it is a repeat of one that was written: answered, nothing else)."""
-        epoch, coordinator_epoch, ongoing, _ = self._state(message.producer)
+        epoch, coordinator_epoch, ongoing, _, number = self._state(message.producer)
+        if 0 < message.number <= number:
+            return "", True
         if message.coordinator_epoch < coordinator_epoch:
             return "TRANSACTION_COORDINATOR_FENCED", False
         if message.epoch < epoch:
@@ -294,7 +300,7 @@ class Groups:
             # Version 2's markers are above the data. An equal one is the marker that raised the epoch,
             # sent again; refusing it would leave the transaction in Prepare* for ever (KAFKA-19999).
             return ("INVALID_PRODUCER_EPOCH", False) if ongoing else ("", True)
-        # Version 1 cannot tell a repeat from the next transaction's marker: written again, as Kafka does.
+        # Without a number version 1 cannot tell a repeat from the next transaction's marker.
         return "", False
 
     def _ended(self, message: Marker) -> None:
@@ -308,7 +314,8 @@ class Groups:
                 self.space.put(b"c" + part, pending)
             self.space.delete(key)
             self.space.delete(b"n" + part + producer)
-        state = message.epoch, message.coordinator_epoch, False, self.shell.now_ms
+        number = max(message.number, self._state(message.producer)[4])
+        state = message.epoch, message.coordinator_epoch, False, self.shell.now_ms, number
         self.space.put(b"p" + producer, state)
 
     def _marked(self, message: Marker, error: str) -> None:
@@ -317,7 +324,7 @@ class Groups:
         self.shell.send(message.source, Marked(self.id, *who, told, message.number))
 
     def _expire(self, message: ExpireProducers) -> None:
-        for key, (_, _, ongoing, used_ms) in self.space.scan(b"p", b"q"):
+        for key, (_, _, ongoing, used_ms, _) in self.space.scan(b"p", b"q"):
             if not ongoing and used_ms < message.before_ms:
                 self.space.delete(key)
 

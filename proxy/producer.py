@@ -309,8 +309,9 @@ class Producer:
         )
 
     def _end_refused(self, error: str) -> None:
-        if not kind_of_error(error).abortable:
-            unknown = self.state is State.COMMITTING and self._attempts > 1
+        unknown = self.state is State.COMMITTING and self._attempts > 1
+        # Who says that the id is another's now does not know what became of it before.
+        if not kind_of_error(error).abortable or (unknown and error == MAPPING):
             self._die(error, UNKNOWN_END if unknown else "")
         elif self.state is State.COMMITTING:
             self._add_refused(error)

@@ -10,7 +10,7 @@ Keys, behind the tablet's prefix:
     b<offset 8>    (address, length, records, producer, epoch, sequence, kind)    a batch, or a marker: address
                    and length 0, records 1, sequence -1, and the coordinator's epoch as an eighth field
     p<producer 8>  (epoch, coordinator epoch, first offset of the open transaction or None, last timestamp,
-                   ((first, last sequence, offset), … five at most))              producers.py
+                   ((first, last sequence, offset), … five at most), number of the last marker)   producers.py
     o<offset 8>    producer                    open transactions by their first offset
     a<offset 8>    (producer, first, last, last stable offset then)   aborted ones that had data, by their marker
     m              (start, end, last stable offset)                   what readers read first
@@ -54,7 +54,15 @@ from ..proto.kafka import (
 )
 from ..proto.messages import Clean
 from .participant import DROPPED
-from .producers import UNKNOWN, ProducerState, check, check_marker, ended, marked_already
+from .producers import (
+    UNKNOWN,
+    ProducerState,
+    check,
+    check_marker,
+    ended,
+    marked_already,
+    numbered_before,
+)
 
 META = b"m"
 TRIM_SLICES_MAX = 2_000
@@ -227,10 +235,12 @@ class Partition:
         if self.space.get(DROPPED) is not None:
             error = _GONE
         else:
-            state = self._state(message.producer)
-            error = check_marker(state, message.epoch, message.coordinator_epoch, message.version)
-            if not error:
-                self._end(message, state)
+            state, error = self._state(message.producer), ""
+            if not numbered_before(state, message.number):
+                epochs = message.epoch, message.coordinator_epoch
+                error = check_marker(state, *epochs, message.version)
+                if not error:
+                    self._end(message, state)
         marked = Marked(
             self.id, message.name, message.producer, message.epoch, error, message.number
         )
@@ -238,14 +248,17 @@ class Partition:
 
     def _end(self, message: Marker, state: ProducerState) -> None:
         space, producer = self.space, message.producer
-        after = ended(state, message.epoch, message.coordinator_epoch)
+        after = ended(state, message.epoch, message.coordinator_epoch, message.number)
         if marked_already(state, message.epoch, message.version):
             # Nothing is written, and nothing let go: what is held is of the next transaction.
             if after != state:
                 space.put(_at(b"p", producer), tuple(after))
             return
-        # A repeat in version 1, and a marker without data, take an offset like any other: as in Kafka.
-        self._refuse(producer, "INVALID_TXN_STATE")
+        held = self.held.get(producer)
+        if held is not None and held.epoch < message.epoch:
+            # What has the marker's own epoch is of the next transaction: its producer was told at Prepare.
+            self._refuse(producer, "INVALID_TXN_STATE")
+        # A marker without data takes an offset like any other: as in Kafka.
         start, end, stable = self._bounds()
         kind = COMMIT if message.commit else ABORT
         row = (0, 0, 1, producer, message.epoch, -1, kind, message.coordinator_epoch)

@@ -27,7 +27,8 @@ class ProducerState(NamedTuple):
     """Invariants: `batches` (first, last sequence, offset) are of `epoch`, oldest first; epochs only rise.
 
     `coordinator_epoch` is the highest that a marker came with, -1 for none; `opened` the first offset
-    of the open transaction; `timestamp_ms` the last batch's, 0 while only markers came.
+    of the open transaction; `timestamp_ms` the last batch's, 0 while only markers came; `number` that of
+    the last transaction that was ended by a marker with a number.
     """
 
     epoch: int = -1
@@ -35,6 +36,7 @@ class ProducerState(NamedTuple):
     opened: int | None = None
     timestamp_ms: int = 0
     batches: Window = ()
+    number: int = 0
 
 
 UNKNOWN = ProducerState()
@@ -76,6 +78,7 @@ def check(
         offset if transactional and state.opened is None else state.opened,
         timestamp_ms,
         (*window, (sequence, last, offset))[-BATCHES_KEPT:],
+        state.number,
     )
 
 
@@ -87,6 +90,12 @@ def _in_sequence(state: ProducerState, epoch: int, sequence: int, strict: bool) 
     if epoch != state.epoch or not state.batches:
         return sequence == 0
     return sequence == last_sequence(state.batches[-1][1], 2)
+
+
+def numbered_before(state: ProducerState, number: int) -> bool:
+    """Whether the marker with this number, 0 for none, was written already. It is what Kafka has of one
+    connection between two brokers: a marker that is sent again arrives before what comes after its end."""
+    return 0 < number <= state.number
 
 
 def check_marker(state: ProducerState, epoch: int, coordinator_epoch: int, version: int) -> str:
@@ -102,12 +111,15 @@ def check_marker(state: ProducerState, epoch: int, coordinator_epoch: int, versi
 
 
 def marked_already(state: ProducerState, epoch: int, version: int) -> bool:
-    """Whether an accepted marker is one that was written before (KAFKA-19999). In version 1 a repeat looks
-    like the marker of another transaction without data, of the same epoch, and cannot be told."""
+    """Whether an accepted marker is one that was written before (KAFKA-19999). In version 1 a repeat without
+    a number looks like the marker of another transaction without data, of the same epoch."""
     return version >= 2 and epoch == state.epoch
 
 
-def ended(state: ProducerState, epoch: int, coordinator_epoch: int) -> ProducerState:
+def ended(
+    state: ProducerState, epoch: int, coordinator_epoch: int, number: int = 0
+) -> ProducerState:
     """The state behind an accepted marker."""
     window = state.batches if epoch == state.epoch else ()
-    return ProducerState(epoch, coordinator_epoch, None, state.timestamp_ms, window)
+    number = max(number, state.number)
+    return ProducerState(epoch, coordinator_epoch, None, state.timestamp_ms, window, number)

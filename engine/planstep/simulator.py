@@ -5,9 +5,9 @@
 
 Stores are in memory: a crash keeps what was committed and loses the rest, as the disk store is tested
 to do. Inputs of each turn can be recorded and replayed into fresh cores: the changes must be the same
-byte for byte, under any PYTHONHASHSEED.
+byte for byte, under any PYTHONHASHSEED. `World` is the one of mode "deterministic".
 
-Next: tests/sim, which drive it.
+Next: simulator_kafka.py, and tests/sim, which drive both.
 """
 
 import random
@@ -17,8 +17,8 @@ from typing import Any
 
 from .errors import IoError
 from .host import Host
-from .inputs import Ahead, Arrived, Commit, Deliver, Input, Rollback, Tick
-from .proto.ids import PROXY, tablet_id, tx_id
+from .inputs import Ahead, Arrived, Commit, Deliver, Input, Released, Rollback, Tick
+from .proto.ids import GROUPS, PROXY, TRANSACTIONS, tablet_id, tx_id
 from .proto.messages import Withdraw
 from .proxy.deterministic import Result
 from .store import MemoryStore, Turn
@@ -33,6 +33,80 @@ class Recorded:
     inputs: list[Input]
     now_ms: int
     changes: bytes
+    switched: bool | None = None
+    """What the coordinators' logs were switched to before it: batching on, or off."""
+
+
+class Hosts:
+    """Hosts over stores in memory, and what went into each of their turns.
+
+    Who inherits says how a host is made (`_host`), by its settings alone: a replay asks it again.
+    """
+
+    def _open(self, hosts: int) -> None:
+        self.hosts = hosts
+        self.lives = [0] * hosts
+        self.recorded: list[Recorded] = []
+        self._changes = b""
+        self.stores = [MemoryStore(bytes([i]) * 16) for i in range(hosts)]
+        self.nodes = [self._host(i, self.stores[i]) for i in range(hosts)]
+
+    def _host(self, number: int, store: MemoryStore) -> Host:
+        raise NotImplementedError
+
+    def _observe(self, turn: Turn) -> None:
+        self._changes = turn.changes()
+
+    def _run(
+        self, number: int, inputs: list[Input], now_ms: int, switched: bool | None = None
+    ) -> Released:
+        """One turn, recorded. What an input raised is a bug, and raised here."""
+        released = self.nodes[number].run(inputs, now_ms)
+        life, changes = self.lives[number], self._changes
+        self.recorded.append(Recorded(number, life, inputs, now_ms, changes, switched))
+        if released.failures:
+            raise released.failures[0][1]
+        return released
+
+    def _fail(self, number: int, inputs: list[Input], now_ms: int) -> None:
+        """A turn that cannot be made durable."""
+        store: Any = self.stores[number]
+
+        def commit(*args: object) -> None:
+            raise IoError("made to fail")
+
+        store.commit = commit
+        try:
+            self.nodes[number].run(inputs, now_ms)
+        except IoError:
+            pass
+        finally:
+            del store.commit
+
+    def _restart(self, number: int) -> None:
+        """After a power loss: what was not committed is gone."""
+        self.lives[number] += 1
+        self.stores[number] = self.stores[number].crash()
+        self.nodes[number] = self._host(number, self.stores[number])
+
+    def _switch(self, number: int, batching: bool) -> None:
+        """Their logs wait for nothing: it is done between turns, and writes nothing."""
+        for kind in (TRANSACTIONS, GROUPS):
+            self.nodes[number]._tablet(tablet_id(kind, number, 0)).log.switch(batching)
+
+    def replay(self) -> list[bytes]:
+        """The changes that fresh cores make of the recorded inputs; a new life starts from its store."""
+        recorded, result = self.recorded, []
+        self._open(self.hosts)
+        for turn in recorded:
+            while self.lives[turn.host] < turn.life:
+                self._restart(turn.host)
+            if turn.switched is not None:
+                self._switch(turn.host, turn.switched)
+            self._run(turn.host, turn.inputs, turn.now_ms)
+            result.append(self._changes)
+        self.recorded = recorded
+        return result
 
 
 @dataclass
@@ -48,42 +122,45 @@ class Faults:
 
 
 @dataclass
-class World:
-    """Hosts that exchange bytes, one event at a time."""
+class World(Hosts):
+    """Hosts that exchange bytes, one event at a time. Of `rtt_ms` only what it delays is simulated."""
 
     seed: int
     hosts: int = 4
     faults: Faults = field(default_factory=Faults)
     merge: bool = True
     at_once: bool = True
+    separate: bool = False
+    rtt_ms: float = 0.0
 
     def __post_init__(self) -> None:
         self.random = random.Random(self.seed)
         self.now_ms = 1_000
-        self.lives = [0] * self.hosts
         self.results: dict[bytes, Result] = {}
         self.ahead: dict[bytes, dict[int, Any]] = {}
         self.sent_ahead = 0
-        self.recorded: list[Recorded] = []
         self.crashes = self.lost = self.repeated = self.failed = 0
         self._counter = 0
-        self._changes = b""
-        self._held: list[tuple[int, int, bytes]] = []
-        self.stores = [MemoryStore(bytes([i]) * 16) for i in range(self.hosts)]
+        self._held: list[tuple[int, int, int | None, Input]] = []
+        """(turns, host, its life if this ends with it, what comes in then)."""
         self.inboxes: list[list[Input]] = [[] for _ in range(self.hosts)]
-        self.nodes = [self._host(i) for i in range(self.hosts)]
+        self._open(self.hosts)
 
-    def _host(self, number: int) -> Host:
-        store = self.stores[number]
+    def _host(self, number: int, store: MemoryStore) -> Host:
         proxy = tablet_id(PROXY, 0, store.generation) if number == 0 else None
-        host = Host(number, store, self.hosts, proxy=proxy, observe=self._observe)
-        host.at_once = self.at_once
+        host = Host(
+            number,
+            store,
+            self.hosts,
+            proxy=proxy,
+            observe=self._observe,
+            separate=self.separate,
+            rtt_ms=self.rtt_ms,
+        )
+        host.at_once = self.at_once and not self.separate
         if host.proxy is not None:
-            host.proxy.merge = self.merge
+            host.proxy.merge = self.merge and not self.separate
         return host
-
-    def _observe(self, turn: Turn) -> None:
-        self._changes = turn.changes()
 
     def commit(self, parts: dict[int, Any]) -> bytes:
         """Hands a transaction to the proxy; its result will be in `results`, unless host 0 dies."""
@@ -129,11 +206,7 @@ class World:
         if self.random.random() < self.faults.fail:
             self._fail_turn(number, inputs)
             return
-        released = self.nodes[number].run(inputs, self.now_ms)
-        turn = Recorded(number, self.lives[number], inputs, self.now_ms, self._changes)
-        self.recorded.append(turn)
-        if released.failures:
-            raise released.failures[0][1]
+        released = self._run(number, inputs, self.now_ms)
         for result in released.results:
             if not result.step and result.reason is None:
                 self.sent_ahead += 1
@@ -150,20 +223,14 @@ class World:
             return
         for target, data in released.frames:
             self._send(target, data)
+        for later in released.later:
+            turns = self.random.randrange(1, 8)
+            self._held.append((turns, number, self.lives[number], later.deliver))
 
     def _fail_turn(self, number: int, inputs: list[Input]) -> None:
         """As turns.py answers it: clients hear of it, frames come again, rollbacks too."""
-        store: Any = self.stores[number]
-
-        def commit(*args: object) -> None:
-            raise IoError("made to fail")
-
-        store.commit = commit
-        try:
-            self.nodes[number].run(inputs, self.now_ms)
-        except IoError:
-            self.failed += 1
-        del store.commit
+        self._fail(number, inputs, self.now_ms)
+        self.failed += 1
         proxy = self.nodes[0].proxy
         assert proxy is not None
         for item in inputs:
@@ -187,26 +254,27 @@ class World:
             copies = 2
         for _ in range(copies):
             if draw() < self.faults.delay:
-                self._held.append((self.random.randrange(1, 60), target, data))
+                turns = self.random.randrange(1, 60)
+                self._held.append((turns, target, None, Arrived(data)))
             else:
                 self.inboxes[target].append(Arrived(data))
 
     def _deliver_held(self) -> None:
         still = []
-        for turns, target, data in self._held:
+        for turns, target, life, item in self._held:
+            if life not in (None, self.lives[target]):
+                continue
             if turns <= 1:
-                self.inboxes[target].append(Arrived(data))
+                self.inboxes[target].append(item)
             else:
-                still.append((turns - 1, target, data))
+                still.append((turns - 1, target, life, item))
         self._held = still
 
     def crash(self, number: int) -> None:
         """The host loses what was not committed, its inbox included, and starts again."""
         self.crashes += 1
-        self.lives[number] += 1
-        self.stores[number] = self.stores[number].crash()
         self.inboxes[number] = []
-        self.nodes[number] = self._host(number)
+        self._restart(number)
         if number == 0:
             self.ahead.clear()  # the clients are gone with the proxy
         self._drop_older(range(self.hosts) if number == 0 else [number])
@@ -249,35 +317,3 @@ class World:
                     if key[4:5] in (b"t", b"q"):
                         return False
         return True
-
-
-def replay(
-    recorded: list[Recorded], hosts: int, merge: bool = True, at_once: bool = True
-) -> list[bytes]:
-    """The changes that fresh cores make of recorded inputs; a new life starts from its store."""
-    stores = [MemoryStore(bytes([i]) * 16) for i in range(hosts)]
-    seen = b""
-
-    def observe(turn: Turn) -> None:
-        nonlocal seen
-        seen = turn.changes()
-
-    def host(number: int) -> Host:
-        proxy = tablet_id(PROXY, 0, stores[number].generation) if number == 0 else None
-        made = Host(number, stores[number], hosts, proxy=proxy, observe=observe)
-        made.at_once = at_once
-        if made.proxy is not None:
-            made.proxy.merge = merge
-        return made
-
-    nodes = [host(number) for number in range(hosts)]
-    lives = [0] * hosts
-    result = []
-    for turn in recorded:
-        while lives[turn.host] < turn.life:
-            lives[turn.host] += 1
-            stores[turn.host] = stores[turn.host].crash()
-            nodes[turn.host] = host(turn.host)
-        nodes[turn.host].run(turn.inputs, turn.now_ms)
-        result.append(seen)
-    return result

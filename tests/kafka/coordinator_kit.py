@@ -277,8 +277,9 @@ class GroupCoordinator(Bench):
         epoch: int = 0,
         coordinator_epoch: int = 1,
         version: int = 1,
+        number: int = 0,
     ) -> str | None:
-        marker = Marker(T, "tx", producer, epoch, commit, coordinator_epoch, version)
+        marker = Marker(T, "tx", producer, epoch, commit, coordinator_epoch, version, number)
         self.tablet.handle(marker)
         answers = self.taken(Marked, T)
         assert len(answers) <= 1

@@ -153,14 +153,18 @@ class Log:
         return Registered(COORDINATOR, "t", producer, epoch, error)
 
     def marker(
-        self, producer: int, commit: bool, epoch: int = 0, coordinator_epoch: int = 1
+        self,
+        producer: int,
+        commit: bool,
+        epoch: int = 0,
+        coordinator_epoch: int = 1,
+        number: int = 0,
     ) -> str:
         """The error that it is answered with."""
-        sent = self.tell(
-            Marker(COORDINATOR, "t", producer, epoch, commit, coordinator_epoch, self.version)
-        )
+        who = "t", producer, epoch
+        sent = self.tell(Marker(COORDINATOR, *who, commit, coordinator_epoch, self.version, number))
         marked = sent[-1]
-        assert marked == Marked(TABLET, "t", producer, epoch, marked.error)
+        assert marked == Marked(TABLET, *who, marked.error, number)
         assert self.shell.sent[-1][0] == COORDINATOR
         error: str = marked.error
         return error

@@ -223,6 +223,28 @@ def test_a_late_marker_ends_the_next_transaction_in_version_1(c: GroupCoordinato
     assert c.end() == "" and c.at() == 2
 
 
+def test_a_numbered_marker_is_written_once_and_ends_no_later_transaction(
+    c: GroupCoordinator,
+) -> None:
+    c.pend(1)
+    assert c.end(number=1) == "" and c.at() == 1
+    c.pend(2)
+    assert c.end(number=1) == "" and c.pending() == 1 and c.at() == 1
+    assert c.end(number=2, coordinator_epoch=2) == "" and c.at() == 2
+    assert c.end(number=2, coordinator_epoch=1) == "", "written, by whichever start"
+
+
+def test_of_two_numbered_markers_in_one_batch_the_second_is_a_repeat() -> None:
+    c = GroupCoordinator(log_batching=True)
+    c.pend(1)
+    c.wait(1)
+    c.end(number=1)
+    c.pend(2)
+    c.end(number=1)
+    c.wait(1)
+    assert c.at() == 1 and c.pending() == 1
+
+
 def test_a_repeated_marker_is_answered_and_not_written_in_version_2(c: GroupCoordinator) -> None:
     c.pend(1, epoch=0)
     assert c.end(epoch=1, version=2) == "" and c.at() == 1
@@ -302,6 +324,15 @@ def test_a_marker_in_between_ends_the_waiting(c: GroupCoordinator) -> None:
     assert c.pending() == 0
 
 
+def test_the_marker_of_the_transaction_before_leaves_who_waits(c: GroupCoordinator) -> None:
+    """Its producer was told at Prepare that it may go on, and was faster than the marker."""
+    c.pend(9, epoch=1, version=2)
+    assert c.end(epoch=1, version=2) == ""
+    assert c.answer(1) is None
+    registered(c, epoch=1)
+    assert c.pending() == 1
+
+
 def test_who_waits_is_not_kept_for_ever_nor_over_a_restart(c: GroupCoordinator) -> None:
     c.pend(9, version=2)
     c.wait(30_000)
@@ -332,6 +363,21 @@ def test_what_comes_behind_a_marker_in_the_same_batch_is_refused() -> None:
     (marked, refused) = c.taken(Marked)
     assert (marked.error, refused.error) == ("", FENCED)
     assert c.answer(1).error == FENCED and c.pending() == 0  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("transactional", [True, False])
+def test_a_member_that_joins_before_the_batch_is_written_fences_what_is_in_it(
+    transactional: bool,
+) -> None:
+    """It reads its position meanwhile, and finds nothing pending there."""
+    c = GroupCoordinator(log_batching=True)
+    c.join("m1")
+    who = {"generation": 1, "member": "m1"}
+    assert (c.pend(9, **who) if transactional else c.commit(9, **who)) is None  # type: ignore[arg-type]
+    c.join("m2")
+    c.wait(1)
+    assert c.answer(2).error == "ILLEGAL_GENERATION"  # type: ignore[union-attr]
+    assert c.pending() == 0 and c.at() is None
 
 
 def test_a_turn_that_is_taken_back(c: GroupCoordinator) -> None:

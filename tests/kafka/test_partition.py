@@ -191,6 +191,29 @@ def test_version_1_writes_a_repeated_marker_again() -> None:
     assert log.index() == [(1, 0, 1, 2)]
 
 
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_numbered_marker_is_written_once_and_ends_no_later_transaction(version: int) -> None:
+    log = Log(version)
+    raised = version - 1
+    log.produce(1, 0)
+    assert log.marker(1, True, epoch=raised, number=1) == ""
+    log.produce(1, 2 - version, epoch=raised)
+    assert log.marker(1, True, epoch=raised, number=1) == ""
+    assert log.bounds == (0, 3, 2)
+    assert log.marker(1, False, epoch=2 * raised, number=2) == ""
+    assert log.values() == ["1/0/0"]
+
+
+def test_a_former_coordinators_marker_is_answered_if_it_is_written() -> None:
+    """Sent before its coordinator started again, and overtaken by the same from the new start."""
+    log = Log()
+    log.produce(1, 0)
+    assert log.marker(1, True, coordinator_epoch=2, number=1) == ""
+    assert log.marker(1, True, coordinator_epoch=1, number=1) == ""
+    assert log.marker(1, True, coordinator_epoch=1, number=2) == FENCED
+    assert log.bounds == (0, 2, 2)
+
+
 def test_version_2_answers_a_repeated_marker_and_writes_nothing() -> None:
     log = Log(2)
     log.produce(1, 0)

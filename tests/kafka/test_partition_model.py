@@ -213,7 +213,10 @@ class Run:
     def _mark(self, message: Marker) -> None:
         model, producer = self.model, message.producer
         end, expected = model.end, model.marker(message)
-        requests = model.let_go(producer) if model.end > end else []
+        written = model.end > end
+        mine = [held for held in model.held if held.producer == producer]
+        late = [held for held in mine if held.epoch < message.epoch]
+        requests = model.let_go(producer) if written and late else []
         *others, marked = self.log.tell(message)
         self._answered(others, requests, [STATE] * len(requests))
         assert type(marked) is Marked and marked.error == expected

@@ -236,7 +236,11 @@ def test_a_fenced_producer_is_told_so_whatever_the_requests_version_says(name: s
     """)
 
 
-def test_a_commit_that_was_asked_twice_and_then_refused_says_that_it_may_be_committed() -> None:
+@pytest.mark.parametrize("error", ["PRODUCER_FENCED", "INVALID_PRODUCER_ID_MAPPING"])
+def test_a_commit_that_was_asked_twice_and_then_refused_says_that_it_may_be_committed(
+    error: str,
+) -> None:
+    """Its coordinator may have forgotten the id since, or given it another producer id."""
     broker = added("""
         commit t
         ok Produce
@@ -244,9 +248,9 @@ def test_a_commit_that_was_asked_twice_and_then_refused_says_that_it_may_be_comm
         late End
         -> EndTxn 7/0 commit
     """)
-    broker.client.handle(Answer(broker.find("last End")[2].request, COORDINATOR, "PRODUCER_FENCED"))
+    broker.client.handle(Answer(broker.find("last End")[2].request, COORDINATOR, error))
     (end,) = broker.client.ended
-    assert end.error == "PRODUCER_FENCED" and "not known" in end.detail
+    assert end.error == error and "not known" in end.detail
 
 
 @pytest.mark.parametrize("error", RETRIABLE)

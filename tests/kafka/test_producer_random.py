@@ -8,6 +8,7 @@ from conversation import client, partition
 
 from planstep.proto.ids import host_of
 from planstep.proto.kafka import ERRORS, Answer, EndTxn, InitProducer, Produce
+from planstep.proxy.kafka import UNKNOWN_END
 
 PARTITIONS = [partition(name) for name in ("p0", "p1", "p2", "q0", "q1")]
 OFFSETS = {"g": (1, "m", ((PARTITIONS[0], 5),)), "h": (1, "m", ((PARTITIONS[1], 5),))}
@@ -60,7 +61,7 @@ class Chaos:
         for end in ended:
             assert end.call not in self.ended, "ended twice"
             self.ended[end.call] = end
-            self.dead = self.dead or end.error in FATAL
+            self.dead = self.dead or end.error in FATAL or end.detail == UNKNOWN_END
 
     def watch(self, target: int, message: Any) -> None:
         self.seen[type(message).__name__] = None
@@ -143,7 +144,7 @@ class Chaos:
             if error != "CONCURRENT_TRANSACTIONS":
                 break
             self.step()  # a former one, whose call ended already
-        assert not error or error in FATAL
+        assert not error or error in FATAL or self.dead
         self.dead = bool(error)
         for data, (epoch, _) in self.ranges.items():
             if data not in self.written:

@@ -130,6 +130,16 @@ def test_a_repeated_marker_of_the_transaction_before_leaves_what_is_held() -> No
     assert answers(log.tell(log.registered(1, 1))) == [(request, 2)]
 
 
+def test_the_marker_of_the_transaction_before_leaves_what_is_held() -> None:
+    """Its producer was told at Prepare that it may go on, and was faster than the marker."""
+    log = Log(2)
+    log.produce(1, 0)
+    request = held(log, 0, epoch=1)
+    assert log.commit(1, epoch=1) == ""
+    assert answers(log.tell(log.registered(1, 1))) == [(request, 2)]
+    assert log.bounds == (0, 3, 2)
+
+
 def test_a_refused_marker_leaves_what_is_held() -> None:
     log = Log(2)
     log.produce(1, 0, epoch=4)

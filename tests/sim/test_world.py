@@ -5,6 +5,7 @@ committed transactions, in the order of their places, would have made one after 
 """
 
 import hashlib
+import os
 import random
 import subprocess
 import sys
@@ -15,8 +16,10 @@ import pytest
 
 from planstep.proto.ids import COORDINATOR_ID, PARTITION, SHARD, tablet_id, tablet_prefix
 from planstep.proto.messages import ADD, PUT, PartitionPart, ShardPart
-from planstep.simulator import World, replay
+from planstep.simulator import World
 
+SEEDS = int(os.environ.get("PLANSTEP_SEEDS", "1"))
+"""Times as many seeds."""
 SHARDS = 3
 CONSUMERS = ("c0", "c1")
 
@@ -226,10 +229,8 @@ def stored(world: World) -> dict[bytes, Any]:
     return found
 
 
-def run(
-    seed: int, hosts: int, transactions: int = 40, merge: bool = True, at_once: bool = True
-) -> tuple[World, Workload]:
-    world = World(seed, hosts, merge=merge, at_once=at_once)
+def run(seed: int, hosts: int, transactions: int = 40, **settings: Any) -> tuple[World, Workload]:
+    world = World(seed, hosts, **settings)
     work = Workload(world)
     for _ in range(transactions):
         work.submit()
@@ -239,9 +240,25 @@ def run(
 
 
 @pytest.mark.parametrize("hosts", [1, 4])
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(40 * SEEDS))
 def test_a_world_ends_as_its_committed_transactions_one_by_one(seed: int, hosts: int) -> None:
     world, work = run(seed, hosts, merge=seed % 3 != 0, at_once=seed % 3 == 1)
+    assert stored(world) == expected(world, work)
+
+
+@pytest.mark.parametrize("hosts", [1, 2])
+@pytest.mark.parametrize("seed", range(20 * SEEDS))
+def test_where_every_tablet_is_a_server_of_its_own(seed: int, hosts: int) -> None:
+    rtt_ms = 5.0 * (seed % 2)
+    world, work = run(seed, hosts, separate=True, rtt_ms=rtt_ms)
+    assert stored(world) == expected(world, work)
+    assert world.results
+
+
+@pytest.mark.parametrize("hosts", [1, 4])
+@pytest.mark.parametrize("seed", range(5 * SEEDS))
+def test_clients_at_a_distance(seed: int, hosts: int) -> None:
+    world, work = run(seed, hosts, rtt_ms=5.0)
     assert stored(world) == expected(world, work)
 
 
@@ -283,12 +300,13 @@ def test_the_faults_happened() -> None:
     assert any(r.reason is None for w in worlds for r in w.results.values())
 
 
+@pytest.mark.parametrize("separate", [False, True])
 @pytest.mark.parametrize("hosts", [1, 4])
-def test_recorded_inputs_replay_byte_for_byte(hosts: int) -> None:
-    world, _ = run(7, hosts)
+def test_recorded_inputs_replay_byte_for_byte(hosts: int, separate: bool) -> None:
+    world, _ = run(7, hosts, separate=separate)
     changes = [turn.changes for turn in world.recorded]
     assert any(changes)
-    assert replay(world.recorded, hosts) == changes
+    assert world.replay() == changes
 
 
 _DIGEST = """

@@ -1,0 +1,238 @@
+"""What is wrong with a history of transactions over logs: brute force, by the names of Jepsen's Kafka tests.
+
+    history   transactions and plain writes, each with what it sent where, in order, and how it ended
+              polls: reader, partition, [begin, end), what it was shown
+    logs      the partitions in the end, entry by entry, with markers
+
+Every value is sent once. A transaction's end is "committed" or "aborted" as its client was told it, or
+"unknown": then all of it or nothing counts. Next: kafka_workload.py, which makes histories.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+ALLOWED = ("G0", "G1c with ww", "internal send skip")
+"""Also without fault: writes of transactions interleave."""
+PLAIN, TRANSACTIONAL, COMMIT, ABORT = range(4)
+
+
+@dataclass(eq=False)
+class Tx:
+    """`asked_at`: when its client asked for its end, if it ever did; `commits`: for a commit. Without
+    `transactional`: one plain write, which may be there in part if it failed."""
+
+    who: str
+    transactional: bool = True
+    number: int = 0
+    sends: list[tuple[int, tuple[bytes, ...]]] = field(default_factory=list)
+    reads: list[bytes] = field(default_factory=list)
+    asked_at: float | None = None
+    commits: bool = False
+    end: str = "unknown"
+
+    def values(self) -> list[bytes]:
+        return [value for _, values in self.sends for value in values]
+
+
+class Poll(NamedTuple):
+    """`reader`: who goes on where it was and reads to the end, "" for a single poll of somebody else."""
+
+    reader: str
+    committed: bool
+    tablet: int
+    begin: int
+    end: int
+    shown: list[tuple[int, bytes]]
+    at: float
+
+
+class Entry(NamedTuple):
+    offset: int
+    records: int
+    producer: int
+    kind: int
+    values: list[bytes]
+
+
+Logs = dict[int, list[Entry]]
+
+
+@dataclass
+class History:
+    txs: list[Tx] = field(default_factory=list)
+    polls: list[Poll] = field(default_factory=list)
+
+
+def visible(log: list[Entry]) -> list[tuple[int, bytes]]:
+    """(offset, value) of what counts: looked up for each entry by itself."""
+    shown = []
+    for i, entry in enumerate(log):
+        if entry.kind == TRANSACTIONAL:
+            ends = [
+                other.kind
+                for other in log[i:]
+                if other.producer == entry.producer and other.kind in (COMMIT, ABORT)
+            ]
+            counts = ends[:1] == [COMMIT]
+        else:
+            counts = entry.kind == PLAIN
+        if counts:
+            shown += [(entry.offset + j, value) for j, value in enumerate(entry.values)]
+    return shown
+
+
+def everything(log: list[Entry]) -> list[tuple[int, bytes]]:
+    return [(entry.offset + j, value) for entry in log for j, value in enumerate(entry.values)]
+
+
+def find(history: History, logs: Logs) -> dict[str, list[str]]:
+    """Examples of each anomaly by its name; names without one are left out."""
+    found: dict[str, list[str]] = {}
+
+    def note(name: str, *what: object) -> None:
+        found.setdefault(name, []).append(" ".join(map(str, what)))
+
+    by_value = {value: tx for tx in history.txs for value in tx.values()}
+    shown = {tablet: visible(log) for tablet, log in logs.items()}
+    counts = {value for rows in shown.values() for _, value in rows}
+    _logs(logs, note)
+    _polls(history, logs, shown, by_value, note)
+    for tx in history.txs:
+        values = tx.values()
+        there = [value for value in values if value in counts]
+        if len(there) < len(values):
+            if tx.end == "committed":
+                note("lost write", tx.who, values)
+            if tx.transactional and there:
+                note("torn transaction", tx.who, tx.end, len(there), "of", values)
+        if tx.transactional and there and (tx.end == "aborted" or not tx.commits):
+            note("aborted write counts", tx.who, there)
+    _orders(history, logs, shown, note)
+    _cycles(shown, by_value, note)
+    return found
+
+
+def _logs(logs: Logs, note) -> None:  # type: ignore[no-untyped-def]
+    at: dict[bytes, tuple[int, int]] = {}
+    for tablet, log in logs.items():
+        end = 0
+        for entry in log:
+            if entry.offset != end:
+                note("gap", tablet, end, entry)
+            end = entry.offset + entry.records
+        for offset, value in everything(log):
+            if value in at:
+                note("duplicate", value, at[value], (tablet, offset))
+            at[value] = tablet, offset
+
+
+def _polls(history: History, logs: Logs, shown, by_value, note) -> None:  # type: ignore[no-untyped-def]
+    truth = {
+        True: {tablet: dict(rows) for tablet, rows in shown.items()},
+        False: {tablet: dict(everything(log)) for tablet, log in logs.items()},
+    }
+    stands: dict[tuple[str, int], int] = {}
+    for poll in history.polls:
+        there = truth[poll.committed][poll.tablet]
+        last = poll.begin - 1
+        for offset, value in poll.shown:
+            if offset <= last or offset >= poll.end:
+                note("internal non-monotonic poll", poll)
+            last = offset
+            tx = by_value[value]
+            if truth[False][poll.tablet].get(offset) != value:
+                note("inconsistent offset", poll.tablet, offset, value)
+            if poll.committed and tx.transactional:
+                if tx.end == "aborted" or offset not in there:
+                    note("aborted read", poll.reader, offset, value)
+                if tx.asked_at is None or poll.at < tx.asked_at:
+                    note("precommitted read", poll.reader, offset, value)
+        offsets = {offset for offset, _ in poll.shown}
+        missed = [o for o in there if poll.begin <= o < poll.end and o not in offsets]
+        if missed:
+            note("internal poll skip", poll, missed)
+        if not poll.reader:
+            continue
+        before = stands.get((poll.reader, poll.tablet), poll.begin)
+        if poll.begin > before:
+            note("poll skip", poll.reader, before, poll.begin)
+        if poll.begin < before or poll.end < poll.begin:
+            note("non-monotonic poll", poll.reader, before, poll.begin)
+        stands[poll.reader, poll.tablet] = poll.end
+    for (reader, tablet), end in stands.items():
+        log = logs[tablet]
+        if log and end < log[-1].offset + log[-1].records:
+            note("unseen", reader, tablet, end)
+
+
+def _orders(history: History, logs: Logs, shown, note) -> None:  # type: ignore[no-untyped-def]
+    """Each producer's records lie in the order of its sends."""
+    at = {value: offset for log in logs.values() for offset, value in everything(log)}
+    counts = {value for rows in shown.values() for _, value in rows}
+    last: dict[tuple[str, int], int] = {}
+    for tx in history.txs:
+        mine: dict[int, list[int]] = {}
+        for tablet, values in tx.sends:
+            for value in values:
+                if value not in at:
+                    continue
+                if at[value] < last.get((tx.who, tablet), -1):
+                    note("non-monotonic send", tx.who, tablet, value)
+                last[tx.who, tablet] = at[value]
+                if value in counts:
+                    mine.setdefault(tablet, []).append(at[value])
+        for tablet, offsets in mine.items():
+            if tx.transactional and offsets != list(range(offsets[0], offsets[-1] + 1)):
+                note("internal send skip", tx.who, tablet, offsets)
+
+
+def _cycles(shown, by_value, note) -> None:  # type: ignore[no-untyped-def]
+    """Of transactions that wrote behind each other (ww), or read each other's writes (wr)."""
+    ww: dict[Tx, dict[Tx, None]] = {}
+    wr: dict[Tx, dict[Tx, None]] = {}
+    counting: dict[Tx, None] = {}
+    for rows in shown.values():
+        last = None
+        for _, value in rows:
+            tx = by_value[value]
+            counting[tx] = None
+            if last is not None and last is not tx:
+                ww.setdefault(last, {})[tx] = None
+            last = tx
+    for tx in counting:
+        for value in tx.reads:
+            if by_value[value] is not tx:
+                wr.setdefault(by_value[value], {})[tx] = None
+    both = {tx: {**ww.get(tx, {}), **wr.get(tx, {})} for tx in (*ww, *wr)}
+    for name, graph, of in (("G0", ww, ww), ("G1c", wr, wr), ("G1c with ww", both, wr)):
+        for tx, following in of.items():
+            for other in following:
+                if tx in _reached(graph, other):
+                    note(name, tx.who, tx.values(), other.who, other.values())
+
+
+def _reached(graph: dict[Tx, dict[Tx, None]], begin: Tx) -> dict[Tx, None]:
+    reached = {begin: None}
+    todo = [begin]
+    while todo:
+        for tx in graph.get(todo.pop(), ()):
+            if tx not in reached:
+                reached[tx] = None
+                todo.append(tx)
+    return reached
+
+
+def exactly_once(logs: Logs, inputs: Iterable[int], outputs: Iterable[int]) -> dict[str, list[str]]:
+    """Every input that counts has one output that counts, b"o<value>/<attempt>"."""
+    found: dict[str, list[str]] = {}
+    made = [value.split(b"/")[0] for tablet in outputs for _, value in visible(logs[tablet])]
+    wanted = [b"o" + value for tablet in inputs for _, value in visible(logs[tablet])]
+    for value in wanted:
+        name = {0: "input lost", 1: ""}.get(made.count(value), "input used twice")
+        if name:
+            found.setdefault(name, []).append(str(value))
+    for value in made:
+        if value not in wanted:
+            found.setdefault("output of nothing", []).append(str(value))
+    return found

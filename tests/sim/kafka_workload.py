@@ -1,0 +1,327 @@
+"""What applications do in the simulated world of mode "kafka", and what they remember of it.
+
+    feeders: transactions, plain writes ─▶ a0 a1 ─▶ workers of one group ─▶ b0 b1
+                                             └────────▶ readers ◀──────────┘
+
+A worker reads committed data from its group's position on, sends what it makes of it, and commits both.
+`fenced`: it is a member of its group, and commits its generation along (KIP-447); else the workers share all
+partitions, and nothing keeps one from repeating what another did.
+Clients crash and come again under their transactional id, or leave a zombie behind that knows nothing of it.
+"""
+
+from typing import Any
+
+from anomalies import Tx
+from kafka_look import NOW, Look
+
+from planstep.coordinator.kafka import EXPIRE
+from planstep.modes import group_of
+from planstep.proto.batch import encode_batch
+from planstep.proto.ids import GROUPS, TRANSACTIONS, tablet_id
+from planstep.proto.kafka import ExpireProducers, Join, Leave, Wake
+from planstep.proxy.kafka import UNKNOWN_END
+from planstep.simulator_kafka import Client, KafkaWorld, Process, Steps
+
+GROUP = "g"
+TIMED_OUT = "REQUEST_TIMED_OUT"
+
+
+class Workload(Look):
+    """`rounds` of each feeder; `expires`: producers and transactional ids that are idle for a moment are
+    forgotten. Invariant: what is sent, polled and answered is in `history`."""
+
+    def __init__(
+        self, world: KafkaWorld, rounds: int = 8, fenced: bool = True, expires: bool = False
+    ) -> None:
+        super().__init__(world)
+        self.expires = expires
+        self.draw = world.random
+        self.rounds = rounds
+        self.fenced = fenced
+        self.stopping = self.calm = False
+        self.processes: list[Process] = []
+        self.current: dict[str, Process] = {}
+        self.incarnations: dict[str, int] = {}
+        self.errors: dict[str, int] = {}
+        self._values = 0
+
+    # names ---------------------------------------------------------------------------------
+
+    def value(self, of: bytes | None = None) -> bytes:
+        self._values += 1
+        return b"%d" % self._values if of is None else b"o%s/%d" % (of, self._values)
+
+    def tx(self, who: str, transactional: bool = True) -> Tx:
+        made = Tx(who, transactional, len(self.history.txs))
+        self.history.txs.append(made)
+        return made
+
+    def reader(self, name: str, committed: bool) -> Steps:
+        while not self.stopping:
+            yield self.draw.uniform(5, 60)
+            self.read_on(name, committed, self.draw.choice(self.tablets), self.draw.randrange(1, 9))
+
+    # writing -------------------------------------------------------------------------------
+
+    def send(self, client: Client, handle: int, tx: Tx, tablet: int, values: list[bytes]) -> None:
+        tx.sends.append((tablet, tuple(values)))
+        batch = encode_batch(values, timestamp_ms=self.world.now_ms)
+        client.core.send(handle, self.key(tx), {tablet: [(batch, len(values))]})
+        client.pump()
+
+    def key(self, tx: Tx) -> bytes:
+        return b"%d" % tx.number
+
+    def end(self, client: Client, handle: int, tx: Tx, commit: bool, offsets: Any = None) -> Steps:
+        """Commits or aborts, until it is known how it ended; returns the error, or "dead"."""
+        key = self.key(tx)
+        tx.asked_at, tx.commits = self.world.now, commit
+        while True:
+            if commit:
+                told = yield lambda core, call: core.commit(call, handle, key, offsets or {})
+            else:
+                told = yield lambda core, call: core.abort(call, handle, key)
+            self.errors[told.error] = self.errors.get(told.error, 0) + 1
+            dead = client.core.dead(handle)
+            if told.error == TIMED_OUT and dead is None:
+                continue
+            if not told.error:
+                tx.end = "committed" if commit else "aborted"
+            elif told.error != TIMED_OUT and UNKNOWN_END not in told.detail:
+                tx.end = "aborted"
+            return "dead" if dead is not None else told.error
+
+    def feeder(self, name: str, client: Client, who: str) -> Steps:
+        told = yield lambda core, call: core.init(call, name)
+        if told.error:
+            return
+        handle = told.value
+        while self.rounds_left[name] > 0 and not self.is_old(name, client):
+            self.rounds_left[name] -= 1
+            tx = self.tx(who)
+            if client.core.begin(handle, self.key(tx)):
+                return
+            for _ in range(self.draw.randrange(1, 4)):
+                values = [self.value() for _ in range(self.draw.randrange(1, 4))]
+                self.send(client, handle, tx, self.draw.choice(self.inputs), values)
+                if self.draw.random() < 0.5:
+                    yield self.draw.uniform(0, 30)
+            if self.draw.random() < 0.03:
+                yield self.world.settings.transaction_timeout_ms * 1.2
+            if (yield from self.end(client, handle, tx, self.draw.random() < 0.75)) == "dead":
+                return
+            yield self.draw.uniform(0, 40)
+
+    def plain(self, client: Client) -> Steps:
+        for _ in range(self.rounds):
+            tx = self.tx("plain", transactional=False)
+            batches: dict[int, Any] = {}
+            for tablet in self.draw.sample(self.inputs, self.draw.randrange(1, 3)):
+                values = [self.value() for _ in range(self.draw.randrange(1, 3))]
+                tx.sends.append((tablet, tuple(values)))
+                data = encode_batch(values, timestamp_ms=self.world.now_ms)
+                batches[tablet] = [(data, len(values))]
+            told = yield lambda core, call, batches=batches: core.plain(call, batches)
+            if not told.error:
+                tx.end = "committed"
+            yield self.draw.uniform(0, 80)
+
+    # consume, transform, produce -----------------------------------------------------------
+
+    def ask(self, kind: Any, *fields: Any) -> Any:
+        target = group_of(GROUP, self.world.hosts)
+        return lambda core, call: core.ask(call, target, lambda a, n: kind(a, n, GROUP, *fields))
+
+    def worker(self, name: str, client: Client, who: str) -> Steps:
+        told = yield lambda core, call: core.init(call, name)
+        if told.error:
+            return
+        handle, generation, member, members = told.value, -1, "", ()
+        positions: dict[int, int] = {}
+        joined = False
+        while not self.stopping and not (self.calm and self.is_old(name, client)):
+            if self.fenced and not joined:
+                member = who
+                told = yield self.ask(Join, member)
+                if told.error:
+                    continue
+                (generation, members), joined = told.value, True
+                positions.clear()
+            yield self.draw.uniform(1, 15)
+            mine = [
+                tablet
+                for i, tablet in enumerate(self.inputs)
+                if not self.fenced or members[i % len(members)] == member
+            ]
+            if not mine or (self.fenced and self.draw.random() < 0.05):
+                joined = False  # somebody may have left
+                continue
+            tablet = self.draw.choice(mine)
+            if tablet not in positions:
+                position, pending = self.views[True].committed(tablet, GROUP)
+                if pending:
+                    continue
+                positions[tablet] = position or 0
+                yield self.draw.uniform(0, 10)
+            begin = positions[tablet]
+            records, end = self.poll("", True, tablet, begin, self.draw.randrange(1, 6))
+            if not records:
+                self.history.polls.pop()
+                continue
+            tx = self.tx(who)
+            tx.reads += [value for _, value in records]
+            if client.core.begin(handle, self.key(tx)):
+                break
+            for _, value in records:
+                target = self.draw.choice(self.outputs)
+                self.send(client, handle, tx, target, [self.value(value)])
+                if self.draw.random() < 0.2:
+                    yield self.draw.uniform(0, 20)
+            offsets = {GROUP: (generation, member, ((tablet, end),))}
+            commit = self.draw.random() < 0.85
+            error = yield from self.end(client, handle, tx, commit, offsets)
+            if error == "dead":
+                break
+            if commit and not error:
+                positions[tablet] = end
+            elif error:
+                positions.clear()
+                joined = False
+        if member:
+            yield self.ask(Leave, member)
+
+    def sessions(self) -> Steps:
+        """Members that are gone, or taken for dead, leave: a session's time-out, which nobody here has."""
+        group = group_of(GROUP, self.world.hosts)
+        while not self.stopping:
+            yield 60
+            members = self._rows(group).get(b"g" + GROUP.encode(), (0, ()))[1]
+            there = [
+                f"{name}.{self.incarnations[name]}"
+                for name, process in self.current.items()
+                if self._runs(process)
+            ]
+            for member in members:
+                if member not in there:
+                    yield self.ask(Leave, member)
+
+    # who runs ------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        self.rounds_left = dict.fromkeys(("feed", "feed-2"), self.rounds)
+        self.runs = {
+            "feed": self.feeder,
+            "feed-2": self.feeder,
+            "work": self.worker,
+            "work-2": self.worker,
+        }
+        for name in self.runs:
+            self.start(name)
+        self.processes.append(Process(self.world.client(), self.sessions()))
+        client = self.world.client()
+        self.processes.append(Process(client, self.plain(client)))
+        for reader, committed in (("rc", True), ("ru", False)):
+            self.processes.append(Process(self.world.client(), self.reader(reader, committed)))
+        self.world.after(50, self._meddle)
+        if self.expires:
+            self.world.after(100, self._expire)
+
+    def _expire(self) -> None:
+        """The chores of days. A state is kept for longer than a request may be on its way."""
+        world = self.world
+        oldest = ExpireProducers(world.now_ms - 4 * world.settings.request_timeout_ms)
+        groups = [tablet_id(GROUPS, number, 0) for number in range(world.hosts)]
+        for tablet in (*self.tablets, *groups):
+            world.tell(tablet, oldest)
+        if not self.calm:
+            for number in range(world.hosts):
+                world.tell(tablet_id(TRANSACTIONS, number, 0), Wake(EXPIRE))
+        world.after(100, self._expire)
+
+    def start(self, name: str) -> None:
+        """The next incarnation, in a process of its own."""
+        number = self.incarnations[name] = self.incarnations.get(name, 0) + 1
+        client = self.world.client()
+        self.current[name] = Process(client, self.runs[name](name, client, f"{name}.{number}"))
+        self.processes.append(self.current[name])
+
+    def is_old(self, name: str, client: Client) -> bool:
+        return self.current[name].client is not client
+
+    def _meddle(self) -> None:
+        """Clients crash, or are taken for dead while they are not; whoever has ended comes again."""
+        self.world.after(self.draw.uniform(10, 120), self._meddle)
+        for name, process in self.current.items():
+            ended = process.done and not self.stopping
+            if ended and self.rounds_left.get(name, 1) > 0:
+                self.start(name)
+            elif not self.calm and not process.done and self.draw.random() < 0.04:
+                if self.draw.random() < 0.6:
+                    process.client.crash()
+                self.start(name)
+
+    # the end -------------------------------------------------------------------------------
+
+    def finish(self, run_ms: float = 1_500, settles: bool = True) -> None:
+        """Runs, heals the world, and waits until everything has come to its end; without `settles`: for a
+        while, since something may hang."""
+        self.world.run(run_ms)
+        self.world.heal()
+        self.calm = True
+        if settles:
+            self._wait(self._all_used, 30_000)
+        if not settles or not self.fenced:  # a position may fall, and stay there
+            self.world.run(1_000)
+        self.stopping = True
+        if settles:
+            self._wait(lambda: not self.left(), 30_000)
+        else:
+            self.world.run(3_000)
+        for name, committed in (("rc", True), ("ru", False)):
+            for tablet in self.tablets:
+                self.read_on(name, committed, tablet, 1 << 20)
+
+    def _wait(self, done: Any, most_ms: float) -> None:
+        for _ in range(int(most_ms / 50)):
+            if done():
+                return
+            self.world.run(50)
+        raise AssertionError(f"seed {self.world.seed}: not settled: {self.left()}")
+
+    def _all_used(self) -> bool:
+        return all(
+            process.done or not process.client.alive
+            for name, process in self.current.items()
+            if name.startswith("feed")
+        ) and all(self.used(tablet) for tablet in self.inputs if self.fenced)
+
+    def used(self, tablet: int) -> bool:
+        """The group's position is behind everything that counts."""
+        position, pending = self.views[True].committed(tablet, GROUP)
+        _, end, stable = self.meta(tablet)
+        if pending or stable < end:
+            return False
+        return not self.views[True].read_slices(NOW, tablet, position or 0, 1, 1)
+
+    def left(self) -> list[str]:
+        """What has not come to its end."""
+        found = [f"{p.client.address:#x} runs" for p in self.processes if self._runs(p)]
+        for client in self.world.clients:
+            found += [f"a call of {client.address:#x}" for _ in client.waiting]
+        for tablet in self.tablets:
+            _, end, stable = self.meta(tablet)
+            if stable < end or any(key[:1] == b"o" for key in self._rows(tablet)):
+                found.append(f"{tablet:#x} is open from {stable} to {end}")
+            if self.fenced and tablet in self.inputs and not self.used(tablet):
+                found.append(f"{tablet:#x} is not used up")
+        for number in range(self.world.hosts):
+            for key, row in self._rows(tablet_id(TRANSACTIONS, number, 0)).items():
+                if key[:1] == b"t" and row[2] in (1, 2, 3):
+                    found.append(f"{key!r} is in state {row[2]}")
+            for key in self._rows(tablet_id(GROUPS, number, 0)):
+                if key[:1] in (b"n", b"q"):
+                    found.append(f"{key!r} is pending")
+        return found
+
+    def _runs(self, process: Process) -> bool:
+        return process.client.alive and not process.done

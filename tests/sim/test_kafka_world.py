@@ -1,0 +1,175 @@
+"""Seeds of the simulated world of mode "kafka": what it forbids never happens, whatever else does.
+
+In the end the world heals, everything comes to its end, and the history is held against the logs.
+PLANSTEP_SEEDS multiplies the seeds.
+"""
+
+import hashlib
+import os
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from anomalies import ALLOWED, exactly_once, find, visible
+from kafka_workload import GROUP, Workload
+
+from planstep.coordinator import kafka, kafka_states
+from planstep.proxy import plain
+from planstep.simulator_kafka import QUICK, Faults, KafkaWorld
+
+SEEDS = int(os.environ.get("PLANSTEP_SEEDS", "1"))
+LATE, ANY_LATE = Faults(late=0.3), Faults(late=0.05, any_late=True)
+WITH_LATE_ENDS = (
+    *ALLOWED,
+    "torn transaction",
+    "lost write",
+    "aborted read",
+    "precommitted read",
+    "aborted write counts",
+)
+"""What a late EndTxn does in version 1; inputs are used twice or lost with it."""
+
+
+def run(
+    seed: int,
+    hosts: int = 1,
+    separate: bool = False,
+    version: int = 1,
+    faults: Faults | None = None,
+    fenced: bool = True,
+    settles: bool = True,
+) -> Workload:
+    """By seed, the coordinators' logs are batched, not, or switched during the run; batches linger, or
+    go one at a time; what is idle expires."""
+    settings = replace(
+        QUICK,
+        protocol_version=version,
+        log_batching=seed % 3 == 1,
+        linger_ms=5 * (seed % 5 == 1),
+        max_in_flight=1 if seed % 5 == 2 else 5,
+        transactional_id_expiration_ms=120,
+    )
+    world = KafkaWorld(seed, hosts, separate, settings, faults, switches=seed % 3 == 2)
+    work = Workload(world, fenced=fenced, expires=seed % 4 == 3)
+    work.begin()
+    work.finish(settles=settles)
+    return work
+
+
+def wrong(work: Workload, allowed: tuple[str, ...] = ALLOWED) -> dict[str, list[str]]:
+    found = find(work.history, work.logs())
+    return {name: examples for name, examples in found.items() if name not in allowed}
+
+
+def used(work: Workload) -> dict[str, list[str]]:
+    return exactly_once(work.logs(), work.inputs, work.outputs)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("hosts", [1, 4])
+@pytest.mark.parametrize("separate", [False, True], ids=["shared", "separate"])
+@pytest.mark.parametrize("seed", range(5 * SEEDS))
+def test_fenced_workers_process_exactly_once(
+    seed: int, separate: bool, hosts: int, version: int
+) -> None:
+    work = run(seed, hosts, separate, version)
+    assert wrong(work) == {}
+    assert used(work) == {}
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("seed", range(5 * SEEDS))
+def test_unfenced_workers_lose_nothing(seed: int, version: int) -> None:
+    """They may use an input twice: that they do is asserted in test_kafka_anomalies.py."""
+    work = run(seed, 1 + seed % 2, version=version, fenced=False)
+    assert wrong(work) == {}
+    outputs = {value.split(b"/")[0] for t in work.outputs for _, value in visible(work.logs()[t])}
+    for tablet in work.inputs:  # they need not be through: positions fall
+        position, _ = work.views[True].committed(tablet, GROUP)
+        for offset, value in visible(work.logs()[tablet]):
+            assert offset >= (position or 0) or b"o" + value in outputs
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("seed", range(3 * SEEDS))
+def test_producers_that_run_out_of_epochs(
+    seed: int, version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kafka, "EPOCH_MAX", 6)
+    monkeypatch.setattr(kafka_states, "EPOCH_MAX", 6)
+    monkeypatch.setattr(plain, "EPOCHS_MAX", 5)
+    work = run(seed, 1 + seed % 2, version=version)
+    assert wrong(work) == {}
+    assert used(work) == {}
+
+
+@pytest.mark.parametrize("faults", [LATE, ANY_LATE], ids=["ends", "any"])
+@pytest.mark.parametrize("hosts", [1, 4])
+@pytest.mark.parametrize("seed", range(4 * SEEDS))
+def test_late_requests_change_nothing_in_version_2(seed: int, hosts: int, faults: Faults) -> None:
+    work = run(seed, hosts, version=2, faults=faults)
+    assert work.world.late
+    assert wrong(work) == {}
+    assert used(work) == {}
+
+
+@pytest.mark.parametrize("seed", range(5 * SEEDS))
+def test_late_ends_of_version_1_leave_the_logs_whole(seed: int) -> None:
+    work = run(seed, version=1, faults=LATE, settles=False)
+    assert wrong(work, (*WITH_LATE_ENDS, "unseen")) == {}
+
+
+def test_the_faults_happened() -> None:
+    works = [run(seed, 4, version=1 + seed % 2) for seed in range(6)]
+    for what in ("crashes", "failed", "lost", "repeated", "switched"):
+        assert sum(getattr(work.world, what) for work in works) > 10, what
+    ends = Counter(tx.end for work in works for tx in work.history.txs)
+    assert min(ends["committed"], ends["aborted"]) > 50 and ends["unknown"]
+    errors = sum((Counter(work.errors) for work in works), Counter())
+    assert {"", "PRODUCER_FENCED", "ILLEGAL_GENERATION", "UNKNOWN_MEMBER_ID"} <= errors.keys()
+    assert sum(max(work.incarnations.values()) for work in works) > 12
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize(("hosts", "separate"), [(1, False), (1, True), (4, False)])
+def test_recorded_inputs_replay_byte_for_byte(version: int, hosts: int, separate: bool) -> None:
+    """Seed 8: the logs are switched during the run."""
+    world = run(8, hosts, separate, version).world
+    changes = [turn.changes for turn in world.recorded]
+    assert any(changes) and world.switched and world.crashes
+    assert world.replay() == changes
+
+
+_DIGEST = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from test_kafka_world import digest
+print(digest())
+"""
+
+
+def digest() -> str:
+    changes = [turn.changes for turn in run(11, 4, version=2).world.recorded]
+    return hashlib.sha256(b"".join(changes)).hexdigest()
+
+
+def test_the_changes_do_not_depend_on_the_hash_seed() -> None:
+    digests: Any = {digest()}
+    for seed in ("1", "2"):
+        ended = subprocess.run(
+            [sys.executable, "-c", _DIGEST, str(Path(__file__).parent)],
+            env={
+                "PYTHONHASHSEED": seed,
+                "PATH": "",
+                "PYTHONPATH": os.environ.get("PYTHONPATH", ""),
+            },
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        digests.add(ended.stdout.strip())
+    assert len(digests) == 1
