@@ -86,7 +86,9 @@ class Chores:
                 trimmed(topic.name, partition, offset)
 
     def _bounds(self, tablet: int) -> tuple[int, int]:
-        return self._runtime.views.log_bounds(tablet)
+        """From the log's start to where readers come: an open transaction keeps its data."""
+        views = self._runtime.views
+        return views.log_bounds(tablet)[0], views.end(tablet)
 
     def _due(self, topic: TopicInfo, tablet: int, now_ms: int) -> int:
         """The offset below which records are too old, or too many bytes lie behind them."""
@@ -101,9 +103,9 @@ class Chores:
         while offset < end:
             slices = store.scan(at, last, limit=256)
             for key, (address, length, count, *_) in slices:
-                late = (
-                    oldest_ms is not None
-                    and timestamp_of(store.read_payload(address, HEADER_BYTES)) < oldest_ms
+                late = oldest_ms is not None and (
+                    not length  # a marker has no time, and goes with what is before it
+                    or timestamp_of(store.read_payload(address, HEADER_BYTES)) < oldest_ms
                 )
                 # By size only while what stays is still at least as much as was asked for.
                 if not late and excess < length:
@@ -129,12 +131,14 @@ class Chores:
     def trim(self, tablet: int, offset: int) -> None:
         """The partition's log begins at `offset`; OffsetOutOfRange beyond its end."""
         runtime = self._runtime
+        before = -1
         while True:
             start, end = self._bounds(tablet)
             if offset > end:
                 raise OffsetOutOfRange(f"offset {offset} is beyond the log's end, {end}")
-            if offset <= start:
+            if offset <= start or start == before:  # an open transaction may keep the rest
                 return
+            before = start
             runtime.commit(runtime.new_tx(), {tablet: PartitionPart(trim=offset)}, _WAIT_SECONDS)
             with self._lock:
                 self.trimmed += self._bounds(tablet)[0] - start

@@ -59,9 +59,13 @@ class Span:
             end = self.ends[partition]
             while offset < end:
                 found, used = self._read(partition, offset, min(left, end - offset), room)
-                records = sum(segment.hi - segment.lo for segment in found)
+                found = _before(end, found)
+                if not found:  # nothing that is shown up to there: markers, or what was aborted
+                    break
                 piece += found
-                offset, left, room = offset + records, left - records, room - used
+                offset = found[-1].offset + found[-1].hi - found[-1].lo
+                left -= sum(segment.hi - segment.lo for segment in found)
+                room -= used
                 if left <= 0 or room <= 0:
                     yield piece
                     piece, left, room = [], rows, size
@@ -71,7 +75,8 @@ class Span:
     def _read(self, partition: int, offset: int, rows: int, size: int) -> tuple[list[Segment], int]:
         with self.engine._look() as view:
             found, used = view._view().segments(self.info, partition, offset, rows, size)
-        if not found:
+        log_end = self.engine._runtime.views.log_bounds(self.info.partitions[partition])[1]
+        if not found and log_end < self.ends[partition]:
             raise SnapshotTooOld(f"topic {self.info.name!r} was dropped while it was read")
         return found, used
 
@@ -89,6 +94,16 @@ class Span:
         name, form = self.info.name, self.info.format
         for piece in self.pieces(rows):
             yield arrow.topic_table(name, form, piece, decode, True, value_type)
+
+
+def _before(end: int, found: list[Segment]) -> list[Segment]:
+    """The records below `end`."""
+    kept = []
+    for segment in found:
+        if segment.offset < end:
+            hi = min(segment.hi, segment.lo + end - segment.offset)
+            kept.append(segment._replace(hi=hi))
+    return kept
 
 
 def _ends(

@@ -1,0 +1,116 @@
+"""Reads over a log with holes: markers and aborted records have offsets, and are shown to nobody."""
+
+import datetime
+import time
+from pathlib import Path
+
+import pytest
+
+import planstep
+from planstep.proto.ids import tablet_prefix
+
+
+def with_holes(db: planstep.Engine) -> planstep.Topic:
+    """Offsets 0 to 2 are a, its marker and b's; 3 and 4 aborted; then c and d, and their markers."""
+    topic = db.create_topic("t", format="utf8")
+    for value in "ab":
+        with db.transaction(worker="w") as tx:
+            tx.write("t", value)
+    tx = db.transaction(worker="w")
+    tx.write("t", "no")
+    tx.rollback()
+    for value in "cd":
+        with db.transaction(worker="w") as tx:
+            tx.write("t", value)
+    with db.transaction(worker="w") as tx:  # once it has begun, all that was before has its marker
+        tx.read("t", consumer="c", max_records=1)
+    return topic
+
+
+def test_columns_step_over_holes() -> None:
+    pytest.importorskip("pyarrow")
+    with planstep.open(":memory:", mode="kafka") as db:
+        topic = with_holes(db)
+        values = list("abcd")
+        assert topic.to_arrow()["value"].to_pylist() == values
+        pieces = [piece["value"].to_pylist() for piece in topic.iter_arrow(batch_rows=1)]
+        assert pieces == [[value] for value in values]
+        offsets = topic.to_arrow()["offset"].to_pylist()
+        assert offsets == [record.offset for record in topic.read()]
+        part = topic.to_arrow(start=0, end=offsets[2], partition=0)
+        assert part["value"].to_pylist() == ["a", "b"]  # never beyond the end, whatever is between
+
+
+def test_a_time_is_found_in_a_log_with_holes() -> None:
+    with planstep.open(":memory:", mode="kafka") as db:
+        topic = with_holes(db)
+        low, high = (datetime.datetime(year, 1, 1, tzinfo=datetime.UTC) for year in (2020, 2999))
+        assert topic.seek("c", low) == {0: 0}
+        (offset,) = topic.seek("c", high).values()
+        assert not len(topic.read(offset))
+
+
+def test_each_time_has_its_offset() -> None:
+    """Between two times, the first batch of the later one, whatever markers are between them."""
+    with planstep.open(":memory:", mode="kafka") as db:
+        topic = with_holes(db)
+        views, (tablet,) = db._runtime.views, topic._info().partitions
+        times = [record.timestamp_ms for record in topic.read()]
+        for ms in times:
+            wanted = [record.value for record in topic.read() if record.timestamp_ms >= ms]
+            assert topic.read(views.offset_at(tablet, ms)).values == wanted
+
+
+def test_a_damaged_batch_is_damage(tmp_path: Path) -> None:
+    with planstep.open(tmp_path / "s", mode="kafka") as db:
+        topic = db.create_topic("t", format="utf8")
+        topic.write("a" * 1000)
+        topic.write("b")
+        store = db._runtime.nodes[0].host.store
+        (tablet,) = topic._info().partitions
+        address, *_ = store.get(tablet_prefix(tablet) + b"b" + bytes(8))
+        assert address is not None
+        read = store.read_payload
+
+        def damaged(at: int, length: int) -> bytes:
+            data = bytearray(read(at, length))
+            if at == address:
+                data[-1] ^= 1
+            return bytes(data)
+
+        store.read_payload = damaged  # type: ignore[method-assign]
+        with pytest.raises(planstep.Corruption, match="offset 0"):
+            topic.read()
+
+
+# what goes with time and size ---------------------------------------------------------------
+
+
+def test_retention_looks_at_records_not_at_markers() -> None:
+    """A marker carries no time of its own: it goes with what is before it."""
+    with planstep.open(":memory:", mode="kafka") as db:
+        topic = with_holes(db)
+        topic.alter(retention=3600)
+        info = topic._info()
+        times = [record.timestamp_ms for record in topic.read()]
+        chores, (tablet,) = db._runtime.chores, info.partitions
+        assert chores._due(info, tablet, times[0] + 3_600_000) == 0
+        topic.trim(1)  # nothing is at address 0 any more, where a marker's payload would be
+        assert not len(topic.read(chores._due(info, tablet, times[-1] + 3_600_001)))
+
+
+def test_an_open_transaction_keeps_its_data_from_retention() -> None:
+    """Trimming stops at the last stable offset, and does not ask again and again."""
+    with planstep.open(":memory:", mode="kafka") as db:
+        topic = db.create_topic("t", format="utf8", retention=3600)
+        topic.write("a")
+        with db.transaction(worker="w") as tx:
+            tx.write("t", "b")
+            db._runtime.chores.trim(topic._info().partitions[0], 1)
+            topic.write("c")
+            info, (tablet,) = topic._info(), topic._info().partitions
+            while db._runtime.views.log_bounds(tablet)[1] < 3:
+                time.sleep(0.001)
+            assert db._runtime.chores._due(info, tablet, 1 << 50) == 1
+            with pytest.raises(planstep.OffsetOutOfRange):
+                db._runtime.chores.trim(tablet, 3)
