@@ -166,7 +166,7 @@ def _pinned(runtime: Runtime) -> Iterator[list[ReadOnlyStore]]:
                     raise HostStopped(f"host {node.host.number} is stopped: start it, then back up")
                 store = node.host.store
                 assert isinstance(store, (DiskStore, MemoryStore))
-                views.append(PinnedStore(store))
+                views.append(PinnedStore(store, runtime.mode))
         if len(views) > 1:
             settle(views)
         yield views

@@ -321,3 +321,11 @@ def test_a_damaged_store_is_what_force_is_for(tmp_path: Path) -> None:
     planstep.restore(tmp_path / "b", tmp_path / "s", force=True)
     with planstep.open(tmp_path / "s") as db:
         assert db.table("t").get("k") == 1
+
+
+def test_a_copy_of_memory_has_its_mode(tmp_path: Path) -> None:
+    with planstep.open(":memory:", mode="kafka") as db:
+        db.create_topic("t", format="utf8").write("a")
+        db.backup(tmp_path / "copy")
+    with planstep.open(tmp_path / "copy", mode="kafka") as db:
+        assert db.topic("t").read().values == ["a"]

@@ -25,7 +25,8 @@ from .turn import StoreCounters
 class PinnedStore(ReadOnlyStore):
     """The caller sees to it that no turn runs while this is made. Close it before its store."""
 
-    def __init__(self, store: DiskStore | MemoryStore) -> None:
+    def __init__(self, store: DiskStore | MemoryStore, mode: str = "deterministic") -> None:
+        """`mode` is that of a store in memory, which keeps no note of it."""
         self.store_id = store.store_id
         self.generation = store.generation
         self.last_turn = store.last_turn
@@ -37,7 +38,7 @@ class PinnedStore(ReadOnlyStore):
         self._layer = Layer()
         self._added: list[bytes] = []
         if isinstance(store, MemoryStore):
-            self._pin_memory(store)
+            self._pin_memory(store, mode)
         else:
             self._pin_disk(store)
 
@@ -61,8 +62,8 @@ class PinnedStore(ReadOnlyStore):
             self._layer.update(frozen.values)
         self._layer.update(values)
 
-    def _pin_memory(self, store: MemoryStore) -> None:
-        self.meta = StoreMeta(mode="deterministic")
+    def _pin_memory(self, store: MemoryStore, mode: str) -> None:
+        self.meta = StoreMeta(mode=mode)
         self._folder = self._lease = self._txn = _Nothing()
         self._table = _Nothing()
         with store._mutex:
