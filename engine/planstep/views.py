@@ -10,7 +10,7 @@ Next: runtime.py.
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from .errors import Corruption, EngineClosed, IoError, PlanstepError, SnapshotTooOld
@@ -21,6 +21,8 @@ from .tablets.intervals import raised
 from .wakeups import wait_for
 
 _WAIT_SECONDS = 30.0
+ROWS = 500
+"""Of a partition's entries, looked up at once."""
 
 
 class Slice(NamedTuple):
@@ -111,6 +113,9 @@ class Views:
     @property
     def cache_bytes(self) -> int:
         return self._cache.bytes
+
+    def _store(self, tablet: int) -> Any:
+        return self._nodes[host_of(tablet)].host.store
 
     def _host(self, snap: Snapshot, tablet: int, meets: Any) -> Any:
         """The tablet's host, once it serves the snapshot for what is read."""
@@ -306,6 +311,21 @@ class Views:
             raise trimmed_error(offset)
         return result
 
+    def entries(self, tablet: int, offset: int, end: int) -> Iterator[tuple[int, Any]]:
+        """(first offset, row) of the stored batches and markers that overlap [offset, end)."""
+        store, prefix = self._store(tablet), tablet_prefix(tablet) + b"b"
+        at = prefix + offset.to_bytes(8, "big")
+        rows = store.scan(prefix, at + b"\x00", reverse=True, limit=1)
+        rows = [row for row in rows if _first_offset(row[0]) + row[1][2] > offset]
+        last = prefix + end.to_bytes(8, "big")
+        while True:
+            for key, row in rows:
+                yield _first_offset(key), row
+                at = key + b"\x00"
+            rows = store.scan(at, last, limit=ROWS)
+            if not rows:
+                return
+
     def offset_at(self, tablet: int, ms: int) -> int:
         """The first offset whose batch was written at `ms` or later, as far as clocks agree."""
         store = self._nodes[host_of(tablet)].host.store
@@ -344,3 +364,7 @@ class Views:
                     raise trimmed_error(begin + lo) from error
                 raise type(error)(f"offset {begin + lo}: {error}") from error
         return batch
+
+
+def _first_offset(key: bytes) -> int:
+    return int.from_bytes(key[-8:], "big")

@@ -8,6 +8,7 @@ import planstep
 
 from ..api.batch import counted
 from ..api.consumer import Kind
+from ..kafka.views import KafkaViews
 from .command import StoreCommand
 from .names import ConsumerName, MaybeConsumer, NewConsumer, TopicName, consumer_of
 from .output import (
@@ -28,13 +29,31 @@ app = typer.Typer(help="Create, list, describe, seek and drop consumers.", no_ar
 _PLACE = "earliest, latest, an offset, or a time (of this machine's zone if it has none)."
 
 
-def _summary(found: "planstep.ConsumerDescription") -> dict[str, Any]:
-    return {
+def _summary(db: "planstep.Engine", found: "planstep.ConsumerDescription") -> dict[str, Any]:
+    summary = {
         "consumer": found.name,
         "kind": found.kind,
         "lag": found.lag,
         "missed": found.missed,
     }
+    views = db._runtime.views
+    if isinstance(views, KafkaViews):
+        generation, members = views.group(found.name)
+        summary |= {"generation": generation, "members": members}
+    return summary
+
+
+def _parts(
+    db: "planstep.Engine", topic: "planstep.Topic", found: "planstep.ConsumerDescription"
+) -> list[dict[str, Any]]:
+    views, tablets = db._runtime.views, topic._info().partitions
+    parts = [part._asdict() for part in found.partitions]
+    if isinstance(views, KafkaViews):
+        for part, tablet in zip(parts, tablets, strict=True):
+            part["committed"] = views.committed(tablet, found.name)[0]
+            pending = views.pending(tablet, found.name)
+            part["pending"] = [{"producer": p, "position": position} for p, position in pending]
+    return parts
 
 
 @app.command("list", cls=StoreCommand)
@@ -43,37 +62,50 @@ def list_consumers(store: Store, topic: TopicName, as_json: Json = False) -> Non
 
     lag is how many records are not consumed, missed how many were trimmed before they were.
 
-    JSON: topic, consumers (list of consumer, kind, lag, missed).
+    JSON: topic, consumers (list of consumer, kind, lag, missed; in mode kafka also the group's generation
+    and members).
 
     Example: planstep consumer list shop.planstep clicks
     """
     with existing(store) as db:
-        found = [_summary(one) for one in db.topic(topic).consumers().values()]
+        found = [_summary(db, one) for one in db.topic(topic).consumers().values()]
     if as_json:
         print_json({"topic": topic, "consumers": found})
     else:
-        columns = ["consumer", "kind", "lag", "missed"]
-        print_rows(f"consumers of {topic}", columns, [list(one.values()) for one in found])
+        columns = list(found[0] if found else ("consumer", "kind", "lag", "missed"))
+        for one in found:
+            one["members"] = ", ".join(one.get("members", ()))
+        print_rows(f"consumers of {topic}", columns, [[one[c] for c in columns] for one in found])
 
 
 @app.command(cls=StoreCommand)
 def describe(store: Store, topic: TopicName, name: ConsumerName, as_json: Json = False) -> None:
     """Show where a consumer is in each partition.
 
+    position is where it goes on. In mode kafka that is behind its committed position where markers and what
+    was aborted follow; pending are positions that wait for their transaction's end, with its producer.
+
     JSON: topic, consumer, kind, lag, missed, partitions (list of partition, position, end, lag,
-    missed).
+    missed); in mode kafka also generation, members, and for each partition committed (null: none) and
+    pending (list of producer, position).
 
     Example: planstep consumer describe shop.planstep clicks resharder
     """
     with existing(store) as db:
         found = consumer_of(db.topic(topic), name)
+        summary, parts = _summary(db, found), _parts(db, db.topic(topic), found)
     if as_json:
-        parts = [part._asdict() for part in found.partitions]
-        print_json({"topic": topic, **_summary(found), "partitions": parts})
-    else:
-        title = f"consumer {name} of {topic} ({found.kind})"
-        columns = ["partition", "position", "end", "lag", "missed"]
-        print_rows(title, columns, [list(part) for part in found.partitions])
+        print_json({"topic": topic, **summary, "partitions": parts})
+        return
+    title = f"consumer {name} of {topic} ({found.kind})"
+    if "members" in summary:
+        title += f", generation {summary['generation']}, members: "
+        title += ", ".join(summary["members"]) or "none"
+    for part in parts:
+        if "pending" in part:
+            told = (f"{p['position']} (producer {p['producer']})" for p in part["pending"])
+            part["pending"] = ", ".join(told)
+    print_rows(title, list(parts[0]), [list(part.values()) for part in parts])
 
 
 @app.command(cls=StoreCommand)

@@ -31,7 +31,9 @@ def export(
     of their own type, dicts structs. All files are complete, or none
     is there. The store may be in use. Needs the extra arrow.
 
-    JSON: step, files (list of kind, name, file, rows, bytes).
+    Mode kafka has no step in common: each partition is as it was when it was read.
+
+    JSON: step (null in mode kafka), files (list of kind, name, file, rows, bytes).
 
     Example: planstep export shop.planstep --topic clicks --to clicks.parquet
     """
@@ -62,7 +64,7 @@ def export(
                         "bytes": size,
                     }
                 )
-            step = view.step
+            step = None if db._runtime.mode == "kafka" else view.step
             for file in files:
                 os.replace(partial_of(file), file)
             undo.pop_all()
@@ -73,7 +75,8 @@ def export(
         print_json({"step": step, "files": found})
     else:
         columns = ["kind", "name", "file", "rows", "bytes"]
-        print_rows(f"as of step {step}", columns, [[f[c] for c in columns] for f in found])
+        when = "each partition as it was read" if step is None else f"as of step {step}"
+        print_rows(when, columns, [[f[c] for c in columns] for f in found])
 
 
 def _files(wanted: list[tuple[str, str]], to: Path) -> list[Path]:

@@ -1,7 +1,9 @@
 """`planstep tx …`, `verify`, `log dump`: looking into a store. Next: stats.py."""
 
+import contextlib
 import time
 from collections import deque
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,13 +11,18 @@ import typer
 
 from ..api.batch import counted
 from ..api.engine import Engine
+from ..entries import Nameless, appends
 from ..errors import Corruption, PlanstepError
 from ..outcome import Outcome
 from ..proto.ids import tablet_text
+from ..storage import is_store
 from ..store.dump import dump
+from ..store.files import Files
+from ..store.meta import load_meta
 from ..store.pages import DATA_FILE
 from ..store.verify import verify as verify_store
 from ..undecided import OpenTransaction, look_undecided, tablet_name
+from . import identities as of_kafka
 from .command import StoreCommand
 from .output import Json, Store, existing, print_json, print_rows
 from .values import age, readable
@@ -23,7 +30,7 @@ from .values import age, readable
 tx = typer.Typer(help="List, explain and resolve transactions.", no_args_is_help=True)
 log = typer.Typer(help="Look into the log.", no_args_is_help=True)
 Transaction = Annotated[
-    str, typer.Argument(metavar="TX", help="Its id, as `tx list` shows it and tx.id has it.")
+    str, typer.Argument(metavar="TX", help="Its id, as `tx list` shows it; tx.id has it.")
 ]
 
 
@@ -36,6 +43,15 @@ def _fields(outcome: Outcome) -> dict[str, Any]:
         "when": when if outcome.when_ms else None,
         "participants": [tablet_text(tablet) for tablet in outcome.participants],
     }
+
+
+def _hosts_of_kafka(store: Path) -> int:
+    """How many hosts a store of mode kafka has; 0: it is of another mode."""
+    meta = load_meta(store / "host-0", Files()) if is_store(store) else None
+    if meta is None:
+        with existing(store):  # says what is wrong
+            pass
+    return meta.hosts if meta is not None and meta.mode == "kafka" else 0
 
 
 def _known(db: Engine, transaction: str) -> Outcome:
@@ -65,8 +81,18 @@ def list_transactions(
     participant, state, records, bytes, keys, consumers, waits_for,
     votes_missing, delays).
 
+    In mode kafka it lists transactional ids, by name, of those with --open the ones that are not at rest,
+    and what hangs in a partition for nobody's (name null). JSON: transactions (list of name, state,
+    producer, epoch, age_seconds (of its open transaction), updated_seconds, timeout_seconds,
+    participants). With --open also waiting (list of participant, first_offset, last_stable,
+    records_behind, positions): readers stop at last_stable.
+
     Example: planstep tx list shop.planstep --open
     """
+    hosts = _hosts_of_kafka(store)
+    if hosts:
+        of_kafka.print_list(store, hosts, limit, only_open, as_json)
+        return
     if only_open:
         _list_open(store, limit, as_json)
         return
@@ -147,8 +173,15 @@ def explain(store: Store, transaction: Transaction, as_json: Json = False) -> No
     JSON: tx, state, place, when, participants, messages (list of host, turn, to, message), syncs,
     not_recorded (list).
 
+    In mode kafka TX is a transactional id. JSON: as of `tx list --open`, and log (list of entry, state,
+    producer, epoch, updated_ms, participants; the newest of its coordinator's log), not_recorded.
+
     Example: planstep tx explain shop.planstep 1-17
     """
+    hosts = _hosts_of_kafka(store)
+    if hosts:
+        of_kafka.explain(store, hosts, transaction, as_json)
+        return
     with existing(store) as db:
         fields = _fields(_known(db, transaction))
         messages = [
@@ -188,8 +221,16 @@ def resolve(store: Store, transaction: Transaction, as_json: Json = False) -> No
 
     JSON: tx, state, place, when, participants.
 
+    In mode kafka TX is a transactional id: its open transaction is aborted, and whoever has the id is
+    fenced; one that is decided gets its markers; nothing happens to one at rest. JSON: as of `tx explain`
+    without log, and was (the state before).
+
     Example: planstep tx resolve shop.planstep 1-17
     """
+    hosts = _hosts_of_kafka(store)
+    if hosts:
+        of_kafka.resolve(store, hosts, transaction, as_json)
+        return
     with existing(store, read_only=False) as db:
         _known(db, transaction)
         fields = _fields(db.resolve(transaction))
@@ -239,7 +280,7 @@ def verify(store: Store, as_json: Json = False) -> None:
                         if not len(batch):
                             break
                         records += len(batch)
-                        at += len(batch)
+                        at = batch.ends[partition]
     except PlanstepError as error:
         problems.append({"tablet": "store", "key": "", "what": str(error)})
     if as_json:
@@ -260,9 +301,13 @@ def dump_log(
     limit: Annotated[int, typer.Option(min=1, max=10**9, help="The last so many records.")] = 20,
     as_json: Json = False,
 ) -> None:
-    """Show the last records of a host's log: kind, turn, sizes, keys changed.
+    """Show the last records of a host's log: kind, turn, sizes, and what each appended.
 
-    JSON: host, records (list of segment, offset, kind, turn, synced, payload_bytes, changes).
+    A record is a turn's: batches at their offsets, steps and outcomes, entries of coordinators' logs,
+    positions, and how many rows of a table.
+
+    JSON: host, records (list of segment, offset, kind, turn, synced, payload_bytes, appends: list of
+    texts, changes: list of the keys that were put or deleted).
 
     Example: planstep log dump shop.planstep --limit 5
     """
@@ -271,9 +316,13 @@ def dump_log(
         with existing(store):
             pass
         raise PlanstepError(f"{store} has no host {host}")
-    records = list(deque(dump(folder), limit))
+    names: Any = None
+    with contextlib.suppress(PlanstepError), existing(store) as db:  # what is damaged is shown too
+        names = db._runtime.names
+    records = list(deque(dump(folder, partial(appends, names or Nameless())), limit))
     if as_json:
         print_json({"host": host, "records": records})
         return
-    columns = ["segment", "offset", "kind", "turn", "synced", "payload_bytes", "changes"]
-    print_rows("log", columns, [[r[c] for c in columns] for r in records])
+    columns = ["segment", "offset", "kind", "turn", "synced", "payload_bytes", "appends"]
+    rows = [[*(r[c] for c in columns[:-1]), "; ".join(r["appends"])] for r in records]
+    print_rows("log", columns, rows)

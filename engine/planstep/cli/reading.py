@@ -7,7 +7,7 @@
 A read-only view stands still, so following is looking again. The owner's marks (store/mark.py) tell
 for a few microseconds whether there is something new, and a store that nobody has open costs nothing.
 
-Next: writing.py.
+Next: raw.py.
 """
 
 import contextlib
@@ -28,6 +28,7 @@ from ..errors import IoError, NoSpace, PlanstepError
 from ..store.mark import Mark, read_mark
 from .names import TopicName
 from .output import Store, existing, jsonable, print_fields, print_json, print_rows, say
+from .raw import print_raw
 from .values import place
 
 _CHUNK = 10_000
@@ -98,6 +99,10 @@ def read(
     as_lines: Annotated[
         bool, typer.Option("--jsonl", help="One JSON object a record: `topic write` takes them.")
     ] = False,
+    raw: Annotated[
+        bool,
+        typer.Option("--raw", help="The stored batches, as they lie in the log, not the records."),
+    ] = False,
 ) -> None:
     """Show records; nothing is consumed. The store may be in use by another process.
 
@@ -106,6 +111,14 @@ def read(
     With --follow or --jsonl each line is a record: partition, offset, timestamp_ms, key, value,
     headers. Records of one partition come in their order.
 
+    With --raw each is a batch as it lies in the log, also what readers are not shown: in mode kafka
+    markers, and what is aborted or not yet decided. --limit counts batches then. JSON: topic, mode,
+    more (whether --limit cut it), partitions (list of partition, start, last_stable, end, batches: list
+    of offset, records, bytes, kind, producer, epoch, sequence, coordinator_epoch). A marker has 0
+    records, takes one offset, and its kind is commit marker or abort marker, of data it is
+    plain or transactional. In mode deterministic there is no last_stable, and a batch has offset,
+    records, bytes, place (step, n).
+
     Examples:
 
         planstep topic read shop.planstep clicks --partition 3 --from 100
@@ -113,11 +126,20 @@ def read(
         planstep topic read shop.planstep clicks --last 10
 
         planstep topic read shop.planstep clicks --follow --from 2026-11-21T08:00
+
+        planstep topic read shop.planstep clicks --raw --partition 3
     """
     if last is not None and begin is not None:
         raise typer.BadParameter("goes without --from", param_hint="--last")
     if begin is None:
         begin = "latest" if follow else "earliest"
+    if raw:
+        for option, given in (("--last", last), ("--follow", follow), ("--jsonl", as_lines)):
+            if given:
+                raise typer.BadParameter("goes without --raw", param_hint=option)
+        with existing(store) as db:
+            print_raw(db, topic, place(begin, "--from"), partition, limit or 100, as_json)
+        return
     start: Any = Last(last) if last is not None else place(begin, "--from")
     if start == 0:
         start = "earliest"

@@ -1,6 +1,6 @@
 """`planstep topic …`. Next: reading.py, writing.py."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
 
@@ -8,6 +8,7 @@ import planstep
 
 from ..api.batch import counted
 from ..api.formats import check_format
+from ..api.opening import Mode
 from ..api.topic import UNCHANGED, TopicDescription, retention_options
 from ..proto.keys import check_name
 from . import reading, writing
@@ -82,6 +83,13 @@ def create(
     retention: Retention = None,
     retention_bytes: RetentionBytes = None,
     hosts: Annotated[int | None, typer.Option(min=1, help="Hosts of a new store.")] = None,
+    mode: Annotated[
+        str | None,
+        typer.Option(
+            help="Commit protocol of a new store: deterministic (if not given) or kafka, which has no "
+            "tables."
+        ),
+    ] = None,
     exist_ok: ExistOk = False,
     as_json: Json = False,
 ) -> None:
@@ -89,14 +97,18 @@ def create(
 
     JSON: topic, partitions, format, retention_seconds, retention_bytes.
 
-    Example: planstep topic create shop.planstep clicks --partitions 16 --retention 7d
+    Examples:
+
+        planstep topic create shop.planstep clicks --partitions 16 --retention 7d
+
+        planstep topic create style.planstep clicks --mode kafka
     """
     check_name(topic)  # all that can be before there is a store
     form = None if format is None else check_format(format)
     seconds = None if retention is None else duration(retention, "--retention")
     number = None if retention_bytes is None else size(retention_bytes, "--retention-bytes")
     retention_options((), seconds, number)
-    with planstep.open(store, hosts=hosts) as db:
+    with planstep.open(store, hosts=hosts, mode=cast(Mode | None, mode)) as db:  # refuses others
         made = db.create_topic(topic, partitions, form, exist_ok, seconds, number)
         described = made.describe()
     _print_topic(described, as_json)
@@ -104,7 +116,7 @@ def create(
 
 @app.command("list", cls=StoreCommand)
 def list_topics(store: Store, as_json: Json = False) -> None:
-    """List topics with their sizes.
+    """List topics with their sizes; in mode kafka markers and what was aborted count as records.
 
     JSON: topics (list of name, partitions, records, format, retention_seconds, retention_bytes).
 
@@ -130,7 +142,9 @@ def list_topics(store: Store, as_json: Json = False) -> None:
 
 @app.command(cls=StoreCommand)
 def describe(store: Store, topic: TopicName, as_json: Json = False) -> None:
-    """Show each partition's log start and log end.
+    """Show each partition's log start and log end; in mode kafka the last stable offset is the end.
+
+    `planstep topic read --raw` tells both there.
 
     JSON: topic, format, retention_seconds, retention_bytes, partitions (list of partition, start,
     end).

@@ -70,7 +70,7 @@ def write(
     Lines are written in transactions of at most 10,000 records, as they come. After an error it
     says how many are written.
 
-    JSON: topic, records (how many), transactions, place (step and n, of the last one).
+    JSON: topic, records (how many), transactions, place (step and n, of the last one; null in mode kafka).
 
     Examples:
 
@@ -105,7 +105,8 @@ def write(
                         headers=[record.headers for record in records],
                         partition=partition,
                     )
-                done, transactions, place = done + len(records), transactions + 1, tx.commit.place
+                done, transactions = done + len(records), transactions + 1
+                place = tx.commit.place if tx.commit.place.n is not None else None
                 tell(done)
         except KeyboardInterrupt:
             say(f"interrupted: at least {done} records are written")

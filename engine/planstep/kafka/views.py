@@ -15,17 +15,16 @@ from typing import Any
 
 from ..modes import group_of
 from ..proto.batch import HEADER_BYTES, Batch, timestamp_of
-from ..proto.ids import GROUPS, Place, host_of, tablet_id, tablet_prefix
+from ..proto.ids import GROUPS, Place, tablet_id, tablet_prefix
 from ..proto.kafka import COMMIT, KafkaSettings
 from ..proxy.read_committed import aborted_between, visible
-from ..views import Slice, Snapshot, Views, trimmed_error
+from ..views import ROWS, Slice, Snapshot, Views, trimmed_error
 from .errors import kafka_error
 
 NO_PLACE = Place(0, None)
 """This mode gives transactions no place in a common order."""
 Positions = dict[tuple[str, int], int]
 """(consumer, partition's tablet) → where a client goes on: what a consumer has in memory."""
-_ROWS = 500
 
 
 class Look(Snapshot):
@@ -56,9 +55,6 @@ class KafkaViews(Views):
 
     def snapshot(self) -> Snapshot:
         return Look()
-
-    def _store(self, tablet: int) -> Any:
-        return self._nodes[host_of(tablet)].host.store
 
     def _request(self) -> None:
         """A fetch goes to the tablet and comes back."""
@@ -119,21 +115,6 @@ class KafkaViews(Views):
                 high = middle
         return low
 
-    def entries(self, tablet: int, offset: int, end: int) -> Iterator[tuple[int, Any]]:
-        """(first offset, row) of the stored batches and markers that overlap [offset, end)."""
-        store, prefix = self._store(tablet), tablet_prefix(tablet) + b"b"
-        at = prefix + offset.to_bytes(8, "big")
-        rows = store.scan(prefix, at + b"\x00", reverse=True, limit=1)
-        rows = [row for row in rows if _first(row[0]) + row[1][2] > offset]
-        last = prefix + end.to_bytes(8, "big")
-        while True:
-            for key, row in rows:
-                yield _first(key), row
-                at = key + b"\x00"
-            rows = store.scan(at, last, limit=_ROWS)
-            if not rows:
-                return
-
     def _visible(self, tablet: int, offset: int, end: int) -> Iterator[tuple[int, Any]]:
         """The entries that this isolation shows."""
         entries = self.entries(tablet, offset, end)
@@ -145,7 +126,7 @@ class KafkaViews(Views):
         """Rows of the aborted index from a marker's offset on."""
         store, prefix = self._store(tablet), tablet_prefix(tablet) + b"a"
         at = prefix + offset.to_bytes(8, "big")
-        while rows := store.scan(at, prefix + b"\xff" * 9, limit=_ROWS):
+        while rows := store.scan(at, prefix + b"\xff" * 9, limit=ROWS):
             for key, row in rows:
                 yield row
                 at = key + b"\x00"
@@ -227,6 +208,19 @@ class KafkaViews(Views):
             row = store.get(prefix + b"c" + name)
         return (None if row is None else row[0]), pending
 
+    def pending(self, tablet: int, consumer: str) -> list[tuple[int, int]]:
+        """(producer, position) of transactions whose end decides whether a consumer has moved."""
+        group = group_of(consumer, len(self._nodes))
+        begin = tablet_prefix(group) + b"n" + consumer.encode() + b"\x00" + tablet_prefix(tablet)
+        rows = self._store(group).scan(begin, begin + b"\xff" * 9)
+        return [(int.from_bytes(key[-8:], "big"), row[0]) for key, row in rows]
+
+    def group(self, consumer: str) -> tuple[int, tuple[str, ...]]:
+        """(generation, members) of a consumer's group; 0 when nobody ever joined it."""
+        group = group_of(consumer, len(self._nodes))
+        row = self._store(group).get(tablet_prefix(group) + b"g" + consumer.encode())
+        return (0, ()) if row is None else row
+
     def _next(self, tablet: int, position: int) -> int:
         """The offset of the first record to be shown at or behind a position: markers and what was aborted
         are skipped, as a fetch skips them; the end where there is none."""
@@ -246,7 +240,3 @@ class KafkaViews(Views):
                 if key[-4:] == suffix and key[-5:-4] == b"\x00":
                     names[key[5:-5].decode()] = None
         return sorted(names)
-
-
-def _first(key: bytes) -> int:
-    return int.from_bytes(key[-8:], "big")

@@ -1,6 +1,6 @@
 """A log's records as plain values, for people who look. Reads files only. Next: verify.py."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,10 @@ from .turn import decode_changes
 _KINDS = {START: "start", CLOSE: "close"}
 
 
-def dump(folder: Path) -> Iterator[dict[str, Any]]:
-    """Every valid record of a host's log, in order."""
+def dump(
+    folder: Path, tell: Callable[[dict[bytes, Any]], list[str]] | None = None
+) -> Iterator[dict[str, Any]]:
+    """Every valid record of a host's log, in order. `tell`: what to say of a record's changes."""
     files = Files()
     meta = load_meta(folder, files)
     if meta is None:
@@ -27,9 +29,10 @@ def dump(folder: Path) -> Iterator[dict[str, Any]]:
         data = read_segment(files, path)
         record = read_record(data, 0, meta.store_id, generation, None)
         while record is not None:
+            changes = decode_changes(record.changes or b"\x90")
             changed = [
                 f"{describe_key(key)}{' deleted' if value is GONE else ''}"
-                for key, value in decode_changes(record.changes or b"\x90").items()
+                for key, value in changes.items()
             ]
             yield {
                 "segment": path.name,
@@ -39,6 +42,7 @@ def dump(folder: Path) -> Iterator[dict[str, Any]]:
                 "synced": record.synced,
                 "payload_bytes": record.payload_length,
                 "changes": changed,
+                **({} if tell is None else {"appends": tell(changes)}),
             }
             after = record.offset + record.size
             record = read_record(data, after, meta.store_id, generation, record.crc)

@@ -1,0 +1,142 @@
+"""`planstep tx …` in mode kafka: transactional ids in place of transactions, as `kafka-transactions.sh` has them.
+
+    list      each id: state, producer, epoch, its open transaction's age and partitions
+    --open    those that are not at rest, and where readers wait for them
+    explain   the newest records of its coordinator's log, and what it holds
+    resolve   its open transaction is aborted, and whoever has the id is fenced
+
+Next: stats.py.
+"""
+
+import time
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from ..api.batch import counted
+from ..errors import PlanstepError
+from ..kafka.identities import Identity, Waiting, history, identities, under_way
+from ..names import Names
+from ..settled import look
+from .output import existing, print_json, print_rows
+from .values import age
+
+
+class _Looked:
+    """All hosts' stores as they are, nothing taken further, for as long as it is in a `with`."""
+
+    def __init__(self, store: Path, hosts: int) -> None:
+        self._views = look(store, hosts, settled=False)
+        self.stores = dict(enumerate(self._views))
+        self.names = Names(self._views[0])
+        self.now_ms = time.time_ns() // 1_000_000
+
+    def __enter__(self) -> "_Looked":
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        for view in self._views:
+            view.close()
+
+    def one(self, name: str) -> Identity:
+        """Open ones with what they hold; UnknownName suggests the nearest."""
+        known = {one.name or "": one for one in identities(self.stores, self.names, self.now_ms)}
+        if name not in known:
+            nearest = get_close_matches(name, known, n=1)
+            hint = f"did you mean {nearest[0]!r}?" if nearest else "`planstep tx list` shows them"
+            raise PlanstepError(f"no transactional id {name!r}; {hint}")
+        held = [one for one in under_way(self.stores, self.names, self.now_ms) if one.name == name]
+        return (held or [known[name]])[0]
+
+
+def _fields(one: Identity) -> dict[str, Any]:
+    waiting = [held._asdict() for held in one.waiting]
+    return {**one._asdict(), "waiting": waiting}
+
+
+def _seconds(seconds: float | None) -> str:
+    return "-" if seconds is None else age(seconds)
+
+
+def print_list(store: Path, hosts: int, limit: int, only_open: bool, as_json: bool) -> None:
+    with _Looked(store, hosts) as looked:
+        find = under_way if only_open else identities
+        found = find(looked.stores, looked.names, looked.now_ms)[:limit]
+    if as_json:
+        rows = [_fields(one) for one in found]
+        if not only_open:
+            for row in rows:
+                del row["waiting"]
+        print_json({"transactions": rows})
+        return
+    columns = ["id", "state", "producer", "epoch", "age", "participants"]
+    columns.append("readers wait" if only_open else "updated")
+    cells = [
+        [
+            one.name,
+            one.state,
+            one.producer,
+            one.epoch,
+            _seconds(one.age_seconds),
+            ", ".join(one.participants),
+            "; ".join(filter(None, map(_held, one.waiting)))
+            if only_open
+            else _seconds(one.updated_seconds) + " ago",
+        ]
+        for one in found
+    ]
+    print_rows("open transactions" if only_open else "transactional ids", columns, cells)
+
+
+def _held(held: Waiting) -> str:
+    if held.positions:
+        return f"{', '.join(held.positions)} pending"
+    if held.first_offset is None:
+        return ""
+    behind = f"{counted(held.records_behind, 'record')} from @{held.last_stable} on"
+    return f"{held.participant}: {behind}"
+
+
+def explain(store: Path, hosts: int, name: str, as_json: bool) -> None:
+    with _Looked(store, hosts) as looked:
+        one = looked.one(name)
+        log = history(looked.stores, looked.names, name)
+    missing = [
+        "single transactions: an id has one after the other, and its row is that of the newest"
+    ]
+    missing.append(
+        "requests and answers of its clients; records of the log before the newest 1,024 entries"
+    )
+    if as_json:
+        records = [record._asdict() for record in log]
+        print_json({**_fields(one), "log": records, "not_recorded": missing})
+        return
+    since = "" if one.age_seconds is None else f", open for {age(one.age_seconds)}"
+    print(f"transactional id {name}: {one.state}, producer {one.producer} epoch {one.epoch}{since}")
+    for participant in one.participants:
+        print(f"  participant: {participant}")
+    for held in one.waiting:
+        if text := _held(held):
+            print(f"  readers wait: {text}")
+    for record in log:
+        who = "" if record.producer is None else f" producer {record.producer} epoch {record.epoch}"
+        where = f" [{', '.join(record.participants)}]" if record.participants else ""
+        print(f"  log {record.entry}: {record.state}{where}{who}")
+    for line in missing:
+        print(f"  not recorded: {line}")
+
+
+def resolve(store: Path, hosts: int, name: str, as_json: bool) -> None:
+    """Takes the id over, as a new producer would: what is open is aborted, and its producer is fenced."""
+    with _Looked(store, hosts) as looked:
+        before = looked.one(name)
+    if before.open:
+        with existing(store, read_only=False) as db:
+            db._runtime.ready(name)
+    with _Looked(store, hosts) as looked:
+        after = looked.one(name)
+    if as_json:
+        print_json({**_fields(after), "was": before.state})
+    else:
+        said = f"was {before.state}, now" if before.open else "has nothing open:"
+        print(f"transactional id {name} {said} {after.state}, epoch {after.epoch}")

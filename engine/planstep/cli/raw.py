@@ -1,0 +1,75 @@
+"""`planstep topic read --raw`: partitions' logs as they lie there: batches, markers, what nobody is shown.
+
+Next: writing.py.
+"""
+
+from datetime import datetime
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import planstep
+
+from ..api.reading import check_partition
+from ..entries import batch_fields
+from .output import print_json, print_rows, say
+
+if TYPE_CHECKING:
+    from ..names import TopicInfo
+
+_KAFKA = ["offset", "records", "bytes", "kind", "producer", "epoch", "sequence"]
+_PLANNED = ["offset", "records", "bytes", "place"]
+
+
+def print_raw(
+    db: "planstep.Engine",
+    topic: str,
+    start: str | int | datetime,
+    partition: int | None,
+    limit: int,
+    as_json: bool,
+) -> None:
+    """The stored batches from `start` on, at most `limit`, partition after partition."""
+    info = db._topic(topic)
+    if isinstance(start, int) and partition is None and len(info.partitions) > 1:
+        raise ValueError("an offset belongs to one partition: give --partition, too")
+    chosen = range(len(info.partitions)) if partition is None else [partition]
+    found: list[dict[str, Any]] = []
+    more = False
+    for number in chosen:
+        entries = _entries(db, info, check_partition(info, number), start)
+        first = list(islice(entries["batches"], limit + 1))
+        more = more or len(first) > limit
+        found.append({**entries, "batches": first[:limit]})
+        limit -= len(found[-1]["batches"])
+    mode = db._runtime.mode
+    if as_json:
+        print_json({"topic": topic, "mode": mode, "more": more, "partitions": found})
+        return
+    columns = _KAFKA if mode == "kafka" else _PLANNED
+    for part in found:
+        rows = [[batch[column] for column in columns] for batch in part["batches"]]
+        bounds = f"log start {part['start']}, "
+        if mode == "kafka":
+            bounds += f"last stable offset {part['last_stable']}, "
+        print(f"partition {part['partition']}: {bounds}end {part['end']}")
+        if rows:
+            print_rows(f"{topic}, partition {part['partition']}", columns, rows)
+    if more:
+        say("there are more batches; --limit shows them")
+
+
+def _entries(
+    db: "planstep.Engine", info: "TopicInfo", number: int, start: str | int | datetime
+) -> dict[str, Any]:
+    """A partition's bounds, and its batches from a place on, not yet read."""
+    views, tablet = db._runtime.views, info.partitions[number]
+    low, end = views.log_bounds(tablet)
+    if isinstance(start, datetime):
+        begin = views.offset_at(tablet, int(start.timestamp() * 1000))
+    elif isinstance(start, int):
+        begin = start
+    else:
+        begin = low if start == "earliest" else end
+    batches = (batch_fields(*entry) for entry in views.entries(tablet, max(begin, low), end))
+    stable = {"last_stable": views.end(tablet)} if db._runtime.mode == "kafka" else {}
+    return {"partition": number, "start": low, **stable, "end": end, "batches": batches}
