@@ -101,7 +101,7 @@ class Chores:
         oldest_ms = None if topic.retention_ms is None else now_ms - topic.retention_ms
         offset, at, last = start, prefix, prefix + b"\xff" * 9
         while offset < end:
-            slices = store.scan(at, last, limit=256)
+            slices = store.scan(at, min(last, prefix + end.to_bytes(8, "big")), limit=256)
             for key, (address, length, count, *_) in slices:
                 late = oldest_ms is not None and (
                     not length  # a marker has no time, and goes with what is before it
