@@ -1,0 +1,23 @@
+"""The page about the Kafka-style mode names every setting with its default, and errors with Kafka's codes."""
+
+import re
+from dataclasses import fields
+from pathlib import Path
+
+from planstep import KafkaSettings
+from planstep.proto.kafka import ERRORS
+
+PAGE = (Path(__file__).parents[2] / "docs" / "kafka.md").read_text()
+
+
+def test_every_setting_is_there_with_its_default() -> None:
+    told = re.findall(r"^\| `(\w+)` \| ([\w.]+) \| ", PAGE, re.MULTILINE)
+    settings = {field.name: str(field.default) for field in fields(KafkaSettings)}
+    assert {name: value for name, value in told if name.islower()} == settings
+
+
+def test_errors_have_kafkas_codes() -> None:
+    told = re.findall(r"^\| `([A-Z_]+)` \| (\d+) \| ", PAGE, re.MULTILINE)
+    assert len(told) > 10
+    for name, code in told:
+        assert ERRORS[name].code == int(code), name
