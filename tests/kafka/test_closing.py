@@ -1,0 +1,57 @@
+"""Closing an engine of mode "kafka": what was asked for ends, what is open is aborted, nobody waits for it later."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import planstep
+
+
+def values_are(topic: planstep.Topic, values: list[str]) -> None:
+    """Once markers that the end left over are written."""
+    deadline = time.monotonic() + 10
+    while topic.read().values != values and time.monotonic() < deadline:
+        time.sleep(0.002)
+    assert topic.read().values == values
+
+
+HOW: list[dict[str, Any]] = [
+    {},
+    {"placement": "separate"},
+    {"hosts": 3},
+    {"rtt": 0.002},
+    {"protocol_version": 2},
+]
+
+
+@pytest.mark.parametrize("how", HOW, ids=lambda how: "-".join(how) or "shared")
+def test_what_is_open_is_aborted(tmp_path: Path, how: dict[str, Any]) -> None:
+    """As a producer of Kafka does that is closed; else readers would wait for its time-out."""
+    with planstep.open(tmp_path / "s", mode="kafka", **how) as db:
+        db.create_topic("t", partitions=2, format="utf8")
+        opened = db.transaction(worker="w1")
+        opened.write_batch("t", ["a", "b"], partition=[0, 1])
+        rolled_back = db.transaction(worker="w2")
+        rolled_back.write("t", "c", partition=0)
+        ends = db._runtime.views.log_bounds
+        while [ends(tablet)[1] for tablet in db._topic("t").partitions] != [2, 1]:
+            time.sleep(0.001)
+        rolled_back.rollback()
+    with planstep.open(tmp_path / "s") as db:
+        topic = db.topic("t")
+        topic.write_batch(["d", "e"], partition=[0, 1])
+        values_are(topic, ["d", "e"])
+
+
+@pytest.mark.parametrize("how", HOW, ids=lambda how: "-".join(how) or "shared")
+def test_what_was_submitted_is_committed(tmp_path: Path, how: dict[str, Any]) -> None:
+    with planstep.open(tmp_path / "s", mode="kafka", **how) as db:
+        db.create_topic("t", format="utf8")
+        with db.transaction(worker="w") as tx:
+            tx.write("t", "a")
+            future = tx.submit()
+    assert future.result(0).id == tx.id
+    with planstep.open(tmp_path / "s") as db:
+        values_are(db.topic("t"), ["a"])
