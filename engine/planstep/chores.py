@@ -86,9 +86,7 @@ class Chores:
                 trimmed(topic.name, partition, offset)
 
     def _bounds(self, tablet: int) -> tuple[int, int]:
-        """From the log's start to where readers come: an open transaction keeps its data."""
-        views = self._runtime.views
-        return views.log_bounds(tablet)[0], views.end(tablet)
+        return self._runtime.views.log_bounds(tablet)
 
     def _due(self, topic: TopicInfo, tablet: int, now_ms: int) -> int:
         """The offset below which records are too old, or too many bytes lie behind them."""

@@ -212,6 +212,10 @@ class Views:
         meta = self._nodes[host_of(tablet)].host.store.get(tablet_prefix(tablet) + b"m")
         return (0, 0) if meta is None else (meta[2], meta[3])
 
+    def whole_log(self, tablet: int) -> tuple[int, int]:
+        """The log as it lies there, also what readers are not shown yet."""
+        return self.log_bounds(tablet)
+
     def standing(self, tablet: int, consumer: str) -> tuple[int, int] | None:
         """(lag, missed) of a consumer, as last released; None when it has no position here."""
         row = self._nodes[host_of(tablet)].host.store.get(
@@ -330,21 +334,15 @@ class Views:
         """The first offset whose batch was written at `ms` or later, as far as clocks agree."""
         store = self._nodes[host_of(tablet)].host.store
         prefix = tablet_prefix(tablet) + b"b"
-        low, high = self.log_bounds(tablet)[0], self.end(tablet)
+        meta = store.get(tablet_prefix(tablet) + b"m")
+        low, high = (0, 0) if meta is None else (meta[2], meta[3])
         while low < high:
             middle = (low + high) // 2
             at = prefix + middle.to_bytes(8, "big") + b"\x00"
-            ((key, (address, length, count, *_)),) = store.scan(prefix, at, reverse=True, limit=1)
+            ((key, (address, _, count, _, _)),) = store.scan(prefix, at, reverse=True, limit=1)
             begin = int.from_bytes(key[-8:], "big")
-            behind = begin
-            while not length and behind + count < high:  # a marker has no time: who is behind it?
-                behind += count
-                address, length, count, *_ = store.get(prefix + behind.to_bytes(8, "big"))
-            if not length:
-                high = max(begin, low)
-                continue
             if timestamp_of(store.read_payload(address, HEADER_BYTES)) < ms:
-                low = behind + count
+                low = begin + count
             else:
                 high = max(begin, low)
                 if high == low:
@@ -359,7 +357,7 @@ class Views:
             try:
                 batch = Batch.decode(store.read_payload(address, length))
             except (Corruption, IoError) as error:
-                start, log_end = self.log_bounds(tablet)
+                start, log_end = self.whole_log(tablet)
                 if not start <= begin < log_end:  # trimmed or dropped since the entry was read
                     raise trimmed_error(begin + lo) from error
                 raise type(error)(f"offset {begin + lo}: {error}") from error

@@ -1,4 +1,4 @@
-"""Closing an engine of mode "kafka": what was asked for ends, what is open is aborted, nobody waits for it later."""
+"""Closing an engine of mode "kafka": what was asked for ends, what is open is aborted, and makes nobody wait."""
 
 import time
 from pathlib import Path
@@ -35,7 +35,7 @@ def test_what_is_open_is_aborted(tmp_path: Path, how: dict[str, Any]) -> None:
         opened.write_batch("t", ["a", "b"], partition=[0, 1])
         rolled_back = db.transaction(worker="w2")
         rolled_back.write("t", "c", partition=0)
-        ends = db._runtime.views.log_bounds
+        ends = db._runtime.views.whole_log
         while [ends(tablet)[1] for tablet in db._topic("t").partitions] != [2, 1]:
             time.sleep(0.001)
         rolled_back.rollback()

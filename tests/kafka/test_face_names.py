@@ -91,7 +91,6 @@ def test_retention_goes_up_to_the_first_open_transaction(db: planstep.Engine) ->
     tx.commit()
 
 
-@pytest.mark.xfail(reason="retention asks markers for a time, and they have none", strict=True)
 def test_retention_by_time_goes_past_markers(db: planstep.Engine) -> None:
     with db.transaction() as tx:
         tx.write("in", "a", partition=0)
@@ -183,9 +182,6 @@ def test_a_time_out_beyond_the_coordinators_most_is_refused_at_once() -> None:
 # what is not right yet ---------------------------------------------------------------------------
 
 
-@pytest.mark.xfail(
-    reason="a column is read by counting records, and offsets have holes", strict=True
-)
 def test_columns_of_a_topic_with_markers(db: planstep.Engine) -> None:
     pytest.importorskip("pyarrow")
     for value in "abc":
@@ -195,9 +191,6 @@ def test_columns_of_a_topic_with_markers(db: planstep.Engine) -> None:
     assert db.topic("out").to_arrow()["value"].to_pylist() == ["a", "b", "c"]
 
 
-@pytest.mark.xfail(
-    reason="damage passes for trimming: the bounds' row is another one here", strict=True
-)
 def test_a_damaged_record_is_corruption(tmp_path: Path) -> None:
     with opened(tmp_path / "s", 1) as db:
         create(db)

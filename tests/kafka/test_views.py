@@ -107,7 +107,7 @@ def test_an_open_transaction_keeps_its_data_from_retention() -> None:
         info, (tablet,) = topic._info(), topic._info().partitions
         with db.transaction(worker="w") as tx:
             tx.write("t", "b")
-            while db._runtime.views.log_bounds(tablet)[1] < 2:
+            while db._runtime.views.whole_log(tablet)[1] < 2:
                 time.sleep(0.001)
             topic.write("c")
             assert db._runtime.chores._due(info, tablet, 1 << 50) == 1

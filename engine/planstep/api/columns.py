@@ -75,7 +75,7 @@ class Span:
     def _read(self, partition: int, offset: int, rows: int, size: int) -> tuple[list[Segment], int]:
         with self.engine._look() as view:
             found, used = view._view().segments(self.info, partition, offset, rows, size)
-        log_end = self.engine._runtime.views.log_bounds(self.info.partitions[partition])[1]
+        log_end = self.engine._runtime.views.whole_log(self.info.partitions[partition])[1]
         if not found and log_end < self.ends[partition]:
             raise SnapshotTooOld(f"topic {self.info.name!r} was dropped while it was read")
         return found, used

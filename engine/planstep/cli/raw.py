@@ -63,7 +63,7 @@ def _entries(
 ) -> dict[str, Any]:
     """A partition's bounds, and its batches from a place on, not yet read."""
     views, tablet = db._runtime.views, info.partitions[number]
-    low, end = views.log_bounds(tablet)
+    low, end = views.whole_log(tablet)
     if isinstance(start, datetime):
         begin = views.offset_at(tablet, int(start.timestamp() * 1000))
     elif isinstance(start, int):

@@ -87,6 +87,9 @@ class KafkaViews(Views):
         meta = self._meta(tablet)
         return meta[0], meta[2]
 
+    def whole_log(self, tablet: int) -> tuple[int, int]:
+        return self._meta(tablet)[:2]
+
     def standing(self, tablet: int, consumer: str) -> tuple[int, int] | None:
         """Markers count as lag, as they do in Kafka."""
         position, _ = self.committed(tablet, consumer)
