@@ -146,7 +146,6 @@ def test_readers_share_a_group_and_no_record_is_lost(db: planstep.Engine) -> Non
     until(lambda: len(values(db, "out")) == 30)
 
 
-@pytest.mark.xfail(reason="a refused generation does not make the member join again", strict=True)
 def test_one_consumer_name_on_two_topics_is_one_group(db: planstep.Engine) -> None:
     """The group's generation rises with the members of either topic; those of the other learn it."""
     db.topic("in").write_batch(["a", "b"], partition=0)

@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from ..errors import Conflict, LeaseLost
+from ..errors import Conflict, KafkaError, LeaseLost
 from ..interrupts import Uninterrupted
 from .lanes import ENDED, HANDED, OPEN, READY, Flight, Lane, Member
 
@@ -55,6 +55,8 @@ class _Handed:
         self._ending.set_result(result)
 
     def set_exception(self, error: BaseException, /) -> None:
+        if isinstance(error, KafkaError):
+            self._group.generation = -1  # it may have risen: whoever reads next asks
         self._group.ended(self._flight, None)
         self._ending.set_exception(error)
 
