@@ -8,7 +8,8 @@
     store          counters of all hosts' stores together (store/turn.py)
     costs          of all transactions together: requests, messages, appends, syncs, client_bytes,
                    tablet_bytes (costs.py)
-    links          frames, bytes: between hosts, and between tablets that stand apart
+    links          bytes by link: "client", and "0-1" from host 0 to host 1, "0-0" between tablets of host 0
+                   that stand apart
     per_host       the same counters of each host, with messages
     memory         history_bytes (overwritten versions for snapshots), unsaved_keys and unsaved_bytes
                    (waiting for a checkpoint), admission_bytes (under way), admission_waits,
@@ -72,7 +73,14 @@ def stats(runtime: "Runtime") -> dict[str, Any]:
             name: getattr(runtime.ledger.total, name)
             for name in ("requests", "messages", "appends", "syncs", "client_bytes", "tablet_bytes")
         },
-        "links": {"frames": runtime.network.frames, "bytes": runtime.network.bytes},
+        "links": {
+            "client": runtime.ledger.total.client_bytes,
+            **{
+                f"{node.host.number}-{target}": link.bytes_sent
+                for node in nodes
+                for target, link in node.host.links.items()
+            },
+        },
         "per_host": per_host,
         "memory": {
             "history_bytes": sum(node.host.history.bytes for node in nodes),

@@ -8,6 +8,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "ARCHITECTURE.md", *sorted((ROOT / "docs").rglob("*.md"))]
+SCENARIOS = ROOT / "tests" / "SCENARIOS.md"
 IDS = [str(page.relative_to(ROOT)) for page in PAGES]
 _TEST = re.compile(r"(tests/[\w/]+\.py)::(\w+)")
 _FILE = re.compile(r"`((?:tests|docs|engine|proto|tablets|coordinator|proxy|bench)/[\w/.-]+)`")
@@ -55,3 +56,9 @@ def test_each_letter_has_its_test() -> None:
         for name in functions_of(ROOT / "tests" / "api" / "test_acid.py")
         if name.startswith("test_")
     }
+
+
+def test_the_scenarios_name_tests_that_exist() -> None:
+    named = set(re.findall(r"`(test_[a-z0-9_]+?)(?:\[[^\]]*\])?`", SCENARIOS.read_text()))
+    files = (ROOT / "tests").rglob("test_*.py")
+    assert named and named <= {name for file in files for name in functions_of(file)}
