@@ -3,9 +3,10 @@
 Next: kafka_workload.py.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
-from anomalies import Entry, History, Poll
+from anomalies import Entry, History, Logs, Poll
 
 from planstep.kafka.views import KafkaViews
 from planstep.kafka.views import Look as Snapshot
@@ -29,7 +30,9 @@ class _Node:
 
 
 class Look:
-    """Two partitions of inputs, two of outputs. Each poll is in `history`; bounds are checked after each turn."""
+    """Two partitions of inputs, two of outputs. Each poll is in `history`; `logs` is all that was ever written.
+
+    Bounds are checked after each turn."""
 
     def __init__(self, world: KafkaWorld) -> None:
         self.world = world
@@ -45,7 +48,8 @@ class Look:
         }
         self._bounds = dict.fromkeys(self.tablets, (0, 0, 0))
         self._stands: dict[tuple[str, int], int] = {}
-        world.after_turn = self._check_bounds
+        self.logs: Logs = {tablet: [] for tablet in self.tablets}
+        world.after_turn = self._after_turn
 
     def poll(
         self, reader: str, committed: bool, tablet: int, begin: int, most: int
@@ -67,8 +71,9 @@ class Look:
         begin = self._stands.get((name, tablet), 0)
         _, self._stands[name, tablet] = self.poll(name, committed, tablet, begin, most)
 
-    def _check_bounds(self, host: int) -> None:
-        """Start, last stable offset and end: in this order, and none ever falls."""
+    def _after_turn(self, host: int) -> None:
+        """Start, last stable offset and end: in this order, and none ever falls. New entries are kept, for
+        when they are trimmed."""
         for tablet in self.tablets:
             if host_of(tablet) == host:
                 start, end, stable = self.meta(tablet)
@@ -76,8 +81,11 @@ class Look:
                 assert start <= stable <= end, f"seed {self.world.seed}: {start} {stable} {end}"
                 assert all(a <= b for a, b in zip(before, (start, end, stable), strict=True))
                 self._bounds[tablet] = start, end, stable
+                if end > before[1]:
+                    self.logs[tablet] += self._entries(tablet, before[1])
 
     def meta(self, tablet: int) -> tuple[int, int, int]:
+        """(start, end, last stable offset)."""
         meta: Any = self.world.stores[host_of(tablet)].get(tablet_prefix(tablet) + b"m")
         return meta or (0, 0, 0)
 
@@ -86,17 +94,17 @@ class Look:
         rows = self.world.stores[host_of(tablet)].scan(prefix, prefix + b"\xff")
         return {key[4:]: value for key, value in rows}
 
-    def logs(self) -> dict[int, list[Entry]]:
-        return {tablet: self._log(tablet) for tablet in self.tablets}
+    def _entries(self, tablet: int, begin: int) -> Iterator[Entry]:
+        store, prefix = self.world.stores[host_of(tablet)], tablet_prefix(tablet) + b"b"
+        for key, row in store.scan(prefix + begin.to_bytes(8, "big"), prefix + b"\xff" * 9):
+            address, length, records, producer, _, _, kind = row[:7]
+            data = store.read_payload(address, length) if length else b""
+            values: Any = Batch.decode(data).values if data else []
+            yield Entry(int.from_bytes(key[-8:], "big"), records, producer, kind, values)
 
-    def _log(self, tablet: int) -> list[Entry]:
-        store = self.world.stores[host_of(tablet)]
-        log = []
-        for key, row in self._rows(tablet).items():
-            if key[:1] == b"b":
-                address, length, records, producer, _, _, kind = row[:7]
-                data = store.read_payload(address, length) if length else b""
-                values: Any = Batch.decode(data).values if data else []
-                offset = int.from_bytes(key[1:], "big")
-                log.append(Entry(offset, records, producer, kind, values))
-        return log
+    def check_logs(self) -> None:
+        """What is stored in the end is what was written, from the first entry that holds the start."""
+        for tablet, log in self.logs.items():
+            start, _, _ = self.meta(tablet)
+            left = [entry for entry in log if entry.offset + entry.records > start]
+            assert list(self._entries(tablet, 0)) == left

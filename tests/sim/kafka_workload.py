@@ -9,6 +9,7 @@ partitions, and nothing keeps one from repeating what another did.
 Clients crash and come again under their transactional id, or leave a zombie behind that knows nothing of it.
 """
 
+from functools import partial
 from typing import Any
 
 from anomalies import Tx
@@ -18,7 +19,7 @@ from planstep.coordinator.kafka import EXPIRE
 from planstep.modes import group_of
 from planstep.proto.batch import encode_batch
 from planstep.proto.ids import GROUPS, TRANSACTIONS, tablet_id
-from planstep.proto.kafka import ExpireProducers, Join, Leave, Wake
+from planstep.proto.kafka import ExpireProducers, Join, Leave, TrimTo, Wake
 from planstep.proxy.kafka import UNKNOWN_END
 from planstep.simulator_kafka import Client, KafkaWorld, Process, Steps
 
@@ -112,7 +113,18 @@ class Workload(Look):
                 return
             yield self.draw.uniform(0, 40)
 
-    def plain(self, client: Client) -> Steps:
+    def trims(self) -> Steps:
+        """What nobody is going to read any more."""
+        while not self.stopping:
+            yield self.draw.uniform(20, 200)
+            tablet = self.draw.choice(self.tablets)
+            offset = min(self._stands.get((name, tablet), 0) for name in ("rc", "ru"))
+            if tablet in self.inputs:
+                offset = min(offset, self.views[True].committed(tablet, GROUP)[0] or 0)
+            trim = partial(TrimTo, offset=offset)
+            yield lambda core, call, t=tablet, trim=trim: core.ask(call, t, trim)
+
+    def plain(self) -> Steps:
         for _ in range(self.rounds):
             tx = self.tx("plain", transactional=False)
             batches: dict[int, Any] = {}
@@ -164,6 +176,10 @@ class Workload(Look):
                 positions[tablet] = position or 0
                 yield self.draw.uniform(0, 10)
             begin = positions[tablet]
+            if begin < self.meta(tablet)[0]:  # trimmed: somebody else has been there
+                positions.clear()
+                joined = False
+                continue
             records, end = self.poll("", True, tablet, begin, self.draw.randrange(1, 6))
             if not records:
                 self.history.polls.pop()
@@ -218,8 +234,9 @@ class Workload(Look):
         for name in self.runs:
             self.start(name)
         self.processes.append(Process(self.world.client(), self.sessions()))
-        client = self.world.client()
-        self.processes.append(Process(client, self.plain(client)))
+        self.processes.append(Process(self.world.client(), self.plain()))
+        if self.fenced:
+            self.processes.append(Process(self.world.client(), self.trims()))
         for reader, committed in (("rc", True), ("ru", False)):
             self.processes.append(Process(self.world.client(), self.reader(reader, committed)))
         self.world.after(50, self._meddle)
@@ -280,6 +297,7 @@ class Workload(Look):
         for name, committed in (("rc", True), ("ru", False)):
             for tablet in self.tablets:
                 self.read_on(name, committed, tablet, 1 << 20)
+        self.check_logs()
 
     def _wait(self, done: Any, most_ms: float) -> None:
         for _ in range(int(most_ms / 50)):

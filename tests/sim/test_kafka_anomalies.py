@@ -59,7 +59,7 @@ class Script(Workload):
         return [value for _, value in records]
 
     def found(self) -> list[str]:
-        return sorted(find(self.history, self.logs()))
+        return sorted(find(self.history, self.logs))
 
 
 class Producer:
@@ -142,7 +142,7 @@ def test_two_committers_use_an_input_twice_unless_they_are_fenced(fenced: bool) 
         who = (generation, worker.name) if fenced else (-1, "")
         ends.append(worker.end(True, **{GROUP: (*who, ((s.a, 1),))}))
     assert s.found() == []
-    twice = exactly_once(s.logs(), [s.a], s.outputs)
+    twice = exactly_once(s.logs, [s.a], s.outputs)
     if fenced:
         assert ends == ["ILLEGAL_GENERATION", ""] and twice == {}
     else:

@@ -61,12 +61,12 @@ def run(
 
 
 def wrong(work: Workload, allowed: tuple[str, ...] = ALLOWED) -> dict[str, list[str]]:
-    found = find(work.history, work.logs())
+    found = find(work.history, work.logs)
     return {name: examples for name, examples in found.items() if name not in allowed}
 
 
 def used(work: Workload) -> dict[str, list[str]]:
-    return exactly_once(work.logs(), work.inputs, work.outputs)
+    return exactly_once(work.logs, work.inputs, work.outputs)
 
 
 @pytest.mark.parametrize("version", [1, 2])
@@ -87,10 +87,10 @@ def test_unfenced_workers_lose_nothing(seed: int, version: int) -> None:
     """They may use an input twice: that they do is asserted in test_kafka_anomalies.py."""
     work = run(seed, 1 + seed % 2, version=version, fenced=False)
     assert wrong(work) == {}
-    outputs = {value.split(b"/")[0] for t in work.outputs for _, value in visible(work.logs()[t])}
+    outputs = {value.split(b"/")[0] for t in work.outputs for _, value in visible(work.logs[t])}
     for tablet in work.inputs:  # they need not be through: positions fall
         position, _ = work.views[True].committed(tablet, GROUP)
-        for offset, value in visible(work.logs()[tablet]):
+        for offset, value in visible(work.logs[tablet]):
             assert offset >= (position or 0) or b"o" + value in outputs
 
 
