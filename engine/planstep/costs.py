@@ -18,8 +18,10 @@ What a protocol does for nobody in particular (retries by timer, scans) is in th
 Next: delivery.py.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+import threading
+from dataclasses import dataclass
+
+from .interrupts import Uninterrupted
 
 KEPT = 10_000
 
@@ -38,18 +40,29 @@ class Costs:
     tablet_bytes: int = 0
 
 
-@dataclass(slots=True)
 class Spent:
-    """What one turn did for one transaction."""
+    """What one turn did for one transaction. Slots and no dataclass: there is one for each."""
 
-    requests: float = 0
-    messages: float = 0
-    appends: float = 0  # that a core counted itself
-    tablets: dict[int, None] = field(default_factory=dict)  # that changed something
-    hops: int = 0  # of the messages that changed something
-    client_bytes: int = 0
-    tablet_bytes: int = 0
-    visible: bool = False  # its effects can be read by others from here on
+    __slots__ = (
+        "appends",
+        "client_bytes",
+        "hops",
+        "messages",
+        "requests",
+        "tablet_bytes",
+        "tablets",
+        "visible",
+    )
+
+    def __init__(self) -> None:
+        self.requests: float = 0
+        self.messages: float = 0
+        self.appends: float = 0  # that are counted one by one
+        self.tablets: dict[int, None] | None = None  # that changed something: an append each
+        self.hops = 0  # of the messages that changed something
+        self.client_bytes = 0
+        self.tablet_bytes = 0
+        self.visible = False  # its effects can be read by others from here on
 
     @property
     def wrote(self) -> bool:
@@ -57,11 +70,12 @@ class Spent:
 
 
 class Ledger:
-    """The newest transactions' costs, and the sum of all. Written by whoever runs a turn."""
+    """The newest transactions' costs, and the sum of all. Threads share it."""
 
     def __init__(self, kept: int = KEPT) -> None:
         self._kept = kept
         self._of: dict[bytes, Costs] = {}
+        self._lock = threading.Lock()
         self.total = Costs()
 
     def of(self, tx: bytes) -> Costs | None:
@@ -71,41 +85,70 @@ class Ledger:
         found = self._of.get(tx)
         if found is None:
             found = self._of[tx] = Costs()
-            while len(self._of) > self._kept:
+            if len(self._of) > self._kept:
                 del self._of[next(iter(self._of))]
         return found
 
     def requested(self, tx: bytes | None, requests: float, client_bytes: int = 0) -> None:
-        """Of a client, outside of the hosts' turns."""
-        for costs in (self.total, *((self._entry(tx),) if tx is not None else ())):
-            costs.requests += requests
-            costs.client_bytes += client_bytes
+        """Of a client outside of the hosts' turns: `requests` are in the sum already."""
+        with Uninterrupted(), self._lock:
+            self.total.client_bytes += client_bytes
+            if tx is not None:
+                mine = self._entry(tx)
+                mine.requests += requests
+                mine.client_bytes += client_bytes
+
+    def counted(self, requests: int) -> None:
+        """Requests of clients, for whomever."""
+        with Uninterrupted(), self._lock:
+            self.total.requests += requests
 
     def replied(self, tx: bytes, hops: int, visible: bool = False) -> None:
         """The client has its answer; with `visible` its effects can be read, too."""
-        costs = self._entry(tx)
-        costs.hops = hops
-        if visible:
-            costs.hops_visible = hops
+        with Uninterrupted(), self._lock:
+            costs = self._entry(tx)
+            costs.hops = hops
+            if visible:
+                costs.hops_visible = hops
 
-    def turn(self, spent: Iterable[tuple[bytes | None, Spent]], syncs: int) -> None:
-        """What a durable turn did, and how many syncs it took."""
-        spent = list(spent)
-        writers = sum(1 for _, one in spent if one.wrote)
-        self.total.syncs += syncs
-        for tx, one in spent:
-            share = syncs / writers if one.wrote else 0.0
-            appends = one.appends + len(one.tablets)
-            costs = [self.total]
-            if tx is not None:
+    def turn(
+        self, spent: list[tuple[bytes | None, Spent]], syncs: int, replied: dict[bytes, int]
+    ) -> None:
+        """What a durable turn did, how many syncs it took, and the hops behind what it answers."""
+        writers = 0
+        for _, one in spent:
+            if one.appends or one.tablets:
+                writers += 1
+        share = syncs / writers if writers else 0.0
+        requests = messages = appends = 0.0
+        client_bytes = tablet_bytes = 0
+        with Uninterrupted(), self._lock:
+            for tx, one in spent:
+                made = one.appends + len(one.tablets) if one.tablets else one.appends
+                requests += one.requests
+                messages += one.messages
+                appends += made
+                client_bytes += one.client_bytes
+                tablet_bytes += one.tablet_bytes
+                if tx is None:
+                    continue
                 mine = self._entry(tx)
-                mine.syncs += share
-                if one.visible:
-                    mine.hops_visible = max(mine.hops_visible, one.hops + 1)
-                costs.append(mine)
-            for total in costs:
-                total.requests += one.requests
-                total.messages += one.messages
-                total.appends += appends
-                total.client_bytes += one.client_bytes
-                total.tablet_bytes += one.tablet_bytes
+                mine.requests += one.requests
+                mine.messages += one.messages
+                mine.client_bytes += one.client_bytes
+                mine.tablet_bytes += one.tablet_bytes
+                if made:
+                    mine.appends += made
+                    mine.syncs += share
+                    if one.visible:
+                        mine.hops_visible = max(mine.hops_visible, one.hops + 1)
+            for tx, hops in replied.items():
+                mine = self._entry(tx)
+                mine.hops = mine.hops_visible = hops
+            total = self.total
+            total.requests += requests
+            total.messages += messages
+            total.appends += appends
+            total.syncs += syncs
+            total.client_bytes += client_bytes
+            total.tablet_bytes += tablet_bytes

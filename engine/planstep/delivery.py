@@ -168,7 +168,10 @@ class Delivery:
 
     def _change(self, tx: bytes | None, target: int, hops: int) -> None:
         spent = self.spend(tx)
-        spent.tablets[target] = None
+        if spent.tablets is None:
+            spent.tablets = {target: None}
+        else:
+            spent.tablets[target] = None
         spent.hops = max(spent.hops, hops)
 
     def requested(self) -> None:

@@ -258,6 +258,8 @@ class Host:
                 proxy = self.proxy
                 assert proxy is not None
                 delivery.sender, delivery.cause = proxy.id, (item.tx, 0)
+                if not isinstance(item, Rollback):
+                    delivery.spend(item.tx).client_bytes += item.size
                 if isinstance(item, Commit):
                     if delivery.apart and not self._keys.get(b"A"):
                         self._keys.put(b"A", True)  # proposals may outlive a turn
@@ -338,7 +340,7 @@ class Host:
             for tablet, body in zip(tablets, request.bodies, strict=True):
                 if tablet.id in request.receivers:
                     details[tablet.id] = tablet.publish(tx, body, step, n)
-                    spent.tablets[tablet.id] = None
+                    spent.appends += 1
         else:
             for tablet in tablets:
                 tablet.unstage(tx)

@@ -25,10 +25,11 @@ from .proxy.deterministic import Result
 
 @dataclass(slots=True)
 class Commit:
-    """A client commits: its parts by tablet."""
+    """A client commits: its parts by tablet. `size`: bytes that came from the client, for the counters."""
 
     tx: bytes
     parts: dict[int, Any]
+    size: int = 0
 
 
 @dataclass(slots=True)
@@ -37,6 +38,7 @@ class Ahead:
 
     tx: bytes
     slices: dict[int, tuple[int, Any]]
+    size: int = 0
 
 
 @dataclass(slots=True)

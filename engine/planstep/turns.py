@@ -116,7 +116,7 @@ class Turns(Answers):
         try:
             self.admission.admit(item.tx, size, wait)
             if not self.apart:  # else its messages to the tablets are counted
-                self.ledger.requested(item.tx, 0, size)
+                item.size = size
             with Uninterrupted():
                 waiter = self._waiting[item.tx] = Waiter(item.tx, size, future)
                 self.nodes[0].inbox.append(item)
@@ -203,7 +203,7 @@ class Turns(Answers):
             self._release(node, released)
 
     def _release(self, node: Node, released: Released) -> None:
-        self.ledger.turn(released.spent, released.syncs)
+        self.ledger.turn(released.spent, released.syncs, released.hops)
         for target, data in released.frames:
             self._send_frame(node.host.number, target, data)
         for later in released.later:
@@ -213,8 +213,6 @@ class Turns(Answers):
         for item, cause in released.failures:
             self._raised(item, cause)
         for result in released.results:
-            if released.hops.get(result.tx):
-                self.ledger.replied(result.tx, released.hops[result.tx], visible=True)
             if result.reason is None and not result.step:
                 self._answers[result.tx] = Commit(result.tx, Place(0, 0), {})  # sent ahead
             elif result.reason is None:

@@ -198,7 +198,7 @@ class Client:
                 if then is not None:
                     then(end.error, end.value, end.detail)
         if made.requests != self._counted:
-            self._runtime.ledger.total.requests += made.requests - self._counted
+            self._runtime.ledger.counted(made.requests - self._counted)
             self._counted = made.requests
         self._pumping = 0
 
