@@ -7,7 +7,8 @@ from pathlib import Path
 from planstep import KafkaSettings
 from planstep.proto.kafka import ERRORS
 
-PAGE = (Path(__file__).parents[2] / "docs" / "kafka.md").read_text()
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "kafka.md").read_text()
 
 
 def test_every_setting_is_there_with_its_default() -> None:
@@ -21,3 +22,8 @@ def test_errors_have_kafkas_codes() -> None:
     assert len(told) > 10
     for name, code in told:
         assert ERRORS[name].code == int(code), name
+
+
+def test_every_golden_of_modes_has_its_line() -> None:
+    told = re.findall(r"\| `([a-z_]+)` \|$", PAGE, re.MULTILINE)
+    assert sorted(told) == sorted(folder.name for folder in (ROOT / "tests/golden/modes").iterdir())
