@@ -59,6 +59,21 @@ def test_a_fenced_producer_is_told_at_its_next_write_or_commit(db: planstep.Engi
     assert values(db, "in") == []
 
 
+def test_two_that_have_only_read_do_not_both_commit(db: planstep.Engine) -> None:
+    """An identity is taken before anything is read: who begins later fences who has not written yet."""
+    db.topic("in").write("x", partition=0)
+    old = db.transaction(worker="w")
+    assert old.read("in", "c").values == ["x"]
+    new = db.transaction(worker="w")
+    assert new.read("in", "c").values == ["x"]
+    new.write("out", "new")
+    new.commit()
+    old.write("out", "old")
+    with pytest.raises(planstep.ProducerFenced):
+        old.commit()
+    sees(db, "out", "new")
+
+
 @pytest.mark.parametrize("goes_on", ["commit", "send", "add", "offsets"])
 def test_a_fenced_producer_is_refused_whatever_it_does_next(
     db: planstep.Engine, goes_on: str
