@@ -1,6 +1,8 @@
 """The face in mode "kafka": workers, fences, time-outs, changelogs."""
 
+import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +59,21 @@ def test_a_fenced_producer_is_told_at_its_next_write_or_commit(db: planstep.Engi
         old.commit()
     sees(db, "out", "new")
     assert values(db, "in") == []
+
+
+def test_two_that_have_only_read_do_not_both_commit(db: planstep.Engine) -> None:
+    """An identity is taken before anything is read: who begins later fences who has not written yet."""
+    db.topic("in").write("x", partition=0)
+    old = db.transaction(worker="w")
+    assert old.read("in", "c").values == ["x"]
+    new = db.transaction(worker="w")
+    assert new.read("in", "c").values == ["x"]
+    new.write("out", "new")
+    new.commit()
+    old.write("out", "old")
+    with pytest.raises(planstep.ProducerFenced):
+        old.commit()
+    sees(db, "out", "new")
 
 
 @pytest.mark.parametrize("goes_on", ["commit", "send", "add", "offsets"])
@@ -188,3 +205,62 @@ def test_a_changelog_restores_what_the_worker_before_has_committed(db: planstep.
             log.add(tx, "n", 1)
         db._runtime._producers.clear()  # type: ignore[attr-defined]
         assert dict(db.changelog("state", worker="w").items()) == {"n": n + 1}
+
+
+# many at once ------------------------------------------------------------------------------------
+
+
+def run_all(work: Callable[[int], None], count: int) -> None:
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+
+
+def test_readers_that_come_and_go_count_each_record_once(db: planstep.Engine) -> None:
+    count = 150
+    db.topic("in").write_batch(map(str, range(count)), keys=map(str, range(count)))
+    done = threading.Event()
+
+    def read(number: int) -> None:
+        while not done.is_set():
+            with db.reader("in", "c", max_records=7, name=f"r{number}") as reader:
+                for turn in range(3 + number):
+                    leased = reader.read(timeout=0.01)
+                    if leased is None:
+                        if reader.idle():
+                            done.set()
+                        continue
+                    try:
+                        leased.tx.write_batch("out", leased.batch.values)
+                        if turn % 3 == 2:
+                            leased.tx.rollback()
+                        else:
+                            leased.tx.commit()
+                    except planstep.KafkaError as error:
+                        assert error.name == "ILLEGAL_GENERATION"
+
+    run_all(read, 4)
+    until(lambda: len(values(db, "out")) >= count)
+    assert sorted(values(db, "out"), key=int) == [str(n) for n in range(count)]
+
+
+def test_workers_that_fence_one_another_count_each_record_once(db: planstep.Engine) -> None:
+    count = 60
+    db.topic("in").write_batch(map(str, range(count)), partition=0)
+
+    def work(_: int) -> None:
+        dry = 0
+        while dry < 3:
+            tx = db.transaction(worker="w")
+            try:
+                batch = tx.read("in", "c", max_records=5)
+                tx.write_batch("out", batch.values)
+                tx.commit()
+                dry = 0 if batch else dry + 1
+            except planstep.KafkaError as error:
+                assert error.name in ("PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH")
+
+    run_all(work, 3)
+    sees(db, "out", *map(str, range(count)))

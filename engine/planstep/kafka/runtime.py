@@ -78,12 +78,13 @@ class KafkaRuntime(Runtime):
         self._pool = Pool()
         self._ready: dict[Producer, list[bytes]] = {}  # calls that wait for it to be initialized
         self._members = 0
+        self._writes = not settings.get("read_only")
         self._expire_at = 0
         super().__init__(stores, **settings)
         self.in_order = False  # a commit's positions count only once it has ended
         self.schema = KafkaSchema(self)
         self.client = Client(self, self._proxy)
-        if not settings.get("read_only"):
+        if self._writes:
             for node in self.nodes:  # its coordinators go on where they were
                 node.inbox.append(Tick())
                 self._poke(node)
@@ -140,6 +141,7 @@ class KafkaRuntime(Runtime):
                 found is None
                 or found.dead is not None
                 or (found.busy and not self._is_ending(found))
+                or any(found is other for other in list(self._assigned.values()))
             ):
                 found = self.producer(worker)
             worker = found
@@ -152,13 +154,19 @@ class KafkaRuntime(Runtime):
         found = self._producers.get(worker)
         if found is not None and found.handle is not None and found.dead is None:
             return
+        if found is None or found.dead is not None:
+            found = self.producer(worker)
+        self._make_ready(found)
+
+    def _make_ready(self, producer: Producer) -> None:
         tx = self.new_tx()
         with self.client.locked():
-            if found is None or found.dead is not None:
-                found = self.producer(worker)
             waiter = self._waiting[tx] = Waiter(tx, 0, None)
-            self._ready.setdefault(found, []).append(tx)
-            self._initialize(found)
+            if producer.handle is not None or producer.dead is not None:  # since it was asked
+                self._answers[tx] = Commit(tx, NO_PLACE, {})
+            else:
+                self._ready.setdefault(producer, []).append(tx)
+                self._initialize(producer)
         self.client.deliver()
         self._wait_for(waiter, None)
         waiter.result()
@@ -177,9 +185,12 @@ class KafkaRuntime(Runtime):
             self._opened(tx).group[consumer] = (generation, member)
 
     def look(self, tx: bytes) -> Look:
-        """What a transaction reads with: its producer's consumer keeps positions in memory. Waits for those
-        that the producer's former transactions are about to commit."""
-        producer = self._assigned.get(tx)
+        """What a transaction reads with: its producer's consumer keeps positions in memory. First the producer
+        is initialized, so that nobody of its name before it can commit what is read; then it waits for
+        positions that its former transactions are about to commit."""
+        producer = self._assigned.get(tx) if self._writes else None
+        if producer is not None and producer.handle is None and producer.dead is None:
+            self._make_ready(producer)
         deadline = time.monotonic() + self.settings.max_block_ms / 1000
         while producer is not None and self._is_moving(producer, tx):
             self._check_open()

@@ -171,7 +171,8 @@ class KafkaViews(Views):
     def consumer(self, snap: Snapshot, tablet: int, consumer: str) -> tuple[Any, ...] | None:
         """(offset of the next record to read, 0); a transaction waits while a position is pending.
 
-        A client that keeps its positions asks once, as a consumer of Kafka does.
+        A client remembers what it has committed itself, as a consumer of Kafka does, and asks before that:
+        what was asked for a partition that another reader got first would be old when it comes back.
         """
         assert isinstance(snap, Look)
         kept = snap.positions
@@ -183,8 +184,6 @@ class KafkaViews(Views):
                 position, _ = self.committed(tablet, consumer)
             if position is None:
                 return None
-            if kept is not None:
-                kept[consumer, tablet] = position
         return self._next(tablet, position), 0
 
     def _stable(self, tablet: int, consumer: str) -> int | None:
