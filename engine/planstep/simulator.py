@@ -18,7 +18,7 @@ from typing import Any
 from .errors import IoError
 from .host import Host
 from .inputs import Ahead, Arrived, Commit, Deliver, Input, Released, Rollback, Tick
-from .proto.ids import GROUPS, PROXY, TRANSACTIONS, tablet_id, tx_id
+from .proto.ids import PROXY, tablet_id, tx_id
 from .proto.messages import Withdraw
 from .proxy.deterministic import Result
 from .store import MemoryStore, Turn
@@ -33,8 +33,6 @@ class Recorded:
     inputs: list[Input]
     now_ms: int
     changes: bytes
-    switched: bool | None = None
-    """What the coordinators' logs were switched to before it: batching on, or off."""
 
 
 class Hosts:
@@ -57,13 +55,11 @@ class Hosts:
     def _observe(self, turn: Turn) -> None:
         self._changes = turn.changes()
 
-    def _run(
-        self, number: int, inputs: list[Input], now_ms: int, switched: bool | None = None
-    ) -> Released:
+    def _run(self, number: int, inputs: list[Input], now_ms: int) -> Released:
         """One turn, recorded. What an input raised is a bug, and raised here."""
         released = self.nodes[number].run(inputs, now_ms)
-        life, changes = self.lives[number], self._changes
-        self.recorded.append(Recorded(number, life, inputs, now_ms, changes, switched))
+        life = self.lives[number]
+        self.recorded.append(Recorded(number, life, inputs, now_ms, self._changes))
         if released.failures:
             raise released.failures[0][1]
         return released
@@ -89,11 +85,6 @@ class Hosts:
         self.stores[number] = self.stores[number].crash()
         self.nodes[number] = self._host(number, self.stores[number])
 
-    def _switch(self, number: int, batching: bool) -> None:
-        """Their logs wait for nothing: it is done between turns, and writes nothing."""
-        for kind in (TRANSACTIONS, GROUPS):
-            self.nodes[number]._tablet(tablet_id(kind, number, 0)).log.switch(batching)
-
     def replay(self) -> list[bytes]:
         """The changes that fresh cores make of the recorded inputs; a new life starts from its store."""
         recorded, result = self.recorded, []
@@ -101,8 +92,6 @@ class Hosts:
         for turn in recorded:
             while self.lives[turn.host] < turn.life:
                 self._restart(turn.host)
-            if turn.switched is not None:
-                self._switch(turn.host, turn.switched)
             self._run(turn.host, turn.inputs, turn.now_ms)
             result.append(self._changes)
         self.recorded = recorded

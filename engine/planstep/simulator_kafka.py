@@ -25,7 +25,7 @@ from .host import Host
 from .inputs import Arrived, Deliver, Input, Tick, Together
 from .modes import coordinator_of, group_of
 from .proto.ids import GROUPS, PROXY, TRANSACTIONS, host_of, tablet_id
-from .proto.kafka import Answer, EndTxn, InitProducer, KafkaSettings
+from .proto.kafka import Answer, EndTxn, InitProducer, KafkaSettings, SwitchLog
 from .proto.messages import NOBODY
 from .proxy import kafka as core
 from .proxy.kafka import Ended
@@ -163,7 +163,6 @@ class KafkaWorld(Hosts):
         self.separate = separate
         self.settings = settings
         self.faults = Faults() if faults is None else faults
-        self.switches = switches  # batching of the coordinators' logs, during the run
         self.now = 1_000.0
         self.hold: Callable[[Any], float] = lambda message: 0.0
         """How many ms more a request takes to arrive: for worlds that follow a script."""
@@ -179,6 +178,8 @@ class KafkaWorld(Hosts):
         for number in range(hosts):
             self._poke(number)
             self.after(_TICK_MS, partial(self._tick, number))
+            if switches:  # batching of the coordinators' logs, during the run
+                self._switch(number)
 
     def _host(self, number: int, store: MemoryStore) -> Host:
         return Host(
@@ -284,8 +285,7 @@ class KafkaWorld(Hosts):
                 if isinstance(item, (Deliver, Together)):
                     self._arrive(number, item)
             return
-        switched = self._switched(number) if self.switches else None
-        released = self._run(number, inputs, self.now_ms, switched)
+        released = self._run(number, inputs, self.now_ms)
         self.after_turn(number)
         if draw.random() < faults.crash:  # durable, and nobody hears of it
             self.crash(number)
@@ -302,15 +302,12 @@ class KafkaWorld(Hosts):
             client = self.clients[(address & 0xFFFFF) - 1]
             self._send(partial(client.take, answer))
 
-    def _switched(self, number: int) -> bool | None:
-        node = self.nodes[number]
-        logs = [node._tablet(tablet_id(kind, number, 0)).log for kind in (TRANSACTIONS, GROUPS)]
-        if self.random.random() > 0.02 or any(log.buffered for log in logs):
-            return None
+    def _switch(self, number: int) -> None:
+        self.after(self.random.uniform(20, 400), partial(self._switch, number))
         self.switched += 1
-        batching = not logs[0].batching
-        self._switch(number, batching)
-        return batching
+        batching = self.random.random() < 0.5
+        for kind in (TRANSACTIONS, GROUPS):
+            self.tell(tablet_id(kind, number, 0), SwitchLog(batching))
 
     def crash(self, number: int) -> None:
         """The host loses what was not committed, its inbox included, and starts again a little later."""
