@@ -154,7 +154,7 @@ class Conversation:
         if self.waiting is None or (self.line is not None and self.late is Produce):
             return False
         with runtime.client.locked():
-            for tx, opened in runtime._open.items():
+            for tx, opened in runtime.writing.open.items():
                 producer = opened.producer
                 if opened.ending:
                     return True
@@ -219,8 +219,8 @@ class Conversation:
             self.line = None
             # One more request behind it: when that is answered, it has been taken.
             make = partial(InitProducer, name="nobody", timeout_ms=60_000)
-            self.runtime.request(self.runtime.coordinator_of("w1"), make)
-            self.runtime.request(self.tablet("a"), partial(TrimTo, offset=0))
+            self.runtime.requests.request(self.runtime.coordinator_of("w1"), make)
+            self.runtime.requests.request(self.tablet("a"), partial(TrimTo, offset=0))
         self.waiting = ()
         return " ".join(sorted(set(kept))) or "nothing was held"
 

@@ -8,13 +8,11 @@
 Clients stand outside of the hosts' turns (client.py): each request is an input of a turn, each answer
 leaves when the turn is durable. What names topics is the deterministic half: the catalogue.
 
-Next: client.py, producers.py, views.py.
+Next: writing.py, requests.py, views.py.
 """
 
 import time
-from collections.abc import Callable
-from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..errors import NotSupported
 from ..inputs import Deliver, Released, Tick, Together, each_of
@@ -37,33 +35,26 @@ from ..proto.kafka import (
     Answer,
     DropPartition,
     ExpireProducers,
-    Join,
-    Leave,
-    OffsetCommit,
     SwitchLog,
-    TrimTo,
 )
 from ..proto.messages import PartitionPart
-from ..proxy.kafka import UNKNOWN_END
 from ..runtime import Runtime
 from ..store import Store
 from .client import Client
-from .errors import kafka_error
-from .producers import POOL, Open, Pool, Producer
+from .producers import Producer
+from .requests import Requests
 from .schema import KafkaSchema
-from .views import NO_PLACE, KafkaViews, Look
+from .views import KafkaViews, Look
+from .writing import LOOK_SECONDS, Writing
 
-_OUTCOMES_KEPT = 10_000
 _EXPIRE_EVERY_MS = 600_000
-_LOOK_SECONDS = 0.0005
 _CLOSE_SECONDS = 5.0
 _PLAIN = (b"", 0, 0)
 """In the place of a writer's numbers: here the client numbers by itself."""
 
 
 class KafkaRuntime(Runtime):
-    """Invariants: a producer has one transaction at a time; `_open` holds a transaction from its first
-    request to its end; all of this is guarded by the client's lock."""
+    """What the face asks for, handed to those who do it: writing.py, requests.py, views.py."""
 
     mode = "kafka"
     sends_at_once = True
@@ -71,19 +62,14 @@ class KafkaRuntime(Runtime):
     views: KafkaViews
 
     def __init__(self, stores: list[Store], **settings: Any) -> None:
-        self._open: dict[bytes, Open] = {}
-        self._ended: dict[bytes, str] = {}  # the newest transactions' ends, in memory only
-        self._producers: dict[str, Producer] = {}  # of workers, by transactional id
-        self._assigned: dict[bytes, Producer] = {}
-        self._pool = Pool()
-        self._ready: dict[Producer, list[bytes]] = {}  # calls that wait for it to be initialized
-        self._members = 0
         self._writes = not settings.get("read_only")
         self._expire_at = 0
         super().__init__(stores, **settings)
         self.in_order = False  # a commit's positions count only once it has ended
         self.schema = KafkaSchema(self)
         self.client = Client(self, self._proxy)
+        self.writing = Writing(self)
+        self.requests = Requests(self)
         if self._writes:
             for node in self.nodes:  # its coordinators go on where they were
                 node.inbox.append(Tick())
@@ -120,189 +106,44 @@ class KafkaRuntime(Runtime):
                 ]
             )
 
-    # producers -----------------------------------------------------------------------------
+    # transactions --------------------------------------------------------------------------
 
     def producer(self, name: str) -> Producer:
-        """A new incarnation of a transactional id: its first transaction fences whoever has it."""
-        if name.startswith(POOL):
-            raise ValueError(
-                f"worker {name!r}: names that begin with {POOL!r} are those of transactions without a worker"
-            )
-        made = Producer(name)
-        self._producers[name] = made
-        return made
+        return self.writing.producer(name)
 
     def assign(self, tx: bytes, worker: "str | Producer | None") -> None:
-        """Whose transaction it is. A worker's name stands for its newest incarnation; while that has a
-        transaction open, for another one."""
-        if isinstance(worker, str):
-            found = self._producers.get(worker)
-            if (
-                found is None
-                or found.dead is not None
-                or (found.busy and not self._is_ending(found))
-                or any(found is other for other in list(self._assigned.values()))
-            ):
-                found = self.producer(worker)
-            worker = found
-        if worker is not None:
-            self._assigned[tx] = worker
+        self.writing.assign(tx, worker)
 
     def ready(self, worker: str) -> None:
-        """The worker's producer is initialized: what was left under its transactional id has ended."""
-        self._check_open()
-        found = self._producers.get(worker)
-        if found is not None and found.handle is not None and found.dead is None:
-            return
-        if found is None or found.dead is not None:
-            found = self.producer(worker)
-        self._make_ready(found)
-
-    def _make_ready(self, producer: Producer) -> None:
-        tx = self.new_tx()
-        with self.client.locked():
-            waiter = self._waiting[tx] = Waiter(tx, 0, None)
-            if producer.handle is not None or producer.dead is not None:  # since it was asked
-                self._answers[tx] = Commit(tx, NO_PLACE, {})
-            else:
-                self._ready.setdefault(producer, []).append(tx)
-                self._initialize(producer)
-        self.client.deliver()
-        self._wait_for(waiter, None)
-        waiter.result()
-
-    def _is_ending(self, producer: Producer) -> bool:
-        opened = self._open.get(producer.tx) if producer.tx is not None else None
-        return opened is None or bool(opened.ending)
+        self.writing.ready(worker)
 
     def forget(self, tx: bytes) -> None:
-        """A transaction that never asked for anything has ended."""
-        self._assigned.pop(tx, None)
+        self.writing.forget(tx)
 
     def fence(self, tx: bytes, consumer: str, generation: int, member: str) -> None:
-        """The group metadata that go with the positions of this transaction (KIP-447)."""
-        with self.client.locked():
-            self._opened(tx).group[consumer] = (generation, member)
+        self.writing.fence(tx, consumer, generation, member)
 
     def look(self, tx: bytes) -> Look:
-        """What a transaction reads with: its producer's consumer keeps positions in memory. First the producer
-        is initialized, so that nobody of its name before it can commit what is read; then it waits for
-        positions that its former transactions are about to commit."""
-        producer = self._assigned.get(tx) if self._writes else None
-        if producer is not None and producer.handle is None and producer.dead is None:
-            self._make_ready(producer)
-        deadline = time.monotonic() + self.settings.max_block_ms / 1000
-        while producer is not None and self._is_moving(producer, tx):
-            self._check_open()
-            if time.monotonic() > deadline:
-                raise kafka_error("CONCURRENT_TRANSACTIONS", f"producer {producer.name!r}")
-            time.sleep(_LOOK_SECONDS)
-        return Look(None if producer is None else producer.positions, stable=True)
+        return self.writing.look(tx)
 
-    def _is_moving(self, producer: Producer, tx: bytes) -> bool:
-        with self.client.locked():
-            before = [self._open.get(producer.tx or b""), *producer.waiting]
-            return any(
-                opened is not None
-                and opened.tx != tx
-                and opened.ending == "commit"
-                and opened.positions
-                for opened in before
-            )
+    def send_ahead(self, tx: bytes, slices: dict[int, tuple[int, Any]]) -> None:
+        self.writing.send_ahead(tx, slices)
 
-    def _opened(self, tx: bytes) -> Open:
-        """Under the client's lock."""
-        found = self._open.get(tx)
-        if found is None:
-            producer = self._assigned.pop(tx, None) or self._pool.take()
-            found = self._open[tx] = Open(tx, producer)
-            if producer.tx is None:
-                producer.tx = tx
-            else:
-                producer.waiting.append(found)
-            self._initialize(producer)
-        return found
+    def rollback(self, tx: bytes) -> None:
+        self.writing.rollback(tx)
 
-    def _initialize(self, producer: Producer) -> None:
-        if producer.handle is None and not producer.initializing and producer.dead is None:
-            producer.initializing = True
-            self.client.init(producer.name, partial(self._initialized, producer))
+    def join(self, consumer: str, name: str) -> tuple[int, str]:
+        return self.requests.join(consumer, name)
 
-    def _initialized(self, producer: Producer, error: str, handle: Any, detail: str) -> None:
-        producer.initializing = False
-        for tx in self._ready.pop(producer, ()):
-            done = Commit(tx, NO_PLACE, {}) if not error else kafka_error(error, detail)
-            self._answers[tx] = done
-        if error:
-            producer.dead = (error, detail)
-            for opened in [self._open.get(producer.tx or b""), *producer.waiting]:
-                if opened is not None:
-                    self._end(opened, error, detail)
-            return
-        producer.handle = handle
-        self._go_on(producer)
+    def rejoin(self, consumer: str, member: str) -> int:
+        return self.requests.rejoin(consumer, member)
 
-    def _go_on(self, producer: Producer) -> None:
-        """Does what the producer's transaction wants, if it is initialized."""
-        opened = self._open.get(producer.tx) if producer.tx is not None else None
-        if opened is None or producer.handle is None:
-            return
-        if not opened.begun:
-            opened.begun = True
-            error = self.client.begin(producer.handle, opened.tx)
-            if error:
-                self._end(opened, error, "")
-                return
-        wants, opened.wants = opened.wants, []
-        for want in wants:
-            want(producer.handle)
-
-    def _want(self, opened: Open, want: Any) -> None:
-        opened.wants.append(want)
-        producer = opened.producer
-        if producer.dead is not None:
-            self._end(opened, *producer.dead)
-        elif producer.tx == opened.tx:
-            self._go_on(producer)
-
-    # transactions --------------------------------------------------------------------------
+    def leave(self, consumer: str, member: str) -> None:
+        self.requests.leave(consumer, member)
 
     def may_send(self, tx: bytes) -> bool:
         """Fewer requests are on the way than may be: what is written now is sent at once."""
         return self.client.outstanding(tx) < self.settings.max_in_flight
-
-    def send_ahead(self, tx: bytes, slices: dict[int, tuple[int, Any]]) -> None:
-        """Sends batches to their partitions, where they are written in place; does not wait for it.
-
-        Overloaded: nothing of it was sent.
-        """
-        batches = {tablet: pieces for tablet, (_, pieces) in slices.items()}
-        self.client.admit(tx, batches, None)
-        with self.client.locked():
-            opened = self._opened(tx)
-            self._want(opened, partial(self._produce, opened, batches))
-        self.client.deliver()
-
-    def _produce(self, opened: Open, batches: Any, handle: int) -> None:
-        self.client.send(handle, opened.tx, batches)
-
-    def rollback(self, tx: bytes) -> None:
-        """Aborts; does not wait for it."""
-        if self._closed:
-            return
-        with self.client.locked():
-            self._assigned.pop(tx, None)
-            opened = self._open.get(tx)
-            if opened is None or opened.ending:
-                return
-            opened.ending = "abort"
-            for consumer, tablet in opened.positions:
-                opened.producer.positions.pop((consumer, tablet), None)
-            self._want(opened, partial(self._abort, opened))
-        self.client.deliver()
-
-    def _abort(self, opened: Open, handle: int) -> None:
-        self.client.abort(handle, opened.tx, partial(self._ended_call, opened))
 
     def commit(self, tx: bytes, parts: dict[int, Any], timeout: float | None = None) -> Commit:
         if any(kind_of(tablet) == CATALOGUE for tablet in parts):
@@ -325,98 +166,25 @@ class KafkaRuntime(Runtime):
         self, tx: bytes, parts: dict[int, Any], ending: Ending | None, wait: float | None
     ) -> Waiter:
         self._check_open()
-        batches, positions, plain = _sorted_out(parts)
+        asked = _sorted_out(parts)
+        batches = asked.batches
         self.client.admit(tx, batches, wait)
         with self.client.locked():
             waiter = self._waiting[tx] = Waiter(tx, 0, ending)
-            if plain is not None:
-                plain(self, tx, batches)
+            if asked.trim is not None:
+                self.requests.trim(tx, *asked.trim)
+            elif asked.plain:
+                self.requests.write(tx, batches)
             else:
-                self._commit(tx, batches, positions)
+                self.writing.commit(tx, batches, asked.positions)
         self.client.deliver()
         if self._stopped is not None:  # since it was asked above
             self._give_up(self._stopped)
             self._answer()
         return waiter
 
-    def _commit(self, tx: bytes, batches: Any, positions: dict[str, dict[int, int]]) -> None:
-        opened = self._opened(tx)
-        opened.ending = "commit"
-        if batches:
-            self._want(opened, partial(self._produce, opened, batches))
-        offsets = {}
-        for consumer, moved in positions.items():
-            generation, member = opened.group.get(consumer, (-1, ""))
-            offsets[consumer] = (generation, member, tuple(moved.items()))
-            for tablet, offset in moved.items():
-                opened.positions[consumer, tablet] = offset
-        self._want(opened, partial(self._end_commit, opened, offsets))
-
-    def _end_commit(self, opened: Open, offsets: Any, handle: int) -> None:
-        self.client.commit(handle, opened.tx, offsets, partial(self._ended_call, opened))
-
-    def _ended_call(self, opened: Open, error: str, value: Any, detail: str) -> None:
-        """The client's call has ended: under its lock."""
-        if error:
-            self._end(opened, error, detail)
-            return
-        producer = opened.producer
-        if opened.ending == "commit":
-            producer.positions.update(opened.positions)
-            self._ended_as(opened.tx, "committed")
-            details = {tablet: span for tablet, span in value[1].items()}
-            answer = Commit(opened.tx, NO_PLACE, details, self.names.of_tablet, value[0])
-            self._answer_call(opened.tx, answer)
-        else:
-            self._ended_as(opened.tx, "aborted")
-        self._free(opened)
-
-    def _end(self, opened: Open, error: str, detail: str) -> None:
-        """Its end is an error, of the producer's or its own."""
-        for key in opened.positions:
-            opened.producer.positions.pop(key, None)
-        unknown = error == "REQUEST_TIMED_OUT" or detail == UNKNOWN_END
-        state = "undetermined" if unknown else "aborted"
-        self._ended_as(opened.tx, state)
-        if error == "REQUEST_TIMED_OUT" and opened.producer.dead is None and opened.ending:
-            # What it asked for goes on: nobody else may write under this incarnation meanwhile.
-            opened.producer.dead = (error, detail)
-            if opened.producer.handle is not None:
-                self.client.drop(opened.producer.handle)
-        if opened.ending == "commit":
-            if state == "undetermined":
-                self._answer_call(
-                    opened.tx, self._undetermined(opened.tx, self.settings.max_block_ms / 1000)
-                )
-            else:
-                self._answer_call(opened.tx, kafka_error(error, detail))
-        elif not opened.ending:
-            return  # its owner will hear of it when it commits
-        self._free(opened)
-
-    def _free(self, opened: Open) -> None:
-        producer = opened.producer
-        self._open.pop(opened.tx, None)
-        self.client.let_go(opened.tx)
-        if producer.dead is None and producer.handle is not None:
-            producer.dead = self.client.dead(producer.handle)
-        if producer.tx != opened.tx:
-            producer.waiting = [other for other in producer.waiting if other is not opened]
-            return
-        producer.tx = None
-        if producer.dead is not None:
-            for other in list(producer.waiting):
-                if other.ending:
-                    self._end(other, *producer.dead)
-        elif producer.waiting:
-            following = producer.waiting.pop(0)
-            producer.tx = following.tx
-            self._go_on(producer)
-            return
-        if producer.pooled:
-            self._pool.give(producer)
-
-    def _answer_call(self, tx: bytes, answer: Commit | BaseException) -> None:
+    def answer_call(self, tx: bytes, answer: Commit | BaseException) -> None:
+        """A call has ended: under the client's lock; whoever holds it delivers."""
         if isinstance(answer, Commit):
             self.committed += 1
         else:
@@ -425,17 +193,12 @@ class KafkaRuntime(Runtime):
             self.aborted[cause] = self.aborted.get(cause, 0) + 1
         self._answers[tx] = answer
 
-    def _ended_as(self, tx: bytes, state: str) -> None:
-        self._ended[tx] = state
-        while len(self._ended) > _OUTCOMES_KEPT:
-            del self._ended[next(iter(self._ended))]
-
     def outcome(self, tx: bytes | str) -> Outcome:
         """What this engine remembers: the log knows producers and epochs, not transactions."""
         tx = tx_parse(tx) if isinstance(tx, str) else tx
-        state = self._ended.get(tx)
+        state = self.writing.ended.get(tx)
         if state is None:
-            state = "open" if tx in self._open or tx in self._waiting else "unknown"
+            state = "open" if tx in self.writing.open or tx in self._waiting else "unknown"
         return Outcome(tx_text(tx), state, None, 0, ())
 
     def statement(self, parts: dict[int, Any]) -> dict[int, Any]:
@@ -444,80 +207,6 @@ class KafkaRuntime(Runtime):
             tablet: part._replace(producer=_PLAIN) if isinstance(part, PartitionPart) else part
             for tablet, part in parts.items()
         }
-
-    # plain requests ------------------------------------------------------------------------
-
-    def _write_plain(self, tx: bytes, batches: Any) -> None:
-        self.client.plain(tx, batches, partial(self._ended_plain, tx))
-
-    def _ended_plain(self, tx: bytes, error: str, value: Any, detail: str) -> None:
-        self.client.let_go(tx)
-        if error:
-            self._answer_call(tx, kafka_error(error, detail))
-        else:
-            self._answer_call(tx, Commit(tx, NO_PLACE, value, self.names.of_tablet))
-
-    def _trim(self, tablet: int, offset: int, tx: bytes, batches: Any) -> None:
-        self.client.ask(tx, tablet, partial(_trim_to, offset), partial(self._ended_ask, tx))
-
-    def _ended_ask(self, tx: bytes, error: str, value: Any, detail: str) -> None:
-        if error:
-            self._answer_call(tx, kafka_error(error, detail))
-        else:
-            self._answers[tx] = Commit(tx, NO_PLACE, {0: value})
-
-    def request(self, target: int, make: Any) -> Any:
-        """One request of an administrator or group member, waited for; its answer's value."""
-        self._check_open()
-        tx = self.new_tx()
-        with self.client.locked():
-            waiter = self._waiting[tx] = Waiter(tx, 0, None)
-            self.client.ask(tx, target, make, partial(self._ended_ask, tx))
-        self.client.deliver()
-        self._wait_for(waiter, None)
-        return waiter.result().details[0]
-
-    def commit_positions(self, consumer: str, offsets: dict[int, int | None]) -> None:
-        """Moves or forgets positions outside of transactions, as an administrator does."""
-        moved = tuple(offsets.items())
-
-        def make(client: int, request: int) -> OffsetCommit:
-            return OffsetCommit(client, request, consumer, -1, "", moved)
-
-        self.request(group_of(consumer, self.hosts), make)
-        for producer in list(self._producers.values()):
-            for tablet in offsets:
-                producer.positions.pop((consumer, tablet), None)
-
-    def join(self, consumer: str, name: str) -> tuple[int, str]:
-        """A member joins a group: (generation, member)."""
-        with self.client.locked():
-            self._members += 1
-            member = f"{name or 'reader'}-{self.generation}-{self._members}"
-        return self.rejoin(consumer, member), member
-
-    def rejoin(self, consumer: str, member: str) -> int:
-        """The generation that a member belongs to now."""
-        made = self.request(
-            group_of(consumer, self.hosts),
-            lambda client, request: Join(client, request, consumer, member),
-        )
-        generation: int = made[0]
-        return generation
-
-    def leave(self, consumer: str, member: str) -> None:
-        """A member leaves, or is let go; does not wait for it."""
-        if self._closed:
-            return
-        tx = self.new_tx()
-        target = group_of(consumer, self.hosts)
-
-        def make(client: int, request: int) -> Leave:
-            return Leave(client, request, consumer, member)
-
-        with self.client.locked():
-            self.client.ask(tx, target, make, lambda *_: None)
-        self.client.deliver()
 
     def switch_log_batching(self, on: bool) -> None:
         for tablet in self._coordinators():
@@ -573,27 +262,33 @@ class KafkaRuntime(Runtime):
         """Commits under way go on to their end, and open transactions are aborted, as Kafka's producer does when
         it is closed: else readers would wait for the time-out of what nobody can end."""
         if not self._closed:
-            for tx in list(self._open):
+            for tx in list(self.writing.open):
                 self.rollback(tx)
             deadline = time.monotonic() + _CLOSE_SECONDS
-            while (self._open or self._waiting) and self._stopped is None:
+            while (self.writing.open or self._waiting) and self._stopped is None:
                 if time.monotonic() > deadline:
                     break
-                time.sleep(_LOOK_SECONDS)
+                time.sleep(LOOK_SECONDS)
         with Uninterrupted():
             self.client.close()
         super().close()
 
 
-def _trim_to(offset: int, client: int, request: int) -> TrimTo:
-    return TrimTo(client, request, offset)
+class _Asked(NamedTuple):
+    """A transaction's parts, as this mode does them."""
+
+    batches: dict[int, Any]
+    positions: dict[str, dict[int, int]]
+    plain: bool
+    """Without a transaction."""
+    trim: tuple[int, int] | None
+    """(tablet, offset): nothing else then."""
 
 
-def _sorted_out(parts: dict[int, Any]) -> tuple[dict[int, Any], dict[str, dict[int, int]], Any]:
-    """(batches, positions by consumer, what to do instead of a transaction) of a transaction's parts."""
+def _sorted_out(parts: dict[int, Any]) -> _Asked:
     batches: dict[int, Any] = {}
     positions: dict[str, dict[int, int]] = {}
-    plain: Callable[[KafkaRuntime, bytes, Any], None] | None = None
+    plain, trim = False, None
     for tablet, part in parts.items():
         if kind_of(tablet) != PARTITION:
             raise NotSupported('mode "kafka" has no tables: mode "deterministic" has them')
@@ -603,15 +298,10 @@ def _sorted_out(parts: dict[int, Any]) -> tuple[dict[int, Any], dict[str, dict[i
                 'mode "kafka" has no individual consumers: mode "deterministic" has them'
             )
         if part.trim is not None:
-            plain = partial(_call, KafkaRuntime._trim, tablet, part.trim)
-        if part.producer is not None:
-            plain = KafkaRuntime._write_plain
+            trim = (tablet, part.trim)
+        plain = plain or part.producer is not None
         if part.slices:
             batches[tablet] = part.slices
         for consumer, _, end in part.ranges:
             positions.setdefault(consumer, {})[tablet] = end
-    return batches, positions, plain
-
-
-def _call(method: Any, tablet: int, offset: int, runtime: KafkaRuntime, tx: bytes, _: Any) -> None:
-    method(runtime, tablet, offset, tx, _)
+    return _Asked(batches, positions, plain, trim)

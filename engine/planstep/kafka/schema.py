@@ -64,9 +64,9 @@ class KafkaSchema(Schema):
 
     def drop_consumer(self, info: TopicInfo, consumer: str) -> None:
         self._commit({CATALOGUE_ID: self._part(info, DROP_CONSUMER, consumer=consumer)})
-        self._runtime.commit_positions(consumer, dict.fromkeys(info.partitions))
+        self._runtime.requests.commit_positions(consumer, dict.fromkeys(info.partitions))
 
     def seek(self, info: TopicInfo, consumer: str, offsets: dict[int, int]) -> Commit:
         moved: dict[int, Any] = {info.partitions[p]: offset for p, offset in offsets.items()}
-        self._runtime.commit_positions(consumer, moved)
+        self._runtime.requests.commit_positions(consumer, moved)
         return Commit(self._runtime.new_tx(), NO_PLACE, {})
