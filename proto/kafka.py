@@ -30,7 +30,7 @@ class ErrorKind(NamedTuple):
 
 ERRORS: dict[str, ErrorKind] = {
     "UNKNOWN_SERVER_ERROR": ErrorKind(-1),
-    "UNKNOWN_TOPIC_OR_PARTITION": ErrorKind(3, retriable=True),
+    "UNKNOWN_TOPIC_OR_PARTITION": ErrorKind(3, abortable=True),
     "REQUEST_TIMED_OUT": ErrorKind(7, retriable=True),
     "MESSAGE_TOO_LARGE": ErrorKind(10, abortable=True),
     "COORDINATOR_LOAD_IN_PROGRESS": ErrorKind(14, retriable=True),
@@ -56,7 +56,8 @@ ERRORS: dict[str, ErrorKind] = {
 }
 """Kafka's error names, as org.apache.kafka.common.protocol.Errors numbers them; what a producer does about
 each follows its TransactionManager. NO_SPACE is KAFKA_STORAGE_ERROR of a full disk: there a broker is at its end,
-here it goes on, so that space can be freed."""
+here it goes on, so that space can be freed. UNKNOWN_TOPIC_OR_PARTITION is retriable there, since another
+broker may have it; here it was dropped, for ever."""
 
 
 # settings ----------------------------------------------------------------------------------

@@ -147,6 +147,7 @@ class Group:
 
     def _release(self, lane: Lane) -> None:
         assert lane.owner is not None
+        lane.changes += 1
         self._changes += 1
         if lane.owner.producer is not None:  # its consumer's memory of where it was
             lane.owner.producer.positions.pop((self.consumer, lane.tablet), None)
@@ -241,13 +242,18 @@ class Group:
             begin = end
         return (position, min(begin, end)) if position < min(begin, end) else None
 
-    def begin(self, member: Member, lane: Lane, begin: int, end: int) -> Flight | None:
-        """What was read is a flight now; None when the reader may not have it any more."""
+    def begin(
+        self, member: Member, lane: Lane, begin: int, end: int, changes: int
+    ) -> Flight | None:
+        """What was read is a flight now; None when the reader may not have it any more. `changes` is the lane's
+        from before its position was looked up: whoever takes a lane over must not go by an older one."""
         with self._locked():
             if member.left:
                 return None
             if not self.individual and lane.owner is not member:
                 if lane.owner is not None or member.lanes >= self._most(member):
+                    return None
+                if lane.changes != changes:
                     return None
                 lane.owner = member
                 member.lanes += 1
@@ -358,6 +364,7 @@ class Group:
     def _remove(self, flight: Flight) -> int:
         at = flight.lane.flights.index(flight)
         self._changes += 1
+        flight.lane.changes += 1
         del flight.lane.flights[at]
         flight.state = ENDED
         flight.member.flights -= 1

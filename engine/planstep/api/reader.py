@@ -268,6 +268,7 @@ class Reader:
     def _read(self, tx: LeasedTransaction, lane: Lane) -> ReadBatch | None:
         group = self._group
         reading = tx._view()
+        changes = lane.changes
         found = group.free(self._member, lane, reading)
         if found is None:
             return None
@@ -276,7 +277,7 @@ class Reader:
         segments, _ = reading.segments(self._info, lane.number, begin, most, self.max_bytes)
         if not segments:
             return None
-        flight = group.begin(self._member, lane, begin, end_of(segments))
+        flight = group.begin(self._member, lane, begin, end_of(segments), changes)
         if flight is None:
             return None
         tx.group, tx.flight = group, flight
