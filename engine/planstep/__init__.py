@@ -82,6 +82,7 @@ if TYPE_CHECKING:
         AsyncWriter,
     )
     from .backup import Backup, restore
+    from .kafka.identities import Identity, Waiting
     from .undecided import Held, OpenTransaction
 
 __version__ = "0.1.0"
@@ -114,6 +115,7 @@ __all__ = [
     "FormatError",
     "Held",
     "HostStopped",
+    "Identity",
     "InvalidKey",
     "InvalidName",
     "IoError",
@@ -156,6 +158,7 @@ __all__ = [
     "TransactionTooLarge",
     "Undetermined",
     "UnknownName",
+    "Waiting",
     "Writer",
     "Written",
     "WrongMode",
@@ -171,10 +174,12 @@ __all__ = [
 _LATER = {
     "Backup": "backup",
     "Held": "undecided",
+    "Identity": "kafka.identities",
     "OpenTransaction": "undecided",
     "metrics": "",
     "restore": "backup",
     "testing": "",
+    "Waiting": "kafka.identities",
 }
 
 

@@ -189,6 +189,9 @@ class Runtime(Turns):
     def switch_log_batching(self, on: bool) -> None:
         raise NotSupported(f'mode "{self.mode}" has no logs of coordinators: "kafka" has them')
 
+    def transactional_ids(self, only_open: bool) -> list[Any]:
+        raise NotSupported(f'mode "{self.mode}" has no transactional ids: "kafka" has them')
+
     def look(self, tx: bytes) -> Snapshot:
         """What a transaction reads in."""
         return self.views.snapshot()

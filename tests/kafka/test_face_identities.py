@@ -264,3 +264,28 @@ def test_workers_that_fence_one_another_count_each_record_once(db: planstep.Engi
 
     run_all(work, 3)
     sees(db, "out", *map(str, range(count)))
+
+
+def test_transactional_ids_tell_who_waits_for_whom(db: planstep.Engine) -> None:
+    with db.transaction(worker="done") as tx:
+        tx.write("out", "first")
+    tx = db.transaction(worker="holds")
+    tx.write("out", "held")
+    runtime: Any = db._runtime
+    until(lambda: not runtime.client.outstanding(tx._tx))
+    db.topic("out").write("behind")
+    until(lambda: [one.name for one in db.transactional_ids(only_open=True)] == ["holds"])
+    assert [one.name for one in db.transactional_ids()] == ["done", "holds"]
+    (held,) = db.transactional_ids(only_open=True)
+    assert (held.state, held.open) == ("Ongoing", True)
+    (waiting,) = held.waiting
+    assert waiting.records_behind == 2 and waiting.first_offset == waiting.last_stable
+    tx.rollback()
+    for call in (db.transactions, db.open_transactions, lambda: db.resolve(tx.id)):
+        with pytest.raises(planstep.NotSupported, match="transactional_ids"):
+            call()
+
+
+def test_mode_deterministic_has_no_transactional_ids() -> None:
+    with planstep.open(":memory:") as db, pytest.raises(planstep.NotSupported, match="kafka"):
+        db.transactional_ids()

@@ -22,6 +22,7 @@ from .opened import Opened
 
 if TYPE_CHECKING:
     from ..backup import Backup, Telling
+    from ..kafka.identities import Identity
     from ..undecided import OpenTransaction
 
 
@@ -88,17 +89,27 @@ class Operations(Opened):
         return outcome
 
     def transactions(self, limit: int = 100) -> list[Outcome]:
-        """The newest transactions that are remembered, newest first."""
+        """The newest transactions that are remembered, newest first. NotSupported in mode "kafka"."""
         self._check()
         return self._runtime.transactions(whole("limit", limit))
 
     def open_transactions(self) -> "list[OpenTransaction]":
         """Transactions that are under way, oldest first: state, age, what they hold and delay.
 
-        A transaction that was begun and has sent nothing is not among them.
+        A transaction that was begun and has sent nothing is not among them. NotSupported in mode "kafka",
+        where `transactional_ids` tells.
         """
         self._check()
         return self._runtime.open_transactions()
+
+    def transactional_ids(self, only_open: bool = False) -> "list[Identity]":
+        """Mode "kafka": transactional ids with state, producer, epoch and age, by name.
+
+        `only_open`: those whose transaction is open or being ended, oldest first, with the partitions whose
+        readers wait for them, and what hangs for nobody's. NotSupported in other modes.
+        """
+        self._check()
+        return self._runtime.transactional_ids(only_open)
 
     def recorded(self, tx: str | bytes) -> list[tuple[int, int, int, str]]:
         """(host, turn, tablet, message) of a transaction's way, as trace="messages" recorded it.

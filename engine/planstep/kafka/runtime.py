@@ -40,7 +40,9 @@ from ..proto.kafka import (
 from ..proto.messages import PartitionPart
 from ..runtime import Runtime
 from ..store import Store
+from ..undecided import OpenTransaction
 from .client import Client
+from .identities import Identity, identities, under_way
 from .producers import Producer
 from .requests import Requests
 from .schema import KafkaSchema
@@ -201,6 +203,21 @@ class KafkaRuntime(Runtime):
             state = "open" if tx in self.writing.open or tx in self._waiting else "unknown"
         return Outcome(tx_text(tx), state, None, 0, ())
 
+    def transactions(self, limit: int = 100) -> list[Outcome]:
+        raise _unknown_transactions()
+
+    def open_transactions(self) -> list[OpenTransaction]:
+        raise _unknown_transactions()
+
+    def resolve(self, tx: bytes | str) -> Outcome:
+        raise _unknown_transactions()
+
+    def transactional_ids(self, only_open: bool) -> list[Identity]:
+        """See identities.py."""
+        stores = {n: node.host.store for n, node in enumerate(self.nodes) if not node.down}
+        now_ms = time.time_ns() // 1_000_000
+        return (under_way if only_open else identities)(stores, self.names, now_ms)
+
     def statement(self, parts: dict[int, Any]) -> dict[int, Any]:
         """A write by itself is a plain one: no transaction."""
         return {
@@ -272,6 +289,13 @@ class KafkaRuntime(Runtime):
         with Uninterrupted():
             self.client.close()
         super().close()
+
+
+def _unknown_transactions() -> NotSupported:
+    return NotSupported(
+        'in mode "kafka" the log knows producers and epochs, not transactions: '
+        "db.transactional_ids() tells how they stand, `planstep tx resolve` ends one"
+    )
 
 
 class _Asked(NamedTuple):
