@@ -15,6 +15,7 @@ Next: delivery.py, runtime.py.
 """
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 from .coordinator.plan import Coordinator
@@ -35,7 +36,7 @@ from .inputs import (
     frees,
 )
 from .links import Link
-from .modes import MODES, Mode, Shell
+from .proposals import Proposals
 from .proto.ids import (
     COORDINATOR,
     GROUPS,
@@ -46,7 +47,6 @@ from .proto.ids import (
     kind_of,
     tablet_id,
     tablet_prefix,
-    tx_text,
 )
 from .proto.kafka import Answer, KafkaSettings, Produce, TxnOffsetCommit
 from .proto.messages import (
@@ -65,11 +65,9 @@ from .proto.messages import (
 from .proto.records_pb2 import LinkFrame
 from .proxy.deterministic import Proxy
 from .recording import Recording, recorded
-from .space import HostSpace, stored_tablets
+from .residents import Residents
+from .space import HostSpace
 from .store import Store, Turn
-
-ASK_AFTER_MS = 2_000
-"""A proposal that waits this long without a plan is asked about; its client may be gone."""
 
 
 class Host:
@@ -93,7 +91,6 @@ class Host:
         self.number = number
         self.store = store
         self.hosts = hosts
-        self.mode: Mode = MODES[mode]
         self.history = History()
         self.trace = trace == "messages"
         self.at_once = not (self.trace or separate)  # else every message is sent
@@ -102,20 +99,27 @@ class Host:
         self.superseded: list[tuple[bytes, Any, int]] = []
         self.messages = 0
         self.stopped: BaseException | None = None
-        self._settings = settings or KafkaSettings()
-        self._tablets: dict[int, Any] = {}
         self._now_ms = 0
         self._horizon: int | None = 0 if number else None  # of the snapshots, as plans tell it
-        self._prepared: dict[tuple[int, bytes], int] = {}
-        self._ended: dict[tuple[int, bytes], None] = {}  # of those, as the running turn has it
-        self._memory: list[tuple[Any, Any]] = []  # (tablet, its memory before it was touched)
-        self._touched: dict[int, None] = {}  # by the running input, of those with a memory
+        self._proposals = Proposals(number, store)
         self._reached: dict[bytes, int] = {}  # hops behind what a transaction's proxy was told
-        self._begun = not self.mode.others
         keys = HostSpace(self, tablet_id(HOST, number, 0))
         self._keys = keys
         self._recording = Recording(keys)
         self.delivery = Delivery(number, hosts, store, keys, separate=separate, rtt_ms=rtt_ms)
+        self._residents = Residents(
+            number,
+            hosts,
+            mode,
+            store,
+            partial(HostSpace, self),
+            self.delivery,
+            settings or KafkaSettings(),
+            lambda: self._now_ms,
+        )
+        self._tablet = self._residents.get
+        self._others = self._residents.mode.others
+        self._begun = not self._others
         self.links: dict[int, Link] = self.delivery.links
         self.proxy = Proxy(proxy, self.delivery.send) if proxy is not None else None
         if self.proxy is not None and separate:
@@ -134,30 +138,16 @@ class Host:
         self.history.horizon = self.step_released  # what was overwritten before is not here
         self._several = hosts > 1 or self.delivery.apart
         if self._several or store.get(own + b"A"):
-            self._find_prepared()
+            self._proposals.find()
 
     @property
     def ticks(self) -> bool:
         """It has to be told that time passes: something may have to be sent again, or asked."""
-        return self._several or bool(self._prepared)
-
-    def _find_prepared(self) -> None:
-        """Proposals that outlived a restart: they are asked about in time."""
-        for prefix in stored_tablets(self.store, self.number):
-            for key, value in self.store.scan(prefix + b"t", prefix + b"u"):
-                if value[0] == 0:
-                    self._prepared[int.from_bytes(prefix, "big"), key[5:]] = 0
-        for tablet, tx in self.staged_before(1 << 32):
-            self._prepared[tablet, tx] = 0
+        return self._several or bool(self._proposals)
 
     def staged_before(self, generation: int) -> list[tuple[int, bytes]]:
         """(partition, transaction) of payloads that an older engine sent ahead and never proposed."""
-        return [
-            (int.from_bytes(prefix, "big"), key[5:])
-            for prefix in stored_tablets(self.store, self.number)
-            for key, _ in self.store.scan(prefix + b"s", prefix + b"t")
-            if len(key) == 17 and int.from_bytes(key[5:9], "big") < generation
-        ]
+        return self._proposals.staged_before(generation)
 
     def _last_step(self) -> int:
         return self.store.get(self._step_key) or 0
@@ -214,11 +204,9 @@ class Host:
             self._undo(whole)
             raise
         self._begun = True
-        self._memory.clear()
+        self._residents.durable()
+        self._proposals.durable()
         self.superseded.clear()
-        for ended in self._ended:
-            self._prepared.pop(ended, None)
-        self._ended.clear()
         self.step_released = self._last_step()
         self.history.release(self.step_released, self._horizon, now_ms)
         if self.proxy is not None:
@@ -243,7 +231,7 @@ class Host:
             for kind in (TRANSACTIONS, GROUPS):
                 tablet = self._tablet(tablet_id(kind, self.number, 0))
                 self.delivery.sender, self.delivery.cause = tablet.id, NOBODY
-                self._remember(tablet)
+                self._residents.touch(tablet)
                 tablet.begin()
             self._drain()
 
@@ -307,15 +295,9 @@ class Host:
         if self.proxy is not None:
             delivery.sender, delivery.cause = self.proxy.id, NOBODY
             self.proxy.resend()
-        for (tablet, tx), since in list(self._prepared.items()):
-            space = self._tablet(tablet).space
-            record = space.get(b"t" + tx)
-            if record[0] if record is not None else space.get(b"s" + tx) is None:
-                self._ended[tablet, tx] = None
-            elif self._now_ms - since >= ASK_AFTER_MS:
-                self._prepared[tablet, tx] = self._now_ms
-                delivery.sender, delivery.cause = tablet, NOBODY
-                self._tablet(tablet).ask_about(tx)
+        for tablet, tx in self._proposals.due(self._now_ms, self._tablet):
+            delivery.sender, delivery.cause = tablet.id, NOBODY
+            tablet.ask_about(tx)
 
     def _decide(self, coordinator: Coordinator, n: int, request: PlanRequest) -> None:
         """A transaction whose participants are all here: plan, votes, effects and answer in one.
@@ -355,7 +337,7 @@ class Host:
     def _drain(self) -> None:
         delivery = self.delivery
         waiting = delivery.waiting
-        tablets = self._tablets
+        tablet_of, others = self._tablet, self._others
         turn = self.turn
         while waiting:
             target, message, cause = waiting.popleft()
@@ -372,19 +354,16 @@ class Host:
             if kind is Ask and self.proxy is not None and self.proxy.knows(message.tx):
                 continue  # its client is at it: it will be planned, or withdrawn
             if self._several and (kind is Propose or kind is Stage):
-                self._prepared[target, message.tx] = self._now_ms
-                self._ended.pop((target, message.tx), None)
+                self._proposals.came(target, message.tx, self._now_ms)
             elif kind is PlanRequest:
                 delivery.requested()
             elif kind is Plan and self.number:
                 self._horizon = max(self._horizon or 0, message.horizon)
                 if message.step > (self._keys.get(b"s") or 0):
                     self._keys.put(b"s", message.step)
-            tablet = tablets.get(target)
-            if tablet is None:
-                tablet = self._tablet(target)
-            if kind_of(target) in self.mode.others:
-                self._remember(tablet)
+            tablet = tablet_of(target)
+            if kind_of(target) in others:
+                self._residents.touch(tablet)
                 tablet.handle(message)
                 continue
             before = turn.writes
@@ -419,44 +398,16 @@ class Host:
             return True
         return False
 
-    def _tablet(self, tablet: int) -> Any:
-        found = self._tablets.get(tablet)
-        if found is None:
-            assert host_of(tablet) == self.number, f"tablet {tablet:#x} lives elsewhere"
-            space, kind = HostSpace(self, tablet), kind_of(tablet)
-            made = self.mode.planned.get(kind)
-            if made is not None:
-                found = made(tablet, space, self.delivery.send)
-            else:
-                shell = Shell(
-                    tablet,
-                    self.delivery,
-                    self._settings,
-                    self.store.generation,
-                    self.hosts,
-                    lambda: self._now_ms,
-                )
-                found = self.mode.others[kind](tablet, space, shell)
-            self._tablets[tablet] = found
-        return found
-
-    def _remember(self, tablet: Any) -> None:
-        """What a tablet has in memory only, before an input touches it."""
-        if tablet.id not in self._touched:
-            self._touched[tablet.id] = None
-            self._memory.append((tablet, tablet.mark()))
-
     # undoing -------------------------------------------------------------------------------
 
     def _mark(self) -> tuple[Any, ...]:
-        self._touched.clear()
         return (
             self.turn.savepoint(),
             self.proxy.mark() if self.proxy is not None else None,
             len(self._coordinator.pending) if self._coordinator is not None else 0,
             self.delivery.mark(),
             len(self.superseded),
-            len(self._memory),
+            self._residents.mark(),
         )
 
     def _undo(self, mark: tuple[Any, ...]) -> None:
@@ -468,11 +419,8 @@ class Host:
             self._coordinator.forget(pending)
         self.delivery.undo(delivery)
         del self.superseded[superseded:]
-        while len(self._memory) > memory:
-            tablet, before = self._memory.pop()
-            tablet.undo(before)
-        self._touched.clear()
-        self._ended.clear()
+        self._residents.undo(memory)
+        self._proposals.undo()
 
     def log_counters(self, tablet: int) -> dict[str, Any]:
         """Of a coordinator's buffered log."""
@@ -484,7 +432,4 @@ class Host:
         return recorded(self.store, self.number, tx)
 
     def __repr__(self) -> str:
-        last = max((key[1] for key in self._prepared), default=None)
-        return (
-            f"<Host {self.number} step {self.step_released} last {tx_text(last) if last else '-'}>"
-        )
+        return f"<Host {self.number} step {self.step_released} {self._proposals!r}>"
