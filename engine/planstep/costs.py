@@ -11,6 +11,7 @@
     client_bytes    between the client and the tablets, there and back
     tablet_bytes    between tablets that do not share a turn
 
+Reads are not among them: they enter no turn, and both modes fetch alike (`fetches` in db.stats() counts them).
 Messages within a turn of one host (placement "shared") are counted as messages and take no link. Of
 objects that are handed over in memory the bytes are what they would take (messages.size_of).
 What a protocol does for nobody in particular (retries by timer, scans) is in the totals only.

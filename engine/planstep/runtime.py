@@ -54,6 +54,8 @@ class Runtime(Turns):
     mode = "deterministic"
     sends_at_once = False
     """What a transaction writes leaves as it is written."""
+    reads_may_wait = False
+    """Also on one host, for other transactions' ends or for their own producer."""
     one_at_a_time = False
     """Who commits waits for the end before the next transaction."""
 
@@ -105,7 +107,7 @@ class Runtime(Turns):
             self._side.start()
 
     def _views(self) -> Views:
-        return Views(self.nodes, lambda: self._closed or self._stopped is not None)
+        return Views(self.nodes, lambda: self._closed or self._stopped is not None, self.rtt_ms)
 
     def _host(self, number: int, store: Store) -> Host:
         return Host(

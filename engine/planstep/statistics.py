@@ -8,6 +8,7 @@
     store          counters of all hosts' stores together (store/turn.py)
     costs          of all transactions together: requests, messages, appends, syncs, client_bytes,
                    tablet_bytes (costs.py)
+    fetches        questions of readers to tablets: rows, scans, batches, positions
     links          bytes by link: "client", and "0-1" from host 0 to host 1, "0-0" between tablets of host 0
                    that stand apart
     per_host       the same counters of each host, with messages
@@ -73,6 +74,7 @@ def stats(runtime: "Runtime") -> dict[str, Any]:
             name: getattr(runtime.ledger.total, name)
             for name in ("requests", "messages", "appends", "syncs", "client_bytes", "tablet_bytes")
         },
+        "fetches": runtime.views.fetches,
         "links": {
             "client": runtime.ledger.total.client_bytes,
             **{

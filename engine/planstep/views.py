@@ -94,7 +94,9 @@ class _Cache:
 class Views:
     """Reads over all hosts' released state."""
 
-    def __init__(self, nodes: list[Any], ended: Callable[[], bool]) -> None:
+    def __init__(self, nodes: list[Any], ended: Callable[[], bool], rtt_ms: float = 0.0) -> None:
+        self._rtt = rtt_ms / 1000
+        self.fetches = 0
         self._nodes = nodes
         self._ended = ended  # nobody will take a host further
         self._cache = _Cache()
@@ -105,10 +107,17 @@ class Views:
         host = node.host
         if not self._several:
             return Snapshot(host.history.open(), {}, host.history)
+        self.request()
         with node.lock:  # step and link numbers of one and the same turn
             step = host.history.open()
             marks = {target: link.durable for target, link in host.links.items()}
         return Snapshot(step, marks, host.history)
+
+    def request(self) -> None:
+        """A question goes to a tablet and its answer comes back, over as slow a network as there is to be."""
+        self.fetches += 1
+        if self._rtt:
+            time.sleep(self._rtt)
 
     @property
     def cache_bytes(self) -> int:
@@ -283,6 +292,7 @@ class Views:
         _, end = self.bounds(snap, tablet)
         if offset >= end:
             return []
+        self.request()
         store = self._nodes[host_of(tablet)].host.store
         prefix = tablet_prefix(tablet) + b"b"
         at = prefix + offset.to_bytes(8, "big")

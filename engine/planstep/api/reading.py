@@ -50,6 +50,7 @@ class Reading:
     # rows ----------------------------------------------------------------------------------
 
     def row(self, table: "TableInfo", key: bytes) -> tuple[Place, bytes] | None:
+        self.runtime.views.request()
         found: tuple[Place, bytes] | None = self.runtime.read_row(
             self.snap, shard_of(key, table.shards), key
         )
@@ -65,6 +66,7 @@ class Reading:
     ) -> list[Row]:
         """Rows with begin <= key < end in key order, at most `limit`."""
         found: list[Row] = []
+        self.runtime.views.request()  # to all shards at once
         scan = self.runtime.scan_rows
         for tablet in table.shards:
             rows = scan(self.snap, tablet, begin, end, limit=limit, reverse=bool(reverse))

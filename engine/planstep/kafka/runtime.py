@@ -61,6 +61,7 @@ class KafkaRuntime(Runtime):
     mode = "kafka"
     sends_at_once = True
     one_at_a_time = True
+    reads_may_wait = True
     views: KafkaViews
 
     def __init__(self, stores: list[Store], **settings: Any) -> None:

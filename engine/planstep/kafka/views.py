@@ -48,19 +48,11 @@ class KafkaViews(Views):
         settings: KafkaSettings,
         rtt_ms: float,
     ) -> None:
-        super().__init__(nodes, ended)
+        super().__init__(nodes, ended, rtt_ms)
         self._settings = settings
-        self._rtt = rtt_ms / 1000
-        self.fetches = 0
 
     def snapshot(self) -> Snapshot:
         return Look()
-
-    def _request(self) -> None:
-        """A fetch goes to the tablet and comes back."""
-        self.fetches += 1
-        if self._rtt:
-            time.sleep(self._rtt)
 
     # partitions ----------------------------------------------------------------------------
 
@@ -142,7 +134,7 @@ class KafkaViews(Views):
             return []
         if offset < start:
             raise trimmed_error(offset)
-        self._request()
+        self.request()
         store = self._store(tablet)
         found: list[Slice] = []
         records = size = 0
@@ -189,7 +181,7 @@ class KafkaViews(Views):
     def _stable(self, tablet: int, consumer: str) -> int | None:
         deadline = time.monotonic() + self._settings.max_block_ms / 1000
         while True:
-            self._request()
+            self.request()
             position, pending = self.committed(tablet, consumer)
             if not pending or self._settings.isolation == "read_uncommitted":
                 return position
