@@ -144,6 +144,8 @@ class Turns(Answers):
                 size += waiter.size if waiter is not None else 0
             elif type(item) is Arrived:
                 size += len(item.data)
+            elif isinstance(item, (Deliver, Together)):
+                size += sum(len(getattr(one.message, "data", b"")) for one in each_of(item))
         if not inputs or node.down:
             return
         began = time.perf_counter()
