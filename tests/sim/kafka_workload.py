@@ -244,9 +244,11 @@ class Workload(Look):
             self.world.after(100, self._expire)
 
     def _expire(self) -> None:
-        """The chores of days. A state is kept for longer than a request may be on its way."""
-        world = self.world
-        oldest = ExpireProducers(world.now_ms - 4 * world.settings.request_timeout_ms)
+        """The chores of days. A state is kept for longer than a batch is tried and a request may be late:
+        without it nobody knows a repeat again."""
+        world, settings = self.world, self.world.settings
+        late_ms = 2 * settings.delivery_timeout_ms + 5 * settings.request_timeout_ms
+        oldest = ExpireProducers(world.now_ms - late_ms)
         groups = [tablet_id(GROUPS, number, 0) for number in range(world.hosts)]
         for tablet in (*self.tablets, *groups):
             world.tell(tablet, oldest)

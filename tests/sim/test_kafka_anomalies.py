@@ -252,13 +252,16 @@ def test_a_late_batch_counts_with_the_next_transaction_of_its_producer() -> None
 
 def test_late_ends_of_version_1_in_random_worlds() -> None:
     """The scripts above are not the only ways there."""
-    found: dict[str, None] = {}
-    for seed in range(6):
+    names = "torn transaction", "lost write", "aborted read", "input used twice", "input lost"
+    missing = dict.fromkeys(names)
+    for seed in range(40):  # each is in one of three or so
         work = run(seed, version=1, faults=LATE, settles=False)
-        found |= dict.fromkeys((*wrong(work), *used(work)))
-    assert {"torn transaction", "lost write", "aborted read", "input used twice"} <= found.keys()
+        for name in (*wrong(work), *used(work)):
+            missing.pop(name, None)
+        if not missing:
+            break
+    assert not missing
 
 
 def test_unfenced_workers_use_inputs_twice_in_random_worlds() -> None:
-    works = [run(seed, fenced=False) for seed in range(3)]
-    assert any("input used twice" in used(work) for work in works)
+    assert any("input used twice" in used(run(seed, fenced=False)) for seed in range(20))
