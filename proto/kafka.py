@@ -128,6 +128,11 @@ class KafkaSettings:
                 fits = isinstance(value, int) or (not whole and isinstance(value, float))
                 if not fits or isinstance(value, bool) or not least <= value < 1 << 53:
                     raise ValueError(f"{name} is a number from {least} on, not {value!r}")
+        if self.producer_id_expiration_ms < self.delivery_timeout_ms:
+            raise ValueError(
+                "producer_id_expiration_ms is no less than delivery_timeout_ms: a batch that comes late would "
+                "find its producer forgotten, and count twice"
+            )
 
 
 # kinds of a partition's entries ------------------------------------------------------------

@@ -50,6 +50,11 @@ def test_other_settings_are_refused_by_name(tmp_path: Path) -> None:
         ({"kafka": {"linger_ms": 5}}, TypeError, "KafkaSettings"),
         ({"kafka": planstep.KafkaSettings(linger_ms=-1)}, ValueError, "linger_ms"),
         ({"kafka": planstep.KafkaSettings(isolation="none")}, ValueError, "read_committed"),
+        (
+            {"kafka": planstep.KafkaSettings(producer_id_expiration_ms=1000)},
+            ValueError,
+            "delivery_timeout_ms",
+        ),
         ({"mode": "pulsar"}, planstep.NotSupported, "not there yet"),
         ({"mode": "Deterministic"}, ValueError, "choose one of"),
         ({"durability": "none"}, ValueError, "'full', 'os'"),
