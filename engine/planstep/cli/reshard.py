@@ -263,3 +263,8 @@ def _print(result: dict[str, Any]) -> None:
         f"{result['transactions']['committed']} transactions, {store['syncs']} syncs, "
         f"{store['bytes_written_per_payload_byte']} bytes written per payload byte"
     )
+    costs = result["costs"]
+    print(
+        f"mode {result['mode']}, placement {result['placement']}: {costs['requests']:.0f} requests, "
+        f"{costs['messages']:.0f} messages between tablets, {costs['appends']:.0f} appends"
+    )
