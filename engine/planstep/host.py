@@ -199,6 +199,7 @@ class Host:
                 self.observe(self.turn)
         except BaseException as error:
             self._undo(whole)
+            delivery.forget()
             self.store.abandon(self.turn)
             if isinstance(error, (RecursionError, MemoryError)):
                 # The caller's stack or memory, not a bug: nothing of the turn was done.
@@ -212,6 +213,7 @@ class Host:
             self.store.commit(self.turn, self._install)
         except BaseException:
             self._undo(whole)
+            delivery.forget()
             raise
         self._begun = True
         self._memory.clear()
