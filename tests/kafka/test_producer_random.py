@@ -52,6 +52,10 @@ class Chaos:
         return b"%d" % self.calls
 
     def take(self) -> None:
+        producers = [*self.client._producers.values(), self.client._plain]
+        for sender in [producer._sender for producer in producers if producer is not None]:
+            parts = sender._partitions.values()
+            assert sender._to_send == sum(len(part.unsent) + part.again for part in parts)
         out, timers, ended = self.client.take()
         self.timers += [token for _, token in timers]
         for target, message, _ in out:
