@@ -289,3 +289,9 @@ def test_transactional_ids_tell_who_waits_for_whom(db: planstep.Engine) -> None:
 def test_mode_deterministic_has_no_transactional_ids() -> None:
     with planstep.open(":memory:") as db, pytest.raises(planstep.NotSupported, match="kafka"):
         db.transactional_ids()
+
+
+def test_a_worker_whose_name_is_no_text_is_refused_at_once(db: planstep.Engine) -> None:
+    with pytest.raises(ValueError, match="surrogates"):
+        db.transaction(worker="\ud800")
+    assert not db._runtime._waiting
