@@ -48,7 +48,15 @@ from .proto.ids import (
     tablet_prefix,
     tx_text,
 )
-from .proto.kafka import Answer, KafkaSettings, Produce, TxnOffsetCommit
+from .proto.kafka import (
+    AddOffsets,
+    AddPartitions,
+    Answer,
+    KafkaSettings,
+    Produce,
+    Registered,
+    TxnOffsetCommit,
+)
 from .proto.messages import (
     NOBODY,
     Ask,
@@ -70,6 +78,9 @@ from .store import Store, Turn
 
 ASK_AFTER_MS = 2_000
 """A proposal that waits this long without a plan is asked about; its client may be gone."""
+_TAKES_SPACE = (Produce, TxnOffsetCommit, AddPartitions, AddOffsets)
+"""What writes data, and what begins a transaction that would: a client that tries again and again must not
+use up what is there to free space. Ends, markers and the administrator's requests go on."""
 
 
 class Host:
@@ -415,10 +426,12 @@ class Host:
             refused = Refused(message.tx, target, (target, "space"))
             self.delivery.send(message.proxy, refused)
             return True
-        if kind is Produce or kind is TxnOffsetCommit:
+        if kind in _TAKES_SPACE:
             answer = Answer(message.request, target, "NO_SPACE")
             self.delivery.send(message.client, answer)
             return True
+        if kind is Registered:
+            message.error = message.error or "NO_SPACE"  # what waits for it is not written
         return False
 
     def _tablet(self, tablet: int) -> Any:
