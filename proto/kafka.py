@@ -95,7 +95,7 @@ class KafkaSettings:
     max_block_ms: int = 60_000
     """How long begin, commit and abort wait in all before they time out."""
     marker_retry_ms: int = 100
-    """Until markers that were not acknowledged are sent again."""
+    """Until markers that were not acknowledged are sent again, beside the way there and back."""
     log_batching: bool = False
     """Coordinators write their logs through PIP-160's buffered writer; Kafka has none, Pulsar's is off too."""
     log_batch_records: int = 512

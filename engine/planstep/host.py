@@ -15,6 +15,8 @@ Next: delivery.py, runtime.py.
 """
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
+from math import ceil
 from typing import Any
 
 from .coordinator.plan import Coordinator
@@ -83,6 +85,12 @@ _TAKES_SPACE = (Produce, TxnOffsetCommit, AddPartitions, AddOffsets)
 use up what is there to free space. Ends, markers and the administrator's requests go on."""
 
 
+def _with_the_way(settings: KafkaSettings, rtt_ms: float) -> KafkaSettings:
+    """Nobody acknowledges a marker before it has been there and back: to send it again sooner would be work
+    for nothing, and counted."""
+    return replace(settings, marker_retry_ms=settings.marker_retry_ms + ceil(rtt_ms))
+
+
 class Host:
     """Invariants: at most one turn is open; results leave only after their turn is durable; what a
     discarded turn did to proxy, coordinators and links in memory is taken back."""
@@ -113,7 +121,7 @@ class Host:
         self.superseded: list[tuple[bytes, Any, int]] = []
         self.messages = 0
         self.stopped: BaseException | None = None
-        self._settings = settings or KafkaSettings()
+        self._settings = _with_the_way(settings or KafkaSettings(), rtt_ms)
         self._tablets: dict[int, Any] = {}
         self._now_ms = 0
         self._horizon: int | None = 0 if number else None  # of the snapshots, as plans tell it
