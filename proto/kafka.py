@@ -21,7 +21,8 @@ from typing import Any, NamedTuple, Protocol
 
 class ErrorKind(NamedTuple):
     """`code` is the number on Kafka's wire. `retriable`: the client asks again by itself. `abortable`: the
-    transaction is to be aborted, and the next may succeed. Neither: the producer is at its end."""
+    transaction is to be aborted, and the next may succeed. Neither: the producer is at its end; of a batch
+    only PRODUCER_FENCED is that, whatever else is not retriable aborts."""
 
     code: int
     retriable: bool = False

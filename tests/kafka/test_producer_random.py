@@ -15,6 +15,7 @@ OFFSETS = {"g": (1, "m", ((PARTITIONS[0], 5),)), "h": (1, "m", ((PARTITIONS[1], 
 RETRIABLE = [name for name, kind in ERRORS.items() if kind.retriable]
 ABORTABLE = [name for name, kind in ERRORS.items() if kind.abortable]
 FATAL = [name for name, kind in ERRORS.items() if not kind.retriable and not kind.abortable]
+FATAL_TO_A_BATCH = ["PRODUCER_FENCED"]
 
 
 class Chaos:
@@ -117,7 +118,7 @@ class Chaos:
         self.client.handle(answer)
 
     def outcome(self, target: int, message: Any) -> tuple[str, Any]:
-        draw = self.random.random()
+        draw, batch = self.random.random(), isinstance(message, Produce)
         if draw < self.faults:
             return self.random.choice(RETRIABLE), None
         if draw < self.faults * 1.1:
@@ -125,7 +126,7 @@ class Chaos:
                 return "INVALID_PRODUCER_EPOCH", None  # any other is the end under that name
             return self.random.choice(ABORTABLE), None
         if draw > 1 - self.fatal:
-            return self.random.choice(FATAL), None
+            return self.random.choice(FATAL_TO_A_BATCH if batch else FATAL), None
         if isinstance(message, InitProducer):
             self.epoch += 1
             return "", (7, self.epoch)
