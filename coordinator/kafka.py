@@ -226,7 +226,7 @@ class Transactions:
             answer(UNMAPPED)
         elif row.epoch != message.epoch:
             answer(FENCED)
-        elif row.state == ONGOING and all(tablet in row.partitions for tablet in added):
+        elif row.state == ONGOING and {*row.partitions}.issuperset(added):
             answer("")
         else:
             begun = row.start_ms if row.state == ONGOING else self.shell.now_ms

@@ -11,6 +11,7 @@ Left out: one request with the markers of many transactions for one host; the li
 Next: groups.py.
 """
 
+from bisect import bisect_left
 from typing import Any
 
 from ..proto.kafka import Marked, Marker, Shell, Wake
@@ -34,7 +35,8 @@ class Markers:
         self.rows = rows
         self.shell = shell
         self.ending: dict[str, tuple[int, Any, tuple[int, ...]]] = {}
-        """id: when its markers were sent last, ms; for whose sake; to whom, not acknowledged yet"""
+        """id: when its markers were sent last, ms; for whose sake; to whom, not acknowledged yet, in
+        ascending order"""
         self._armed = False  # a wake is on its way
 
     def mark(self) -> Any:
@@ -83,7 +85,8 @@ class Markers:
         name = message.name
         row = self.rows.get(name)
         sent_ms, cause, left = self.ending.get(name, (0, None, ()))
-        if row is None or row.state not in PREPARED or message.tablet not in left:
+        at = bisect_left(left, message.tablet)
+        if row is None or row.state not in PREPARED or left[at : at + 1] != (message.tablet,):
             return  # of a former transaction, or a repeat
         if (row.producer, row.epoch) != (message.producer, message.epoch):
             return
@@ -94,7 +97,7 @@ class Markers:
             # stays as it is until the host starts again, with a higher epoch.
             self.ending.pop(name, None)
         elif message.error in _NO_LONGER_AWAITED:
-            left = tuple(tablet for tablet in left if tablet != message.tablet)
+            left = left[:at] + left[at + 1 :]
             self.ending[name] = sent_ms, cause, left
             if not left and name not in self.rows.pending:
                 self._complete(name, row)

@@ -21,7 +21,8 @@ from typing import Any, NamedTuple, Protocol
 
 class ErrorKind(NamedTuple):
     """`code` is the number on Kafka's wire. `retriable`: the client asks again by itself. `abortable`: the
-    transaction is to be aborted, and the next may succeed. Neither: the producer is at its end."""
+    transaction is to be aborted, and the next may succeed. Neither: the producer is at its end; of a batch
+    only PRODUCER_FENCED is that, whatever else is not retriable aborts."""
 
     code: int
     retriable: bool = False
@@ -95,7 +96,7 @@ class KafkaSettings:
     max_block_ms: int = 60_000
     """How long begin, commit and abort wait in all before they time out."""
     marker_retry_ms: int = 100
-    """Until markers that were not acknowledged are sent again."""
+    """Until markers that were not acknowledged are sent again, beside the way there and back."""
     log_batching: bool = False
     """Coordinators write their logs through PIP-160's buffered writer; Kafka has none, Pulsar's is off too."""
     log_batch_records: int = 512

@@ -272,11 +272,11 @@ class Producer:
         detail = batch_detail(batch, error)
         if error == EXPIRED:
             error = ABORTABLE
-        if kind_of_error(error).abortable:
+        if error == FENCED:
+            self._die(error, detail)
+        else:  # whatever else became of a batch ends its transaction only (maybeTransitionToErrorState)
             self._unknown = True
             self._fail(error, detail)
-        else:
-            self._die(error, detail)
 
     # ends --------------------------------------------------------------------------------------
 

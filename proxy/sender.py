@@ -95,6 +95,7 @@ class Sender:
         self.broken: dict[int, bool] = {}
         self.bytes = 0
         self.sent = 0
+        self._to_send = 0  # batches that were not sent, or are to be sent once more
         self.flushing = False
 
     def start(self, producer: int, epoch: int) -> None:
@@ -126,6 +127,7 @@ class Sender:
                 lingering.append(batch)
             partition.unsent.append(batch)
             self.bytes += len(data)
+            self._to_send += 1
         if lingering:
             self._exchange.later(settings.linger_ms, lambda: self._lingered(lingering))
 
@@ -145,6 +147,7 @@ class Sender:
             self._tidy(tablet)
         for batch in dropped:
             self.bytes -= len(batch.data)
+        self._to_send -= len(dropped)
         return dropped
 
     def expire(self, owner: Any) -> None:
@@ -159,14 +162,14 @@ class Sender:
             for batch in list(partition.sent):
                 self._over(batch)
         self._partitions.clear()
-        self.bytes = 0
+        self.bytes = self._to_send = 0
 
     # out ---------------------------------------------------------------------------------------
 
     def dispatch(self, unsent: Callable[[int], bool]) -> None:
         """Sends what may be sent now; of batches never sent, to the partitions that `unsent` allows."""
         limit = self._exchange.settings.max_in_flight
-        while True:
+        while self._to_send:  # else nobody need look: each answer of many partitions comes here
             hosts: dict[int, dict[int, Batch]] = {}
             for tablet, partition in self._partitions.items():
                 host = host_of(tablet)
@@ -202,6 +205,7 @@ class Sender:
                 partition.sent.append(partition.unsent.popleft())
                 self.sent += 1
             batch.flights.append(flight)
+        self._to_send -= len(batches)
         self._in_flight[host] = self._in_flight.get(host, 0) + 1
         flight.number = self._exchange.post(
             lambda address, number: [
@@ -260,6 +264,7 @@ class Sender:
         unsent = self._partitions.setdefault(batch.tablet, _Partition()).unsent
         before = sum(0 <= other.sequence < batch.sequence for other in unsent)
         unsent.insert(before, batch)
+        self._to_send += 1
 
     def _rested(self, batch: Batch) -> None:
         batch.rest = 0
@@ -280,6 +285,7 @@ class Sender:
             return False
         batch.again = True
         self._partitions[batch.tablet].again += 1
+        self._to_send += 1
         return True
 
     def _fail(self, batch: Batch, error: str) -> None:
@@ -292,6 +298,7 @@ class Sender:
         partition = self._partitions[batch.tablet]
         partition.sent.remove(batch)
         partition.again -= batch.again
+        self._to_send -= batch.again
         self.sent -= 1
         self.bytes -= len(batch.data)
         self._exchange.forget(batch.rest)

@@ -68,7 +68,15 @@ META = b"m"
 TRIM_SLICES_MAX = 2_000
 """Entries that one request trims at most: what is left is asked for again."""
 _GONE = "UNKNOWN_TOPIC_OR_PARTITION"
-_ASK_AGAIN = ("COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR")
+_TOLD = {
+    # The producer would look for another coordinator, and this one is not its own.
+    "COORDINATOR_LOAD_IN_PROGRESS": "NOT_ENOUGH_REPLICAS",
+    "COORDINATOR_NOT_AVAILABLE": "NOT_ENOUGH_REPLICAS",
+    "NOT_COORDINATOR": "NOT_ENOUGH_REPLICAS",
+    # It is to abort: its own coordinator then tells whether it was too slow, and goes on, or is fenced.
+    "PRODUCER_FENCED": "INVALID_PRODUCER_EPOCH",
+}
+"""What a producer is told for an answer of the coordinator's, as Kafka's brokers tell it."""
 
 
 class Held(NamedTuple):
@@ -205,9 +213,7 @@ class Partition:
         if held is None or held.epoch != message.epoch:
             return  # let go by a marker, answered before, or asked before a crash
         if message.error:
-            # As Kafka tells it: a producer would look for another coordinator, and this one is not its own.
-            error = "NOT_ENOUGH_REPLICAS" if message.error in _ASK_AGAIN else message.error
-            self._refuse(message.producer, error)
+            self._refuse(message.producer, _TOLD.get(message.error, message.error))
             return
         requests = sorted(self._let_go(message.producer), key=lambda item: item[0].sequence)
         for request, cause in requests:

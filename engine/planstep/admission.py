@@ -68,6 +68,13 @@ class Admission:
             self._waiting -= 1
             self._room.notify_all()
 
+    def share_out(self, tx: bytes, sizes: dict[bytes, int]) -> None:
+        """What was admitted as one is let go of in parts, each under a key of its own."""
+        with self._lock:
+            whole = self._held.pop(tx)
+            assert whole == sum(sizes.values())
+            self._held |= sizes
+
     def let_go(self, tx: bytes) -> None:
         with self._lock:
             self.bytes -= self._held.pop(tx, 0)

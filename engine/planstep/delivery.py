@@ -205,8 +205,9 @@ class Delivery:
         self._planned = 0
 
     def forget(self) -> None:
-        """The turn was not made durable: nothing was spent either."""
+        """The turn was not made durable: nothing was spent, and nobody sees more."""
         self.spent = {}
+        self.visible = {}
 
     def before_commit(self, superseded: bool) -> None:
         for link in self.links.values():

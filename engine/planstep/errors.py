@@ -74,7 +74,8 @@ class KafkaError(Aborted):
 
 
 class ProducerFenced(KafkaError):
-    """Mode "kafka": another producer has taken the transactional id; this one is at its end."""
+    """Mode "kafka": another producer has taken the transactional id, or its coordinator has aborted what was
+    open for too long; this one is at its end."""
 
 
 class Dropped(Aborted):

@@ -15,7 +15,9 @@ Next: delivery.py, runtime.py.
 """
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import partial
+from math import ceil
 from typing import Any
 
 from .coordinator.plan import Coordinator
@@ -48,7 +50,15 @@ from .proto.ids import (
     tablet_id,
     tablet_prefix,
 )
-from .proto.kafka import Answer, KafkaSettings, Produce, TxnOffsetCommit
+from .proto.kafka import (
+    AddOffsets,
+    AddPartitions,
+    Answer,
+    KafkaSettings,
+    Produce,
+    Registered,
+    TxnOffsetCommit,
+)
 from .proto.messages import (
     NOBODY,
     Ask,
@@ -68,6 +78,16 @@ from .recording import Recording, recorded
 from .residents import Residents
 from .space import HostSpace
 from .store import Store, Turn
+
+_TAKES_SPACE = (Produce, TxnOffsetCommit, AddPartitions, AddOffsets)
+"""What writes data, and what begins a transaction that would: a client that tries again and again must not
+use up what is there to free space. Ends, markers and the administrator's requests go on."""
+
+
+def _with_the_way(settings: KafkaSettings, rtt_ms: float) -> KafkaSettings:
+    """Nobody acknowledges a marker before it has been there and back: to send it again sooner would be work
+    for nothing, and counted."""
+    return replace(settings, marker_retry_ms=settings.marker_retry_ms + ceil(rtt_ms))
 
 
 class Host:
@@ -114,7 +134,7 @@ class Host:
             store,
             partial(HostSpace, self),
             self.delivery,
-            settings or KafkaSettings(),
+            _with_the_way(settings or KafkaSettings(), rtt_ms),
             lambda: self._now_ms,
         )
         self._tablet = self._residents.get
@@ -189,6 +209,7 @@ class Host:
                 self.observe(self.turn)
         except BaseException as error:
             self._undo(whole)
+            delivery.forget()
             self.store.abandon(self.turn)
             if isinstance(error, (RecursionError, MemoryError)):
                 # The caller's stack or memory, not a bug: nothing of the turn was done.
@@ -202,6 +223,7 @@ class Host:
             self.store.commit(self.turn, self._install)
         except BaseException:
             self._undo(whole)
+            delivery.forget()
             raise
         self._begun = True
         self._residents.durable()
@@ -392,10 +414,12 @@ class Host:
             refused = Refused(message.tx, target, (target, "space"))
             self.delivery.send(message.proxy, refused)
             return True
-        if kind is Produce or kind is TxnOffsetCommit:
+        if kind in _TAKES_SPACE:
             answer = Answer(message.request, target, "NO_SPACE")
             self.delivery.send(message.client, answer)
             return True
+        if kind is Registered:
+            message.error = message.error or "NO_SPACE"  # what waits for it is not written
         return False
 
     # undoing -------------------------------------------------------------------------------

@@ -29,6 +29,7 @@ from .errors import (
     NoSpace,
     PlanstepError,
 )
+from .host import Host
 from .inputs import (
     Ahead,
     Arrived,
@@ -242,13 +243,14 @@ class Turns(Answers):
 
     def _put_off(self, node: Node, delay_ms: float, item: Deliver) -> None:
         if delay_ms:
-            self.delays.after(delay_ms, partial(self._put_in, node, item))
+            self.delays.after(delay_ms, partial(self._put_in, node, node.host, item))
         else:
             node.inbox.append(item)  # its turn comes next: whoever leads looks again
 
-    def _put_in(self, node: Node, item: Deliver) -> None:
-        """Into a host's inbox, from a thread that runs no turns."""
-        if not node.down:
+    def _put_in(self, node: Node, host: Host, item: Deliver) -> None:
+        """Into a host's inbox, from a thread that runs no turns. What was put off ends with its host: the one
+        that was started since has timers of its own."""
+        if not node.down and node.host is host:
             node.inbox.append(item)
             self._poke(node)
 

@@ -15,6 +15,7 @@ import planstep
 from planstep.coordinator.batched_log import decode_entry
 from planstep.coordinator.kafka_states import PREPARE_COMMIT
 from planstep.costs import Costs
+from planstep.errors import IoError
 from planstep.proto.ids import GROUPS, PARTITION, TRANSACTIONS, kind_of
 from planstep.store.files import Files
 from planstep.store.folder import segment_files, segment_parts
@@ -110,6 +111,29 @@ def test_appends_counted_from_the_log(tmp_path: Path, outputs: int, placement: s
     assert kinds.count("batch") == outputs == kinds.count("marker")
     assert kinds.count("group") == 2, "the positions, and their marker"
     assert kinds.count("coordinator") == 3, "partitions, offsets, complete"
+
+
+@pytest.mark.parametrize("placement", ["shared", "separate"])
+def test_turns_that_fail_cost_nothing(placement: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with planstep.open(":memory:", mode="kafka", placement=placement) as db:  # type: ignore[arg-type]
+        prepared(db)
+        store = db._runtime.nodes[0].host.store
+        commit, calls = store.commit, 0
+
+        def some_fail(*args: Any) -> None:
+            nonlocal calls
+            calls += 1
+            if calls in (1, 3, 4, 6):
+                raise IoError("made to fail")
+            commit(*args)
+
+        monkeypatch.setattr(store, "commit", some_fail)
+        with db.transaction(worker="w") as tx:
+            tx.write("out", b"x", partition=0)
+        settled(db, tx.id, 5.0)
+        with db.transaction(worker="w") as following:  # behind the former's end
+            following.write("out", b"x", partition=0)
+        assert db.costs(tx.id).appends == 5.0 and calls > 6
 
 
 def test_golden() -> None:

@@ -34,6 +34,23 @@ def test_a_transaction_that_is_open_too_long_is_aborted(db: planstep.Engine) -> 
         sees(db, "out", "behind", "again")
 
 
+def test_a_producer_that_was_too_slow_goes_on_in_version_2() -> None:
+    """Its partition says so first, and its coordinator has no other under the name."""
+    with opened(transaction_timeout_ms=30, protocol_version=2) as db:
+        create(db)
+        tx = db.transaction(worker="w")
+        tx.write("out", "late")
+        in_the_log(db, tx)
+        until(lambda: db.topic("out").describe().records == 2)  # its abort
+        tx.write("out", "later")
+        with pytest.raises(planstep.KafkaError) as error:
+            tx.commit()
+        assert error.value.name == "INVALID_PRODUCER_EPOCH" and error.value.retryable
+        with db.transaction(worker="w") as tx:
+            tx.write("out", "again")
+        sees(db, "out", "again")
+
+
 def test_a_worker_takes_its_identity_back(db: planstep.Engine) -> None:
     old = db.transaction(worker="w")
     old.write("out", "old")
@@ -289,3 +306,9 @@ def test_transactional_ids_tell_who_waits_for_whom(db: planstep.Engine) -> None:
 def test_mode_deterministic_has_no_transactional_ids() -> None:
     with planstep.open(":memory:") as db, pytest.raises(planstep.NotSupported, match="kafka"):
         db.transactional_ids()
+
+
+def test_a_worker_whose_name_is_no_text_is_refused_at_once(db: planstep.Engine) -> None:
+    with pytest.raises(ValueError, match="surrogates"):
+        db.transaction(worker="\ud800")
+    assert not db._runtime._waiting

@@ -7,7 +7,9 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +17,10 @@ from face_kit import QUICK, create, in_the_log, opened, sees, until, values
 
 import planstep
 from planstep import NotSupported
+from planstep.coordinator.kafka import SCAN
+from planstep.inputs import Deliver
+from planstep.proto.ids import TRANSACTIONS, tablet_id
+from planstep.proto.kafka import Wake
 
 # the store ---------------------------------------------------------------------------------------
 
@@ -242,3 +248,27 @@ def test_asyncio(hosts: int) -> None:
                     await asyncio.sleep(0.001)
 
     asyncio.run(main())
+
+
+def test_what_a_stopped_host_put_off_is_not_told_to_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else each start would add a scan for old transactions to those that go on."""
+    with opened() as db:
+        runtime: Any = db._runtime
+        node: Any = SimpleNamespace(down=False, leading=True, host="first", inbox=[])
+        scan = Deliver(tablet_id(TRANSACTIONS, 0, 0), Wake(SCAN))
+        put_off: list[Callable[[], None]] = []
+        after = runtime.delays.after
+        with monkeypatch.context() as patch:
+            patch.setattr(
+                runtime.delays,
+                "after",
+                lambda ms, call: put_off.append(call) if ms == 12.5 else after(ms, call),
+            )
+            runtime._put_off(node, 12.5, scan)
+        put_off[0]()
+        assert node.inbox == [scan]
+        node.host = "second"
+        put_off[0]()
+        assert node.inbox == [scan]

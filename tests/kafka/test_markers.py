@@ -1,10 +1,15 @@
 """Markers of transactions that have ended: sent until every partition has acknowledged them, or is gone."""
 
+from typing import Any
+
 import pytest
-from coordinator_kit import Coordinator, P, failing
+from coordinator_kit import CLIENT, Coordinator, P, T, failing
 
 from planstep.coordinator.kafka_states import COMPLETE_COMMIT, PREPARE_COMMIT
-from planstep.proto.kafka import Marker
+from planstep.host import Host
+from planstep.inputs import Deliver
+from planstep.proto.kafka import AddPartitions, EndTxn, InitProducer, Marker, Wake
+from planstep.store import MemoryStore
 
 
 @pytest.fixture
@@ -130,3 +135,16 @@ def test_a_complete_that_cannot_be_logged_is_tried_again(c: Coordinator) -> None
     assert c.row().state == PREPARE_COMMIT and c.left() == ()
     c.wait(100)
     assert c.row().state == COMPLETE_COMMIT and not c.markers()
+
+
+@pytest.mark.parametrize("rtt_ms", [0.0, 300.0])
+def test_markers_are_not_sent_again_before_an_answer_can_be_there(rtt_ms: float) -> None:
+    host = Host(0, MemoryStore(), mode="kafka", separate=True, rtt_ms=rtt_ms)
+    asked: list[Any] = [
+        InitProducer(CLIENT, 1, "a", 60_000),
+        AddPartitions(CLIENT, 2, "a", 0, 0, (P[0],)),
+        EndTxn(CLIENT, 3, "a", 0, 0, True),
+    ]
+    put_off = [later for one in asked for later in host.run([Deliver(T, one)], 1_000_000).later]
+    waits = [later.delay_ms for later in put_off if later.deliver.message == Wake("markers")]
+    assert waits == [100 + rtt_ms]

@@ -161,8 +161,30 @@ def test_an_error_that_is_known_is_told_when_the_abort_times_out() -> None:
     """)
 
 
-@pytest.mark.parametrize("error", FATAL)
-@pytest.mark.parametrize("at", ["send", "register", "offsets", "end"])
+@pytest.mark.parametrize("error", [error for error in FATAL if error != "PRODUCER_FENCED"])
+def test_what_else_becomes_of_a_batch_ends_its_transaction_only(error: str) -> None:
+    """As Java has it, whatever the error's kind is to other requests."""
+    opened(f"""
+        send t p0x1
+        -> AddPartitions 7/0 p0
+        ok Add
+        -> Produce p0 7/0 seq 0 x1
+        {error} Produce
+        commit t
+        -> EndTxn 7/0 abort
+        ok End
+        -> InitProducer n 7/0
+        ok Init
+        == {error}
+        begin u
+    """)
+
+
+@pytest.mark.parametrize(
+    ("at", "error"),
+    [(at, error) for at in ("register", "offsets", "end") for error in FATAL]
+    + [("send", "PRODUCER_FENCED")],
+)
 def test_after_a_fatal_error_every_call_ends_with_it_and_nothing_is_sent(
     at: str, error: str
 ) -> None:

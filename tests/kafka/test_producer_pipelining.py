@@ -1,6 +1,12 @@
 """Batches on their way: how many, in which order, what counts as one request. See conversation.py."""
 
+from typing import Any
+
+import pytest
 from conversation import added, opened, partition, talk
+
+from planstep.proto.kafka import Answer, Produce
+from planstep.proxy.sender import Sender
 
 TRANSACTION_2 = {"protocol_version": 2}
 
@@ -325,3 +331,29 @@ def test_a_plain_write_without_a_producer_id_ends() -> None:
         INVALID_REQUEST last Init
         == INVALID_REQUEST
     """)
+
+
+def test_an_answer_of_many_partitions_is_no_work_for_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else a transaction over 10,000 partitions is answered in 10,000 x 10,000 looks."""
+    looks = 0
+    look = Sender._next
+
+    def counted(self: Sender, *args: Any) -> Any:
+        nonlocal looks
+        looks += 1
+        return look(self, *args)
+
+    monkeypatch.setattr(Sender, "_next", counted)
+    broker = opened("")
+    client = broker.client
+    client.send(broker.handle, b"t", {partition(f"p{n}"): [(b"d", 1)] for n in range(300)})
+    (registered,) = client.take()[0]
+    client.handle(Answer(registered[1].request, registered[0], ""))
+    sent = client.take()[0]
+    assert len(sent) == 300 and all(type(message) is Produce for _, message, _ in sent)
+    before = looks
+    for target, message, _ in sent:
+        client.handle(Answer(message.request, target, "", 0))
+    assert looks == before

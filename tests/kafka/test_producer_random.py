@@ -15,6 +15,7 @@ OFFSETS = {"g": (1, "m", ((PARTITIONS[0], 5),)), "h": (1, "m", ((PARTITIONS[1], 
 RETRIABLE = [name for name, kind in ERRORS.items() if kind.retriable]
 ABORTABLE = [name for name, kind in ERRORS.items() if kind.abortable]
 FATAL = [name for name, kind in ERRORS.items() if not kind.retriable and not kind.abortable]
+FATAL_TO_A_BATCH = ["PRODUCER_FENCED"]
 
 
 class Chaos:
@@ -52,6 +53,10 @@ class Chaos:
         return b"%d" % self.calls
 
     def take(self) -> None:
+        producers = [*self.client._producers.values(), self.client._plain]
+        for sender in [producer._sender for producer in producers if producer is not None]:
+            parts = sender._partitions.values()
+            assert sender._to_send == sum(len(part.unsent) + part.again for part in parts)
         out, timers, ended = self.client.take()
         self.timers += [token for _, token in timers]
         for target, message, _ in out:
@@ -113,7 +118,7 @@ class Chaos:
         self.client.handle(answer)
 
     def outcome(self, target: int, message: Any) -> tuple[str, Any]:
-        draw = self.random.random()
+        draw, batch = self.random.random(), isinstance(message, Produce)
         if draw < self.faults:
             return self.random.choice(RETRIABLE), None
         if draw < self.faults * 1.1:
@@ -121,7 +126,7 @@ class Chaos:
                 return "INVALID_PRODUCER_EPOCH", None  # any other is the end under that name
             return self.random.choice(ABORTABLE), None
         if draw > 1 - self.fatal:
-            return self.random.choice(FATAL), None
+            return self.random.choice(FATAL_TO_A_BATCH if batch else FATAL), None
         if isinstance(message, InitProducer):
             self.epoch += 1
             return "", (7, self.epoch)

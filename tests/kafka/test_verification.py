@@ -85,7 +85,7 @@ def test_a_held_batch_that_is_not_the_first_is_out_of_order() -> None:
 @pytest.mark.parametrize(
     ("error", "told"),
     [
-        ("PRODUCER_FENCED", "PRODUCER_FENCED"),
+        ("PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"),
         ("INVALID_PRODUCER_ID_MAPPING", "INVALID_PRODUCER_ID_MAPPING"),
         ("CONCURRENT_TRANSACTIONS", "CONCURRENT_TRANSACTIONS"),
         ("TRANSACTION_ABORTABLE", "TRANSACTION_ABORTABLE"),

@@ -22,7 +22,11 @@ def check_worker(worker: Any) -> str | None:
         return None
     if not isinstance(worker, str):
         raise TypeError(f"worker is a name, not {worker!r}")
-    if not 0 < len(worker.encode(errors="replace")) <= 200:
+    try:
+        length = len(worker.encode())
+    except UnicodeEncodeError:
+        raise ValueError(f"worker {worker!r}: surrogates are no text") from None
+    if not 0 < length <= 200:
         raise ValueError("worker is a name of 1 to 200 bytes")
     return worker
 

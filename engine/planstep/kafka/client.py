@@ -111,14 +111,25 @@ class Client:
     # room ----------------------------------------------------------------------------------
 
     def admit(self, tx: bytes, batches: dict[int, Any], wait: float | None) -> None:
-        """Waits for room, under no lock; Overloaded after `wait` seconds. Let go as answers come."""
-        admission = self._runtime.admission
-        for pieces in batches.values():
-            for data, _ in pieces:
-                key = self._runtime.new_tx()
-                admission.admit(key, len(data), wait)
-                with self._lock:
-                    self._held.setdefault(tx, {})[id(data)] = key
+        """Waits for room, under no lock; Overloaded after `wait` seconds. Let go as answers come.
+
+        All at once: a batch would wait in vain for those before it, which leave with it.
+        """
+        runtime, admission = self._runtime, self._runtime.admission
+        pieces = [data for items in batches.values() for data, _ in items]
+        if not pieces:
+            return
+        whole = runtime.new_tx()
+        admission.admit(whole, sum(map(len, pieces)), wait)
+        keys = [runtime.new_tx() for _ in pieces]
+        admission.share_out(whole, dict(zip(keys, map(len, pieces), strict=True)))
+        with self._lock:
+            held = self._held.setdefault(tx, {})
+            for data, key in zip(pieces, keys, strict=True):
+                # What its producer did not take is gone, and another may be where it was.
+                if (gone := held.get(id(data))) is not None:
+                    admission.let_go(gone)
+                held[id(data)] = key
 
     def let_go(self, tx: bytes) -> None:
         """The transaction is at its end."""

@@ -8,7 +8,8 @@ from ..proto.kafka import ERRORS
 
 _ADVICE = {
     "UNKNOWN_SERVER_ERROR": "a bug of the engine's: the log has the exception",
-    "PRODUCER_FENCED": "another producer has taken the transactional id: this one is at its end",
+    "PRODUCER_FENCED": "another producer has taken the transactional id, or the transaction was open for "
+    "longer than transaction_timeout_ms: this one is at its end",
     "INVALID_PRODUCER_EPOCH": "the transaction was aborted by its coordinator, or another producer has "
     "taken the transactional id",
     "ILLEGAL_GENERATION": "the group's members changed since this one read: run the transaction again",
