@@ -111,14 +111,27 @@ class Client:
     # room ----------------------------------------------------------------------------------
 
     def admit(self, tx: bytes, batches: dict[int, Any], wait: float | None) -> None:
-        """Waits for room, under no lock; Overloaded after `wait` seconds. Let go as answers come."""
+        """Waits for room, under no lock; Overloaded after `wait` seconds. Let go as answers come, or at once
+        when not all of it was admitted."""
         admission = self._runtime.admission
-        for pieces in batches.values():
-            for data, _ in pieces:
-                key = self._runtime.new_tx()
-                admission.admit(key, len(data), wait)
-                with self._lock:
-                    self._held.setdefault(tx, {})[id(data)] = key
+        made: dict[int, bytes] = {}
+        try:
+            for pieces in batches.values():
+                for data, _ in pieces:
+                    key = made[id(data)] = self._runtime.new_tx()
+                    admission.admit(key, len(data), wait)
+            with Uninterrupted(), self._lock:
+                if made:
+                    self._held.setdefault(tx, {}).update(made)
+        except BaseException:  # refused, or interrupted
+            with Uninterrupted(), self._lock:
+                held = self._held.get(tx, {})
+                for batch, key in made.items():
+                    held.pop(batch, None)
+                    admission.let_go(key)
+                if not held:
+                    self._held.pop(tx, None)
+            raise
 
     def let_go(self, tx: bytes) -> None:
         """The transaction is at its end."""

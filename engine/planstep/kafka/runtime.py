@@ -168,15 +168,22 @@ class KafkaRuntime(Runtime):
         self._check_open()
         asked = _sorted_out(parts)
         batches = asked.batches
-        self.client.admit(tx, batches, wait)
-        with self.client.locked():
-            waiter = self._waiting[tx] = Waiter(tx, 0, ending)
-            if asked.trim is not None:
-                self.requests.trim(tx, *asked.trim)
-            elif asked.plain:
-                self.requests.write(tx, batches)
-            else:
-                self.writing.commit(tx, batches, asked.positions)
+        try:
+            self.client.admit(tx, batches, wait)
+            with self.client.locked():
+                waiter = self._waiting[tx] = Waiter(tx, 0, ending)
+                if asked.trim is not None:
+                    self.requests.trim(tx, *asked.trim)
+                elif asked.plain:
+                    self.requests.write(tx, batches)
+                else:
+                    self.writing.commit(tx, batches, asked.positions)
+        except Exception:
+            raise
+        except BaseException:
+            if tx not in self._waiting:  # interrupted before it was sent: nobody else would end it
+                self.rollback(tx)
+            raise
         self.client.deliver()
         if self._stopped is not None:  # since it was asked above
             self._give_up(self._stopped)

@@ -209,7 +209,10 @@ class Writing:
         with self._client.locked():
             self._assigned.pop(tx, None)
             opened = self.open.get(tx)
-            if opened is None or opened.ending:
+            if opened is None:
+                self._client.let_go(tx)
+                return
+            if opened.ending:
                 return
             opened.ending = "abort"
             for consumer, tablet in opened.positions:
