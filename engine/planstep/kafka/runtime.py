@@ -28,6 +28,7 @@ from ..proto.ids import (
     host_of,
     kind_of,
     tablet_id,
+    tablet_text,
     tx_parse,
     tx_text,
 )
@@ -41,6 +42,7 @@ from ..proto.messages import PartitionPart
 from ..runtime import Runtime
 from ..store import Store
 from .client import Client
+from .errors import kafka_error
 from .producers import Producer
 from .requests import Requests
 from .schema import KafkaSchema
@@ -125,6 +127,17 @@ class KafkaRuntime(Runtime):
 
     def look(self, tx: bytes) -> Look:
         return self.writing.look(tx)
+
+    def wait_stable(self, tablet: int) -> None:
+        """Until the transactions have ended that have written so far: a commit is answered before its markers
+        are written. KafkaError after max_block_ms."""
+        end = self.views.whole_log(tablet)[1]
+        deadline = time.monotonic() + self.settings.max_block_ms / 1000
+        while self.views.log_bounds(tablet)[1] < end:
+            self._check_open()
+            if time.monotonic() > deadline:
+                raise kafka_error("CONCURRENT_TRANSACTIONS", tablet_text(tablet))
+            time.sleep(LOOK_SECONDS)
 
     def send_ahead(self, tx: bytes, slices: dict[int, tuple[int, Any]]) -> None:
         self.writing.send_ahead(tx, slices)
