@@ -11,6 +11,7 @@ from ..node import Waiter
 from ..outcome import Commit
 from ..proto.kafka import Join, Leave, OffsetCommit, TrimTo
 from .errors import kafka_error
+from .producers import check_identity
 from .views import NO_PLACE
 
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ class Requests:
 
     def join(self, consumer: str, name: str) -> tuple[int, str]:
         """A member joins a group: (generation, member)."""
+        check_identity(name)
         with self._client.locked():
             self._members += 1
             member = f"{name or 'reader'}-{self._runtime.generation}-{self._members}"

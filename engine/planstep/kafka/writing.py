@@ -15,7 +15,7 @@ from ..node import Waiter
 from ..outcome import Commit
 from ..proxy.kafka import UNKNOWN_END
 from .errors import kafka_error
-from .producers import POOL, Open, Pool, Producer
+from .producers import Open, Pool, Producer, check_identity
 from .views import NO_PLACE, Look
 
 if TYPE_CHECKING:
@@ -44,10 +44,7 @@ class Writing:
 
     def producer(self, name: str) -> Producer:
         """A new incarnation of a transactional id: its first transaction fences whoever has it."""
-        if name.startswith(POOL):
-            raise ValueError(
-                f"worker {name!r}: names that begin with {POOL!r} are those of transactions without a worker"
-            )
+        check_identity(name)
         made = Producer(name)
         self.producers[name] = made
         return made
