@@ -54,7 +54,7 @@ class Requests:
         with self._client.locked():
             waiter = self._runtime._waiting[tx] = Waiter(tx, 0, None)
             self._client.ask(tx, target, make, partial(self._ended_ask, tx))
-        self._client.deliver()
+        self._runtime.asked()
         self._runtime._wait_for(waiter, None)
         return waiter.result().details[0]
 

@@ -197,11 +197,15 @@ class KafkaRuntime(Runtime):
             if tx not in self._waiting:  # interrupted before it was sent: nobody else would end it
                 self.rollback(tx)
             raise
+        self.asked()
+        return waiter
+
+    def asked(self) -> None:
+        """Hosts are told of a call, and it is told if the engine has stopped since it was asked for."""
         self.client.deliver()
-        if self._stopped is not None:  # since it was asked above
+        if self._stopped is not None:
             self._give_up(self._stopped)
             self._answer()
-        return waiter
 
     def answer_call(self, tx: bytes, answer: Commit | BaseException) -> None:
         """A call has ended: under the client's lock; whoever holds it delivers."""

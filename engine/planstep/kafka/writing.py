@@ -84,7 +84,7 @@ class Writing:
             else:
                 self._ready.setdefault(producer, []).append(tx)
                 self._initialize(producer)
-        self._client.deliver()
+        self._runtime.asked()
         self._runtime._wait_for(waiter, None)
         waiter.result()
 
