@@ -185,6 +185,9 @@ class Runtime(Turns):
     def ready(self, worker: str) -> None:
         """What another one left under this name is ended, where writers have identities."""
 
+    def wait_stable(self, tablet: int) -> None:
+        """All that is committed in a partition can be read, where that may take a while."""
+
     def tidy(self, now_ms: int) -> None:
         """About every second: what a mode forgets with time."""
 

@@ -1,5 +1,6 @@
 """Closing an engine of mode "kafka": what was asked for ends, what is open is aborted, and makes nobody wait."""
 
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -55,3 +56,42 @@ def test_what_was_submitted_is_committed(tmp_path: Path, how: dict[str, Any]) ->
     assert future.result(0).id == tx.id
     with planstep.open(tmp_path / "s") as db:
         values_are(db.topic("t"), ["a"])
+
+
+@pytest.mark.parametrize("hosts", [1, 2])
+@pytest.mark.parametrize("what", ["request", "ready", "commit"])
+def test_what_is_asked_while_it_closes_is_told_so(what: str, hosts: int) -> None:
+    """Just between the look whether it is open, and the asking."""
+    db = planstep.open(":memory:", mode="kafka", hosts=hosts)
+    db.create_topic("t", format="utf8")
+    runtime: Any = db._runtime
+    is_open = runtime._check_open
+
+    def closed_meanwhile() -> None:
+        is_open()
+        runtime._check_open = is_open
+        closing = threading.Thread(target=db.close)
+        closing.start()
+        closing.join()
+
+    ended: list[BaseException] = []
+
+    def ask() -> None:
+        tx = db.transaction()
+        tx.write("t", "a")
+        runtime._check_open = closed_meanwhile
+        try:
+            if what == "request":
+                runtime.requests.rejoin("c", "m")
+            elif what == "ready":
+                runtime.ready("w")
+            else:
+                tx.commit()
+        except planstep.PlanstepError as error:
+            ended.append(error)
+
+    asking = threading.Thread(target=ask, daemon=True)
+    asking.start()
+    asking.join(10)
+    assert len(ended) == 1
+    db.close()

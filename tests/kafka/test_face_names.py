@@ -203,3 +203,23 @@ def test_a_damaged_record_is_corruption(tmp_path: Path) -> None:
                 out.write(b"z")
     with opened(tmp_path / "s") as db, pytest.raises(planstep.Corruption):
         db.topic("out").read()
+
+
+# names of workers ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [1, b"x", "\ud800", "x" * 201, "pool-1"])
+def test_what_is_no_name_of_a_worker_is_refused_before_anything_is_done(name: Any) -> None:
+    with opened() as db:
+        create(db)
+        calls = [
+            lambda: db.transaction(worker=name),
+            lambda: db.run(lambda tx: tx.write("out", "a"), worker=name),
+            lambda: db.process(lambda tx, batch: None, "in", "c", until_idle=True, worker=name),
+            lambda: db.reader("in", "c", name=name),
+        ]
+        for call in calls * 2:
+            with pytest.raises((TypeError, ValueError), match="name"):
+                if isinstance(made := call(), planstep.Transaction):
+                    made.write("out", "a")
+        assert not db._groups and not db._runtime.writing.open  # type: ignore[attr-defined]

@@ -21,17 +21,19 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from ..errors import TransactionClosed
 from .checks import check_worker
+from .formats import decode_value, encode_text, encode_value
 from .limits import READ_BYTES
 from .reading import check_partition
+from .transaction import Transaction
 
 if TYPE_CHECKING:
     from .engine import Engine
-    from .transaction import Transaction
 
 T = TypeVar("T")
 _READ = 10_000
 _ENDED_WELL = "committed"
 _UNDER_WAY = ("open", "sent")
+_SCALARS = frozenset((str, int, float, bool, bytes))
 
 
 class _Layer:
@@ -47,7 +49,8 @@ class _Layer:
 class Changelog:
     """The state of one partition. Of one thread at a time.
 
-    Invariant: `_values` is what committed transactions made; `_layers` are on top of it, oldest first.
+    Invariants: `_values` is what committed transactions made; `_layers` are on top of it, oldest first;
+    no object in them is a caller's.
     """
 
     def __init__(self, engine: "Engine", topic: str, partition: int, worker: str | None) -> None:
@@ -60,6 +63,8 @@ class Changelog:
             )
         self.topic = topic
         self.partition = check_partition(info, partition)
+        self._tablet = info.partitions[partition]
+        self._format = info.format
         self._worker = check_worker(worker)
         self._engine = engine
         self._values: dict[str, Any] = {}
@@ -67,9 +72,13 @@ class Changelog:
         self.restore()
 
     def restore(self) -> int:
-        """Reads the changelog anew; how many records that were. Drops what is not committed here."""
+        """Reads the changelog anew; how many records that were. Drops what is not committed here.
+
+        Mode "kafka": waits for the end of a transaction that has written here, KafkaError after max_block_ms.
+        """
         if self._worker is not None:
             self._engine._runtime.ready(self._worker)
+        self._engine._runtime.wait_stable(self._tablet)
         self._layers.clear()
         values: dict[str, Any] = {}
         topic, p = self._engine.topic(self.topic), self.partition
@@ -102,13 +111,18 @@ class Changelog:
                     else:
                         self._values[key] = value
             elif state == "undetermined":
+                layer.tx.outcome(self._engine._runtime.settings.max_block_ms / 1000)
                 self.restore()
                 return
             else:
                 self._layers.clear()
 
     def _layer(self, tx: "Transaction") -> _Layer:
-        inner: Transaction = getattr(tx, "_sync", tx)
+        inner = getattr(tx, "_sync", tx)
+        if not isinstance(inner, Transaction):
+            raise TypeError(f"a changelog takes a transaction of its engine, not {tx!r}")
+        if inner._engine is not self._engine:
+            raise ValueError(f"{tx!r} is of another engine than {self!r}")
         inner._check()
         self._settle()
         for layer in self._layers:
@@ -140,14 +154,28 @@ class Changelog:
         for layer in reversed(self._layers):
             if key in layer.values:
                 value = layer.values[key]
-                return default if value is None else value
-        return self._values.get(key, default)
+                break
+        else:
+            value = self._values.get(key)
+        return default if value is None else self._own(value)
+
+    def _own(self, value: Any) -> Any:
+        """An object of its own: what is done to one that was put or given changes nothing here."""
+        if type(value) in _SCALARS:
+            return value
+        return decode_value(self._format, encode_value(self._format, value, self._where))
+
+    @property
+    def _where(self) -> str:
+        return f"topic {self.topic!r}"
 
     def put(self, tx: "Transaction", key: str, value: Any) -> None:
         """Sets a key's value when the transaction commits; None deletes it."""
         if not isinstance(key, str):
             raise TypeError(f"a changelog's keys are str, not {key!r}")
-        self._layer(tx).values[key] = value
+        encode_text(key, f"a record's key in {self._where}")
+        encoded = encode_value(self._format, value, self._where)
+        self._layer(tx).values[key] = decode_value(self._format, encoded)
 
     def add(self, tx: "Transaction", key: str, n: int | float) -> None:
         """Adds to a number, 0 when there is none."""
@@ -156,7 +184,7 @@ class Changelog:
     def items(self) -> Iterator[tuple[str, Any]]:
         """Keys and values as committed, in order of key."""
         self._settle()
-        return iter(sorted(self._values.items()))
+        return ((key, self._own(value)) for key, value in sorted(self._values.items()))
 
     def __len__(self) -> int:
         self._settle()

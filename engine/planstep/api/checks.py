@@ -16,18 +16,18 @@ _SECONDS_MAX = threading.TIMEOUT_MAX / 2
 """What is added to the clock and handed to locks without overflow; years."""
 
 
-def check_worker(worker: Any) -> str | None:
+def check_worker(worker: Any, what: str = "worker") -> str | None:
     """A worker's name as given, or None; TypeError, ValueError for what is none."""
     if worker is None:
         return None
     if not isinstance(worker, str):
-        raise TypeError(f"worker is a name, not {worker!r}")
+        raise TypeError(f"{what} is a name, not {_shown(worker)}")
     try:
-        length = len(worker.encode())
+        size = len(worker.encode())
     except UnicodeEncodeError:
-        raise ValueError(f"worker {worker!r}: surrogates are no text") from None
-    if not 0 < length <= 200:
-        raise ValueError("worker is a name of 1 to 200 bytes")
+        raise ValueError(f"{what} is a name in Unicode, not {worker!r}") from None
+    if not 0 < size <= 200:
+        raise ValueError(f"{what} is a name of 1 to 200 bytes")
     return worker
 
 

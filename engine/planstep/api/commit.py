@@ -237,7 +237,7 @@ class Life(ABC):
 
     def _take_back(self) -> None:
         """What went ahead of a commit that will not be."""
-        if self._ahead:
+        if self._ahead or self._state == "aborted":  # it may have been begun before it was refused
             self._runtime.rollback(self._tx)
         else:
             self._runtime.forget(self._tx)

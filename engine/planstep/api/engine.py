@@ -156,6 +156,8 @@ class Engine(Naming, Operations):
                        first reader of a consumer decides for all
         name           for logs and messages
         """
+        if name != "":
+            check_worker(name, "a reader's name")
         return Reader(self, topic, consumer, max_records, max_bytes, in_flight, lease_seconds, name)
 
     def process(

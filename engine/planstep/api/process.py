@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 from ..outcome import Commit
 from ..wakeups import wait_for
 from .batch import ReadBatch
-from .checks import whole
+from .checks import check_worker, whole
 from .course import Course, Courser, Misused, OnError, Progress, refuse_rolled_back
 from .reader import Leased
 from .retrying import refuse_unrun
@@ -176,7 +176,7 @@ def process(
 
 def worker_name(worker: str | None, topic: str, consumer: str, number: int, workers: int) -> str:
     """Of one worker: where they have no name, none that workers on something else have too."""
-    name = f"{topic}.{consumer}" if worker is None else worker
+    name = check_worker(worker) or f"{topic}.{consumer}"
     return f"{name}-{number}" if workers > 1 or worker is None else name
 
 

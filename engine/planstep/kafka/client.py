@@ -111,7 +111,8 @@ class Client:
     # room ----------------------------------------------------------------------------------
 
     def admit(self, tx: bytes, batches: dict[int, Any], wait: float | None) -> None:
-        """Waits for room, under no lock; Overloaded after `wait` seconds. Let go as answers come.
+        """Waits for room, under no lock; Overloaded after `wait` seconds. Let go as answers come, or at once when
+        it was refused or interrupted.
 
         All at once: a batch would wait in vain for those before it, which leave with it.
         """
@@ -120,16 +121,28 @@ class Client:
         if not pieces:
             return
         whole = runtime.new_tx()
-        admission.admit(whole, sum(map(len, pieces)), wait)
         keys = [runtime.new_tx() for _ in pieces]
-        admission.share_out(whole, dict(zip(keys, map(len, pieces), strict=True)))
-        with self._lock:
-            held = self._held.setdefault(tx, {})
-            for data, key in zip(pieces, keys, strict=True):
-                # What its producer did not take is gone, and another may be where it was.
-                if (gone := held.get(id(data))) is not None:
-                    admission.let_go(gone)
-                held[id(data)] = key
+        try:
+            admission.admit(whole, sum(map(len, pieces)), wait)
+            with Uninterrupted(), self._lock:
+                admission.share_out(whole, dict(zip(keys, map(len, pieces), strict=True)))
+                held = self._held.setdefault(tx, {})
+                for data, key in zip(pieces, keys, strict=True):
+                    # What its producer did not take is gone, and another may be where it was.
+                    if (gone := held.get(id(data))) is not None:
+                        admission.let_go(gone)
+                    held[id(data)] = key
+        except BaseException:  # refused, or interrupted
+            with Uninterrupted(), self._lock:
+                mine = dict.fromkeys(keys)
+                left = {b: k for b, k in self._held.get(tx, {}).items() if k not in mine}
+                if left:
+                    self._held[tx] = left
+                else:
+                    self._held.pop(tx, None)
+                for key in (whole, *keys):
+                    admission.let_go(key)
+            raise
 
     def let_go(self, tx: bytes) -> None:
         """The transaction is at its end."""

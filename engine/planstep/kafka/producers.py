@@ -17,6 +17,14 @@ from .views import Positions
 POOL = "pool-"
 
 
+def check_identity(name: str) -> None:
+    """ValueError for a worker's name that is one of the pool's."""
+    if name.startswith(POOL):
+        raise ValueError(
+            f"worker {name!r}: names that begin with {POOL!r} are those of transactions without a worker"
+        )
+
+
 class Producer:
     """One incarnation of a transactional id. `handle` is the client core's, None before it is initialized.
 

@@ -11,6 +11,7 @@ from ..node import Waiter
 from ..outcome import Commit
 from ..proto.kafka import Join, Leave, OffsetCommit, TrimTo
 from .errors import kafka_error
+from .producers import check_identity
 from .views import NO_PLACE
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ class Requests:
         with self._client.locked():
             waiter = self._runtime._waiting[tx] = Waiter(tx, 0, None)
             self._client.ask(tx, target, make, partial(self._ended_ask, tx))
-        self._client.deliver()
+        self._runtime.asked()
         self._runtime._wait_for(waiter, None)
         return waiter.result().details[0]
 
@@ -71,6 +72,7 @@ class Requests:
 
     def join(self, consumer: str, name: str) -> tuple[int, str]:
         """A member joins a group: (generation, member)."""
+        check_identity(name)
         with self._client.locked():
             self._members += 1
             member = f"{name or 'reader'}-{self._runtime.generation}-{self._members}"

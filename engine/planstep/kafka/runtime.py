@@ -28,6 +28,7 @@ from ..proto.ids import (
     host_of,
     kind_of,
     tablet_id,
+    tablet_text,
     tx_parse,
     tx_text,
 )
@@ -42,6 +43,7 @@ from ..runtime import Runtime
 from ..store import Store
 from ..undecided import OpenTransaction
 from .client import Client
+from .errors import kafka_error
 from .identities import Identity, identities, under_way
 from .producers import Producer
 from .requests import Requests
@@ -129,6 +131,17 @@ class KafkaRuntime(Runtime):
     def look(self, tx: bytes) -> Look:
         return self.writing.look(tx)
 
+    def wait_stable(self, tablet: int) -> None:
+        """Until the transactions have ended that have written so far: a commit is answered before its markers
+        are written. KafkaError after max_block_ms."""
+        end = self.views.whole_log(tablet)[1]
+        deadline = time.monotonic() + self.settings.max_block_ms / 1000
+        while self.views.log_bounds(tablet)[1] < end:
+            self._check_open()
+            if time.monotonic() > deadline:
+                raise kafka_error("CONCURRENT_TRANSACTIONS", tablet_text(tablet))
+            time.sleep(LOOK_SECONDS)
+
     def send_ahead(self, tx: bytes, slices: dict[int, tuple[int, Any]]) -> None:
         self.writing.send_ahead(tx, slices)
 
@@ -171,20 +184,31 @@ class KafkaRuntime(Runtime):
         self._check_open()
         asked = _sorted_out(parts)
         batches = asked.batches
-        self.client.admit(tx, batches, wait)
-        with self.client.locked():
-            waiter = self._waiting[tx] = Waiter(tx, 0, ending)
-            if asked.trim is not None:
-                self.requests.trim(tx, *asked.trim)
-            elif asked.plain:
-                self.requests.write(tx, batches)
-            else:
-                self.writing.commit(tx, batches, asked.positions)
+        try:
+            self.client.admit(tx, batches, wait)
+            with self.client.locked():
+                waiter = self._waiting[tx] = Waiter(tx, 0, ending)
+                if asked.trim is not None:
+                    self.requests.trim(tx, *asked.trim)
+                elif asked.plain:
+                    self.requests.write(tx, batches)
+                else:
+                    self.writing.commit(tx, batches, asked.positions)
+        except Exception:
+            raise
+        except BaseException:
+            if tx not in self._waiting:  # interrupted before it was sent: nobody else would end it
+                self.rollback(tx)
+            raise
+        self.asked()
+        return waiter
+
+    def asked(self) -> None:
+        """Hosts are told of a call, and it is told if the engine has stopped since it was asked for."""
         self.client.deliver()
-        if self._stopped is not None:  # since it was asked above
+        if self._stopped is not None:
             self._give_up(self._stopped)
             self._answer()
-        return waiter
 
     def answer_call(self, tx: bytes, answer: Commit | BaseException) -> None:
         """A call has ended: under the client's lock; whoever holds it delivers."""

@@ -15,7 +15,7 @@ from ..node import Waiter
 from ..outcome import Commit
 from ..proxy.kafka import UNKNOWN_END
 from .errors import kafka_error
-from .producers import POOL, Open, Pool, Producer
+from .producers import Open, Pool, Producer, check_identity
 from .views import NO_PLACE, Look
 
 if TYPE_CHECKING:
@@ -44,10 +44,7 @@ class Writing:
 
     def producer(self, name: str) -> Producer:
         """A new incarnation of a transactional id: its first transaction fences whoever has it."""
-        if name.startswith(POOL):
-            raise ValueError(
-                f"worker {name!r}: names that begin with {POOL!r} are those of transactions without a worker"
-            )
+        check_identity(name)
         made = Producer(name)
         self.producers[name] = made
         return made
@@ -87,7 +84,7 @@ class Writing:
             else:
                 self._ready.setdefault(producer, []).append(tx)
                 self._initialize(producer)
-        self._client.deliver()
+        self._runtime.asked()
         self._runtime._wait_for(waiter, None)
         waiter.result()
 
@@ -209,7 +206,10 @@ class Writing:
         with self._client.locked():
             self._assigned.pop(tx, None)
             opened = self.open.get(tx)
-            if opened is None or opened.ending:
+            if opened is None:
+                self._client.let_go(tx)
+                return
+            if opened.ending:
                 return
             opened.ending = "abort"
             for consumer, tablet in opened.positions:
