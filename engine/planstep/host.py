@@ -15,9 +15,7 @@ Next: delivery.py, runtime.py.
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from functools import partial
-from math import ceil
 from typing import Any
 
 from .coordinator.plan import Coordinator
@@ -84,12 +82,6 @@ _TAKES_SPACE = (Produce, TxnOffsetCommit, AddPartitions, AddOffsets)
 use up what is there to free space. Ends, markers and the administrator's requests go on."""
 
 
-def _with_the_way(settings: KafkaSettings, rtt_ms: float) -> KafkaSettings:
-    """Nobody acknowledges a marker before it has been there and back: to send it again sooner would be work
-    for nothing, and counted."""
-    return replace(settings, marker_retry_ms=settings.marker_retry_ms + ceil(rtt_ms))
-
-
 class Host:
     """Invariants: at most one turn is open; results leave only after their turn is durable; what a
     discarded turn did to proxy, coordinators and links in memory is taken back."""
@@ -134,7 +126,8 @@ class Host:
             store,
             partial(HostSpace, self),
             self.delivery,
-            _with_the_way(settings or KafkaSettings(), rtt_ms),
+            settings or KafkaSettings(),
+            rtt_ms,
             lambda: self._now_ms,
         )
         self._tablet = self._residents.get

@@ -7,6 +7,8 @@ Next: modes.py.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
+from math import ceil
 from typing import Any
 
 from .delivery import Delivery
@@ -30,15 +32,19 @@ class Residents:
         space_of: Callable[[int], HostSpace],
         delivery: Delivery,
         settings: KafkaSettings,
+        rtt_ms: float,
         clock: Callable[[], int],
     ) -> None:
+        # Nobody acknowledges a marker before it has been there and back: to send it again sooner would be
+        # work for nothing, and counted.
+        there_and_back = settings.marker_retry_ms + ceil(rtt_ms)
         self.mode: Mode = MODES[mode]
         self._number = number
         self._hosts = hosts
         self._store = store
         self._space_of = space_of
         self._delivery = delivery
-        self._settings = settings
+        self._settings = replace(settings, marker_retry_ms=there_and_back)
         self._clock = clock
         self._tablets: dict[int, Any] = {}
         self._memory: list[tuple[Any, Any]] = []

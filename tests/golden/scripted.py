@@ -74,7 +74,7 @@ class HeldMessages:
         self._network.let_go()
         put_off, self._put_off = self._put_off, []
         for node, item in put_off:
-            self._runtime._put_in(node, item)
+            self._runtime._put_in(node, node.host, item)
         kept, self._kept = self._kept, []
         return kept
 
