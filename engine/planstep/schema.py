@@ -47,6 +47,9 @@ class Schema:
     def check_snapshots(self) -> None:
         """NotSupported where a mode has no moment in common."""
 
+    def tell_dropped(self, tablet: int) -> None:
+        """A tablet hears of the drop of its topic or table, where that was not planned with it."""
+
     def _commit(self, parts: dict[int, Any]) -> Commit:
         runtime = self._runtime
         try:

@@ -120,6 +120,24 @@ def test_altered_and_dropped_topics(db: planstep.Engine) -> None:
     assert values(db, "out") == ["b"]
 
 
+def test_a_drop_that_a_crash_cut_short_is_brought_to_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with opened(tmp_path / "s") as db:
+        create(db)
+        db.topic("out").write_batch(["a"] * 10)
+        db._runtime.chores.run = lambda now_ms=None: None  # type: ignore[method-assign]
+        with monkeypatch.context() as patch:
+            patch.setattr(db._runtime.schema, "tell_dropped", lambda tablet: None)
+            db.drop_topic("out")
+    with opened(tmp_path / "s") as db:
+        db._runtime.chores.wake()
+        until(lambda: not db._runtime.names.dropped)
+        store = db._runtime.nodes[0].host.store
+        assert not [key for key, _ in store.scan(b"", b"\xff" * 5) if key[4:5] in (b"b", b"m")]
+        assert values(db, "in") == []
+
+
 # what there is not -------------------------------------------------------------------------------
 
 

@@ -34,7 +34,6 @@ from ..proto.ids import (
 )
 from ..proto.kafka import (
     Answer,
-    DropPartition,
     ExpireProducers,
     SwitchLog,
 )
@@ -289,10 +288,6 @@ class KafkaRuntime(Runtime):
         for tablet in self._coordinators():
             if kind_of(tablet) == GROUPS:
                 self.tell(tablet, oldest)
-
-    def drop_partitions(self, tablets: tuple[int, ...]) -> None:
-        for tablet in tablets:
-            self.tell(tablet, DropPartition())
 
     def coordinator_of(self, name: str) -> int:
         return coordinator_of(name, self.hosts)

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from ..errors import Dropped, NotSupported, UnknownName
 from ..names import TableInfo, TopicInfo
 from ..outcome import Commit
-from ..proto.ids import CATALOGUE_ID
+from ..proto.ids import CATALOGUE_ID, host_of, tablet_prefix
+from ..proto.kafka import DropPartition
 from ..proto.messages import CREATE_CONSUMER, DROP, DROP_CONSUMER
 from ..schema import Schema
 from ..tablets.participant import DROPPED
@@ -48,8 +49,14 @@ class KafkaSchema(Schema):
             self._commit({CATALOGUE_ID: self._part(info, DROP)})
         except Dropped:
             raise UnknownName("topic", info.name) from None
-        self._runtime.drop_partitions(info.partitions)
+        for tablet in info.partitions:
+            self.tell_dropped(tablet)
         self._runtime.chores.wake()
+
+    def tell_dropped(self, tablet: int) -> None:
+        node = self._runtime.nodes[host_of(tablet)]
+        if not node.down and node.host.store.get(tablet_prefix(tablet) + DROPPED) is None:
+            self._runtime.tell(tablet, DropPartition())
 
     def create_consumer(
         self, info: TopicInfo, consumer: str, individual: bool, offsets: dict[int, int]
