@@ -156,7 +156,7 @@ class Host:
     @property
     def ticks(self) -> bool:
         """It has to be told that time passes: something may have to be sent again, or asked."""
-        return self._several or bool(self._proposals)
+        return self._several or bool(self._proposals) or not self._begun
 
     def staged_before(self, generation: int) -> list[tuple[int, bytes]]:
         """(partition, transaction) of payloads that an older engine sent ahead and never proposed."""

@@ -49,7 +49,7 @@ from .names import Names
 from .network import Network
 from .node import Ending, Node, Waiter, bytes_of
 from .outcome import Commit, failure
-from .proto.ids import PROXY, Place, host_of, kind_of
+from .proto.ids import Place
 from .wakeups import Signal, Watches
 
 _TURN_INPUTS = 1000
@@ -79,7 +79,7 @@ class Turns(Answers):
         self._closed = False
         self._stopped: BaseException | None = None  # a host did: what it takes part in has no end
         self.watches = Watches()
-        self._later: deque[Input] = deque()
+        self._later: deque[tuple[int, Input]] = deque()  # (host, what it is to be given again)
         self._stopping = threading.Event()
         self._submitted = Signal()
         self._threads: list[threading.Thread] = []
@@ -156,22 +156,21 @@ class Turns(Answers):
             self._without_space(node, inputs, error)
             return
         except IoError as error:
-            # Frames are sent again until they are acknowledged: they need not be kept.
             turn_failed(node.host.number, error)
-            self._fail(inputs, Aborted(f"the turn could not be made durable: {error}"))
+            self._fail(node, inputs, Aborted(f"the turn could not be made durable: {error}"))
             return
         except HostStopped as error:
             host_stopped(node.host.number, error.__cause__ or error)
-            self._fail(inputs, error)
+            self._fail(node, inputs, error)
             self._stop_everything(error.__cause__ or error)
             return
         except PlanstepError as error:
-            self._fail(inputs, error)
+            self._fail(node, inputs, error)
             return
         except Exception as error:
             node.host.stopped = error
             host_stopped(node.host.number, error)
-            self._fail(inputs, HostStopped(f"the engine stopped: {error}"))
+            self._fail(node, inputs, HostStopped(f"the engine stopped: {error}"))
             self._stop_everything(error)
             raise
         except BaseException:
@@ -196,12 +195,12 @@ class Turns(Answers):
             if not isinstance(item, (CommitInput, Ahead))
             or (isinstance(item, CommitInput) and all(map(frees, item.parts.values())))
         ]
-        self._fail([item for item in inputs if item not in rest], error)
+        self._fail(node, [item for item in inputs if item not in rest], error)
         if rest:
             try:
                 released = node.host.run(rest, time.time_ns() // 1_000_000, reserve=True)
             except PlanstepError as again:
-                self._fail(rest, again)
+                self._fail(node, rest, again)
                 return
             self._release(node, released)
 
@@ -214,7 +213,7 @@ class Turns(Answers):
         if released.answers:
             self._tell_clients(released)
         for item, cause in released.failures:
-            self._raised(item, cause)
+            self._raised(node, item, cause)
         for result in released.results:
             if result.reason is None and not result.step:
                 self._answers[result.tx] = Commit(result.tx, Place(0, 0), {})  # sent ahead
@@ -265,7 +264,7 @@ class Turns(Answers):
         """Answers to clients outside of turns: a mode that has such overrides it."""
         raise AssertionError("no client outside of turns")
 
-    def _fail(self, inputs: Iterable[Input], error: BaseException) -> None:
+    def _fail(self, node: Node, inputs: Iterable[Input], error: BaseException) -> None:
         proxy = self.nodes[0].host.proxy
         kind = type(error).__name__
         for item in inputs:
@@ -273,20 +272,18 @@ class Turns(Answers):
                 self.failed[kind] = self.failed.get(kind, 0) + 1
                 self._answers[item.tx] = own(error)
                 if proxy is not None and item.tx in proxy.staging:
-                    self._later.append(Rollback(item.tx))
-            elif isinstance(item, Rollback) or self._is_asked_once(item):
-                self._later.append(item)  # nobody waits for it, and nobody would ask again
+                    self._later.append((node.host.number, Rollback(item.tx)))
+            elif not isinstance(
+                item, Tick
+            ):  # nobody waits for it, and who would ask again waits long
+                self._later.append((node.host.number, item))
 
-    def _raised(self, item: Input, error: BaseException) -> None:
+    def _raised(self, node: Node, item: Input, error: BaseException) -> None:
         """A tablet raised over this very input, which was undone: it would again."""
         if isinstance(item, (Deliver, Together)):
             input_failed(type(each_of(item)[0].message).__name__, error)
         else:
-            self._fail([item], error)
-
-    def _is_asked_once(self, item: Input) -> bool:
-        """A message that nobody sends again: what a tablet told itself, or a proxy in this process."""
-        return isinstance(item, (Deliver, Together))
+            self._fail(node, [item], error)
 
     def _stop_everything(self, error: BaseException) -> None:
         self._stopped = self._stopped or error
@@ -349,7 +346,7 @@ class Turns(Answers):
                 self._submitted.set()
 
     def _refuse_all(self, node: Node) -> None:
-        self._fail(list(node.inbox), EngineClosed("the engine is closed"))
+        self._fail(node, list(node.inbox), EngineClosed("the engine is closed"))
         node.inbox.clear()
 
     def _loop(self, node: Node) -> None:
@@ -406,11 +403,7 @@ class Turns(Answers):
     def _run_what_waits(self) -> None:
         self._answer()  # what an interrupted caller left
         while self._later and self._stopped is None:
-            item = self._later.popleft()
-            host = 0
-            if isinstance(item, (Deliver, Together)):
-                target = each_of(item)[0].target
-                host = 0 if kind_of(target) == PROXY else host_of(target)
+            host, item = self._later.popleft()
             self.nodes[host].inbox.append(item)
             self.nodes[host].wake.set()
         if self.hosts == 1:

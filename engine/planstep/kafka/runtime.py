@@ -18,7 +18,7 @@ from ..errors import NotSupported
 from ..inputs import Deliver, Released, Tick, Together, each_of
 from ..interrupts import Uninterrupted
 from ..modes import coordinator_of, group_of
-from ..node import Ending, Waiter
+from ..node import Ending, Node, Waiter
 from ..outcome import Commit, Outcome
 from ..proto.ids import (
     CATALOGUE,
@@ -95,8 +95,8 @@ class KafkaRuntime(Runtime):
         if self.watches and released.visible:
             self.watches.wake(released.visible)
 
-    def _raised(self, item: Any, error: BaseException) -> None:
-        super()._raised(item, error)
+    def _raised(self, node: Node, item: Any, error: BaseException) -> None:
+        super()._raised(node, item, error)
         if isinstance(item, (Deliver, Together)):
             asked = [one for one in each_of(item) if hasattr(one.message, "client")]
             self.client.answered(
