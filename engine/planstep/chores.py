@@ -162,6 +162,7 @@ class Chores:
         left = node.host.store.scan(prefix, prefix + b"\xff", limit=2)
         if not left or [key[4:] for key, _ in left] == [runtime.schema.dropped_mark]:
             return True
+        runtime.schema.tell_dropped(tablet)
         runtime.tell(tablet, Clean(_CLEAN_KEYS))
         self._wake.set()  # there is more
         return False
