@@ -98,12 +98,14 @@ class Node:
     def hand_over(self) -> bool:
         """Gives the lead away; True when nobody took it although something waits in the inbox."""
         with self._guard:
-            while self._followers:
-                follower = self._followers.popleft()
-                if follower.answer is None and not follower.left:
-                    follower.leads = True
-                    follower.wake()
-                    return False
+            waiting = self._followers
+            while waiting and (waiting[0].left or waiting[0].answer is not None):
+                waiting.popleft()
+            if waiting and self.inbox:  # else there is nothing to lead: they would pass it round
+                follower = waiting.popleft()
+                follower.leads = True
+                follower.wake()
+                return False
             self.leading = False
         # Looked at after the lead is given up: whoever adds to the inbox looks at `leading` then.
         return bool(self.inbox)

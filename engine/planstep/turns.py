@@ -307,9 +307,7 @@ class Turns(Answers):
                     waiter.wait(timeout)
             finally:  # also when interrupted: the lead may have been handed to this very thread
                 with Uninterrupted():
-                    if waiter.answer is None and not waiter.leads:
-                        node.leave(waiter)
-                    if waiter.leads:
+                    if node.leave(waiter):  # or while its answer came from another thread
                         waiter.leads = False
                         self._lead(node, waiter)
             if waiter.answer is not None:

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 import planstep
-from planstep.errors import IoError, NoSpace
+from planstep.errors import Aborted, IoError, NoSpace
+from planstep.node import Waiter
 from planstep.store.files import Files, io_error
 
 MB = 1 << 20
@@ -61,6 +62,42 @@ def test_every_one_of_many_threads_is_answered(hosts: int) -> None:
         assert not failures
         assert db.table("t").get("all") == threads * each
         assert not db._runtime._waiting and db._runtime.admission.bytes == 0
+
+
+def test_the_lead_is_not_lost_with_one_that_was_answered_just_then() -> None:
+    """Its answer may come from another thread than the one that hands the lead over."""
+    with planstep.open(":memory:") as db:
+        table = db.create_table("t")
+        node = db._runtime.nodes[0]
+        assert node.try_lead(None)
+
+        def refused() -> None:
+            with pytest.raises(Aborted, match="made up"):
+                table.put("k", 1)
+
+        worker = threading.Thread(target=refused)
+        worker.start()
+        wait_until(lambda: len(node._followers) == 1)
+        with node._guard:  # as `hand_over`, which has seen no answer
+            follower = node._followers.popleft()
+            follower.answer = Aborted("made up")
+            follower.wake()
+            worker.join(0.05)
+            follower.leads = True
+        worker.join()
+        wait_until(lambda: not node.leading)
+        table.put("k", 2)
+        assert table.get("k") == 2
+
+
+def test_the_lead_of_nothing_is_not_passed_round() -> None:
+    with planstep.open(":memory:") as db:
+        node = db._runtime.nodes[0]
+        assert node.try_lead(None)
+        follower = Waiter(b"tx", 0, None)
+        assert not node.try_lead(follower)
+        assert not node.hand_over()
+        assert not follower.leads and not node.leading
 
 
 def test_the_lead_goes_to_one_that_waits() -> None:
