@@ -28,6 +28,7 @@ from .errors import (
     IoError,
     NoSpace,
     PlanstepError,
+    StoreClosed,
 )
 from .host import Host
 from .inputs import (
@@ -106,6 +107,8 @@ class Turns(Answers):
     def _check_open(self) -> None:
         if self._closed:
             raise EngineClosed("the engine is closed")
+        if isinstance(self._stopped, StoreClosed):
+            raise own(self._stopped)
         if self._stopped is not None:
             raise HostStopped(f"the engine stopped: {self._stopped}; reopen it")
 
@@ -158,6 +161,12 @@ class Turns(Answers):
         except IoError as error:
             turn_failed(node.host.number, error)
             self._fail(node, inputs, Aborted(f"the turn could not be made durable: {error}"))
+            return
+        except StoreClosed as error:  # it takes no turn any more: what is under way has no end here
+            node.host.stopped = error
+            host_stopped(node.host.number, error)
+            self._fail(node, inputs, error)
+            self._stop_everything(error)
             return
         except HostStopped as error:
             host_stopped(node.host.number, error.__cause__ or error)
