@@ -72,6 +72,11 @@ def test_every_call_ends_and_says_why(
     assert all("made to fail" in str(error) for error in said)
     with pytest.raises(planstep.StoreClosed, match="made to fail"):
         db.write("t", "never")
+    held = db._runtime.admission.bytes
+    for _ in range(3):
+        with pytest.raises(planstep.StoreClosed, match="made to fail"):
+            written()
+    assert db._runtime.admission.bytes == held
     Failing.fails = False
     db.close()
     with planstep.open(tmp_path / "s") as db:

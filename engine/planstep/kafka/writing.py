@@ -189,6 +189,7 @@ class Writing:
 
         Overloaded: nothing of it was sent.
         """
+        self._runtime._check_open()
         batches = {tablet: pieces for tablet, (_, pieces) in slices.items()}
         self._client.admit(tx, batches, None)
         with self._client.locked():
