@@ -98,6 +98,8 @@ class Runtime(Turns):
                 for tablet, tx in node.host.staged_before(self.generation):
                     node.inbox.append(Deliver(tablet, Withdraw(tx)))
                     self._submitted.set()
+        if not read_only:
+            self._take_left()
         self.chores = Chores(self)
         self._begin_threads()
         self._side = threading.Thread(
@@ -105,6 +107,13 @@ class Runtime(Turns):
         )
         if not read_only:
             self._side.start()
+
+    def _take_left(self) -> None:
+        """What was on its way between tablets that stood apart arrives before anybody reads."""
+        for node in self.nodes:
+            if node.host.delivery.left:
+                with node.lock:
+                    self._release(node, node.host.run((), time.time_ns() // 1_000_000))
 
     def _views(self) -> Views:
         return Views(self.nodes, lambda: self._closed or self._stopped is not None, self.rtt_ms)
@@ -196,6 +205,9 @@ class Runtime(Turns):
 
     def transactional_ids(self, only_open: bool) -> list[Any]:
         raise NotSupported(f'mode "{self.mode}" has no transactional ids: "kafka" has them')
+
+    def retire(self, producer: Any) -> None:
+        """Who wrote under a name begins nothing more."""
 
     def look(self, tx: bytes) -> Snapshot:
         """What a transaction reads in."""

@@ -46,6 +46,7 @@ def test_other_settings_are_refused_by_name(tmp_path: Path) -> None:
     ("settings", "error", "said"),
     [
         ({"rtt": -1}, ValueError, "seconds"),
+        ({"rtt": float("inf")}, ValueError, "seconds"),
         ({"protocol_version": 3}, ValueError, "1 or 2"),
         ({"kafka": {"linger_ms": 5}}, TypeError, "KafkaSettings"),
         ({"kafka": planstep.KafkaSettings(linger_ms=-1)}, ValueError, "linger_ms"),

@@ -272,3 +272,18 @@ def test_reads_of_uncommitted_data_stop_nowhere() -> None:
         tx.rollback()
         db.topic("out").write("b")
         assert values(db, "out") == ["a", "b"]
+
+
+def test_readers_that_closed_leave_no_producer_behind(db: planstep.Engine) -> None:
+    db.topic("in").write_batch([str(i) for i in range(20)], partition=0)
+    seen = []
+    for _ in range(20):
+        with db.reader("in", "c", max_records=1) as reader:
+            leased = reader.read(timeout=20)
+            assert leased is not None
+            seen += leased.batch.values
+            leased.tx.commit()
+    assert seen == [str(i) for i in range(20)]
+    runtime: Any = db._runtime
+    until(lambda: len(runtime.client._core._producers) <= 1)
+    assert len(runtime.writing.producers) <= 1

@@ -131,7 +131,7 @@ class Changelog:
         if any(layer.tx._state == "open" for layer in self._layers):
             raise TransactionClosed(
                 f"the changelog {self.topic!r}, partition {self.partition}, is in use by another open "
-                "transaction: end that first"
+                "transaction: end that first, or restore() if it is lost"
             )
         layer = _Layer(inner)
         self._layers.append(layer)

@@ -131,6 +131,8 @@ class Group:
         member.left = True
         self.members.pop(member, None)
         self._expel(member)
+        if member.producer is not None:
+            self.runtime.retire(member.producer)
         then: list[_Action] = []
         for lane in self.lanes:
             for flight in [f for f in lane.flights if f.member is member and f.state == OPEN]:

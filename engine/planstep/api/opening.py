@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 MEMORY = ":memory:"
 Mode: TypeAlias = Literal["deterministic", "kafka"]
 MODES_TO_COME = ("pulsar",)
+_RTT_MAX = 60
 Durability: TypeAlias = Literal["full", "os"]
 ProtocolVersion: TypeAlias = Literal[1, 2]
 Placement: TypeAlias = Literal["shared", "separate"]
@@ -207,6 +208,8 @@ def open(
     if protocol_version is not None and isinstance(kafka, KafkaSettings):
         kafka = replace(kafka, protocol_version=protocol_version)
     rtt = seconds("rtt", rtt)
+    if rtt > _RTT_MAX:
+        raise ValueError(f"rtt is at most {_RTT_MAX} seconds, not {rtt!r}")
     settings = Settings(mode, hosts, read_only, durability, placement, trace, rtt, kafka)
     settings.check()
     wait = seconds("wait", wait)

@@ -31,7 +31,17 @@ class Producer:
     Invariants: `tx` is the transaction that has it, None when it is free; `waiting` begins in order.
     """
 
-    __slots__ = ("dead", "handle", "initializing", "name", "pooled", "positions", "tx", "waiting")
+    __slots__ = (
+        "dead",
+        "handle",
+        "initializing",
+        "name",
+        "pooled",
+        "positions",
+        "retired",
+        "tx",
+        "waiting",
+    )
 
     def __init__(self, name: str, pooled: bool = False) -> None:
         self.name = name
@@ -39,6 +49,7 @@ class Producer:
         self.handle: int | None = None
         self.initializing = False
         self.dead: tuple[str, str] | None = None  # (error name, detail): it is at its end
+        self.retired = False  # nobody begins with it any more
         self.tx: bytes | None = None
         self.waiting: list[Open] = []
         self.positions: Positions = {}  # what its consumer has in memory

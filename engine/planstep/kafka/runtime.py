@@ -118,6 +118,9 @@ class KafkaRuntime(Runtime):
     def assign(self, tx: bytes, worker: "str | Producer | None") -> None:
         self.writing.assign(tx, worker)
 
+    def retire(self, producer: Producer) -> None:
+        self.writing.retire(producer)
+
     def ready(self, worker: str) -> None:
         self.writing.ready(worker)
 

@@ -88,6 +88,21 @@ class Writing:
         self._runtime._wait_for(waiter, None)
         waiter.result()
 
+    def retire(self, producer: Producer) -> None:
+        """Its owner begins nothing more with it: forgotten once it is free."""
+        with self._client.locked():
+            producer.retired = True
+            self._forget_if_free(producer)
+
+    def _forget_if_free(self, producer: Producer) -> None:
+        if not producer.retired or producer.busy or producer.initializing:
+            return
+        if self.producers.get(producer.name) is producer:
+            del self.producers[producer.name]
+        if producer.handle is not None and producer.dead is None:
+            self._client.drop(producer.handle)
+        producer.dead = producer.dead or ("INVALID_REQUEST", "its reader is closed")
+
     def _is_ending(self, producer: Producer) -> bool:
         opened = self.open.get(producer.tx) if producer.tx is not None else None
         return opened is None or bool(opened.ending)
@@ -158,6 +173,7 @@ class Writing:
             return
         producer.handle = handle
         self._go_on(producer)
+        self._forget_if_free(producer)
 
     def _go_on(self, producer: Producer) -> None:
         """Does what the producer's transaction wants, if it is initialized."""
@@ -298,6 +314,7 @@ class Writing:
             return
         if producer.pooled:
             self._pool.give(producer)
+        self._forget_if_free(producer)
 
     def _ended_as(self, tx: bytes, state: str) -> None:
         self.ended[tx] = state
