@@ -282,9 +282,8 @@ class Turns(Answers):
                 self._answers[item.tx] = own(error)
                 if proxy is not None and item.tx in proxy.staging:
                     self._later.append((node.host.number, Rollback(item.tx)))
-            elif not isinstance(
-                item, Tick
-            ):  # nobody waits for it, and who would ask again waits long
+            elif not isinstance(item, Tick):
+                # Nobody waits for it, and who would ask again waits long before that.
                 self._later.append((node.host.number, item))
 
     def _raised(self, node: Node, item: Input, error: BaseException) -> None:

@@ -263,18 +263,15 @@ class Client:
             node.inbox.append(item)
             self._pokes[host] = None
 
-    def deliver(self, leads: bool = False) -> None:
-        """After a call, under no lock: hosts are told what is in their inboxes, those who wait how it
-        ended. `leads`: the caller will run the turns itself, with one host."""
+    def deliver(self) -> None:
+        """After a call, under no lock: hosts are told what is in their inboxes, those who wait how it ended."""
         runtime = self._runtime
         while self._pokes:
             try:
                 host, _ = self._pokes.popitem()
             except KeyError:  # another thread was faster
                 break
-            node = runtime.nodes[host]
-            if not leads or runtime.hosts > 1:
-                runtime._poke(node)
+            runtime._poke(runtime.nodes[host])
         runtime._answer()
 
 
