@@ -14,7 +14,8 @@ Next: sender.py, producer.py.
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from ..proto.kafka import ERRORS, Answer, ErrorKind, KafkaSettings
+from ..proto.kafka import Answer
+from ..proto.kafka_settings import ERRORS, ErrorKind, KafkaSettings
 
 NUMBERS_MAX = 1 << 62
 TIMED_OUT = "REQUEST_TIMED_OUT"

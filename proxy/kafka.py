@@ -17,7 +17,8 @@ Next: kafka_states.py, producer.py; the other side is coordinator/kafka.py and t
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ..proto.kafka import Answer, KafkaSettings
+from ..proto.kafka import Answer
+from ..proto.kafka_settings import KafkaSettings
 from .exchange import TIMED_OUT, Asking, Ended, Exchange
 from .kafka_states import State
 from .plain import Plain

@@ -66,7 +66,7 @@ from .errors import (
 )
 from .outcome import Commit, Outcome
 from .proto.ids import Place
-from .proto.kafka import KafkaSettings
+from .proto.kafka_settings import KafkaSettings
 
 if TYPE_CHECKING:
     from . import metrics, testing

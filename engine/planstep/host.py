@@ -52,11 +52,11 @@ from .proto.kafka import (
     AddOffsets,
     AddPartitions,
     Answer,
-    KafkaSettings,
     Produce,
     Registered,
     TxnOffsetCommit,
 )
+from .proto.kafka_settings import KafkaSettings
 from .proto.messages import (
     NOBODY,
     Ask,

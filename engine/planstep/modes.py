@@ -23,7 +23,7 @@ from .proto.ids import (
     TRANSACTIONS,
     tablet_id,
 )
-from .proto.kafka import KafkaSettings
+from .proto.kafka_settings import KafkaSettings
 from .proto.keys import partition_of
 from .proto.messages import Cause
 from .tablets import catalogue, partition, shard

@@ -14,7 +14,7 @@ from typing import Any
 from .delivery import Delivery
 from .modes import MODES, Mode, Shell
 from .proto.ids import host_of, kind_of
-from .proto.kafka import KafkaSettings
+from .proto.kafka_settings import KafkaSettings
 from .space import HostSpace
 from .store import Store
 

@@ -35,7 +35,7 @@ from .proto.ids import (
     tx_parse,
     tx_text,
 )
-from .proto.kafka import KafkaSettings
+from .proto.kafka_settings import KafkaSettings
 from .proto.messages import Resolve, Withdraw
 from .schema import Schema
 from .statistics import stats

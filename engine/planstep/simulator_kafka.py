@@ -25,7 +25,13 @@ from .host import Host
 from .inputs import Arrived, Deliver, Input, Tick, Together
 from .modes import coordinator_of, group_of
 from .proto.ids import GROUPS, PROXY, TRANSACTIONS, host_of, tablet_id
-from .proto.kafka import Answer, EndTxn, InitProducer, KafkaSettings, SwitchLog
+from .proto.kafka import (
+    Answer,
+    EndTxn,
+    InitProducer,
+    SwitchLog,
+)
+from .proto.kafka_settings import KafkaSettings
 from .proto.messages import NOBODY
 from .proxy import kafka as core
 from .proxy.kafka import Ended

@@ -13,7 +13,7 @@ from pathlib import Path
 from .errors import Corruption, FormatError, NotSupported, PlanstepError, WrongMode
 from .kafka.runtime import KafkaRuntime
 from .network import Network
-from .proto.kafka import KafkaSettings
+from .proto.kafka_settings import KafkaSettings
 from .runtime import Runtime
 from .settled import look
 from .store import DiskStore, MemoryStore, Store

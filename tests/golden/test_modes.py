@@ -53,11 +53,11 @@ from planstep.proto.kafka import (
     TRANSACTIONAL,
     EndTxn,
     InitProducer,
-    KafkaSettings,
     Marker,
     Produce,
     TrimTo,
 )
+from planstep.proto.kafka_settings import KafkaSettings
 from planstep.proto.messages import Plan, Propose, ReadSet
 
 if __name__ == "__main__":

@@ -22,10 +22,10 @@ from planstep.proto.kafka import (
     Answer,
     EndTxn,
     InitProducer,
-    KafkaSettings,
     Produce,
     TxnOffsetCommit,
 )
+from planstep.proto.kafka_settings import KafkaSettings
 from planstep.proxy.kafka import Client
 
 COORDINATOR = tablet_id(TRANSACTIONS, 0, 0)

@@ -18,7 +18,6 @@ from planstep.proto.kafka import (
     EndTxn,
     InitProducer,
     Join,
-    KafkaSettings,
     Leave,
     Marked,
     Marker,
@@ -26,6 +25,7 @@ from planstep.proto.kafka import (
     TxnOffsetCommit,
     Wake,
 )
+from planstep.proto.kafka_settings import KafkaSettings
 
 KEY_BYTES_MAX = 510
 T = tablet_id(TRANSACTIONS, 0, 0)

@@ -11,7 +11,6 @@ from planstep.proto.kafka import (
     ABORT,
     Answer,
     ExpireProducers,
-    KafkaSettings,
     Marked,
     Marker,
     Produce,
@@ -19,6 +18,7 @@ from planstep.proto.kafka import (
     Registered,
     TrimTo,
 )
+from planstep.proto.kafka_settings import KafkaSettings
 from planstep.proxy.read_committed import Entry, aborted_between, position, visible
 from planstep.tablets.kafka import Partition
 from planstep.tablets.producers import ProducerState

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from planstep.coordinator.batched_log import ENTRIES_KEPT, BatchedLog, decode_entry
 from planstep.errors import FormatError
-from planstep.proto.kafka import KafkaSettings
+from planstep.proto.kafka_settings import KafkaSettings
 
 
 class Writer:

@@ -18,12 +18,12 @@ from planstep.proto.kafka import (
     Answer,
     EndTxn,
     InitProducer,
-    KafkaSettings,
     Marked,
     Marker,
     Produce,
     TxnOffsetCommit,
 )
+from planstep.proto.kafka_settings import KafkaSettings
 from planstep.tablets.kafka import Partition
 
 Fate = Callable[[Any], int]

@@ -7,7 +7,13 @@ import pytest
 from conversation import client, partition
 
 from planstep.proto.ids import host_of
-from planstep.proto.kafka import ERRORS, Answer, EndTxn, InitProducer, Produce
+from planstep.proto.kafka import (
+    Answer,
+    EndTxn,
+    InitProducer,
+    Produce,
+)
+from planstep.proto.kafka_settings import ERRORS
 from planstep.proxy.kafka import UNKNOWN_END
 
 PARTITIONS = [partition(name) for name in ("p0", "p1", "p2", "q0", "q1")]

@@ -27,7 +27,13 @@ from planstep.coordinator.kafka_states import (
     describe,
 )
 from planstep.proto.ids import TRANSACTIONS, tablet_id
-from planstep.proto.kafka import ERRORS, Answer, InitProducer, Register, Registered
+from planstep.proto.kafka import (
+    Answer,
+    InitProducer,
+    Register,
+    Registered,
+)
+from planstep.proto.kafka_settings import ERRORS
 
 CONCURRENT, FENCED = ("CONCURRENT_TRANSACTIONS", None), ("PRODUCER_FENCED", None)
 UNMAPPED, INVALID = ("INVALID_PRODUCER_ID_MAPPING", None), ("INVALID_TXN_STATE", None)

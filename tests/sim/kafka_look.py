@@ -12,7 +12,7 @@ from planstep.kafka.views import KafkaViews
 from planstep.kafka.views import Look as Snapshot
 from planstep.proto.batch import Batch
 from planstep.proto.ids import PARTITION, host_of, tablet_id, tablet_prefix
-from planstep.proto.kafka import KafkaSettings
+from planstep.proto.kafka_settings import KafkaSettings
 from planstep.simulator_kafka import KafkaWorld
 
 NOW = Snapshot()

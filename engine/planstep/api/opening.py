@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from ..errors import NotSupported, StoreInUse, WrongMode
 from ..logs import store_opened
-from ..proto.kafka import KafkaSettings
+from ..proto.kafka_settings import KafkaSettings
 from .checks import seconds
 
 if TYPE_CHECKING:

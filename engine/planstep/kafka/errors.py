@@ -4,7 +4,7 @@ Next: runtime.py.
 """
 
 from ..errors import KafkaError, NoSpace, PlanstepError, ProducerFenced
-from ..proto.kafka import ERRORS
+from ..proto.kafka_settings import ERRORS
 
 _ADVICE = {
     "UNKNOWN_SERVER_ERROR": "a bug of the engine's: the log has the exception",

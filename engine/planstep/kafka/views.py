@@ -16,7 +16,8 @@ from typing import Any
 from ..modes import group_of
 from ..proto.batch import HEADER_BYTES, Batch, timestamp_of
 from ..proto.ids import GROUPS, Place, tablet_id, tablet_prefix
-from ..proto.kafka import COMMIT, KafkaSettings
+from ..proto.kafka import COMMIT
+from ..proto.kafka_settings import KafkaSettings
 from ..proxy.read_committed import aborted_between, visible
 from ..views import ROWS, Slice, Snapshot, Views, trimmed_error
 from .errors import kafka_error

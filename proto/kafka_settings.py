@@ -1,0 +1,126 @@
+"""What the Kafka-style mode may be told, and what it may say: settings, and errors under Kafka's names.
+
+Next: kafka.py.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+# errors ------------------------------------------------------------------------------------
+
+
+class ErrorKind(NamedTuple):
+    """`code` is the number on Kafka's wire. `retriable`: the client asks again by itself. `abortable`: the
+    transaction is to be aborted, and the next may succeed. Neither: the producer is at its end; of a batch
+    only PRODUCER_FENCED is that, whatever else is not retriable aborts."""
+
+    code: int
+    retriable: bool = False
+    abortable: bool = False
+
+
+ERRORS: dict[str, ErrorKind] = {
+    "UNKNOWN_SERVER_ERROR": ErrorKind(-1),
+    "UNKNOWN_TOPIC_OR_PARTITION": ErrorKind(3, abortable=True),
+    "REQUEST_TIMED_OUT": ErrorKind(7, retriable=True),
+    "MESSAGE_TOO_LARGE": ErrorKind(10, abortable=True),
+    "COORDINATOR_LOAD_IN_PROGRESS": ErrorKind(14, retriable=True),
+    "COORDINATOR_NOT_AVAILABLE": ErrorKind(15, retriable=True),
+    "NOT_COORDINATOR": ErrorKind(16, retriable=True),
+    "NOT_ENOUGH_REPLICAS": ErrorKind(19, retriable=True),
+    "ILLEGAL_GENERATION": ErrorKind(22, abortable=True),
+    "UNKNOWN_MEMBER_ID": ErrorKind(25, abortable=True),
+    "INVALID_REQUEST": ErrorKind(42),
+    "OUT_OF_ORDER_SEQUENCE_NUMBER": ErrorKind(45, abortable=True),
+    "INVALID_PRODUCER_EPOCH": ErrorKind(47, abortable=True),
+    "INVALID_TXN_STATE": ErrorKind(48),
+    "INVALID_PRODUCER_ID_MAPPING": ErrorKind(49, abortable=True),
+    "INVALID_TRANSACTION_TIMEOUT": ErrorKind(50),
+    "CONCURRENT_TRANSACTIONS": ErrorKind(51, retriable=True),
+    "TRANSACTION_COORDINATOR_FENCED": ErrorKind(52),
+    "KAFKA_STORAGE_ERROR": ErrorKind(56, retriable=True),
+    "NO_SPACE": ErrorKind(56, abortable=True),
+    "UNKNOWN_PRODUCER_ID": ErrorKind(59, abortable=True),
+    "UNSTABLE_OFFSET_COMMIT": ErrorKind(88, retriable=True),
+    "PRODUCER_FENCED": ErrorKind(90),
+    "TRANSACTION_ABORTABLE": ErrorKind(120, abortable=True),
+}
+"""Kafka's error names, as org.apache.kafka.common.protocol.Errors numbers them; what a producer does about
+each follows its TransactionManager. NO_SPACE is KAFKA_STORAGE_ERROR of a full disk: there a broker is at its end,
+here it goes on, so that space can be freed. UNKNOWN_TOPIC_OR_PARTITION is retriable there, since another
+broker may have it; here it was dropped, for ever."""
+
+
+# settings ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaSettings:
+    """How the Kafka-style mode behaves; each default is Kafka's own unless its line says otherwise.
+
+    Invariant: valid by themselves (`check`); times in milliseconds, sizes in bytes.
+    """
+
+    protocol_version: int = 1
+    """1: what today's Python clients speak; 2: KIP-890, an epoch for each transaction (Java, Kafka 4)."""
+    isolation: str = "read_committed"
+    """Of readers; Kafka's own default is read_uncommitted, with which nothing here would be exactly once."""
+    transaction_timeout_ms: int = 60_000
+    transaction_max_timeout_ms: int = 900_000
+    abort_scan_ms: int = 10_000
+    """How often the coordinator looks for transactions that are too old."""
+    transactional_id_expiration_ms: int = 7 * 86_400_000
+    producer_id_expiration_ms: int = 86_400_000
+    max_in_flight: int = 5
+    """Produce requests on the way to one host."""
+    linger_ms: int = 0
+    """How long a batch below `batch_bytes` waits for company; Java's client has 5 since Kafka 4. With 0 what a
+    transaction writes while `max_in_flight` of its batches are on the way is gathered into one."""
+    batch_bytes: int = 16_384
+    retry_backoff_ms: int = 100
+    concurrent_backoff_ms: int = 20
+    """After CONCURRENT_TRANSACTIONS on a transaction's first registration (KAFKA-5477)."""
+    request_timeout_ms: int = 30_000
+    delivery_timeout_ms: int = 120_000
+    """Until a batch that nobody answered for fails."""
+    max_block_ms: int = 60_000
+    """How long begin, commit and abort wait in all before they time out."""
+    marker_retry_ms: int = 100
+    """Until markers that were not acknowledged are sent again, beside the way there and back."""
+    log_batching: bool = False
+    """Coordinators write their logs through PIP-160's buffered writer; Kafka has none, Pulsar's is off too."""
+    log_batch_records: int = 512
+    log_batch_bytes: int = 4 << 20
+    log_batch_delay_ms: float = 1.0
+
+    def check(self) -> None:
+        """ValueError names the setting and what it takes."""
+        if self.protocol_version not in (1, 2):
+            raise ValueError(f"protocol_version is 1 or 2, not {self.protocol_version!r}")
+        if self.isolation not in ("read_committed", "read_uncommitted"):
+            raise ValueError(
+                f'isolation is "read_committed" or "read_uncommitted", not {self.isolation!r}'
+            )
+        for name in self.__dataclass_fields__:
+            value, default = getattr(self, name), type(self).__dataclass_fields__[name].default
+            if name == "linger_ms":
+                least: float = 0
+            elif name == "log_batch_delay_ms":
+                least = 0.1
+            elif name == "log_batch_records":
+                least = 2
+            else:
+                least = 1
+            if isinstance(default, bool):
+                if not isinstance(value, bool):
+                    raise ValueError(f"{name} is True or False, not {value!r}")
+            elif isinstance(default, (int, float)):
+                whole = isinstance(default, int)
+                fits = isinstance(value, int) or (not whole and isinstance(value, float))
+                if not fits or isinstance(value, bool) or not least <= value < 1 << 53:
+                    raise ValueError(f"{name} is a number from {least} on, not {value!r}")
+        if self.producer_id_expiration_ms < self.delivery_timeout_ms:
+            raise ValueError(
+                "producer_id_expiration_ms is no less than delivery_timeout_ms: a batch that comes late would "
+                "find its producer forgotten, and count twice"
+            )
