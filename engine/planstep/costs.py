@@ -22,8 +22,6 @@ Next: delivery.py.
 import threading
 from dataclasses import dataclass
 
-from .interrupts import Uninterrupted
-
 KEPT = 10_000
 
 
@@ -71,7 +69,8 @@ class Spent:
 
 
 class Ledger:
-    """The newest transactions' costs, and the sum of all. Threads share it."""
+    """The newest transactions' costs, and the sum of all. Threads share it; whoever calls on the main thread does
+    so Uninterrupted: leading turns, or under a client's lock."""
 
     def __init__(self, kept: int = KEPT) -> None:
         self._kept = kept
@@ -92,7 +91,7 @@ class Ledger:
 
     def requested(self, tx: bytes | None, requests: float, client_bytes: int = 0) -> None:
         """Of a client outside of the hosts' turns: `requests` are in the sum already."""
-        with Uninterrupted(), self._lock:
+        with self._lock:
             self.total.client_bytes += client_bytes
             if tx is not None:
                 mine = self._entry(tx)
@@ -101,30 +100,28 @@ class Ledger:
 
     def counted(self, requests: int) -> None:
         """Requests of clients, for whomever."""
-        with Uninterrupted(), self._lock:
+        with self._lock:
             self.total.requests += requests
 
     def replied(self, tx: bytes, hops: int, visible: bool = False) -> None:
         """The client has its answer; with `visible` its effects can be read, too."""
-        with Uninterrupted(), self._lock:
+        with self._lock:
             costs = self._entry(tx)
             costs.hops = hops
             if visible:
                 costs.hops_visible = hops
 
-    def turn(
-        self, spent: list[tuple[bytes | None, Spent]], syncs: int, replied: dict[bytes, int]
-    ) -> None:
+    def turn(self, spent: dict[bytes | None, Spent], syncs: int, replied: dict[bytes, int]) -> None:
         """What a durable turn did, how many syncs it took, and the hops behind what it answers."""
         writers = 0
-        for _, one in spent:
+        for one in spent.values():
             if one.appends or one.tablets:
                 writers += 1
         share = syncs / writers if writers else 0.0
         requests = messages = appends = 0.0
         client_bytes = tablet_bytes = 0
-        with Uninterrupted(), self._lock:
-            for tx, one in spent:
+        with self._lock:
+            for tx, one in spent.items():
                 made = one.appends + len(one.tablets) if one.tablets else one.appends
                 requests += one.requests
                 messages += one.messages

@@ -217,16 +217,22 @@ class Delivery:
     def release(self, released: Released, again: bool, syncs: int) -> None:
         """The turn is durable: what it sent leaves, a durable hop further where it wrote."""
         spent, self.spent = self.spent, {}
+        released.spent, released.syncs = spent, syncs
         self._planned = 0
-        self.left = []
-        released.visible, self.visible = self.visible, {}
-        for item in self.later:
-            item.deliver.cause = self._further(item.deliver.cause, spent)
-        released.later, self.later = self.later, []
-        released.answers = [
-            (client, answer, self._further(cause, spent)) for client, answer, cause in self.answers
-        ]
-        self.answers = []
+        if self.left:
+            self.left = []
+        if self.visible:
+            released.visible, self.visible = self.visible, {}
+        if self.later:
+            for item in self.later:
+                item.deliver.cause = self._further(item.deliver.cause, spent)
+            released.later, self.later = self.later, []
+        if self.answers:
+            released.answers = [
+                (client, answer, self._further(cause, spent))
+                for client, answer, cause in self.answers
+            ]
+            self.answers = []
         for target, link in self.links.items():
             link.committed()
             datagrams = []
@@ -236,7 +242,6 @@ class Delivery:
                     spent[cause[0]].tablet_bytes += len(data)
                 datagrams.append(data)
             released.frames.extend((target, data) for data in link.frames(datagrams, again))
-        released.spent, released.syncs = list(spent.items()), syncs
 
     def _further(self, cause: Cause, spent: dict[bytes | None, Spent]) -> Cause:
         tx, hops = cause

@@ -228,7 +228,7 @@ class Host:
             released.results = self.proxy.take()
         delivery.release(released, again, self.store.counters.syncs - syncs)
         if released.results:
-            spent = dict(released.spent)
+            spent = released.spent
             for result in released.results:
                 hops = self._reached.pop(result.tx, 0)
                 mine = spent.get(result.tx)
@@ -424,7 +424,7 @@ class Host:
             len(self._coordinator.pending) if self._coordinator is not None else 0,
             self.delivery.mark(),
             len(self.superseded),
-            self._residents.mark(),
+            self._residents.mark() if self._others else 0,
         )
 
     def _undo(self, mark: tuple[Any, ...]) -> None:

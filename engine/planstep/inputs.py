@@ -110,7 +110,7 @@ class Released:
     """To clients outside of turns: (client, answer, cause)."""
     visible: dict[int, None] = field(default_factory=dict)
     """Partitions that show more to readers, where that is no result of a commit."""
-    spent: list[tuple[bytes | None, Spent]] = field(default_factory=list)
+    spent: dict[bytes | None, Spent] = field(default_factory=dict)
     syncs: int = 0
     hops: dict[bytes, int] = field(default_factory=dict)
     """Of the results: durable steps in series that lie behind them."""
