@@ -244,25 +244,13 @@ class Transactions:
             who = message.name, message.producer, message.epoch
             self.shell.send(message.source, Registered(self.id, *who, error))
 
-        if not message.only_verify:
-            # A broker asks for all partitions of a produce request at once: what comes together here
-            # shares an append. Group coordinators ask for themselves.
-            key = message.name, message.producer, message.epoch, kind_of(message.source)
-            asked = self._joining.get(key, ())
-            self._joining[key] = (*asked, (message, answer))
-            if not asked:
-                self.shell.soon(Wake(JOIN, key))
-            return
-        # What is pending does not matter to a question: the partition looks again when it appends.
-        row = self.rows.get(message.name) if usable(message.name) else None
-        if row is None or row.producer != message.producer:
-            answer(UNMAPPED)
-        elif row.epoch != message.epoch:
-            answer(FENCED)
-        elif row.state in PREPARED:
-            answer(CONCURRENT)
-        else:
-            answer("" if message.source in row.partitions else "TRANSACTION_ABORTABLE")
+        # A broker asks for all partitions of a produce request at once: what comes together here
+        # shares an append. Group coordinators ask for themselves.
+        key = message.name, message.producer, message.epoch, kind_of(message.source)
+        asked = self._joining.get(key, ())
+        self._joining[key] = (*asked, (message, answer))
+        if not asked:
+            self.shell.soon(Wake(JOIN, key))
 
     def _join(self, key: tuple[str, int, int, int]) -> None:
         asked = self._joining.pop(key, ())

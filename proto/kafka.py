@@ -157,13 +157,12 @@ class Produce:
 @dataclass(slots=True)
 class Register:
     """Version 2: a partition or group coordinator (`source`) adds itself to the transaction before its first
-    write; `only_verify`: asks whether it is in."""
+    write."""
 
     source: int
     name: str
     producer: int
     epoch: int
-    only_verify: bool = False
 
 
 @dataclass(slots=True)

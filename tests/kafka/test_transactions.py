@@ -46,8 +46,8 @@ def c() -> Coordinator:
     return Coordinator()
 
 
-def register(c: Coordinator, producer: int, epoch: int, only_verify: bool = False) -> str:
-    c.tablet.handle(Register(P[0], "a", producer, epoch, only_verify))
+def register(c: Coordinator, producer: int, epoch: int) -> str:
+    c.tablet.handle(Register(P[0], "a", producer, epoch))
     (answer,) = c.taken(Registered, P[0])
     assert (answer.tablet, answer.name) == (c.tablet.id, "a")
     assert (answer.producer, answer.epoch) == (producer, epoch)
@@ -263,8 +263,6 @@ def test_register_in_every_state(c: Coordinator, state: int, expected: Any) -> N
     c.init()
     c.force(state=state)
     assert register(c, 0, 0) == expected[0]
-    verified = "" if expected == OK else "CONCURRENT_TRANSACTIONS"
-    assert register(c, 0, 0, only_verify=True) == verified
 
 
 def test_add_checks_who_asks(c: Coordinator) -> None:
@@ -274,14 +272,6 @@ def test_add_checks_who_asks(c: Coordinator) -> None:
     assert c.add(5, 1) == UNMAPPED
     assert c.add(0, 0) == FENCED and c.add(0, 2) == FENCED
     assert c.add_offsets(0, 0) == FENCED and register(c, 0, 0) == "PRODUCER_FENCED"
-
-
-def test_verification_of_what_is_not_registered(c: Coordinator) -> None:
-    assert register(c, 0, 0, only_verify=True) == "INVALID_PRODUCER_ID_MAPPING"
-    c.init()
-    assert register(c, 0, 0, only_verify=True) == "TRANSACTION_ABORTABLE"
-    assert register(c, 0, 1, only_verify=True) == "PRODUCER_FENCED"
-    assert register(c, 0, 0) == "" and register(c, 0, 0, only_verify=True) == ""
 
 
 # what is shown -------------------------------------------------------------------------------

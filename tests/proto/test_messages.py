@@ -54,7 +54,7 @@ ALL = [
     (T, k.AddOffsets(5, 3, "w1", 7, 3, G)),
     (T, k.EndTxn(5, 4, "w1", 7, 3, True, 2)),
     (P, k.Produce(5, 5, None, 7, 3, 0, b"data", 4)),
-    (T, k.Register(P, "w1", 7, 3, True)),
+    (T, k.Register(P, "w1", 7, 3)),
     (P, k.Registered(P, "w1", 7, 3, "")),
     (P, k.Marker(T, "w1", 7, 3, False, 12, 2)),
     (T, k.Marked(P, "w1", 7, 3, "")),
