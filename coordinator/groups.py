@@ -29,7 +29,7 @@ members, REBALANCE_IN_PROGRESS (Kafka does not enforce it on transactional commi
 Next: proxy/kafka.py.
 """
 
-from typing import Any
+from typing import Any, Protocol
 
 from ..proto.kafka import (
     Answer,
@@ -61,14 +61,24 @@ def _producer(producer: int) -> bytes:
     return producer.to_bytes(8, "big")
 
 
-def position_of(keys: Keys, group: str, tablet: int, stable: bool = True) -> tuple[str, int | None]:
-    """(error, position) of a group in a partition, None when it has none there. `stable`: while a
-    transaction's position is pending, the answer is UNSTABLE_OFFSET_COMMIT."""
-    part = _part(group, tablet)
-    if stable and keys.scan(b"n" + part, b"n" + part + b"\xff" * 9, limit=1):
-        return "UNSTABLE_OFFSET_COMMIT", None
-    row = keys.get(b"c" + part)
-    return "", None if row is None else row[0]
+class Rows(Protocol):
+    """A group coordinator's keys, to read."""
+
+    def get(self, key: bytes) -> Any: ...
+    def scan(self, begin: bytes, end: bytes) -> list[tuple[bytes, Any]]: ...
+
+
+def position_of(rows: Rows, group: str, tablet: int) -> int | None:
+    """A group's position in a partition, None when it has none there."""
+    row = rows.get(b"c" + _part(group, tablet))
+    return None if row is None else row[0]
+
+
+def pending_of(rows: Rows, group: str, tablet: int) -> list[tuple[int, int]]:
+    """(producer, position) of transactions whose end decides whether a group has moved in a partition."""
+    begin = b"n" + _part(group, tablet)
+    found = rows.scan(begin, begin + b"\xff" * 9)
+    return [(int.from_bytes(key[-8:], "big"), row[0]) for key, row in found]
 
 
 class Groups:

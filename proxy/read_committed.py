@@ -7,12 +7,12 @@
 As org.apache.kafka.clients.consumer.internals.CompletedFetch does it: aborted transactions wait in a heap by
 first offset, their producers are out from there until their abort marker. With none given all data is
 shown, which is read_uncommitted. Markers are shown to nobody, and take an offset each: positions have
-holes, and a reader goes on from `position` whether it was shown anything or not.
+holes, and a reader goes on behind what it took, whether it was shown anything or not.
 
 Next: tablets/kafka.py, whose rows these are.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from heapq import heapify, heappop
 from typing import Any, TypeAlias
 
@@ -38,14 +38,6 @@ def visible(entries: Iterable[Entry], aborted: Iterable[Aborted]) -> Iterator[En
             out.pop(producer, None)
         elif kind != COMMIT and not (kind == TRANSACTIONAL and producer in out):
             yield offset, row
-
-
-def position(entries: Sequence[Entry], begin: int) -> int:
-    """Where to go on behind what was read from `begin` on, shown or not."""
-    if not entries:
-        return begin
-    offset, row = entries[-1]
-    return max(begin, offset + int(row[2]))
 
 
 def aborted_between(

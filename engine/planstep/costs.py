@@ -103,13 +103,10 @@ class Ledger:
         with self._lock:
             self.total.requests += requests
 
-    def replied(self, tx: bytes, hops: int, visible: bool = False) -> None:
-        """The client has its answer; with `visible` its effects can be read, too."""
+    def replied(self, tx: bytes, hops: int) -> None:
+        """The client has its answer."""
         with self._lock:
-            costs = self._entry(tx)
-            costs.hops = hops
-            if visible:
-                costs.hops_visible = hops
+            self._entry(tx).hops = hops
 
     def turn(self, spent: dict[bytes | None, Spent], syncs: int, replied: dict[bytes, int]) -> None:
         """What a durable turn did, how many syncs it took, and the hops behind what it answers."""

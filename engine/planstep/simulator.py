@@ -11,6 +11,7 @@ Next: simulator_kafka.py, and tests/sim, which drive both.
 """
 
 import random
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -35,7 +36,7 @@ class Recorded:
     changes: bytes
 
 
-class Hosts:
+class Hosts(ABC):
     """Hosts over stores in memory, and what went into each of their turns.
 
     Who inherits says how a host is made (`_host`), by its settings alone: a replay asks it again.
@@ -49,8 +50,8 @@ class Hosts:
         self.stores = [MemoryStore(bytes([i]) * 16) for i in range(hosts)]
         self.nodes = [self._host(i, self.stores[i]) for i in range(hosts)]
 
-    def _host(self, number: int, store: MemoryStore) -> Host:
-        raise NotImplementedError
+    @abstractmethod
+    def _host(self, number: int, store: MemoryStore) -> Host: ...
 
     def _observe(self, turn: Turn) -> None:
         self._changes = turn.changes()

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgpack
 
-from planstep.coordinator.groups import Groups, position_of
+from planstep.coordinator.groups import Groups, pending_of, position_of
 from planstep.coordinator.kafka import Transactions
 from planstep.proto.ids import GROUPS, PARTITION, PROXY, TRANSACTIONS, tablet_id
 from planstep.proto.kafka import (
@@ -289,8 +289,9 @@ class GroupCoordinator(Bench):
         return answers[0].error if answers else None
 
     def at(self, group: str = "g", tablet: int = P[0], stable: bool = False) -> Any:
-        error, position = position_of(self.keys, group, tablet, stable)
-        return error or position
+        if stable and pending_of(self.keys, group, tablet):
+            return "pending"
+        return position_of(self.keys, group, tablet)
 
     def pending(self) -> int:
         by_part, by_producer = self.keys.scan(b"n", b"o"), self.keys.scan(b"q", b"r")

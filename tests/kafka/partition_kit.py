@@ -19,13 +19,21 @@ from planstep.proto.kafka import (
     TrimTo,
 )
 from planstep.proto.kafka_settings import KafkaSettings
-from planstep.proxy.read_committed import Entry, aborted_between, position, visible
+from planstep.proxy.read_committed import Entry, aborted_between, visible
 from planstep.tablets.kafka import Partition
 from planstep.tablets.producers import ProducerState
 
 TABLET = tablet_id(PARTITION, 0, 1)
 COORDINATOR = tablet_id(TRANSACTIONS, 0, 0)
 CLIENT = 77
+
+
+def position(entries: list[Entry], begin: int) -> int:
+    """Where to go on behind what was read from `begin` on, shown or not."""
+    if not entries:
+        return begin
+    offset, row = entries[-1]
+    return max(begin, offset + int(row[2]))
 
 
 class DictSpace:

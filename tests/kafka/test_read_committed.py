@@ -6,7 +6,7 @@ import pytest
 from partition_kit import Log
 
 from planstep.proto.kafka import ABORT, COMMIT, PLAIN, TRANSACTIONAL
-from planstep.proxy.read_committed import Entry, aborted_between, position, visible
+from planstep.proxy.read_committed import Entry, aborted_between, visible
 
 
 def entries(script: str) -> list[Entry]:
@@ -73,14 +73,6 @@ def test_what_is_shown(
 
 def test_aborted_ones_are_shown_to_read_uncommitted_and_markers_are_not() -> None:
     assert shown("1:2 a1 p2 1 c1") == [0, 3, 4]
-
-
-def test_the_position_advances_over_what_is_skipped() -> None:
-    batch = entries("1:2 a1")
-    assert list(visible(batch, [(1, 0, 2)])) == []
-    assert position(batch, 0) == 3
-    assert position([], 7) == 7
-    assert position(entries("p1:5"), 2) == 5
 
 
 def test_entries_are_taken_one_by_one() -> None:

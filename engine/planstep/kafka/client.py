@@ -94,7 +94,7 @@ class Client:
     def plain(self, tx: bytes, batches: Any, then: Then) -> None:
         self._core.plain(self._call(then), batches, tx)
 
-    def ask(self, tx: bytes, target: int, make: Any, then: Then) -> None:
+    def ask(self, target: int, make: Any, then: Then) -> None:
         self._core.ask(self._call(then), target, make)
 
     def dead(self, handle: int) -> tuple[str, str] | None:

@@ -39,7 +39,7 @@ class Requests:
             )
 
     def trim(self, tx: bytes, tablet: int, offset: int) -> None:
-        self._client.ask(tx, tablet, partial(_trim_to, offset), partial(self._ended_ask, tx))
+        self._client.ask(tablet, partial(_trim_to, offset), partial(self._ended_ask, tx))
 
     def _ended_ask(self, tx: bytes, error: str, value: Any, detail: str) -> None:
         if error:
@@ -53,7 +53,7 @@ class Requests:
         tx = self._runtime.new_tx()
         with self._client.locked():
             waiter = self._runtime._waiting[tx] = Waiter(tx, 0, None)
-            self._client.ask(tx, target, make, partial(self._ended_ask, tx))
+            self._client.ask(target, make, partial(self._ended_ask, tx))
         self._runtime.asked()
         self._runtime._wait_for(waiter, None)
         return waiter.result().details[0]
@@ -91,14 +91,13 @@ class Requests:
         """A member leaves, or is let go; does not wait for it."""
         if self._runtime._closed:
             return
-        tx = self._runtime.new_tx()
         target = group_of(consumer, self._runtime.hosts)
 
         def make(client: int, request: int) -> Leave:
             return Leave(client, request, consumer, member)
 
         with self._client.locked():
-            self._client.ask(tx, target, make, lambda *_: None)
+            self._client.ask(target, make, lambda *_: None)
         self._client.deliver()
 
 

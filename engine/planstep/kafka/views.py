@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from ..coordinator.groups import pending_of, position_of
 from ..modes import group_of
 from ..proto.batch import HEADER_BYTES, Batch, timestamp_of
 from ..proto.ids import GROUPS, Place, tablet_id, tablet_prefix
@@ -37,6 +38,23 @@ class Look(Snapshot):
         super().__init__(0, {}, None)
         self.positions = positions
         self.stable = stable  # a position that waits for its transaction's end is waited for
+
+
+class _Durable:
+    """A tablet's durable keys, to read (coordinator.groups.Rows)."""
+
+    __slots__ = ("_prefix", "_store")
+
+    def __init__(self, store: Any, tablet: int) -> None:
+        self._store = store
+        self._prefix = tablet_prefix(tablet)
+
+    def get(self, key: bytes) -> Any:
+        return self._store.get(self._prefix + key)
+
+    def scan(self, begin: bytes, end: bytes) -> list[tuple[bytes, Any]]:
+        rows = self._store.scan(self._prefix + begin, self._prefix + end)
+        return [(key[len(self._prefix) :], row) for key, row in rows]
 
 
 class KafkaViews(Views):
@@ -190,30 +208,23 @@ class KafkaViews(Views):
                 raise kafka_error("UNSTABLE_OFFSET_COMMIT", f"consumer {consumer!r}")
             time.sleep(self._settings.retry_backoff_ms / 1000)
 
+    def _group(self, consumer: str) -> "_Durable":
+        group = group_of(consumer, len(self._nodes))
+        return _Durable(self._store(group), group)
+
     def committed(self, tablet: int, consumer: str) -> tuple[int | None, bool]:
         """(committed position or None, whether another one waits for its transaction's marker)."""
-        group = group_of(consumer, len(self._nodes))
-        store, prefix = self._store(group), tablet_prefix(group)
-        name = consumer.encode() + b"\x00" + tablet_prefix(tablet)
-        pending = bool(
-            store.scan(prefix + b"n" + name, prefix + b"n" + name + b"\xff" * 9, limit=1)
-        )
-        row = store.get(prefix + b"c" + name)
-        if row is None and pending:  # moved between the two looks
-            row = store.get(prefix + b"c" + name)
-        return (None if row is None else row[0]), pending
+        rows = self._group(consumer)
+        pending = bool(pending_of(rows, consumer, tablet))  # first: what ends meanwhile has moved
+        return position_of(rows, consumer, tablet), pending
 
     def pending(self, tablet: int, consumer: str) -> list[tuple[int, int]]:
         """(producer, position) of transactions whose end decides whether a consumer has moved."""
-        group = group_of(consumer, len(self._nodes))
-        begin = tablet_prefix(group) + b"n" + consumer.encode() + b"\x00" + tablet_prefix(tablet)
-        rows = self._store(group).scan(begin, begin + b"\xff" * 9)
-        return [(int.from_bytes(key[-8:], "big"), row[0]) for key, row in rows]
+        return pending_of(self._group(consumer), consumer, tablet)
 
     def group(self, consumer: str) -> tuple[int, tuple[str, ...]]:
         """(generation, members) of a consumer's group; 0 when nobody ever joined it."""
-        group = group_of(consumer, len(self._nodes))
-        row = self._store(group).get(tablet_prefix(group) + b"g" + consumer.encode())
+        row = self._group(consumer).get(b"g" + consumer.encode())
         return (0, ()) if row is None else row
 
     def _next(self, tablet: int, position: int) -> int:
