@@ -68,7 +68,7 @@ def test_a_version_is_found_while_older_ones_are_forgotten() -> None:
         def __getitem__(self, at: object) -> object:
             entered.set()
             assert go_on.wait(0.05) is not None
-            return super().__getitem__(at)  # type: ignore[index]
+            return super().__getitem__(at)
 
     history._versions[b"k"] = [(Slow(old), step) for old, step in history._versions[b"k"]]
     found: list[object] = []

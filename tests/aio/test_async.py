@@ -297,7 +297,7 @@ def test_misuse_says_what_to_do(tmp_path: Path) -> None:
 
     async def program(db: AsyncEngine) -> None:
         with pytest.raises(TypeError, match="async function"):
-            await db.run(lambda tx: 1)  # type: ignore[arg-type, return-value]
+            await db.run(lambda tx: 1)
         tx = db.transaction()
         await db.close()
         with pytest.raises(planstep.EngineClosed):

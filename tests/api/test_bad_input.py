@@ -145,7 +145,7 @@ def test_scans(shop: planstep.Engine) -> None:
     with pytest.raises(ValueError, match="either prefix"):
         tx.scan("totals", prefix=("a",), begin=1)
     with pytest.raises(TypeError, match="prefix"):
-        tx.scan("totals", prefix=5)  # type: ignore[arg-type]
+        tx.scan("totals", prefix=5)
     with pytest.raises(ValueError, match="limit"):
         tx.scan("totals", limit=-1)
 

@@ -72,7 +72,7 @@ def test_whoever_closes_second_waits_for_the_first(engine: planstep.Engine, tmp_
         call()
         seen.append(go.is_set())
 
-    engine._runtime.close = slowly  # type: ignore[method-assign]
+    engine._runtime.close = slowly
     opened: list[planstep.Engine] = []
     threads = [threading.Thread(target=engine.close)]
     threads[0].start()

@@ -92,7 +92,7 @@ def test_conflicts_without_number(shop: planstep.Engine, monkeypatch: pytest.Mon
 
 def test_what_is_no_function_is_not_run(shop: planstep.Engine) -> None:
     with pytest.raises(TypeError, match="run takes a function"):
-        shop.run(None)  # type: ignore[arg-type]
+        shop.run(None)
 
 
 @pytest.mark.parametrize("bad", [5, None, b"one", bytearray(b"one"), "one", 1.5])

@@ -401,7 +401,7 @@ def test_an_interrupt_at_any_moment_leaves_all_or_nothing(tmp_path: Path, hosts:
     assert child.stdout is not None
     assert child.stdout.readline() == "ready\n"
     said: list[str] = []
-    reader = threading.Thread(target=lambda: said.append(child.stdout.readline()))  # type: ignore[union-attr]
+    reader = threading.Thread(target=lambda: said.append(child.stdout.readline()))
     reader.start()
     draw = random.Random(hosts)
     for _ in range(20_000):

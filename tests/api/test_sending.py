@@ -60,7 +60,7 @@ def test_what_lingers_and_cannot_be_published_is_told_when_closing(tmp_path: Pat
     def fail(*args: Any) -> Any:
         raise planstep.NoSpace("full")
 
-    db._runtime.commit = fail  # type: ignore[method-assign]
+    db._runtime.commit = fail
     with pytest.raises(planstep.NoSpace) as caught:
         db.close()
     assert "was not published" in caught.value.__notes__[0]

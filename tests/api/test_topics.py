@@ -99,7 +99,7 @@ def test_values_that_do_not_fit_name_the_format_that_would(db: planstep.Engine) 
     with pytest.raises(TypeError, match="bytes, str or None"):
         db.write("bytes", b"", key=1)
     with pytest.raises(TypeError, match="headers"):
-        db.write("bytes", b"", headers={"a": 1})  # type: ignore[dict-item]
+        db.write("bytes", b"", headers={"a": 1})
     assert all(topic.describe().records == 0 for topic in db.topics().values())
 
 

@@ -129,7 +129,7 @@ def test_parts_of_a_topic(db: planstep.Engine) -> None:
     with pytest.raises(ValueError, match="batch_rows"):
         topic.iter_arrow(batch_rows=0)
     with pytest.raises(TypeError, match="an offset is an int"):
-        topic.to_arrow(end="3", partition=0)  # type: ignore[arg-type]
+        topic.to_arrow(end="3", partition=0)
 
 
 def test_a_stream_shows_the_step_at_which_it_began(db: planstep.Engine) -> None:

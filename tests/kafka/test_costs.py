@@ -70,7 +70,7 @@ def appends(folder: Path) -> Iterator[tuple[int, str]]:
 
 def one_transaction(db: planstep.Engine, outputs: int) -> str:
     """Reads one record, writes one to each output, commits; all that it sends goes with the commit."""
-    db._runtime.may_send = lambda tx: False  # type: ignore[method-assign]
+    db._runtime.may_send = lambda tx: False
     with db.transaction(worker="w") as tx:
         assert len(tx.read("in", "c", max_records=1)) == 1
         tx.write_batch("out", [b"x"] * outputs, partition=list(range(outputs)))
@@ -99,7 +99,7 @@ def prepared(db: planstep.Engine) -> None:
 @pytest.mark.parametrize("outputs", [1, 3])
 @pytest.mark.parametrize("placement", ["shared", "separate"])
 def test_appends_counted_from_the_log(tmp_path: Path, outputs: int, placement: str) -> None:
-    with planstep.open(tmp_path / "s", mode="kafka", placement=placement) as db:  # type: ignore[arg-type]
+    with planstep.open(tmp_path / "s", mode="kafka", placement=placement) as db:
         prepared(db)
         before = len(list(appends(tmp_path / "s" / "host-0")))
         costs = settled(db, one_transaction(db, outputs), 2 * outputs + 6)
@@ -115,7 +115,7 @@ def test_appends_counted_from_the_log(tmp_path: Path, outputs: int, placement: s
 
 @pytest.mark.parametrize("placement", ["shared", "separate"])
 def test_turns_that_fail_cost_nothing(placement: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    with planstep.open(":memory:", mode="kafka", placement=placement) as db:  # type: ignore[arg-type]
+    with planstep.open(":memory:", mode="kafka", placement=placement) as db:
         prepared(db)
         store = db._runtime.nodes[0].host.store
         commit, calls = store.commit, 0
@@ -146,9 +146,9 @@ def test_golden() -> None:
         for outputs in (1, 3):
             with planstep.open(
                 ":memory:",
-                mode=mode,  # type: ignore[arg-type]
-                placement=placement,  # type: ignore[arg-type]
-                protocol_version=version,  # type: ignore[arg-type]
+                mode=mode,
+                placement=placement,
+                protocol_version=version,
             ) as db:
                 prepared(db)
                 tx = one_transaction(db, outputs)

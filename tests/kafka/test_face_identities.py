@@ -220,7 +220,7 @@ def test_a_changelog_restores_what_the_worker_before_has_committed(db: planstep.
         log = db.changelog("state", worker="w")
         with db.transaction(worker="w") as tx:
             log.add(tx, "n", 1)
-        db._runtime.writing.producers.clear()  # type: ignore[attr-defined]
+        db._runtime.writing.producers.clear()
         assert dict(db.changelog("state", worker="w").items()) == {"n": n + 1}
 
 

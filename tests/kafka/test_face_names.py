@@ -126,7 +126,7 @@ def test_a_drop_that_a_crash_cut_short_is_brought_to_its_end(
     with opened(tmp_path / "s") as db:
         create(db)
         db.topic("out").write_batch(["a"] * 10)
-        db._runtime.chores.run = lambda now_ms=None: None  # type: ignore[method-assign]
+        db._runtime.chores.run = lambda now_ms=None: None
         with monkeypatch.context() as patch:
             patch.setattr(db._runtime.schema, "tell_dropped", lambda tablet: None)
             db.drop_topic("out")
@@ -183,9 +183,9 @@ def test_settings_are_checked(name: str, value: Any) -> None:
 
 def test_settings_are_settings() -> None:
     with pytest.raises(TypeError, match="KafkaSettings"):
-        planstep.open(":memory:", mode="kafka", kafka={"linger_ms": 5})  # type: ignore[arg-type]
+        planstep.open(":memory:", mode="kafka", kafka={"linger_ms": 5})
     with pytest.raises(ValueError, match="protocol_version"):
-        planstep.open(":memory:", mode="kafka", protocol_version=3)  # type: ignore[arg-type]
+        planstep.open(":memory:", mode="kafka", protocol_version=3)
 
 
 def test_a_time_out_beyond_the_coordinators_most_is_refused_at_once() -> None:
@@ -240,4 +240,4 @@ def test_what_is_no_name_of_a_worker_is_refused_before_anything_is_done(name: An
             with pytest.raises((TypeError, ValueError), match="name"):
                 if isinstance(made := call(), planstep.Transaction):
                     made.write("out", "a")
-        assert not db._groups and not db._runtime.writing.open  # type: ignore[attr-defined]
+        assert not db._groups and not db._runtime.writing.open

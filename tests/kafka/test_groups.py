@@ -284,7 +284,7 @@ def test_version_2_registers_before_anything_is_pending(c: GroupCoordinator) -> 
     assert c.pend(9, version=2) is None and c.pending() == 0
     assert c.taken(Register, T) == [Register(c.tablet.id, "tx", 7, 0)]
     registered(c)
-    assert c.answer(1).error == "" and c.pending() == 1  # type: ignore[union-attr]
+    assert c.answer(1).error == "" and c.pending() == 1
     assert c.pend(10, version=2) == "" and not c.taken(Register), "it is in already"
     assert c.end(epoch=1, version=2) == ""
     assert c.pend(11, epoch=1, version=2) is None, "the next transaction asks again"
@@ -312,14 +312,14 @@ def test_one_refused_of_those_that_wait_refuses_no_other(c: GroupCoordinator) ->
     c.pend(10, version=2)
     c.join("m2")
     registered(c)
-    assert c.answer(2).error == "ILLEGAL_GENERATION"  # type: ignore[union-attr]
-    assert c.answer(3).error == "" and c.pending() == 1  # type: ignore[union-attr]
+    assert c.answer(2).error == "ILLEGAL_GENERATION"
+    assert c.answer(3).error == "" and c.pending() == 1
 
 
 def test_a_marker_in_between_ends_the_waiting(c: GroupCoordinator) -> None:
     c.pend(9, version=2)
     assert c.end(commit=False, epoch=1, version=2) == ""
-    assert c.answer(1).error == FENCED  # type: ignore[union-attr]
+    assert c.answer(1).error == FENCED
     registered(c)
     assert c.pending() == 0
 
@@ -336,7 +336,7 @@ def test_the_marker_of_the_transaction_before_leaves_who_waits(c: GroupCoordinat
 def test_who_waits_is_not_kept_for_ever_nor_over_a_restart(c: GroupCoordinator) -> None:
     c.pend(9, version=2)
     c.wait(30_000)
-    assert c.answer(1).error == "REQUEST_TIMED_OUT"  # type: ignore[union-attr]
+    assert c.answer(1).error == "REQUEST_TIMED_OUT"
     c.pend(9, version=2)
     c.restart()
     registered(c)
@@ -362,7 +362,7 @@ def test_what_comes_behind_a_marker_in_the_same_batch_is_refused() -> None:
     c.tablet.log.flush()
     (marked, refused) = c.taken(Marked)
     assert (marked.error, refused.error) == ("", FENCED)
-    assert c.answer(1).error == FENCED and c.pending() == 0  # type: ignore[union-attr]
+    assert c.answer(1).error == FENCED and c.pending() == 0
 
 
 @pytest.mark.parametrize("transactional", [True, False])
@@ -373,10 +373,10 @@ def test_a_member_that_joins_before_the_batch_is_written_fences_what_is_in_it(
     c = GroupCoordinator(log_batching=True)
     c.join("m1")
     who = {"generation": 1, "member": "m1"}
-    assert (c.pend(9, **who) if transactional else c.commit(9, **who)) is None  # type: ignore[arg-type]
+    assert (c.pend(9, **who) if transactional else c.commit(9, **who)) is None
     c.join("m2")
     c.wait(1)
-    assert c.answer(2).error == "ILLEGAL_GENERATION"  # type: ignore[union-attr]
+    assert c.answer(2).error == "ILLEGAL_GENERATION"
     assert c.pending() == 0 and c.at() is None
 
 

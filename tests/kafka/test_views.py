@@ -78,7 +78,7 @@ def test_a_damaged_batch_is_damage(tmp_path: Path) -> None:
                 data[-1] ^= 1
             return bytes(data)
 
-        store.read_payload = damaged  # type: ignore[method-assign]
+        store.read_payload = damaged
         with pytest.raises(planstep.Corruption, match="offset 0"):
             topic.read()
 

@@ -56,7 +56,7 @@ def test_a_planned_transaction_delays_another(db: planstep.Engine) -> None:
             del frame.messages[:]
         send(source, target, frame.SerializeToString())
 
-    runtime.network.send = without_plans  # type: ignore[method-assign]
+    runtime.network.send = without_plans
     first, second = db.transaction(), db.transaction()
     write_everywhere(first)
     write_everywhere(second)

@@ -51,12 +51,12 @@ def main() -> None:
     store, hosts, count = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
     mode, placement = sys.argv[4], sys.argv[5]
     size = 1 << 18 if count else 1 << 22
-    disk.DiskStore.open.__func__.__kwdefaults__["segment_bytes"] = size  # type: ignore[attr-defined]
+    disk.DiskStore.open.__func__.__kwdefaults__["segment_bytes"] = size
     behind.CHECKPOINT_BYTES = size // 4
     behind.choose = any_two
-    table.Table.checkpoint = said("checkpoint", table.Table.checkpoint)  # type: ignore[method-assign]
+    table.Table.checkpoint = said("checkpoint", table.Table.checkpoint)
     behind.rewrite = said("rewriting", behind.rewrite)
-    with planstep.open(store, hosts=hosts, mode=mode, placement=placement) as db:  # type: ignore[arg-type]
+    with planstep.open(store, hosts=hosts, mode=mode, placement=placement) as db:
         threading.Thread(target=keep_up, args=(db,), daemon=True).start()
         job.run(
             db,

@@ -113,7 +113,7 @@ def find(history: History, logs: Logs) -> dict[str, list[str]]:
     return found
 
 
-def _logs(logs: Logs, note) -> None:  # type: ignore[no-untyped-def]
+def _logs(logs: Logs, note) -> None:
     at: dict[bytes, tuple[int, int]] = {}
     for tablet, log in logs.items():
         end = 0
@@ -127,7 +127,7 @@ def _logs(logs: Logs, note) -> None:  # type: ignore[no-untyped-def]
             at[value] = tablet, offset
 
 
-def _polls(history: History, logs: Logs, shown, by_value, note) -> None:  # type: ignore[no-untyped-def]
+def _polls(history: History, logs: Logs, shown, by_value, note) -> None:
     truth = {
         True: {tablet: dict(rows) for tablet, rows in shown.items()},
         False: {tablet: dict(everything(log)) for tablet, log in logs.items()},
@@ -166,7 +166,7 @@ def _polls(history: History, logs: Logs, shown, by_value, note) -> None:  # type
             note("unseen", reader, tablet, end)
 
 
-def _orders(history: History, logs: Logs, shown, note) -> None:  # type: ignore[no-untyped-def]
+def _orders(history: History, logs: Logs, shown, note) -> None:
     """Each producer's records lie in the order of its sends."""
     at = {value: offset for log in logs.values() for offset, value in everything(log)}
     counts = {value for rows in shown.values() for _, value in rows}
@@ -187,7 +187,7 @@ def _orders(history: History, logs: Logs, shown, note) -> None:  # type: ignore[
                 note("internal send skip", tx.who, tablet, offsets)
 
 
-def _cycles(shown, by_value, note) -> None:  # type: ignore[no-untyped-def]
+def _cycles(shown, by_value, note) -> None:
     """Of transactions that wrote behind each other (ww), or read each other's writes (wr)."""
     ww: dict[Tx, dict[Tx, None]] = {}
     wr: dict[Tx, dict[Tx, None]] = {}

@@ -21,7 +21,7 @@ SMALL = 64 << 10
 
 
 def opened(folder: Path, **settings: object) -> DiskStore:
-    return DiskStore.open(folder, **{"segment_bytes": SMALL, **settings})  # type: ignore[arg-type]
+    return DiskStore.open(folder, **{"segment_bytes": SMALL, **settings})
 
 
 def test_a_second_owner_is_told_who_the_first_is(tmp_path: Path) -> None:
@@ -290,9 +290,9 @@ def test_payloads_are_read_while_a_checkpoint_ends(tmp_path: Path) -> None:
         write(store, {}, {A + b"2": b"two"})
         return commit(*args)
 
-    store._table.checkpoint = slow  # type: ignore[method-assign]
+    store._table.checkpoint = slow
     store.checkpoint()
     readers[0].join()
     assert told == [b"two"]
-    store._table.checkpoint = commit  # type: ignore[method-assign]
+    store._table.checkpoint = commit
     store.close()

@@ -333,7 +333,7 @@ def test_writes_are_refused_when_checkpoints_keep_failing(
     def failing(*args: Any) -> Any:
         raise NoSpace("made to fail")
 
-    store._table.checkpoint = failing  # type: ignore[method-assign]
+    store._table.checkpoint = failing
     with pytest.raises(NoSpace):
         store.checkpoint()
     written = 0
@@ -345,7 +345,7 @@ def test_writes_are_refused_when_checkpoints_keep_failing(
     write(store, {B + bytes(2): None}, frees=True)
     held = contents(store)
     assert len(held) == written - 1
-    store._table.checkpoint = commit  # type: ignore[method-assign]
+    store._table.checkpoint = commit
     store.checkpoint()
     store.checkpoint()
     fill(store, range(1))

@@ -126,9 +126,9 @@ def test_a_scan_is_of_one_moment(quick_path: Path) -> None:
         store.checkpoint()
         return table_scan(*args)
 
-    store._table.scan = scan  # type: ignore[method-assign]
+    store._table.scan = scan
     assert store.scan(A, A + b"z") == [(A + b"a", 2), (A + b"b", 1), (A + b"c", 2)]
-    store._table.scan = table_scan  # type: ignore[method-assign]
+    store._table.scan = table_scan
     assert contents(store) == {A + b"a": 3, A + b"b": 3, A + b"c": 2}
     store.close()
 
