@@ -1,0 +1,113 @@
+"""Honest time: schedules that do not wait for whom they measure, and percentiles of what came of it.
+
+    due 0 ─ 1 ─ 2 ─ 3 …     one Schedule for each thread, fixed before the run
+        work that takes long makes the next one late: its latency counts from when it was due
+
+Next: systems/base.py.
+"""
+
+import os
+import resource
+import threading
+import time
+from array import array
+from collections.abc import Callable, Iterator
+from math import ceil
+from typing import Any
+
+PERCENTILES = (("p50", 0.5), ("p95", 0.95), ("p99", 0.99), ("p99_9", 0.999))
+
+
+class Latencies:
+    """Milliseconds. One thread adds to it at a time, or several by `append` of single values."""
+
+    __slots__ = ("values",)
+
+    def __init__(self) -> None:
+        self.values = array("d")
+
+    def add(self, nanoseconds: float) -> None:
+        self.values.append(nanoseconds / 1e6)
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def summary(self) -> dict[str, float] | None:
+        """p50, p95, p99, p99_9, max; None when there is nothing. A percentile is the smallest value that at
+        least so many of them do not exceed."""
+        if not self.values:
+            return None
+        ordered = sorted(self.values)
+        last = len(ordered) - 1
+        found = {
+            name: round(ordered[min(last, max(0, ceil(share * len(ordered)) - 1))], 3)
+            for name, share in PERCENTILES
+        }
+        found["max"] = round(ordered[last], 3)
+        return found
+
+
+class Schedule:
+    """When one thread's work is due: every `interval` seconds from `begin` on (time.monotonic_ns), `count` times.
+
+    It does not look at how the work goes: a late one is not moved, and none is left out.
+    """
+
+    def __init__(self, begin: int, interval: float, count: int, lag: Latencies) -> None:
+        self._begin, self._interval, self._count = begin, interval * 1e9, count
+        self._lag = lag
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        """(number, when it was due): waits until it is, and notes how late it was begun."""
+        for number in range(self._count):
+            due = self._begin + int(number * self._interval)
+            early = due - time.monotonic_ns()
+            if early > 0:
+                time.sleep(early / 1e9)
+            self._lag.add(max(0, time.monotonic_ns() - due))
+            yield number, due
+
+
+class Sampler:
+    """CPU and memory of this process while it runs, and whatever else `look` tells, every `interval` seconds."""
+
+    def __init__(self, look: Callable[[float, int], Any], interval: float = 0.25) -> None:
+        self._look, self._interval = look, interval
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="bench-sampler", daemon=True)
+
+    def __enter__(self) -> "Sampler":
+        self._thread.start()
+        return self
+
+    def _run(self) -> None:
+        while True:
+            self._look(cpu_seconds(), rss_bytes())
+            if self._stop.wait(self._interval):
+                self._look(cpu_seconds(), rss_bytes())
+                return
+
+    def __exit__(self, *exc: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+
+def cpu_seconds() -> float:
+    """Of this process and its children that have ended."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
+
+
+def rss_bytes() -> int:
+    """What this process holds in memory now; at its most where the platform tells no more."""
+    try:
+        with open("/proc/self/statm") as statm:
+            return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return peak_bytes()
+
+
+def peak_bytes() -> int:
+    """The most memory that this process has held."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if os.uname().sysname == "Darwin" else peak * 1024

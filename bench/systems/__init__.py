@@ -1,0 +1,60 @@
+"""Systems under test, all behind one small interface: base.py.
+
+    deterministic, kafka, kafka-v1   engine.py    this engine's modes, by its public face
+    sqlite, sqlite-64                sqlite.py    what many would use instead
+
+A system that is added here runs every workload that it can: none of them knows systems by name.
+
+Next: base.py.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from .base import Options, System
+
+
+def _engine(mode: str, protocol_version: int) -> Callable[[Path, Options], System]:
+    def opened(folder: Path, options: Options) -> System:
+        from .engine import EngineSystem
+
+        return EngineSystem(folder, options, mode, protocol_version)
+
+    return opened
+
+
+def _sqlite(per_commit: int) -> Callable[[Path, Options], System]:
+    def opened(folder: Path, options: Options) -> System:
+        from .sqlite import SqliteSystem
+
+        return SqliteSystem(folder, options, per_commit)
+
+    return opened
+
+
+SYSTEMS: dict[str, Callable[[Path, Options], System]] = {
+    "deterministic": _engine("deterministic", 2),
+    "kafka": _engine("kafka", 2),
+    "kafka-v1": _engine("kafka", 1),
+    "sqlite": _sqlite(1),
+    "sqlite-64": _sqlite(64),
+}
+PLACEMENTS: dict[str, tuple[str, ...]] = {
+    "deterministic": ("shared", "separate"),
+    "kafka": ("shared", "separate"),
+    "kafka-v1": ("shared", "separate"),
+    "sqlite": ("shared",),
+    "sqlite-64": ("shared",),
+}
+"""Where a system's parts can stand; the first is where there is no choice."""
+HEADLINE = {"deterministic": "shared", "kafka": "separate", "kafka-v1": "separate"}
+"""As each is meant to be run: YDB's design shares the fate of a host's tablets, Kafka's brokers stand apart."""
+
+
+def open_system(name: str, folder: Path, options: Options) -> System:
+    """ValueError for a name that is not in SYSTEMS."""
+    try:
+        opened = SYSTEMS[name]
+    except KeyError:
+        raise ValueError(f"no system {name!r}: there are {', '.join(SYSTEMS)}") from None
+    return opened(folder, options)
