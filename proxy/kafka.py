@@ -136,6 +136,13 @@ class Client:
             return None
         return producer.error, producer.detail
 
+    def failure(self, handle: int) -> tuple[str, str] | None:
+        """(error, detail) with which its open transaction cannot be committed any more, None while it can."""
+        producer = self._producers[handle]
+        if producer.state not in (State.FATAL_ERROR, State.ABORTABLE_ERROR):
+            return None
+        return producer.error, producer.detail
+
     def drop(self, handle: int) -> None:
         """The owner is gone: forgotten here, and nobody is told, as if it had crashed."""
         producer = self._producers.pop(handle, None)

@@ -26,7 +26,7 @@ from .api.table import Table, TableDescription
 from .api.topic import PartitionBounds, Topic, TopicDescription, Written
 from .api.transaction import Transaction
 from .api.writer import Writer
-from .costs import Costs
+from .costs import Costs, Phases
 from .errors import (
     Aborted,
     AlreadyExists,
@@ -134,6 +134,7 @@ __all__ = [
     "OutcomeExpired",
     "Overloaded",
     "PartitionBounds",
+    "Phases",
     "Place",
     "PlanstepError",
     "ProcessingError",

@@ -16,11 +16,16 @@ Messages within a turn of one host (placement "shared") are counted as messages 
 objects that are handed over in memory the bytes are what they would take (messages.size_of).
 What a protocol does for nobody in particular (retries by timer, scans) is in the totals only.
 
+Beside it, of each transaction, when its phases were reached, and of all together their durable steps: how
+often a message of a kind changed something in a tablet of a kind.
+
 Next: delivery.py.
 """
 
 import threading
+import time
 from dataclasses import dataclass
+from typing import NamedTuple
 
 KEPT = 10_000
 
@@ -39,14 +44,36 @@ class Costs:
     tablet_bytes: int = 0
 
 
+class Phases(NamedTuple):
+    """When a transaction was durably planned (mode "kafka": never), durably decided, and visible to others; as
+    time.monotonic_ns() has it, None while it has not come to that, or will not."""
+
+    planned: int | None
+    decided: int | None
+    visible: int | None
+
+
+@dataclass(slots=True)
+class _Entry(Costs):
+    planned: int = 0
+    decided: int = 0
+    visible: int = 0
+
+
+Steps = dict[tuple[int, str], int]
+"""(kind of tablet, message) → how often it changed something, once for each transaction."""
+
+
 class Spent:
     """What one turn did for one transaction. Slots and no dataclass: there is one for each."""
 
     __slots__ = (
         "appends",
         "client_bytes",
+        "decided",
         "hops",
         "messages",
+        "planned",
         "requests",
         "tablet_bytes",
         "tablets",
@@ -61,6 +88,8 @@ class Spent:
         self.hops = 0  # of the messages that changed something
         self.client_bytes = 0
         self.tablet_bytes = 0
+        self.planned = False
+        self.decided = False  # the proxy is told so, by one of its participants or for all of them
         self.visible = False  # its effects can be read by others from here on
 
     @property
@@ -74,17 +103,27 @@ class Ledger:
 
     def __init__(self, kept: int = KEPT) -> None:
         self._kept = kept
-        self._of: dict[bytes, Costs] = {}
+        self._of: dict[bytes, _Entry] = {}
         self._lock = threading.Lock()
         self.total = Costs()
+        self.steps: Steps = {}
 
     def of(self, tx: bytes) -> Costs | None:
-        return self._of.get(tx)
-
-    def _entry(self, tx: bytes) -> Costs:
         found = self._of.get(tx)
         if found is None:
-            found = self._of[tx] = Costs()
+            return None
+        return Costs(*(getattr(found, name) for name in Costs.__slots__))
+
+    def phases(self, tx: bytes) -> Phases | None:
+        found = self._of.get(tx)
+        if found is None:
+            return None
+        return Phases(found.planned or None, found.decided or None, found.visible or None)
+
+    def _entry(self, tx: bytes) -> _Entry:
+        found = self._of.get(tx)
+        if found is None:
+            found = self._of[tx] = _Entry()
             if len(self._of) > self._kept:
                 del self._of[next(iter(self._of))]
         return found
@@ -108,8 +147,20 @@ class Ledger:
         with self._lock:
             self._entry(tx).hops = hops
 
-    def turn(self, spent: dict[bytes | None, Spent], syncs: int, replied: dict[bytes, int]) -> None:
+    def decided(self, tx: bytes, ago_ns: int) -> None:
+        """A client outside of the hosts' turns has heard how its transaction ends, which left so long ago."""
+        with self._lock:
+            self._entry(tx).decided = time.monotonic_ns() - ago_ns
+
+    def turn(
+        self,
+        spent: dict[bytes | None, Spent],
+        syncs: int,
+        replied: dict[bytes, int],
+        steps: Steps,
+    ) -> None:
         """What a durable turn did, how many syncs it took, and the hops behind what it answers."""
+        now = time.monotonic_ns()
         writers = 0
         for one in spent.values():
             if one.appends or one.tablets:
@@ -132,14 +183,24 @@ class Ledger:
                 mine.messages += one.messages
                 mine.client_bytes += one.client_bytes
                 mine.tablet_bytes += one.tablet_bytes
+                if one.planned:
+                    mine.planned = now
+                if one.decided:
+                    mine.decided = mine.decided or now
+                    mine.visible = now
                 if made:
                     mine.appends += made
                     mine.syncs += share
                     if one.visible:
+                        mine.visible = now
                         mine.hops_visible = max(mine.hops_visible, one.hops + 1)
             for tx, hops in replied.items():
                 mine = self._entry(tx)
                 mine.hops = mine.hops_visible = hops
+                if mine.planned and not mine.decided:  # at its place, in one turn with its answer
+                    mine.decided = mine.visible = now
+            for step, times in steps.items():
+                self.steps[step] = self.steps.get(step, 0) + times
             total = self.total
             total.requests += requests
             total.messages += messages

@@ -18,8 +18,8 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Any
 
-from .costs import Spent
-from .inputs import Deliver, Later, Released
+from .costs import Spent, Steps
+from .inputs import Decided, Deliver, Later, Released
 from .links import Keys, Link, open_link
 from .proto.ids import HOST, PROXY, host_of, kind_of, tablet_id, tablet_prefix
 from .proto.kafka import Answer
@@ -27,6 +27,7 @@ from .proto.messages import (
     DATAGRAMS,
     NOBODY,
     Cause,
+    Done,
     Message,
     Plan,
     decode,
@@ -60,6 +61,8 @@ class Delivery:
         self.later: list[Later] = []
         self.answers: list[tuple[int, Answer, Cause]] = []
         self.spent: dict[bytes | None, Spent] = {}
+        self.steps: Steps = {}
+        self.handling = ""  # the message that a tablet of mode kafka is at
         self.visible: dict[int, None] = {}
         self.cause: Cause = NOBODY
         self.sender = 0  # the tablet or proxy whose message or input is handled
@@ -110,6 +113,8 @@ class Delivery:
             if type(message) is Answer:
                 self.answers.append((target, message, cause))
                 return
+            if type(message) is Done or type(message) is Decided:
+                self.spend(tx).decided = True
             from_client, host = True, 0
         else:
             host = host_of(target)
@@ -160,19 +165,27 @@ class Delivery:
     def changed(self, target: int, message: Message) -> None:
         """Handling the message has changed something in the tablet."""
         tx, hops = self.cause
+        times = 1
         if type(message) is Plan:
             for entry in message.entries:
                 self._change(entry[1], target, hops)
+            times = len(message.entries)
         else:
             self._change(getattr(message, "tx", tx), target, hops)
+        self.stepped(target, type(message).__name__, times)
 
-    def _change(self, tx: bytes | None, target: int, hops: int) -> None:
+    def stepped(self, target: int, message: str, times: int = 1) -> None:
+        step = (kind_of(target), message)
+        self.steps[step] = self.steps.get(step, 0) + times
+
+    def _change(self, tx: bytes | None, target: int, hops: int) -> Spent:
         spent = self.spend(tx)
         if spent.tablets is None:
             spent.tablets = {target: None}
         else:
             spent.tablets[target] = None
         spent.hops = max(spent.hops, hops)
+        return spent
 
     def requested(self) -> None:
         """A request for a plan has come to the coordinator."""
@@ -183,7 +196,8 @@ class Delivery:
         self.sender = coordinator
         self.cause = (None, self._planned)
         for tx in requests:
-            self._change(tx, coordinator, self._planned)
+            self._change(tx, coordinator, self._planned).planned = True
+            self.stepped(coordinator, "PlanRequest")
 
     # the turn's end ------------------------------------------------------------------------
 
@@ -207,6 +221,7 @@ class Delivery:
     def forget(self) -> None:
         """The turn was not made durable: nothing was spent, and nobody sees more."""
         self.spent = {}
+        self.steps = {}
         self.visible = {}
 
     def before_commit(self, superseded: bool) -> None:
@@ -218,6 +233,7 @@ class Delivery:
         """The turn is durable: what it sent leaves, a durable hop further where it wrote."""
         spent, self.spent = self.spent, {}
         released.spent, released.syncs = spent, syncs
+        released.steps, self.steps = self.steps, {}
         self._planned = 0
         if self.left:
             self.left = []

@@ -55,6 +55,7 @@ from .proto.kafka import (
     Produce,
     Registered,
     TxnOffsetCommit,
+    Wake,
 )
 from .proto.kafka_settings import KafkaSettings
 from .proto.messages import (
@@ -338,6 +339,7 @@ class Host:
                 if tablet.id in request.receivers:
                     details[tablet.id] = tablet.publish(tx, body, step, n)
                     spent.appends += 1
+                    self.delivery.stepped(tablet.id, "Plan")
         else:
             for tablet in tablets:
                 tablet.unstage(tx)
@@ -379,6 +381,7 @@ class Host:
             tablet = tablet_of(target)
             if kind_of(target) in others:
                 self._residents.touch(tablet)
+                delivery.handling = message.what if kind is Wake else kind.__name__
                 tablet.handle(message)
                 continue
             before = turn.writes

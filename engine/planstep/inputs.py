@@ -6,7 +6,7 @@ Next: host.py.
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from .costs import Spent
+from .costs import Spent, Steps
 from .proto.kafka import Answer
 from .proto.messages import (
     CLEANED,
@@ -112,6 +112,7 @@ class Released:
     """Partitions that show more to readers, where that is no result of a commit."""
     spent: dict[bytes | None, Spent] = field(default_factory=dict)
     syncs: int = 0
+    steps: Steps = field(default_factory=dict)
     hops: dict[bytes, int] = field(default_factory=dict)
     """Of the results: durable steps in series that lie behind them."""
 

@@ -124,6 +124,7 @@ class Shell:
         spent = self._delivery.spend(tx)
         spent.appends += share
         spent.hops = max(spent.hops, hops)
+        self._delivery.stepped(self._tablet, self._delivery.handling)
         if visible:
             spent.visible = True
             self._delivery.visible[self._tablet] = None

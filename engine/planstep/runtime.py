@@ -240,6 +240,9 @@ class Runtime(Turns):
         self._wait_for(waiter, None)
         waiter.result()
 
+    def flush(self, tx: bytes) -> None:
+        """Waits until what was sent ahead is durable, where sending does not wait for that itself."""
+
     def rollback(self, tx: bytes) -> None:
         """Takes back what was sent ahead; does not wait for it."""
         if not self._closed:

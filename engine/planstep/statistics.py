@@ -8,6 +8,8 @@
     store          counters of all hosts' stores together (store/turn.py)
     costs          of all transactions together: requests, messages, appends, syncs, client_bytes,
                    tablet_bytes (costs.py)
+    steps          durable changes by what made them, {"partition": {"Plan": 3, …}, …}: kind of tablet, message,
+                   once for each transaction
     fetches        questions of readers to tablets: rows, scans, batches, positions
     links          bytes by link: "client", and "0-1" from host 0 to host 1, "0-0" between tablets of host 0
                    that stand apart
@@ -30,8 +32,9 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from .costs import Steps
 from .histogram import merged
-from .proto.ids import host_of
+from .proto.ids import KIND_NAMES, host_of
 from .store.behind import Behind
 
 if TYPE_CHECKING:
@@ -74,6 +77,7 @@ def stats(runtime: "Runtime") -> dict[str, Any]:
             name: getattr(runtime.ledger.total, name)
             for name in ("requests", "messages", "appends", "syncs", "client_bytes", "tablet_bytes")
         },
+        "steps": _steps(runtime.ledger.steps),
         "fetches": runtime.views.fetches,
         "links": {
             "client": runtime.ledger.total.client_bytes,
@@ -97,6 +101,13 @@ def stats(runtime: "Runtime") -> dict[str, Any]:
         "snapshots": {"open": opened, "oldest_seconds": oldest},
         "disk_bytes": disk_bytes([_folder(node.host.store) for node in nodes]),
     }
+
+
+def _steps(counted: Steps) -> dict[str, dict[str, int]]:
+    found: dict[str, dict[str, int]] = {}
+    for (kind, message), times in sorted(counted.copy().items()):
+        found.setdefault(KIND_NAMES[kind], {})[message] = times
+    return found
 
 
 class TopicLevel(NamedTuple):

@@ -214,7 +214,7 @@ class Turns(Answers):
             self._release(node, released)
 
     def _release(self, node: Node, released: Released) -> None:
-        self.ledger.turn(released.spent, released.syncs, released.hops)
+        self.ledger.turn(released.spent, released.syncs, released.hops, released.steps)
         for target, data in released.frames:
             self._send_frame(node.host.number, target, data)
         for later in released.later:

@@ -184,6 +184,7 @@ class AsyncEngine:
     outcome = on_thread(Engine.outcome)
     resolve = on_thread(Engine.resolve)
     costs = on_thread(Engine.costs)
+    phases = on_thread(Engine.phases)
     transactional_ids = on_thread(Engine.transactional_ids)
     switch_log_batching = on_thread(Engine.switch_log_batching)
     transactions = on_thread(Engine.transactions)

@@ -6,10 +6,14 @@ runs on a thread of the bridge.
 Next: engine.py.
 """
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
+from ..api.batch import ReadBatch
+from ..api.checks import seconds
+from ..api.limits import READ_BYTES
 from ..api.outbox import Headers
 from ..api.snapshot import SnapshotView
 from ..api.table import Table
@@ -100,7 +104,27 @@ class AsyncTopic:
         return AsyncWriter(self._bridge, inner)
 
     describe = in_loop(Topic.describe)
-    read = on_thread(Topic.read)
+
+    async def read(
+        self,
+        start: int | Mapping[int, int] = 0,
+        partition: int | None = None,
+        max_records: int = 1000,
+        max_bytes: int = READ_BYTES,
+        timeout: float = 0.0,
+    ) -> ReadBatch:
+        """As Topic.read: waits up to `timeout` seconds for records, and holds no thread."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + seconds("timeout", timeout)
+        while True:
+            batch, ends = await self._bridge.call(
+                self._sync._read_now, start, partition, max_records, max_bytes
+            )
+            left = deadline - loop.time()
+            if batch or left <= 0:
+                return batch
+            await self._bridge.published(tuple(ends), ends, left)
+
     create_consumer = on_thread(Topic.create_consumer)
     consumers = on_thread(Topic.consumers)
     consumer = in_loop(Topic.consumer)

@@ -53,6 +53,14 @@ class Inner(Transaction):
         finally:
             self.on_thread = False
 
+    def flush_now(self) -> None:
+        self.on_thread = True
+        try:
+            self.due = False
+            self.flush()
+        finally:
+            self.on_thread = False
+
     def write_frame(self, *args: Any, **kwargs: Any) -> None:
         self.on_thread = True
         try:
@@ -217,6 +225,10 @@ class AsyncTransaction:
 
     consume = in_loop(Transaction.consume)
     pending = on_thread(Transaction.pending)
+
+    async def flush(self) -> None:
+        """Makes the topic writes so far durable at their partitions, and returns when they are."""
+        await self._bridge.call(self._sync.flush_now)
 
     async def write(
         self,

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..costs import Costs
+from ..costs import Costs, Phases
 from ..errors import OutcomeExpired
 from ..logs import backup_made, tx_resolved
 from ..outcome import Outcome
@@ -59,7 +59,22 @@ class Operations(Opened):
         found = ledger.of(_tx_bytes(tx))
         if found is None:
             raise ValueError(f"transaction {tx!r} cost nothing, or is not among the newest 10,000")
-        return replace(found)
+        return found
+
+    def phases(self, tx: str | bytes) -> Phases:
+        """When a transaction was planned, decided and visible, of the newest 10,000 (time.monotonic_ns()).
+
+        planned   its place was durable; None in mode "kafka"
+        decided   its outcome was durable: with mode "kafka", when its coordinator had written that
+        visible   all of it could be read by others; mode "kafka": its last marker was durable, behind the answer
+
+        ValueError for a transaction that nothing is known of.
+        """
+        self._check()
+        found = self._runtime.ledger.phases(_tx_bytes(tx))
+        if found is None:
+            raise ValueError(f"transaction {tx!r} is not among the newest 10,000")
+        return found
 
     def switch_log_batching(self, on: bool) -> None:
         """Mode "kafka": coordinators write their logs through the buffered writer (PIP-160) from now on, or

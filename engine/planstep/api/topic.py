@@ -7,6 +7,7 @@ Several statements that belong together take `db.transaction()` or `db.snapshot(
 Next: consumer.py, writer.py.
 """
 
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from enum import Enum
@@ -16,10 +17,12 @@ from ..errors import AlreadyExists, UnknownName
 from ..proto.ids import Place
 from ..proto.keys import check_name
 from .batch import ReadBatch, counted, html_table
+from .checks import seconds
 from .columns import TopicColumns
 from .consumer import ConsumerDescription, Kind, Start, offsets_of
 from .limits import READ_BYTES
 from .outbox import Headers
+from .reading import check_limits
 from .writer import LINGER_BYTES, LINGER_RECORDS, Partitioner, Writer
 
 if TYPE_CHECKING:
@@ -133,15 +136,41 @@ class Topic(TopicColumns):
         partition: int | None = None,
         max_records: int = 1000,
         max_bytes: int = READ_BYTES,
+        timeout: float = 0.0,
     ) -> ReadBatch:
         """Looks at records, for no consumer: nothing moves.
 
         `start` is an offset of `partition` (or of the only one), 0 for the oldest record still
         there, or a dict of partition to offset: `topic.read(batch.ends)` reads on in the partitions
-        of a batch. OffsetOutOfRange outside the log.
+        of a batch. OffsetOutOfRange outside the log. Where there is nothing it waits up to `timeout`
+        seconds for a record, in whichever of these partitions it comes first.
         """
+        deadline = time.monotonic() + seconds("timeout", timeout)
+        while True:
+            batch, ends = self._read_now(start, partition, max_records, max_bytes)
+            left = deadline - time.monotonic()
+            if batch or left <= 0:
+                return batch
+            self._engine._runtime.wait_published(ends, ends, left)
+
+    def _read_now(
+        self,
+        start: int | Mapping[int, int],
+        partition: int | None,
+        max_records: int,
+        max_bytes: int,
+    ) -> tuple[ReadBatch, dict[int, int]]:
+        """What is there, and where the partitions that it was looked for in end, by tablet."""
+        info = self._info()
+        check_limits(max_records, max_bytes)
         with self._engine._look() as view:
-            return view.read(self.name, start, partition, max_records, max_bytes)
+            reading = view._view()
+            starts = reading.starts(info, start, partition)
+            batch = ReadBatch(
+                self.name, info.format, reading.inspect(info, starts, max_records, max_bytes)
+            )
+            tablets = [info.partitions[p] for p in starts]
+            return batch, {} if batch else {t: reading.bounds(t)[1] for t in tablets}
 
     def write(
         self,

@@ -260,6 +260,31 @@ class Transaction(Life):
             self._waiting_bytes += size
             self._send_if_due()
 
+    def flush(self) -> None:
+        """Makes the topic writes so far durable at their partitions, and returns when they are.
+
+        Nobody sees them before the commit, which then has less to do. Mode "kafka": returns when all that was
+        written so far is in the logs, and acknowledged. Errors (Aborted, NoSpace, Overloaded, KafkaError)
+        end the transaction, without effect.
+        """
+        self._check()
+        if any(outbox.columns for outbox in self._outboxes.values()):
+            self._send_ahead()
+        self._await_sent()
+
+    def _await_sent(self) -> None:
+        try:
+            self._runtime.flush(self._tx)
+        except BaseException as error:
+            self._give_up(error)
+            raise
+
+    def _give_up(self, error: BaseException) -> None:
+        """What was sent ahead cannot be committed: `run` may try again with another transaction."""
+        self._failure = error
+        if self._state == "open":
+            self.rollback()
+
     def pending(self, topic: str) -> list[Record]:
         """What this transaction has written to the topic so far, without offsets."""
         self._check()
@@ -284,8 +309,8 @@ class Transaction(Life):
             self._ahead[tablet] = self._ahead.get(tablet, 0) + len(batches)
         try:
             self._runtime.send_ahead(self._tx, ahead)
-        except BaseException:
-            self.rollback()
+        except BaseException as error:
+            self._give_up(error)
             raise
         for outbox in self._outboxes.values():
             outbox.columns.clear()

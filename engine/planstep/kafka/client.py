@@ -104,6 +104,10 @@ class Client:
             self._core.drop(handle)
         return found
 
+    def failure(self, handle: int) -> tuple[str, str] | None:
+        """(error, detail) with which a producer's open transaction can only be aborted."""
+        return self._core.failure(handle)
+
     def drop(self, handle: int) -> None:
         """Forgets a producer, and tells nobody."""
         self._core.drop(handle)
@@ -224,6 +228,7 @@ class Client:
         if made.requests != self._counted:
             self._runtime.ledger.counted(made.requests - self._counted)
             self._counted = made.requests
+        self._runtime.writing.end_flushes()
         self._pumping = 0
 
     def _send_all(self, out: list[tuple[int, Any, bytes | None]]) -> None:

@@ -147,6 +147,9 @@ class KafkaRuntime(Runtime):
     def send_ahead(self, tx: bytes, slices: dict[int, tuple[int, Any]]) -> None:
         self.writing.send_ahead(tx, slices)
 
+    def flush(self, tx: bytes) -> None:
+        self.writing.flush(tx)
+
     def rollback(self, tx: bytes) -> None:
         self.writing.rollback(tx)
 

@@ -36,6 +36,9 @@ class Writing:
         self._assigned: dict[bytes, Producer] = {}
         self._pool = Pool()
         self._ready: dict[Producer, list[bytes]] = {}  # calls that wait for it to be initialized
+        self._flushes: dict[
+            bytes, bytes
+        ] = {}  # calls that wait until all that was sent is written → tx
         self._runtime = runtime
         self._client = runtime.client
         self._settings = runtime.settings
@@ -213,6 +216,43 @@ class Writing:
             self._want(opened, partial(self._produce, opened, batches))
         self._client.deliver()
 
+    def flush(self, tx: bytes) -> None:
+        """Waits until what was sent is written. KafkaError when something of it was refused: the transaction can
+        only be rolled back then."""
+        self._runtime._check_open()
+        call = self._runtime.new_tx()
+        with self._client.locked():
+            if tx not in self.open and tx not in self.ended:
+                return  # it has sent nothing
+            waiter = self._runtime._waiting[call] = Waiter(call, 0, None)
+            self._flushes[call] = tx
+        self._runtime.asked()
+        self._runtime._wait_for(waiter, None)
+        waiter.result()
+
+    def end_flushes(self) -> None:
+        """Whenever something has changed: under the client's lock."""
+        for call, tx in list(self._flushes.items()):
+            failure = self._failure(tx)
+            if failure is not None:
+                self._runtime._answers[call] = kafka_error(*failure)
+            elif self._client.outstanding(tx):
+                continue
+            else:
+                self._runtime._answers[call] = Commit(tx, NO_PLACE, {})
+            del self._flushes[call]
+
+    def _failure(self, tx: bytes) -> tuple[str, str] | None:
+        opened = self.open.get(tx)
+        if opened is None:
+            return "INVALID_TXN_STATE", "the transaction has ended"
+        producer = opened.producer
+        if producer.dead is not None:
+            return producer.dead
+        if producer.handle is None or producer.tx != tx or not opened.begun:
+            return None
+        return self._client.failure(producer.handle)
+
     def _produce(self, opened: Open, batches: Any, handle: int) -> None:
         self._client.send(handle, opened.tx, batches)
 
@@ -259,6 +299,7 @@ class Writing:
             self._end(opened, error, detail)
             return
         producer = opened.producer
+        self._runtime.ledger.decided(opened.tx, int(1e6 * self._runtime.half_ms))
         if opened.ending == "commit":
             producer.positions.update(opened.positions)
             self._ended_as(opened.tx, "committed")

@@ -1,0 +1,209 @@
+"""What is flushed is durable and invisible; who waits for records of a topic is woken; when phases were reached."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import planstep
+from planstep import KafkaSettings
+
+WAYS = [
+    ("deterministic", "shared", 1, 1),
+    ("deterministic", "separate", 1, 1),
+    ("deterministic", "shared", 2, 1),
+    ("kafka", "shared", 1, 1),
+    ("kafka", "separate", 1, 2),
+    ("kafka", "shared", 2, 2),
+]
+
+
+@pytest.fixture(params=WAYS, ids=lambda way: "-".join(map(str, way)))
+def db(request: pytest.FixtureRequest) -> Iterator[planstep.Engine]:
+    mode, placement, hosts, version = request.param
+    quick = KafkaSettings(marker_retry_ms=20, retry_backoff_ms=5, concurrent_backoff_ms=5)
+    with planstep.open(
+        ":memory:",
+        mode=mode,
+        placement=placement,
+        hosts=hosts,
+        protocol_version=version,
+        kafka=quick,
+    ) as engine:
+        engine.create_topic("in", partitions=2)
+        engine.create_topic("out", partitions=3)
+        yield engine
+
+
+def values(db: planstep.Engine, topic: str) -> list[bytes]:
+    return sorted(db.topic(topic).read().values)
+
+
+def test_what_is_flushed_waits_for_its_commit(
+    db: planstep.Engine, until: Callable[[Callable[[], object]], None]
+) -> None:
+    with db.transaction(worker="w") as tx:
+        for n in range(3):
+            tx.write_batch("out", [b"%d-%d" % (n, p) for p in range(3)], partition=[0, 1, 2])
+            tx.flush()
+        assert values(db, "out") == []
+        tx.write("out", b"last", partition=0)
+        tx.flush()
+        tx.flush()  # nothing more to do
+    expected = sorted([*(b"%d-%d" % (n, p) for n in range(3) for p in range(3)), b"last"])
+    until(lambda: values(db, "out") == expected)
+
+
+def test_what_is_flushed_and_rolled_back_is_never_seen(
+    db: planstep.Engine, until: Callable[[Callable[[], object]], None]
+) -> None:
+    tx = db.transaction(worker="w")
+    tx.write("out", b"gone", partition=0)
+    tx.flush()
+    tx.rollback()
+    with db.transaction(worker="w") as following:
+        following.write("out", b"stays", partition=0)
+    until(lambda: values(db, "out") == [b"stays"])
+
+
+def test_flushing_nothing_and_flushing_after_the_end(db: planstep.Engine) -> None:
+    with db.transaction(worker="w") as tx:
+        tx.flush()
+        tx.write("out", b"x")
+    with pytest.raises(planstep.TransactionClosed):
+        tx.flush()
+
+
+def test_reads_alone_are_no_reason_to_wait(db: planstep.Engine) -> None:
+    db.topic("in").write(b"x", partition=0)
+    with db.transaction(worker="w") as tx:
+        assert tx.read("in", "c", timeout=10).values == [b"x"]
+        tx.flush()
+
+
+def test_a_flushed_transaction_that_is_refused_runs_again(db: planstep.Engine) -> None:
+    """Of two that read the same, or have the same name, one comes through at a time."""
+    db.topic("in").write_batch([b"%d" % n for n in range(8)], partition=0)
+
+    def move(tx: planstep.Transaction) -> int:
+        batch = tx.read("in", "c", max_records=1, partition=0)
+        if batch:
+            tx.write_batch("out", batch.values, partition=1)
+            tx.flush()
+        return len(batch)
+
+    def work() -> None:
+        while db.run(move, attempts=1000):
+            pass
+
+    if db.mode == "kafka":  # its like has no conflicts: two unfenced workers would both commit
+        work()
+    else:
+        threads = [threading.Thread(target=work) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert db.topic("out").read(partition=1, timeout=10).values == [b"%d" % n for n in range(8)]
+
+
+def test_reading_a_topic_waits_for_a_record(db: planstep.Engine) -> None:
+    found: list[planstep.ReadBatch] = []
+    topic = db.topic("out")
+    thread = threading.Thread(target=lambda: found.append(topic.read(timeout=30)))
+    thread.start()
+    with db.transaction(worker="w") as tx:
+        tx.write("out", b"x", partition=2)
+    thread.join()
+    assert found[0].values == [b"x"]
+    assert topic.read({2: found[0].ends[2]}, timeout=0).values == []
+    assert topic.read({2: found[0].ends[2]}, timeout=0.001).values == []
+
+
+def test_phases_come_in_order(
+    db: planstep.Engine, until: Callable[[Callable[[], object]], None]
+) -> None:
+    db.topic("in").write(b"x", partition=0)
+    begun = time.monotonic_ns()
+    with db.transaction(worker="w") as tx:
+        tx.read("in", "c", timeout=10)
+        tx.write_batch("out", [b"1", b"2"], partition=[0, 1])
+    until(lambda: db.phases(tx.id).visible)
+    until(lambda: values(db, "out") == [b"1", b"2"])
+    planned, decided, visible = db.phases(tx.id)
+    assert visible is not None and decided is not None
+    assert begun < decided <= visible <= time.monotonic_ns()
+    assert planned is None if db.mode == "kafka" else planned is not None and planned <= decided
+    with pytest.raises(ValueError, match="newest"):
+        db.phases("77-1")
+
+
+def test_a_conflict_found_at_its_place_was_planned_and_decided() -> None:
+    with planstep.open(":memory:") as db:
+        db.create_topic("in")
+        db.topic("in").write(b"x")
+        first, second = db.transaction(), db.transaction()
+        for tx in (first, second):
+            tx.read("in", "c")
+            tx.write("in", b"y")
+        first.commit()
+        with pytest.raises(planstep.Conflict):
+            second.commit()
+        planned, decided, _ = db.phases(second.id)
+        assert planned is not None and decided is not None and planned <= decided
+
+
+def test_durable_steps_are_counted_by_what_made_them(tmp_path: Path) -> None:
+    """Placement "separate": who persists what, of one transaction from two partitions' records to two more."""
+
+    def counted(mode: Any, version: Any) -> dict[str, dict[str, int]]:
+        with planstep.open(
+            tmp_path / f"{mode}-{version}",
+            mode=mode,
+            placement="separate",
+            protocol_version=version,
+        ) as db:
+            db.create_topic("in", partitions=1)
+            db.create_topic("out", partitions=2)
+            db.topic("in").write(b"x")
+            db.run(lambda tx: tx.write("out", b"first", partition=0), worker="w")
+            deadline = time.monotonic() + 20
+            while "EndTxn" in str(before := db.stats()["steps"]) and "Marked" not in str(before):
+                assert time.monotonic() < deadline
+            with db.transaction(worker="w") as tx:
+                tx.read("in", "c", timeout=10)
+                tx.write_batch("out", [b"1", b"2"], partition=[0, 1])
+                tx.flush()
+            topic = db.topic("out")
+            while topic.read(partition=1, timeout=1).values != [b"2"]:
+                assert time.monotonic() < deadline
+            with db.transaction(worker="w") as following:  # the one before is at its end
+                following.write("in", b"y")
+                following.flush()
+                after = db.stats()["steps"]
+        return {
+            kind: {
+                name: times - before.get(kind, {}).get(name, 0)
+                for name, times in steps.items()
+                if times != before.get(kind, {}).get(name, 0)
+            }
+            for kind, steps in after.items()
+        }
+
+    steps = counted("deterministic", 1)
+    assert steps["partition"]["Stage"] == 2 + 1  # `following` has staged one
+    assert steps["partition"]["Propose"] == 3
+    assert steps["partition"]["Plan"] == 3
+    assert steps["coordinator"]["PlanRequest"] == 1
+    steps = counted("kafka", 1)
+    assert steps["partition"] == {"Produce": 2 + 1, "Marker": 2}
+    assert steps["group coordinator"] == {"TxnOffsetCommit": 1, "Marker": 1}
+    assert steps["transaction coordinator"] == {
+        "AddPartitions": 1 + 1,
+        "AddOffsets": 1,
+        "EndTxn": 1,
+        "Marked": 1,
+    }
