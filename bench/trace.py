@@ -112,9 +112,15 @@ class Operation(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """A piece of work: `records` from `lane` (TOPIC), from `begin` on, `bytes` of payload, written to `partitions`
-    partitions. `intended`: when it was due; `written`: durable; `published`: visible; `read`: when the
-    last of its records had come to the reader. None where that did not happen, or nobody looked."""
+    """A piece of work: `records` from `lane` (TOPIC), from `begin` on, `bytes` of payload.
+
+    intended    when it was due
+    written     when it was durable: staged, in place, or committed where there is no such thing
+    published   when it was visible
+    read        when the last of its records had come to the reader
+
+    None where that did not happen, or nobody looked. `tx` is -1 of plain writes.
+    """
 
     tx: int
     worker: str
@@ -122,7 +128,6 @@ class Batch(NamedTuple):
     begin: int
     records: int
     bytes: int
-    partitions: int
     intended: int
     written: int | None = None
     published: int | None = None
@@ -184,7 +189,7 @@ def identity(source: int, ordinal: int, tx: int = -1) -> bytes:
     return _IDENTITY.pack(source, ordinal, tx)
 
 
-def identities(values: Sequence[bytes]) -> tuple[array[int], array[int], array[int]]:
+def identities(values: Sequence[bytes]) -> tuple[Sequence[int], Sequence[int], Sequence[int]]:
     """(sources, ordinals, txs) of records."""
     head = array("q")
     head.frombytes(b"".join([value[:IDENTITY_BYTES] for value in values]))

@@ -57,12 +57,13 @@ class Options:
 
 
 class Taken(NamedTuple):
-    """Records [begin, end) of a partition; `end` may be beyond the last of them where offsets have gaps."""
+    """Records [begin, end) of a partition, with the offset of each; offsets may have gaps."""
 
     values: list[bytes]
     keys: list[bytes | None]
     begin: int
     end: int
+    offsets: Sequence[int]
 
 
 class Certificate(NamedTuple):

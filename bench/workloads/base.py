@@ -5,6 +5,7 @@
 Next: reshard.py, the talk's; ../measure.py, its clocks.
 """
 
+import threading
 import time
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
@@ -84,6 +85,13 @@ class Run:
     extra: dict[str, Any] = field(default_factory=dict)
     kept: dict[str, Any] = field(default_factory=dict)
     """What `run` leaves for `verify`."""
+
+    stop: threading.Event = field(default_factory=threading.Event)
+    """Set when something failed: what waits gives up."""
+
+    def since(self, moment: int | None) -> int | None:
+        """time.monotonic_ns() as nanoseconds since the run's zero."""
+        return None if moment is None else moment - self.zero
 
     def now(self) -> int:
         """Nanoseconds since the run's zero."""

@@ -1,0 +1,85 @@
+"""What workloads hold a store against, once it is closed and opened again to look only.
+
+Next: ../check/__init__.py.
+"""
+
+from collections.abc import Sequence
+
+from ..trace import TOPIC, identities
+from .base import Run, Verdict
+
+_SHOWN = 5
+
+
+def collect(run: Run, topic: str, partitions: int) -> int:
+    """Reads a topic's records into the trace; how many there are."""
+    before = len(run.trace.records)
+    for partition in range(partitions):
+        lane = run.trace.lane(TOPIC, topic, partition)
+        for taken in run.system.records(topic, partition):
+            run.trace.records.add(lane, taken.offsets, taken.values)
+    return len(run.trace.records) - before
+
+
+def passed_on(run: Run, source: str, target: str, consumer: str, counts: Sequence[int]) -> Verdict:
+    """Each record of `source` that was consumed is in `target` once, in the order of its partition, and what is
+    consumed is what the positions say."""
+    verdict = Verdict()
+    partitions = run.shape.partitions
+    consumed = [run.system.position(source, consumer, p) for p in range(partitions)]
+    seen = [bytearray(count) for count in counts]
+    for partition in range(partitions):
+        last: dict[int, int] = {}
+        lane = run.trace.lane(TOPIC, target, partition)
+        for taken in run.system.records(target, partition):
+            verdict.records += len(taken.values)
+            run.trace.records.add(lane, taken.offsets, taken.values)
+            sources, ordinals, _ = identities(taken.values)
+            for origin, ordinal in zip(sources, ordinals, strict=True):
+                if not 0 <= origin < len(seen) or not 0 <= ordinal < consumed[origin]:
+                    verdict.violations["foreign"] = verdict.violations.get("foreign", 0) + 1
+                    _tell(verdict, f"{target}/{partition} has record {origin}/{ordinal} of nobody")
+                elif seen[origin][ordinal]:
+                    verdict.duplicated += 1
+                    _tell(verdict, f"{source}/{origin} offset {ordinal} is in {target} again")
+                else:
+                    seen[origin][ordinal] = 1
+                    if ordinal < last.get(origin, -1):
+                        verdict.out_of_order += 1
+                        _tell(verdict, f"{source}/{origin} offset {ordinal} is behind later ones")
+                    last[origin] = ordinal
+    for origin, found in enumerate(seen):
+        missing = found.count(0, 0, consumed[origin])
+        verdict.missing += missing
+        if missing:
+            _tell(verdict, f"{source}/{origin}: {missing} of {consumed[origin]} are missing")
+    return verdict
+
+
+def _tell(verdict: Verdict, problem: str) -> None:
+    if len(verdict.problems) < _SHOWN:
+        verdict.problems.append(problem)
+
+
+def written_whole(run: Run, target: str, counts: Sequence[int]) -> Verdict:
+    """Of each source the records [0, count) are in `target` once, in order."""
+    verdict = Verdict()
+    seen = [bytearray(count) for count in counts]
+    for partition in range(run.shape.partitions):
+        last: dict[int, int] = {}
+        lane = run.trace.lane(TOPIC, target, partition)
+        for taken in run.system.records(target, partition):
+            verdict.records += len(taken.values)
+            run.trace.records.add(lane, taken.offsets, taken.values)
+            sources, ordinals, _ = identities(taken.values)
+            for origin, ordinal in zip(sources, ordinals, strict=True):
+                if not 0 <= origin < len(seen) or not 0 <= ordinal < len(seen[origin]):
+                    verdict.violations["foreign"] = verdict.violations.get("foreign", 0) + 1
+                elif seen[origin][ordinal]:
+                    verdict.duplicated += 1
+                else:
+                    seen[origin][ordinal] = 1
+                    verdict.out_of_order += ordinal < last.get(origin, -1)
+                    last[origin] = ordinal
+    verdict.missing = sum(found.count(0) for found in seen)
+    return verdict
