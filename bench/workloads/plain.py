@@ -37,8 +37,8 @@ class Plain(Workload):
         pieces = run.kept.pop("pieces")
         counts = [len(mine) * plan.records for mine in pieces]
         arrivals = Arrivals(counts)
-        begin = run.now() + _LEAD_NS
         paced = shape.rate is not None
+        begin = run.now() + (_LEAD_NS if paced else 0)
         with Watching(run, OUT, arrivals if paced else None, sum(counts) if paced else None):
             threads(
                 run, [_write(run, plan, w, mine, arrivals, begin) for w, mine in enumerate(pieces)]

@@ -78,8 +78,8 @@ class Reshard(Workload):
         counts = run.kept["counts"]
         arrivals = Arrivals(counts)
         doing = [Doing(run, f"resharder-{w}", CONSUMER, w) for w in range(plan.workers)]
-        begin = run.now() + _LEAD_NS
         paced = shape.rate is not None
+        begin = run.now() + (_LEAD_NS if paced else 0)
         expected = sum(counts) if paced else None
         with Watching(run, OUT, arrivals if paced else None, expected):
             threads(

@@ -1,0 +1,57 @@
+"""Schedules do not wait for whom they measure; percentiles are values that were measured."""
+
+import random
+import time
+from fractions import Fraction
+
+import pytest
+
+from planstep.bench.measure import PERCENTILES, Latencies, Sampler, Schedule, peak_bytes
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 10, 99, 1000, 1001])
+def test_a_percentile_is_the_smallest_value_that_so_many_do_not_exceed(count: int) -> None:
+    draw = random.Random(count)
+    latencies = Latencies()
+    for _ in range(count):
+        latencies.add(draw.randrange(10**9))
+    found = latencies.summary()
+    assert found is not None
+    values = sorted(round(value, 3) for value in latencies.values)
+    for name, share in PERCENTILES:
+        exact = Fraction(str(share))
+        expected = next(value for n, value in enumerate(values, 1) if Fraction(n, count) >= exact)
+        assert found[name] == expected, name
+    assert found["max"] == values[-1]
+
+
+def test_of_nothing_there_are_no_percentiles() -> None:
+    assert Latencies().summary() is None
+
+
+def test_what_is_late_makes_nothing_later() -> None:
+    """A worker that stops for longer than an interval finds all that was due meanwhile, with its time."""
+    lag = Latencies()
+    begin = time.monotonic_ns()
+    seen = []
+    for number, due in Schedule(begin, 0.002, 50, lag):
+        seen.append((number, due))
+        if number == 10:
+            time.sleep(0.03)
+    assert seen == [(n, begin + n * 2_000_000) for n in range(50)]
+    assert len(lag) == 50
+    assert max(lag.values) >= 28.0 - 1e-6  # of the one behind the stop: 30 ms, less an interval
+
+
+def test_a_schedule_waits_until_it_is_due() -> None:
+    for _, due in Schedule(time.monotonic_ns() + 3_000_000, 0.001, 5, Latencies()):
+        assert time.monotonic_ns() >= due
+
+
+def test_a_sampler_looks_at_the_beginning_and_at_the_end() -> None:
+    looked = []
+    with Sampler(lambda cpu, rss: looked.append((cpu, rss)), interval=60):
+        pass
+    assert len(looked) == 2
+    assert looked[0][0] <= looked[1][0]
+    assert all(0 < rss <= 2 * peak_bytes() for _, rss in looked)

@@ -1,0 +1,186 @@
+"""Runs of the talk's task: verified, and told honestly when they were not sustained, lost something or gave up."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from planstep.bench import run as runner
+from planstep.bench.cell import OK, Cell, Result
+from planstep.bench.run import run_cell
+from planstep.bench.systems import engine
+from planstep.bench.systems.base import Cancelled, Certificate, Options
+from planstep.bench.trace import COMMITTED, CONSUME, Trace
+from planstep.bench.workloads.base import Shape
+
+SMALL = Shape(rate=0.5, record_size=512, partitions=6, commit_interval=0.1, duration=0.5, workers=3)
+WAYS = [
+    ("deterministic", "shared"),
+    ("deterministic", "separate"),
+    ("kafka", "shared"),
+    ("kafka", "separate"),
+    ("kafka-v1", "separate"),
+]
+
+
+def ran(
+    path: Path, system: str = "deterministic", placement: str = "shared", **more: Any
+) -> Result:
+    workload = more.pop("workload", "reshard")
+    cell = Cell(workload, system, Options(placement=placement), replace(SMALL, **more))
+    return run_cell(cell, path / "cell")
+
+
+@pytest.mark.parametrize("system, placement", WAYS)
+@pytest.mark.parametrize("workload", ["reshard", "plain"])
+def test_it_verifies_and_leaves_a_trace(
+    tmp_path: Path, workload: str, system: str, placement: str
+) -> None:
+    result = ran(tmp_path, system, placement, workload=workload)
+    assert (result.status, result.verified, result.problems) == (OK, True, [])
+    assert result.records == 486 - 486 % 3 or result.records > 400
+    assert [p.name for p in (tmp_path / "cell").iterdir()] == ["trace"]
+    trace = Trace.load(tmp_path / "cell" / "trace")
+    assert sum(batch.records for batch in trace.batches) == result.records
+    assert len(trace.records) == len(trace.seen) == result.records
+    assert all(batch.read is not None for batch in trace.batches)
+    for batch in trace.batches:
+        assert batch.written is not None and batch.read is not None
+        assert batch.intended <= batch.written and batch.intended <= batch.read
+    if workload == "reshard":
+        done = [row for row in trace.transactions if row.outcome == COMMITTED]
+        assert len(done) == result.transactions
+        consumed = [op for op in trace.operations if op.op == CONSUME]
+        assert sum(op.end - op.begin for op in consumed) == result.records
+        for row in done:
+            assert row.begin is not None and row.staged is not None and row.proposed is not None
+            assert row.reply is not None and row.decided is not None and row.visible is not None
+            assert row.begin <= row.staged <= row.proposed <= row.decided
+            assert row.decided <= row.reply and row.decided <= row.visible
+            assert (row.step is None) == (system != "deterministic")
+            assert (row.epoch is None) == (system == "deterministic")
+            assert row.appends and row.participants and row.participants >= 2
+
+
+def test_at_maximum_rate_nothing_is_offered(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr("planstep.bench.workloads.reshard._MAX_BYTES", 3_000_000)
+    monkeypatch.setattr("planstep.bench.workloads.reshard._MAX_PIECE_BYTES", 100_000)
+    result = ran(tmp_path, rate=None, duration=20.0)
+    assert result.verified and result.records >= 3_000_000 // 512 // 200 * 195
+    assert result.sustained is None and result.throughput_mb_s
+    assert result.end_to_end_ms is None and result.write_ms is None
+
+
+def test_real_events_are_resharded(tmp_path: Path) -> None:
+    result = ran(tmp_path, demo=True, record_size=None)
+    assert result.verified and result.records > 400
+
+
+class _Worker:
+    """One that stumbles."""
+
+    def __init__(self, worker: Any, commit: Any) -> None:
+        self._worker, self._commit = worker, commit
+
+    def begin(self) -> Any:
+        work = self._worker.begin()
+        inner = work.commit
+        work.commit = lambda: self._commit(inner)
+        return work
+
+    def close(self) -> None:
+        self._worker.close()
+
+
+def stumbling(monkeypatch: Any, commit: Any) -> None:
+    """Every worker's commits go through `commit`."""
+
+    class Stumbling(engine.EngineSystem):
+        def worker(self, name: str, consumer: str, number: int = 0) -> Any:
+            return _Worker(super().worker(name, consumer, number), commit)
+
+    monkeypatch.setattr(engine, "EngineSystem", Stumbling)
+
+
+def test_what_was_cancelled_is_done_again(tmp_path: Path, monkeypatch: Any) -> None:
+    failed: list[int] = []
+
+    def commit(inner: Any) -> Certificate:
+        if len(failed) < 4:
+            failed.append(1)
+            raise Cancelled("Conflict")
+        done: Certificate = inner()
+        return done
+
+    stumbling(monkeypatch, commit)
+    result = ran(tmp_path)
+    assert result.verified and result.cancelled == 4
+
+
+def test_an_error_that_no_retry_helps_ends_the_run(tmp_path: Path, monkeypatch: Any) -> None:
+    def commit(inner: Any) -> Certificate:
+        raise Cancelled("Aborted", retryable=False)
+
+    stumbling(monkeypatch, commit)
+    with pytest.raises(Cancelled):
+        ran(tmp_path)
+
+
+def test_a_system_that_cannot_keep_up_has_no_latencies(tmp_path: Path, monkeypatch: Any) -> None:
+    """Each commit takes two intervals, in every run: the open loop goes on regardless, and tells."""
+    import time
+
+    def commit(inner: Any) -> Certificate:
+        time.sleep(0.25)
+        done: Certificate = inner()
+        return done
+
+    stumbling(monkeypatch, commit)
+    result = ran(tmp_path)
+    assert result.verified and result.sustained is False
+    assert result.throughput_mb_s and result.generator_lag_ms
+    assert result.end_to_end_ms is None and result.write_ms is None and result.commit_ms is None
+
+
+@pytest.mark.parametrize("flaw", ["lost", "repeated", "reordered", "foreign"])
+def test_a_run_that_does_not_verify_has_no_figures(
+    tmp_path: Path, monkeypatch: Any, flaw: str
+) -> None:
+    """What the verifier is shown is the store with one record less, twice, in another order, of nobody."""
+
+    class Flawed(engine.EngineSystem):
+        def records(self, topic: str, partition: int) -> Iterator[Any]:
+            for n, taken in enumerate(super().records(topic, partition)):
+                values, offsets = list(taken.values), list(taken.offsets)
+                if partition == 0 and n == 0:
+                    _spoil(flaw, values, offsets)
+                yield taken._replace(values=values, offsets=offsets)
+
+    monkeypatch.setattr(engine, "EngineSystem", Flawed)
+    result = ran(tmp_path)
+    assert not result.verified and result.problems
+    assert {
+        "lost": result.missing,
+        "repeated": result.duplicated,
+        "reordered": result.out_of_order,
+        "foreign": result.violations,
+    }[flaw] == 1
+    assert result.throughput_mb_s is None and result.commit_ms is None
+
+
+def _spoil(flaw: str, values: list[bytes], offsets: list[int]) -> None:
+    if flaw == "lost":
+        del values[3], offsets[3]
+    elif flaw == "repeated":
+        values[3:3] = [values[4]]
+        offsets[3:3] = [offsets[4]]
+    elif flaw == "foreign":
+        values[3:3] = [runner.__name__.encode().ljust(24, b"\x7f")]
+        offsets[3:3] = [0]
+    else:
+        sources = [value[:8] for value in values]
+        a = next(n for n, source in enumerate(sources) if source in sources[n + 1 :])
+        b = sources.index(sources[a], a + 1)
+        values[a], values[b] = values[b], values[a]
