@@ -235,6 +235,19 @@ class Life(ABC):
             self._release()
             self._take_back()
 
+    def _await_sent(self) -> None:
+        try:
+            self._runtime.flush(self._tx)
+        except BaseException as error:
+            self._give_up(error)
+            raise
+
+    def _give_up(self, error: BaseException) -> None:
+        """What was sent ahead cannot be committed: `run` may try again with another transaction."""
+        self._failure = error
+        if self._state == "open":
+            self.rollback()
+
     def _take_back(self) -> None:
         """What went ahead of a commit that will not be."""
         if self._ahead or self._state == "aborted":  # it may have been begun before it was refused

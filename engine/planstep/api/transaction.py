@@ -272,19 +272,6 @@ class Transaction(Life):
             self._send_ahead()
         self._await_sent()
 
-    def _await_sent(self) -> None:
-        try:
-            self._runtime.flush(self._tx)
-        except BaseException as error:
-            self._give_up(error)
-            raise
-
-    def _give_up(self, error: BaseException) -> None:
-        """What was sent ahead cannot be committed: `run` may try again with another transaction."""
-        self._failure = error
-        if self._state == "open":
-            self.rollback()
-
     def pending(self, topic: str) -> list[Record]:
         """What this transaction has written to the topic so far, without offsets."""
         self._check()
