@@ -1,0 +1,45 @@
+"""await tx.flush(), and waiting for records of a topic, without a thread for who waits."""
+
+import asyncio
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import planstep
+
+
+@pytest.mark.parametrize("mode", ["deterministic", "kafka"])
+def test_flushed_and_followed(tmp_path: Path, mode: Any) -> None:
+    async def main() -> None:
+        async with planstep.open_async(tmp_path / "s", mode=mode) as db:
+            topic = await db.create_topic("t", partitions=2)
+            followers = [asyncio.create_task(topic.read(timeout=30)) for _ in range(50)]
+            async with db.transaction() as tx:
+                await tx.write("t", b"x", partition=1)
+                await tx.flush()
+                await tx.flush()
+                assert not (await topic.read()).values
+                assert not any(task.done() for task in followers)
+                assert threading.active_count() < 20
+            for batch in await asyncio.gather(*followers):
+                assert batch.values == [b"x"]
+            assert not (await topic.read({0: 0}, timeout=0.01)).values
+
+    asyncio.run(main())
+
+
+def test_a_follower_that_is_cancelled_waits_no_more() -> None:
+    async def main() -> None:
+        async with planstep.open_async(":memory:") as db:
+            topic = await db.create_topic("t")
+            task = asyncio.create_task(topic.read(timeout=30))
+            while not db._bridge.waiting:
+                await asyncio.sleep(0.001)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert not db._bridge.waiting
+
+    asyncio.run(main())
