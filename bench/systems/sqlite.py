@@ -1,0 +1,316 @@
+"""SQLite, as a good user would build topics and tables on it: what most would reach for instead.
+
+    worker ─ reads: a connection of its own; writes: gathered in memory ─ commit ─┐
+    worker ─ …                                                          ─ commit ─┤
+                                                                                  ▼
+    one connection that writes:  BEGIN IMMEDIATE, are the positions still those that were read?,
+                                 INSERT, UPDATE, COMMIT ─▶ followers and readers that wait are told
+
+A transaction that is open for half a second must not hold the one write lock so long: what it writes goes to
+SQLite at its commit. A `get` is where it has to, since what will be written follows from it: from there on the
+transaction holds the lock to its end, as SQLite's manual has it; others wait, and what it read cancels nothing.
+
+`per_commit` above 1: a thread takes up to so many transactions that wait, and one COMMIT makes them durable. Such a
+transaction cannot hold the lock: what its `get` saw is compared at the commit.
+
+    durability "full"  WAL, synchronous=FULL: each COMMIT syncs the WAL
+    durability "os"    WAL, synchronous=NORMAL: COMMIT leaves it to the operating system; a power cut costs
+                       the newest transactions and no more, as elsewhere with "os". OFF promises less: nothing
+                       is synced around a checkpoint either, and the file may be in pieces afterwards.
+
+Pages of 4 KB and a checkpoint each 1,000 pages are SQLite's own values: sixteen times that writes a tenth less and
+stops commits for six times as long.
+
+What it counts: syncs of COMMITs (those of checkpoints are not to be seen from Python); bytes that this process
+passed to write calls, where the platform tells, else what the files have grown.
+
+Left out: other processes that write (nobody would tell followers), retention, a limit to the memory of what waits.
+
+Next: sqlite_store.py.
+"""
+
+import queue
+import sqlite3
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from .base import (
+    SNAPSHOTS,
+    STAGING,
+    Certificate,
+    Costs,
+    Counters,
+    Follower,
+    Impossible,
+    Moments,
+    Options,
+    PlainWriter,
+    Setting,
+    Shown,
+    System,
+    Taken,
+    Work,
+    Worker,
+)
+from .sqlite_store import Answer, Change, Store, Topic
+
+CHUNK = 1000
+"""Records that a look through a partition takes at once."""
+
+
+class SqliteSystem(System):
+    """One file in `folder`."""
+
+    def __init__(self, folder: Path, options: Options, per_commit: int) -> None:
+        self.name = "sqlite" if per_commit == 1 else f"sqlite-{per_commit}"
+        self.missing: Mapping[str, str] = {
+            STAGING: "SQLite has one writer: what is not committed waits in the client's memory",
+            SNAPSHOTS: "SQLite has them for its readers; nothing here asks for one",
+        }
+        self._options, self._per_commit = options, per_commit
+        folder.mkdir(parents=True, exist_ok=True)
+        full = options.durability == "full"
+        self.store = Store(folder / "store.sqlite", full, options.read_only)
+        self._looking, self._looking_lock = self.store.connect(), threading.Lock()
+        merges = per_commit > 1 and not options.read_only
+        self.merger = _Merger(self.store, per_commit) if merges else None
+
+    def commit(self, change: Change, begun: bool = False) -> Certificate:
+        """`begun`: its owner holds the write lock. Cancelled, Unknown."""
+        if self.merger is not None:
+            answer = self.merger.commit(change)
+        else:
+            if not begun:
+                self.store.begin()
+            (answer,) = self.store.commit([change])
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def prepare(self, topics: Mapping[str, int], tables: Iterable[str] = ()) -> None:
+        self.store.prepare(topics, tables)
+
+    def load(
+        self,
+        topic: str,
+        partition: int,
+        values: Sequence[bytes],
+        keys: Sequence[bytes | None] | None,
+    ) -> None:
+        change = Change("load")
+        change.write(self.store.topic(topic), values, keys, partition, 0)
+        self.commit(change)
+
+    def worker(self, name: str, consumer: str, number: int = 0) -> Worker:
+        return _Worker(self, name, consumer, number)
+
+    def writer(self, topic: str) -> PlainWriter:
+        return _Writer(self, self.store.topic(topic))
+
+    def follower(self, topic: str) -> Follower:
+        return _Follower(self.store, self.store.topic(topic))
+
+    def counters(self) -> Counters:
+        return Counters(
+            transactions=self.store.transactions,
+            syncs=self.store.commits if self._options.durability == "full" else 0,
+            disk_bytes=self.store.written(),
+        )
+
+    def moments(self, tx: str) -> Moments:
+        at, _ = self.store.moment(tx)
+        return Moments(decided=at, visible=at)
+
+    def costs(self, tx: str) -> Costs:
+        _, share = self.store.moment(tx)
+        if share is None or self._options.durability != "full":
+            return Costs(syncs=share and 0.0)
+        return Costs(syncs=share, hops=1, hops_visible=1)
+
+    def settings(self) -> list[Setting]:
+        level = {0: "OFF", 1: "NORMAL", 2: "FULL", 3: "EXTRA"}
+        pragma = self.store.pragma
+        return [
+            Setting("sqlite_version", sqlite3.sqlite_version),
+            Setting("journal_mode", pragma("journal_mode")),
+            Setting("synchronous", level[pragma("synchronous")]),
+            Setting("page_size", pragma("page_size")),
+            Setting("wal_autocheckpoint", pragma("wal_autocheckpoint")),
+            Setting("transactions_per_commit_max", self._per_commit),
+        ]
+
+    def records(self, topic: str, partition: int) -> Iterator[Taken]:
+        at = 0
+        while True:
+            with self._looking_lock:
+                taken = self.store.take(self._looking, (topic, partition), at, CHUNK)
+            if not taken.values:
+                return
+            yield taken
+            at = taken.end
+
+    def rows(self, table: str) -> dict[str, Any]:
+        with self._looking_lock:
+            return self.store.rows(self._looking, table)
+
+    def position(self, topic: str, consumer: str, partition: int) -> int:
+        with self._looking_lock:
+            return self.store.position(self._looking, (topic, partition), consumer)
+
+    def close(self) -> None:
+        if self.merger is not None:
+            self.merger.close()
+        self.store.close()
+
+
+class _Merger:
+    """A thread that takes up to `most` changes that wait into one COMMIT, then answers each."""
+
+    def __init__(self, store: Store, most: int) -> None:
+        self._store, self._most = store, most
+        self._waiting: queue.SimpleQueue[Change | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="sqlite-commits", daemon=True)
+        self._thread.start()
+
+    def commit(self, change: Change) -> Answer | Exception:
+        self._waiting.put(change)
+        return change.answer.get()
+
+    def _run(self) -> None:
+        while (change := self._waiting.get()) is not None:
+            changes = [change]
+            while len(changes) < self._most and not self._waiting.empty():
+                following = self._waiting.get()
+                if following is None:
+                    self._waiting.put(None)
+                    break
+                changes.append(following)
+            answers: Sequence[Answer | Exception]
+            try:
+                self._store.begin()
+                answers = self._store.commit(changes)
+            except Exception as error:
+                answers = [error] * len(changes)
+            for change, answer in zip(changes, answers, strict=True):
+                change.answer.put(answer)
+
+    def close(self) -> None:
+        self._waiting.put(None)
+        self._thread.join()
+
+
+class _Worker(Worker):
+    def __init__(self, system: SqliteSystem, name: str, consumer: str, number: int) -> None:
+        self.system, self.name, self.consumer, self.number = system, name, consumer, number
+        self.connection = system.store.connect()
+        self._begun = 0
+
+    def begin(self) -> Work:
+        self._begun += 1
+        return _Work(self, f"{self.name}/{self.number}/{self._begun}")
+
+    def close(self) -> None:
+        self.connection.close()
+
+
+class _Work(Work):
+    def __init__(self, worker: _Worker, tx: str) -> None:
+        self.id = tx
+        self._system, self._store = worker.system, worker.system.store
+        self._connection, self._number = worker.connection, worker.number
+        self._change = Change(tx, worker.consumer)
+        self._holds_lock = False
+
+    def read(self, topic: str, partition: int, max_records: int, timeout: float = 0.0) -> Taken:
+        place = topic, partition
+        known = self._change.taken.get(place)
+        if known is None:
+            begin = at = self._store.position(self._connection, place, self._change.consumer)
+        else:
+            begin, at = known
+        taken = self._store.take(self._connection, place, at, max_records)
+        if not taken.values and timeout > 0:
+            self._store.wait(self._connection, place, at, timeout)
+            taken = self._store.take(self._connection, place, at, max_records)
+        if taken.values:
+            self._change.taken[place] = begin, taken.end
+        return taken
+
+    def write(
+        self,
+        topic: str,
+        values: Sequence[bytes],
+        keys: Sequence[bytes | None] | None = None,
+        partition: int | None = None,
+    ) -> None:
+        self._change.write(self._store.topic(topic), values, keys, partition, self._number)
+
+    def flush(self) -> None:
+        raise Impossible(self._system.missing[STAGING])
+
+    def add(self, table: str, key: str, n: int) -> None:
+        replaces, value = self._change.rows.get((table, key), (False, 0))
+        self._change.rows[table, key] = replaces, value + n
+
+    def get(self, table: str, key: str) -> Any:
+        replaces, own = self._change.rows.get((table, key), (False, 0))
+        if replaces:
+            return own
+        if self._system.merger is not None:
+            value = self._store.value(self._connection, (table, key))
+            value = self._change.seen.setdefault((table, key), value)
+        else:
+            if not self._holds_lock:
+                self._store.begin()
+                self._holds_lock = True
+            value = self._store.value(None, (table, key))
+        return (value or 0) + own if own else value
+
+    def put(self, table: str, key: str, value: Any) -> None:
+        self._change.rows[table, key] = True, value
+
+    def commit(self) -> Certificate:
+        held, self._holds_lock = self._holds_lock, False
+        if not (held or self._change):
+            return Certificate()
+        return self._system.commit(self._change, held)
+
+    def rollback(self) -> None:
+        if self._holds_lock:
+            self._holds_lock = False
+            self._store.rollback()
+
+
+class _Writer(PlainWriter):
+    """A transaction for each write."""
+
+    def __init__(self, system: SqliteSystem, topic: Topic) -> None:
+        self._system, self._topic, self._written = system, topic, 0
+
+    def write(
+        self, values: Sequence[bytes], keys: Sequence[bytes | None] | None, partition: int | None
+    ) -> None:
+        change = Change("plain")
+        change.write(self._topic, values, keys, partition, self._written)
+        self._written += 1
+        self._system.commit(change)
+
+
+class _Follower(Follower):
+    def __init__(self, store: Store, topic: Topic) -> None:
+        self._store, self._topic = store, topic
+        self._connection = store.connect()
+        self._behind = store.follow(topic.name)
+        self._at = [store.end(self._connection, (topic.name, n)) for n in range(topic.partitions)]
+
+    def poll(self, timeout: float) -> list[Shown]:
+        shown = []
+        for partition in self._store.wait_behind(self._behind, timeout):
+            place = self._topic.name, partition
+            taken = self._store.take(self._connection, place, self._at[partition], -1)
+            if taken.values:
+                self._at[partition] = taken.end
+                shown.append(Shown(partition, range(taken.begin, taken.end), taken.values))
+        return shown
