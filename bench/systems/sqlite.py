@@ -174,27 +174,37 @@ class _Merger:
         self._thread = threading.Thread(target=self._run, name="sqlite-commits", daemon=True)
         self._thread.start()
 
+    @property
+    def waiting(self) -> int:
+        """Changes that it has not taken yet."""
+        return self._waiting.qsize()
+
     def commit(self, change: Change) -> Answer | Exception:
         self._waiting.put(change)
         return change.answer.get()
 
     def _run(self) -> None:
-        while (change := self._waiting.get()) is not None:
-            changes = [change]
-            while len(changes) < self._most and not self._waiting.empty():
-                following = self._waiting.get()
-                if following is None:
-                    self._waiting.put(None)
-                    break
-                changes.append(following)
+        while (first := self._waiting.get()) is not None:
+            changes = [first]
             answers: Sequence[Answer | Exception]
             try:
-                self._store.begin()
+                self._store.begin()  # whoever comes meanwhile goes along
+                changes += self._others()
                 answers = self._store.commit(changes)
             except Exception as error:
                 answers = [error] * len(changes)
             for change, answer in zip(changes, answers, strict=True):
                 change.answer.put(answer)
+
+    def _others(self) -> Iterator[Change]:
+        for _ in range(1, self._most):
+            if self._waiting.empty():
+                return
+            change = self._waiting.get()
+            if change is None:
+                self._waiting.put(None)
+                return
+            yield change
 
     def close(self) -> None:
         self._waiting.put(None)

@@ -1,0 +1,9 @@
+"""The kits of this folder are imported by name."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+pytest.register_assert_rewrite("contract")
