@@ -217,7 +217,8 @@ class Store:
         rows = by.execute(
             f"SELECT key, value FROM {name} WHERE at >= ? ORDER BY at LIMIT ?", (at, most)
         ).fetchall()
-        return Taken([row[1] for row in rows], [row[0] for row in rows], at, at + len(rows))
+        end = at + len(rows)
+        return Taken([row[1] for row in rows], [row[0] for row in rows], at, end, range(at, end))
 
     def end(self, by: sqlite3.Connection, place: Place) -> int:
         name = self.topic(place[0]).table(place[1])

@@ -136,7 +136,7 @@ def test_a_position_moves_with_the_commit(system: System, opened: Callable[..., 
     tx = worker.begin()
     assert tx.read("in", 3, 10).values == numbered(3, 1, 4)
     tx.rollback()
-    other = system.worker("other", "its own consumer", 1)
+    other = system.worker("other", "its-own", 1)
     tx = other.begin()
     assert tx.read("in", 3, 10).values == numbered(3, 5)
     tx.rollback()
