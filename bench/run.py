@@ -106,7 +106,7 @@ def _measured(chosen: Any, run: Run, result: Result) -> None:
     result.cpu_cores = (time.process_time() - cpu) / wall
     peak = max((row.rss_bytes for row in run.trace.resources), default=peak_bytes())
     result.memory_peak_mb = peak / 1e6
-    _costs(run, before, run.system.counters(), result)
+    _costs(run, *(run.measured or (before, run.system.counters())), result)
 
 
 def _less(now: int | None, before: int | None) -> int:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..measure import Latencies
-from ..systems.base import Options, System
+from ..systems.base import Counters, Options, System
 from ..trace import Trace
 
 
@@ -83,6 +83,8 @@ class Run:
     seconds: float = 0.0
     lag_limit_ms: float | None = None
     extra: dict[str, Any] = field(default_factory=dict)
+    measured: tuple[Counters, Counters] | None = None
+    """At the begin and the end of what `transactions` and `payload` tell of; None: of all that ran."""
     kept: dict[str, Any] = field(default_factory=dict)
     """What `run` leaves for `verify`."""
 
