@@ -126,16 +126,18 @@ class Doing:
     """One worker's transactions. Of one thread; its rows are complete after `settle`.
 
     What a transaction cost, and when it became visible, is known a moment behind its answer: the row is
-    written when the worker has ended its next one.
+    written when the worker has ended its next one. `prefix`: of its latencies' names.
     """
 
-    def __init__(self, run: Run, name: str, consumer: str, number: int = 0) -> None:
+    def __init__(
+        self, run: Run, name: str, consumer: str, number: int = 0, prefix: str = ""
+    ) -> None:
         self.run, self.name, self.consumer = run, name, consumer
         self.worker: Worker = run.system.worker(name, consumer, number)
         self.committed = self.cancelled = 0
         self._last: tuple[Attempt, str, Certificate | None, int, str | None] | None = None
-        self._commit = run.latency("commit_ms")
-        self._visible = run.latency("visible_ms")
+        self._commit = run.latency(prefix + "commit_ms")
+        self._visible = run.latency(prefix + "visible_ms")
 
     def begin(self) -> Attempt:
         tx = self.run.trace.begun()

@@ -21,11 +21,18 @@ def collect(run: Run, topic: str, partitions: int) -> int:
     return len(run.trace.records) - before
 
 
-def passed_on(run: Run, source: str, target: str, consumer: str, counts: Sequence[int]) -> Verdict:
+def passed_on(
+    run: Run,
+    source: str,
+    target: str,
+    consumer: str,
+    counts: Sequence[int],
+    partitions: int | None = None,
+) -> Verdict:
     """Each record of `source` that was consumed is in `target` once, in the order of its partition, and what is
-    consumed is what the positions say."""
+    consumed is what the positions say. Both have `partitions`, if not as many as the run's shape says."""
     verdict = Verdict()
-    partitions = run.shape.partitions
+    partitions = partitions or run.shape.partitions
     consumed = [run.system.position(source, consumer, p) for p in range(partitions)]
     seen = [bytearray(count) for count in counts]
     for partition in range(partitions):
@@ -61,11 +68,13 @@ def _tell(verdict: Verdict, problem: str) -> None:
         verdict.problems.append(problem)
 
 
-def written_whole(run: Run, target: str, counts: Sequence[int]) -> Verdict:
+def written_whole(
+    run: Run, target: str, counts: Sequence[int], partitions: int | None = None
+) -> Verdict:
     """Of each source the records [0, count) are in `target` once, in order."""
     verdict = Verdict()
     seen = [bytearray(count) for count in counts]
-    for partition in range(run.shape.partitions):
+    for partition in range(partitions or run.shape.partitions):
         last: dict[int, int] = {}
         lane = run.trace.lane(TOPIC, target, partition)
         for taken in run.system.records(target, partition):
