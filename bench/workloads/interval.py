@@ -1,0 +1,175 @@
+"""What a commit interval costs: the same bytes as plain writes, and in transactions that commit every so often.
+
+    plain ─ 10 ms ─ 100 ms ─ 500 ms ─ plain      one part after the other, as fast as it goes, all workers
+
+Both do the same: batches of RECORDS to one partition after the other, each acknowledged before the next is begun.
+In a transaction an acknowledged batch is on the side, or in place (flush); where there is no such thing it waits
+in memory for a commit that takes longer than the interval then: between_commits_ms. Nothing is consumed.
+
+Each part says its throughput relative to the mean of both plain parts; Confluent published 3 % less at 100 ms with
+records of 1 KB. Figures that are not in `extra` are of FIRST, or of the shortest interval where there was no time
+for that: a part takes MIN_COMMITS intervals at least.
+
+Next: chain.py.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from ..measure import Latencies
+from ..systems.base import Counters
+from .base import Run, Verdict, Workload
+from .driving import Doing, threads
+from .made import Maker
+from .retrying import spent
+from .verifying import written_whole
+
+OUT = "out"
+INTERVALS_MS = (10, 100, 500)
+FIRST = 100
+PUBLISHED_LOSS_PERCENT_AT_100_MS = 3.0
+MIN_COMMITS = 2
+RECORDS = 100
+_SHARES = {0: 0.15, 10: 0.2, 100: 0.2, 500: 0.3}
+"""Of the time; plain, 0, twice."""
+_BYTES_PER_SECOND_MAX = 250_000_000
+"""A part that has written as much for each of its seconds ends before its time: a disk is not endless."""
+
+
+class Interval(Workload):
+    name = "interval"
+    about = "commits every 10, 100 and 500 ms at full rate, beside plain writes of the same bytes"
+
+    def prepare(self, run: Run) -> None:
+        run.system.prepare({OUT: run.shape.partitions})
+
+    def run(self, run: Run) -> None:
+        shape = run.shape
+        size = shape.record_size or 1024
+        makers = [Maker(run, n, size, f"worker-{n}") for n in range(shape.workers)]
+        run.kept["makers"] = makers
+        plain = [_Part(run, makers, 0)]
+        parts = {
+            interval: _Part(run, makers, interval)
+            for interval in INTERVALS_MS
+            if shape.duration * _SHARES[interval] * 1000 >= MIN_COMMITS * interval
+        }
+        plain.append(_Part(run, makers, 0))
+        mean = sum(part.mb_s for part in plain) / 2
+        run.extra["plain_mb_s"] = round(mean, 2)
+        run.extra["plain_parts_mb_s"] = [round(part.mb_s, 2) for part in plain]
+        run.extra["published_loss_percent_at_100_ms"] = PUBLISHED_LOSS_PERCENT_AT_100_MS
+        for interval in INTERVALS_MS:
+            if interval in parts:
+                run.extra[str(interval)] = parts[interval].told(mean)
+            else:
+                needed = MIN_COMMITS * interval / _SHARES[interval] / 1000
+                run.extra[str(interval)] = {
+                    "left_out": f"too short: it takes a duration of {needed:.2g} s"
+                }
+        shown = parts.get(FIRST) or parts.get(INTERVALS_MS[0]) or plain[0]
+        run.transactions, run.payload, run.seconds = shown.transactions, shown.bytes, shown.seconds
+        run.cancelled = sum(part.cancelled for part in parts.values())
+        run.measured = shown.counters
+        run.latency("commit_ms").values.extend(shown.commit.values)
+
+    def verify(self, run: Run) -> Verdict:
+        counts = [maker.count for maker in run.kept["makers"]]
+        return written_whole(run, OUT, counts)
+
+
+class _Part:
+    """One interval, 0 for plain writes: how much in how long."""
+
+    def __init__(self, run: Run, makers: list[Maker], interval: int) -> None:
+        self.makers = makers
+        self.transactions = self.cancelled = self.bytes = 0
+        self.seconds = 0.0
+        self.commit = Latencies()
+        before = run.system.counters()
+        written = sum(maker.bytes for maker in makers)
+        seconds = run.shape.duration * _SHARES[interval]
+        limit = int(_BYTES_PER_SECOND_MAX * seconds / len(makers))
+        began = run.now()
+        until = began + int(seconds * 1e9)
+        if interval:
+            prefix = f"interval_{interval}_"
+            doing = [
+                Doing(run, f"worker-{maker.source}", "none", maker.source, prefix)
+                for maker in makers
+            ]
+            works = [
+                _transact(run, one, maker, interval * 1_000_000, until, limit)
+                for one, maker in zip(doing, makers, strict=True)
+            ]
+        else:
+            doing = []
+            works = [_write(run, maker, until, limit) for maker in makers]
+        threads(run, works)
+        self.seconds = (run.now() - began) / 1e9
+        self.counters: tuple[Counters, Counters] = before, run.system.counters()
+        for one in doing:
+            one.settle()
+            self.transactions += one.committed
+            self.cancelled += one.cancelled
+        if interval:
+            self.commit = run.latency(prefix + "commit_ms")
+        self.bytes = sum(maker.bytes for maker in makers) - written
+
+    @property
+    def mb_s(self) -> float:
+        return self.bytes / 1e6 / self.seconds
+
+    def told(self, plain: float) -> dict[str, Any]:
+        each = len(self.makers) * self.seconds * 1000 / max(1, self.transactions)
+        return {
+            "mb_s": round(self.mb_s, 2),
+            "relative_to_plain": round(self.mb_s / plain, 4) if plain else None,
+            "transactions": self.transactions,
+            "between_commits_ms": round(each, 1),
+            "seconds": round(self.seconds, 3),
+            "commit_ms": self.commit.summary(),
+            **spent(*self.counters, self.transactions),
+        }
+
+
+def _write(run: Run, maker: Maker, until: int, limit: int) -> Callable[[], None]:
+    def work() -> None:
+        writer, end = run.system.writer(OUT), maker.bytes + limit
+        while run.now() < until and maker.bytes < end and not run.stop.is_set():
+            begun = run.now()
+            partition = maker.count // RECORDS % run.shape.partitions
+            writer.write(maker.make(RECORDS), None, partition)
+            run.trace.batches.append(maker.wrote(RECORDS, begun, run.now()))
+
+    return work
+
+
+def _transact(
+    run: Run, doing: Doing, maker: Maker, interval: int, until: int, limit: int
+) -> Callable[[], None]:
+    """One that is cancelled fails the run: nothing is consumed here, nothing can be in its way."""
+
+    def work() -> None:
+        end = maker.bytes + limit
+        while run.now() < until and maker.bytes < end and not run.stop.is_set():
+            attempt, opened, rows = doing.begin(), run.now(), []
+            last = min(opened + interval, until)
+            while True:
+                begun = run.now()
+                partition = maker.count // RECORDS % run.shape.partitions
+                attempt.work.write(OUT, maker.make(RECORDS, attempt.tx), partition=partition)
+                written = run.now() if doing.flush(attempt) else None
+                rows.append(maker.wrote(RECORDS, begun, written, attempt.tx))
+                if run.now() >= last or maker.bytes >= end or run.stop.is_set():
+                    break
+            doing.commit(attempt)
+            replied = run.now()
+            run.trace.batches.extend(
+                row if row.written is not None else row._replace(written=replied) for row in rows
+            )
+
+    return work
+
+
+WORKLOAD = Interval()
