@@ -84,11 +84,18 @@ def written_whole(
             for origin, ordinal in zip(sources, ordinals, strict=True):
                 if not 0 <= origin < len(seen) or not 0 <= ordinal < len(seen[origin]):
                     verdict.violations["foreign"] = verdict.violations.get("foreign", 0) + 1
+                    _tell(verdict, f"{target}/{partition} has record {origin}/{ordinal} of nobody")
                 elif seen[origin][ordinal]:
                     verdict.duplicated += 1
+                    _tell(verdict, f"record {origin}/{ordinal} is in {target} again")
                 else:
                     seen[origin][ordinal] = 1
-                    verdict.out_of_order += ordinal < last.get(origin, -1)
+                    if ordinal < last.get(origin, -1):
+                        verdict.out_of_order += 1
+                        _tell(verdict, f"record {origin}/{ordinal} is behind later ones")
                     last[origin] = ordinal
-    verdict.missing = sum(found.count(0) for found in seen)
+    for origin, found in enumerate(seen):
+        if missing := found.count(0):
+            verdict.missing += missing
+            _tell(verdict, f"{missing} of {len(found)} records of {origin} are not in {target}")
     return verdict

@@ -5,6 +5,8 @@ A test module imports all of it, and says in a fixture `name` which systems of S
 
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -51,16 +53,16 @@ def system(opened: Callable[..., System]) -> System:
     return system
 
 
-def numbered(partition: int, count: int, begin: int = 0) -> list[bytes]:
-    return [identity(partition, n) + b"x" * 8 for n in range(begin, begin + count)]
+def numbered(partition: int, many: int, begin: int = 0) -> list[bytes]:
+    return [identity(partition, n) + b"x" * 8 for n in range(begin, begin + many)]
 
 
-def shown(follower: Follower, count: int) -> list[tuple[int, int, bytes]]:
+def shown(follower: Follower, many: int) -> list[tuple[int, int, bytes]]:
     """(partition, offset, value) of so many records."""
     found: list[tuple[int, int, bytes]] = []
-    while len(found) < count:
+    while len(found) < many:
         polled = follower.poll(WAIT_S)
-        assert polled, f"{len(found)} of {count} records came"
+        assert polled, f"{len(found)} of {many} records came"
         for at in polled:
             found += zip([at.partition] * len(at.values), at.offsets, at.values, strict=True)
     return found
@@ -180,9 +182,9 @@ def test_of_two_who_consume_the_same_one_commits(system: System) -> None:
 
 def test_exactly_once_and_in_order(system: System, opened: Callable[..., System]) -> None:
     """Four at once, each with a partition; each rolls back every third time."""
-    count = 60
+    each = 60
     for partition in range(4):
-        system.load("in", partition, numbered(partition, count), None)
+        system.load("in", partition, numbered(partition, each), None)
 
     def step(worker: Worker, partition: int, roll_back: bool) -> bool:
         tx = worker.begin()
@@ -201,9 +203,9 @@ def test_exactly_once_and_in_order(system: System, opened: Callable[..., System]
 
     def work(partition: int) -> None:
         worker = system.worker(f"w{partition}", "c", partition)
-        n = 0
-        while finish(worker, lambda w: step(w, partition, n % 3 == 0)):
-            n += 1
+        for n in count():
+            if not finish(worker, partial(step, partition=partition, roll_back=n % 3 == 0)):
+                break
         worker.close()
 
     threads = [threading.Thread(target=work, args=(partition,)) for partition in range(4)]
@@ -214,9 +216,9 @@ def test_exactly_once_and_in_order(system: System, opened: Callable[..., System]
     again = opened(read_only=True)
     for partition in range(4):
         sources, ordinals, _ = identities(stored(again, "out", (partition + 1) % 4))
-        assert set(sources) == {partition} and list(ordinals) == list(range(count))
-        assert again.position("in", "c", partition) >= count
-    assert again.rows("state") == {"copied": 4 * count}
+        assert set(sources) == {partition} and list(ordinals) == list(range(each))
+        assert again.position("in", "c", partition) >= each
+    assert again.rows("state") == {"copied": 4 * each}
 
 
 def test_writing_ahead_of_the_commit(system: System) -> None:

@@ -1,0 +1,186 @@
+"""Every workload on every system that can run it: verified, and not when a record or a row was lost or repeated."""
+
+from contextlib import closing
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from planstep.bench.cell import OK, Result
+from planstep.bench.cell import Cell as BenchCell
+from planstep.bench.run import run_cell
+from planstep.bench.systems import HEADLINE, SYSTEMS, open_system, sqlite, sqlite_store
+from planstep.bench.systems.base import SHARED_ROWS, STAGING, Certificate, Options
+from planstep.bench.trace import ABORTED, COMMITTED, CONSUMER, Trace
+from planstep.bench.workloads import interval, transfer
+from planstep.bench.workloads.base import Shape
+
+SMALL = Shape(
+    rate=1.0, record_size=256, partitions=3, commit_interval=0.03, duration=0.35, workers=3
+)
+NAMES = ["transfer", "contention", "held-open", "plain-beside", "interval", "chain"]
+
+
+@pytest.fixture(autouse=True)
+def little(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Input for a third of a second."""
+    monkeypatch.setattr(transfer, "IN_FLIGHT", 6)
+    monkeypatch.setattr(interval, "_BYTES_PER_SECOND_MAX", 10_000_000)
+
+
+def ran(path: Path, workload: str, system: str, **more: Any) -> Result:
+    options = Options(placement=HEADLINE.get(system, "shared"))
+    return run_cell(BenchCell(workload, system, options, replace(SMALL, **more)), path / "cell")
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+@pytest.mark.parametrize("workload", NAMES)
+def test_it_verifies(tmp_path: Path, workload: str, system: str) -> None:
+    result = ran(tmp_path, workload, system)
+    assert (result.status, result.verified, result.problems) == (OK, True, [])
+    assert result.records > 0 and result.transactions > 0
+    assert result.extra
+    trace = Trace.load(tmp_path / "cell" / "trace")
+    outcomes = [row.outcome for row in trace.transactions]
+    assert outcomes.count(COMMITTED) >= result.transactions
+    assert set(outcomes) <= {COMMITTED, ABORTED}
+    numbers = [row.tx for row in trace.transactions]
+    assert len(set(numbers)) == len(numbers)
+    assert {op.tx for op in trace.operations} <= set(numbers)
+    committed = {row.tx for row in trace.transactions if row.outcome == COMMITTED}
+    taken: dict[int, list[tuple[int, int]]] = {}
+    for op in trace.operations:
+        if op.tx in committed and trace.lanes[op.lane].kind == CONSUMER:
+            taken.setdefault(op.lane, []).append((op.begin, op.end))
+    for spans in taken.values():
+        spans.sort()
+        assert all(before[1] <= after[0] for before, after in pairwise(spans))
+
+
+def passing(trace: Trace) -> int:
+    """Records that were due after a transaction had written to their partition, and were seen before it asked
+    for its commit."""
+    pieces = {
+        (trace.lanes[batch.lane].partition, ordinal): batch
+        for batch in trace.batches
+        for ordinal in range(batch.begin, batch.begin + batch.records)
+    }
+    rows = {row.tx: row for row in trace.transactions}
+    seen = trace.seen
+    records = list(zip(seen.lane, seen.source, seen.ordinal, seen.tx, seen.at, strict=True))
+    wrote: dict[tuple[int, int], int] = {}
+    for lane, source, ordinal, tx, _ in records:
+        if tx >= 0:
+            piece, row = pieces.get((source, ordinal)), rows[tx]
+            at = piece.written if piece is not None and row.staged else row.staged or row.begin
+            assert at is not None
+            wrote[lane, tx] = min(at, wrote.get((lane, tx), at))
+    found = 0
+    for lane, source, ordinal, _, at in records:
+        piece = pieces.get((source, ordinal))
+        found += piece is not None and any(
+            of == lane and since < piece.intended and at < (rows[tx].proposed or 0)
+            for (of, tx), since in wrote.items()
+        )
+    return found
+
+
+@pytest.mark.parametrize("workload", ["held-open", "plain-beside"])
+@pytest.mark.parametrize("system", ["deterministic", "kafka", "sqlite"])
+def test_who_is_held_up_by_an_open_transaction(tmp_path: Path, workload: str, system: str) -> None:
+    """In mode kafka readers stop before it; elsewhere they do not notice."""
+    result = ran(tmp_path, workload, system, duration=0.8, commit_interval=0.25)
+    assert result.verified
+    found = passing(Trace.load(tmp_path / "cell" / "trace"))
+    assert (found == 0) == (system == "kafka")
+    if workload == "held-open":
+        assert result.extra["held_committed"] and result.extra["held_s"] == 0.48
+        with open_store(tmp_path, system) as opened:
+            assert result.extra["staged"] == (STAGING not in opened.missing)
+
+
+def test_what_is_not_possible_is_said(tmp_path: Path) -> None:
+    for system in ("kafka", "deterministic"):
+        result = ran(tmp_path, "contention", system)
+        with open_store(tmp_path, system) as opened:
+            reason = opened.missing.get(SHARED_ROWS)
+        assert result.extra["hot_rows"].get("impossible") == reason
+        assert result.extra["hot_consumer"]["successes"] > 0
+
+
+def test_an_interval_that_the_time_is_too_short_for_is_left_out(tmp_path: Path) -> None:
+    found = ran(tmp_path, "interval", "deterministic").extra
+    assert found["10"]["relative_to_plain"] > 0 and found["10"]["transactions"] > 0
+    assert "3.3 s" in found["500"]["left_out"]
+
+
+def test_orders_that_are_used_up_end_a_transfer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transfer, "_SECONDLY", 30)
+    result = ran(tmp_path, "transfer", "sqlite", duration=20.0, workers=2)
+    assert result.verified and result.records == result.transactions + 6 * 10 + 20 * 0.4 * 30
+    assert result.extra["workers"]["orders_used_up_by"] == 2
+
+
+class _Flaw:
+    """SQLite does not write the last record of one transaction, or twice."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+        self.done = False
+        self._applied = 0
+        whole = sqlite_store.Store._apply
+
+        def apply(store: Any, n: int, change: sqlite_store.Change) -> Any:
+            if self.done or change.id == "load" or not change.records:
+                return whole(store, n, change)
+            self._applied += 1
+            if self._applied > 2:
+                records = next(iter(change.records.values()))
+                records[-1:] = [] if kind == "lost" else records[-1:] * 2
+            answer = whole(store, n, change)
+            self.done = self._applied > 2 and isinstance(answer, Certificate)
+            return answer
+
+        monkeypatch.setattr(sqlite_store.Store, "_apply", apply)
+
+
+@pytest.mark.parametrize("kind", ["lost", "repeated"])
+@pytest.mark.parametrize("workload", NAMES)
+def test_a_record_that_is_lost_or_repeated_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workload: str, kind: str
+) -> None:
+    monkeypatch.setattr("planstep.bench.workloads.driving._LAST_SECONDS", 0.1)
+    monkeypatch.setattr("planstep.bench.workloads.chain._GRACE_NS", 100_000_000)
+    flaw = _Flaw(monkeypatch, kind)
+    result = ran(tmp_path, workload, "sqlite")
+    assert flaw.done and not result.verified and result.problems
+    assert result.missing if kind == "lost" else result.duplicated
+    assert result.throughput_mb_s is None and not result.extra
+
+
+@pytest.mark.parametrize(
+    "workload, violation", [("transfer", "balance"), ("contention", "lost updates")]
+)
+def test_a_row_that_is_not_written_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workload: str, violation: str
+) -> None:
+    lost: list[str] = []
+    whole = sqlite._Work.commit
+
+    def commit(work: Any) -> Any:
+        if work._change.rows and not lost:
+            lost.append(work.id)
+            work._change.rows.popitem()
+        return whole(work)
+
+    monkeypatch.setattr(sqlite._Work, "commit", commit)
+    result = ran(tmp_path, workload, "sqlite")
+    assert lost and not result.verified
+    assert result.violations_by[violation] >= 1 and result.problems
+
+
+def open_store(path: Path, system: str) -> Any:
+    return closing(open_system(system, path / f"look-{system}", Options()))
