@@ -22,7 +22,7 @@ SHAPE = Shape(rate=5.0, partitions=20, commit_interval=0.2, duration=3.0)
 
 
 def _end_to_end(result: Result) -> float | None:
-    return result.end_to_end_ms and result.end_to_end_ms["p50"] / 1000
+    return None if result.end_to_end_ms is None else result.end_to_end_ms["p50"] / 1000
 
 
 FIGURES: dict[str, tuple[str, Callable[[Result], float | None]]] = {
