@@ -139,7 +139,7 @@ def _stage(run: Run, doing: Doing, number: int, expected: int, until: int) -> Ca
             due = run.now()
             taken = attempt.work.read(source, partition, _READ_MAX)
             if taken.values:
-                attempt.work.write(target, taken.values, taken.keys, partition=partition)
+                doing.write(attempt, target, taken.values, partition, taken.keys)
                 doing.consumed(attempt, source, partition, taken.begin, taken.end)
                 place = (source, partition)
                 rows.append(

@@ -126,7 +126,7 @@ def _consumer(run: Run, trying: Trying, waited: Latencies) -> Callable[[Attempt]
         if not taken.values:
             attempt.work.rollback()
             raise _UsedUp
-        attempt.work.write(OUT, taken.values, partition=0)
+        trying.doing.write(attempt, OUT, taken.values, 0)
         trying.doing.consumed(attempt, IN, 0, taken.begin, taken.end)
 
     return body

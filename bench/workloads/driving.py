@@ -113,13 +113,15 @@ def load(run: Run, topic: str, counts: Sequence[int], made: Input) -> int:
 class Attempt:
     """A transaction that is under way: what will be its row, and its operations."""
 
-    __slots__ = ("begin", "operations", "proposed", "staged", "tx", "work")
+    __slots__ = ("begin", "operations", "proposed", "staged", "tx", "work", "wrote")
 
     def __init__(self, tx: int, work: Work, begin: int) -> None:
         self.tx, self.work, self.begin = tx, work, begin
         self.staged: int | None = None
         self.proposed: int | None = None
         self.operations: list[Operation] = []
+        self.wrote: dict[tuple[str, int], int] = {}
+        """Records by topic and partition, where `Doing.write` wrote them."""
 
 
 class Doing:
@@ -148,6 +150,19 @@ class Doing:
         lane = self.run.trace.lane(CONSUMER, f"{topic}/{self.consumer}", partition)
         attempt.operations.append(Operation(attempt.tx, CONSUME, lane, begin, end))
 
+    def write(
+        self,
+        attempt: Attempt,
+        topic: str,
+        values: Sequence[bytes],
+        partition: int,
+        keys: Sequence[bytes | None] | None = None,
+    ) -> None:
+        """To one partition: the trace says how many of its own lie there, whoever else writes between them."""
+        attempt.work.write(topic, values, keys, partition)
+        place = topic, partition
+        attempt.wrote[place] = attempt.wrote.get(place, 0) + len(values)
+
     def flush(self, attempt: Attempt) -> bool:
         """Whether what was written is durable already."""
         try:
@@ -173,9 +188,12 @@ class Doing:
         self.committed += 1
         trace = self.run.trace
         for (topic, partition), (begin, end) in done.published.items():
+            records = attempt.wrote.get((topic, partition), 0 if attempt.wrote else end - begin)
+            if not records:
+                continue  # a changelog's: state, which no verifier reads as records
             lane = trace.lane(TOPIC, topic, partition)
             told = (begin, end) if done.step is not None else (-1, -1)  # a span may be others' too
-            attempt.operations.append(Operation(attempt.tx, PRODUCE, lane, *told, end - begin))
+            attempt.operations.append(Operation(attempt.tx, PRODUCE, lane, *told, records))
         self._ended(attempt, COMMITTED, done, None, reply)
         return done
 

@@ -111,7 +111,7 @@ def _quick(
 
             def body(attempt: Attempt, n: int = n) -> None:
                 values = maker.make(1, attempt.tx)
-                attempt.work.write(OUT, values, partition=(maker.source + n) % PARTITIONS)
+                trying.doing.write(attempt, OUT, values, (maker.source + n) % PARTITIONS)
 
             until = max(run.now(), due) + _GRACE_NS
             if trying.run(body, until) is None:
@@ -135,7 +135,7 @@ def _hold(
         maker = Maker(run, run.shape.workers, _RECORD_BYTES, doing.name)
         arrivals.is_due(maker.source, 0, PARTITIONS, closes)  # when it was meant to be read
         for partition, value in enumerate(maker.make(PARTITIONS, attempt.tx)):
-            attempt.work.write(OUT, [value], partition=partition)
+            doing.write(attempt, OUT, [value], partition)
         run.kept["staged"] = False
         with suppress(Impossible):
             attempt.work.flush()

@@ -158,7 +158,7 @@ def _transact(
             while True:
                 begun = run.now()
                 partition = maker.count // RECORDS % run.shape.partitions
-                attempt.work.write(OUT, maker.make(RECORDS, attempt.tx), partition=partition)
+                doing.write(attempt, OUT, maker.make(RECORDS, attempt.tx), partition)
                 written = run.now() if doing.flush(attempt) else None
                 rows.append(maker.wrote(RECORDS, begun, written, attempt.tx))
                 if run.now() >= last or maker.bytes >= end or run.stop.is_set():

@@ -146,7 +146,7 @@ def _transact(
             arrivals.is_due(maker.source, n * RECORDS, RECORDS, due)
             attempt = attempt or doing.begin()
             values = maker.make(RECORDS, attempt.tx)
-            attempt.work.write(OUT, values, partition=(maker.source + n) % PARTITIONS)
+            doing.write(attempt, OUT, values, (maker.source + n) % PARTITIONS)
             written = run.now() if doing.flush(attempt) else None
             rows.append(maker.wrote(RECORDS, due, written, attempt.tx))
             if len(rows) == per_commit or n == count - 1:

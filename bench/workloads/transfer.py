@@ -141,7 +141,7 @@ def _work(
             if tables:
                 row = lane(ROW, ACCOUNTS, -1, account)
                 attempt.operations.append(Operation(attempt.tx, WRITE, row))
-        work.write(DONE, taken.values, partition=partition)
+        doing.write(attempt, DONE, taken.values, partition)
         doing.consumed(attempt, ORDERS, partition, taken.begin, taken.end)
 
     def work() -> None:

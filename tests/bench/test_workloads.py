@@ -1,5 +1,6 @@
 """Every workload on every system that can run it: verified, and not when a record or a row was lost or repeated."""
 
+from collections import Counter
 from contextlib import closing
 from dataclasses import replace
 from itertools import pairwise
@@ -13,7 +14,7 @@ from planstep.bench.cell import Cell as BenchCell
 from planstep.bench.run import run_cell
 from planstep.bench.systems import HEADLINE, SYSTEMS, open_system, sqlite, sqlite_store
 from planstep.bench.systems.base import SHARED_ROWS, STAGING, Certificate, Options
-from planstep.bench.trace import ABORTED, COMMITTED, CONSUMER, Trace
+from planstep.bench.trace import ABORTED, COMMITTED, CONSUMER, PRODUCE, Trace
 from planstep.bench.workloads import interval, transfer
 from planstep.bench.workloads.base import Shape
 
@@ -57,6 +58,10 @@ def test_it_verifies(tmp_path: Path, workload: str, system: str) -> None:
     for spans in taken.values():
         spans.sort()
         assert all(before[1] <= after[0] for before, after in pairwise(spans))
+    told = {(op.lane, op.tx): op.records for op in trace.operations if op.op == PRODUCE}
+    there = Counter(zip(trace.records.lane, trace.records.tx, strict=True))
+    for (lane, tx), count in there.items():
+        assert tx < 0 or told[lane, tx] == count, "so many of its own, whoever wrote between them"
 
 
 def passing(trace: Trace) -> int:
