@@ -258,12 +258,14 @@ class Runtime(Turns):
             self._take_part(node, waiter, timeout)
 
     def tell(self, target: int, message: Any) -> None:
-        """Delivers a message to a tablet, in a turn of its own that this thread runs."""
+        """Delivers a message to a tablet, in a turn that this thread runs if nobody else has."""
         node = self.nodes[host_of(target)]
-        node.inbox.append(Deliver(target, message))
+        item = Deliver(target, message)
+        node.inbox.append(item)
         try:
             with node.lock, Uninterrupted():
-                while node.inbox and node.host.stopped is None:
+                # No further: while work keeps coming, whoever leads could wait for the lock for ever.
+                while node.host.stopped is None and any(one is item for one in list(node.inbox)):
                     self._turn(node)
         finally:
             self._answer()

@@ -9,6 +9,7 @@ import pytest
 
 import planstep
 from planstep.errors import IoError
+from planstep.inputs import Tick
 
 
 @pytest.mark.parametrize(
@@ -79,3 +80,26 @@ def test_the_service_thread_survives_a_network_that_fails(
         assert ticked.wait(30)
         db.create_table("t").put("k", 1)
     assert [r.name for r in caplog.records].count("planstep") == 2
+
+
+def test_a_message_to_a_tablet_does_not_wait_until_nobody_asks_for_anything(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Others' inputs come as fast as turns take them: once its own is taken, others lead again."""
+    with planstep.open(":memory:") as db:
+        db.create_topic("t")
+        runtime: Any = db._runtime
+        node = runtime.nodes[0]
+        turn, turns = runtime._turn, 0
+
+        def and_another_input(led: Any) -> None:
+            nonlocal turns
+            turns += 1
+            turn(led)
+            if turns < 50:
+                node.inbox.append(Tick())
+
+        monkeypatch.setattr(runtime, "_turn", and_another_input)
+        node.inbox.append(Tick())
+        db.resolve(db.transaction().id)
+        assert turns < 5
