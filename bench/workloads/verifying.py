@@ -25,7 +25,7 @@ def passed_on(run: Run, source: str, target: str, consumer: str, counts: Sequenc
     """Each record of `source` that was consumed is in `target` once, in the order of its partition, and what is
     consumed is what the positions say."""
     verdict = Verdict()
-    partitions = run.shape.partitions
+    partitions = len(counts)
     consumed = [run.system.position(source, consumer, p) for p in range(partitions)]
     seen = [bytearray(count) for count in counts]
     for partition in range(partitions):
