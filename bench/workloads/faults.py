@@ -22,7 +22,7 @@ from ..trace import Trace
 from . import faults_dropped, faults_killed
 from .base import Run, Verdict, Workload
 from .driving import Input, load
-from .faults_dropped import CONSUMER, IN, OUT
+from .faults_dropped import CONSUMER, IN, KEY, OUT, TABLE
 from .faults_killed import Acknowledged
 from .verifying import passed_on
 
@@ -38,7 +38,7 @@ class Faults(Workload):
     def prepare(self, run: Run) -> None:
         partitions = _partitions(run)
         made = Input(replace(run.shape, record_size=_RECORD_SIZE, demo=False))
-        run.system.prepare({IN: partitions, OUT: partitions})
+        run.system.prepare({IN: partitions, OUT: partitions}, faults_dropped.tables(run))
         run.kept["counts"] = faults_dropped.counts(run, partitions)
         load(run, IN, run.kept["counts"], made)
         faults_killed.folder(run).mkdir()
@@ -61,6 +61,9 @@ class Faults(Workload):
     def verify(self, run: Run) -> Verdict:
         """Of both stores; also completes `run.extra`."""
         verdict = passed_on(run, IN, OUT, CONSUMER, run.kept["counts"])
+        if "row" in run.kept and run.system.rows(TABLE).get(KEY) != run.kept["row"]:
+            verdict.violations["row"] = 1
+            verdict.problems.append("the shared row has not what was committed last")
         killed = _beside(run, read_only=True)
         try:
             found = passed_on(killed, IN, OUT, CONSUMER, run.kept["killed counts"])
@@ -93,7 +96,7 @@ def _settings(run: Run, partitions: int) -> dict[str, Any]:
     for setting in run.system.settings():
         if setting.name == _TIME_OUT and run.system.fences:
             found[_TIME_OUT] = setting.value
-            found[f"{_TIME_OUT} by Kafka's default"] = setting.kafka_default
+            found["kafka_default_ms"] = setting.kafka_default
     return found
 
 

@@ -6,28 +6,32 @@
     at the very end: the dropped one's commit comes after all, and must be refused
 
 The other one takes the same input, and writes to every partition that the dropped one wrote to. Where a worker's
-name stands for one producer this is done twice, under another name and under the same. UNDISTURBED is the
-same with nobody dropped.
+name stands for one producer this is done twice, under another name and under the same; where there are rows that
+workers share, also with one that both read and replace, since a read may lock. UNDISTURBED is with nobody dropped.
 
 Next: faults_killed.py.
 """
 
-import threading
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from statistics import median
 from typing import Any
 
-from ..systems.base import Cancelled, Unknown
-from ..trace import IDENTITY_BYTES, TOPIC, identities, identity
+from ..systems.base import SHARED_ROWS, TABLES, Cancelled, Unknown
+from ..trace import IDENTITY_BYTES, READ, ROW, TOPIC, WRITE, Operation, identities, identity
 from .base import Run
 from .driving import Attempt, Doing
 
 IN, OUT, CONSUMER = "in", "out", "faulty"
+TABLE, KEY = "rows", "shared"
 NOTHING, TIME_OUT, SAME_NAME = "nothing to end", "time-out", "re-initialisation"
 """What ends that which was left open."""
+ROW_READ = "nothing to end, a row read"
 UNDISTURBED = "undisturbed"
 ROUNDS = 5
 """Of a way that does not wait for a time-out: that is done once."""
+HELD_S = 1.0
+"""So long others wait for a row that was read; then the dropped one is rolled back for them."""
 _PATIENCE_S = 15.0
 """More than the time-out, then the run fails."""
 
@@ -36,9 +40,13 @@ def ways(run: Run) -> tuple[str, ...]:
     return (TIME_OUT, SAME_NAME) if run.system.fences else (NOTHING,)
 
 
+def tables(run: Run) -> tuple[str, ...]:
+    return () if {TABLES, SHARED_ROWS} & set(run.system.missing) else (TABLE,)
+
+
 def counts(run: Run, partitions: int) -> list[int]:
     """Records of each input partition: each round takes some of one."""
-    return [partitions * ROUNDS * (len(ways(run)) + 1)] * partitions
+    return [partitions * ROUNDS * 4] * partitions
 
 
 def patience(run: Run) -> int:
@@ -47,71 +55,129 @@ def patience(run: Run) -> int:
 
 
 def drop(run: Run, partitions: int) -> dict[str, Any]:
-    """{way: {"goes_on_ms", "readable_ms", "comes_late"}}: medians, and what a late commit is told.
+    """{way: {"goes_on_ms", "readable_ms", "comes_late"}}: medians, and what a late commit is told. Where others did
+    not go on, None, and "not_within_ms".
 
-    ValueError where work does not go on at all."""
-    reader = _Reader(run)
-    left: list[tuple[str, Doing, Attempt]] = []  # held, so that no collector rolls them back
+    ValueError where work goes on at no time."""
+    dropping = _Dropping(run, partitions)
     found: dict[str, Any] = {}
-    turn = 0
-    for way in (UNDISTURBED, *ways(run)):
+    for way in (UNDISTURBED, *ways(run), *([ROW_READ] if tables(run) else [])):
         times = []
         for n in range(1 if way == TIME_OUT else ROUNDS):
-            partition, turn = turn % partitions, turn + 1
-            name = f"{way}-{n}"
-            since = run.now()
-            if way != UNDISTURBED:
-                doing, attempt, since = _dropped(run, name, partition, partitions)
-                left.append((way, doing, attempt))
-            until = since + patience(run)
-            other = Doing(run, name if way == SAME_NAME else f"{name}-other", CONSUMER)
-            done = _go_on(other, partition, partitions, until)
-            goes_on = run.now()
-            readable = reader.until(done.tx, partitions, until)
-            times.append(((goes_on - since) / 1e6, (readable - since) / 1e6))
-            other.settle()
-            run.transactions += other.committed
-            run.cancelled += other.cancelled
-        found[way] = {
-            "goes_on_ms": round(median(goes_on for goes_on, _ in times), 3),
-            "readable_ms": round(median(readable for _, readable in times), 3),
-        }
-    for way, doing, attempt in left:
-        found[way]["comes_late"] = _come_late(doing, attempt)
-        run.cancelled += doing.cancelled
+            goes_on, readable = dropping.once(way, f"{way}-{n}")
+            if goes_on is None:
+                found[way] = {
+                    "goes_on_ms": None,
+                    "readable_ms": None,
+                    "not_within_ms": round(HELD_S * 1e3),
+                }
+                break
+            times.append((goes_on / 1e6, readable / 1e6))
+        else:
+            medians = [round(median(column), 3) for column in zip(*times, strict=True)]
+            found[way] = dict(zip(("goes_on_ms", "readable_ms"), medians, strict=True))
+    for way, cause in dropping.come_late():
+        found[way]["comes_late"] = cause
     return found
 
 
-def _dropped(run: Run, name: str, partition: int, partitions: int) -> tuple[Doing, Attempt, int]:
-    """…, and when it did the last that it did."""
-    made: list[tuple[Doing, Attempt, int]] = []
-    failed: list[BaseException] = []
+class _Dropping:
+    """`_left`: what was dropped is held here, so that no collector rolls it back."""
 
-    def work() -> None:
-        try:
-            doing = Doing(run, name, CONSUMER)
+    def __init__(self, run: Run, partitions: int) -> None:
+        self._run, self._partitions = run, partitions
+        self._reader = _Reader(run)
+        self._left: list[tuple[str, Doing, Attempt]] = []
+        self._turn = 0
+
+    def once(self, way: str, name: str) -> tuple[int | None, int]:
+        """Nanoseconds from the drop until another one's commit, None where that had to be helped, and until it
+        could be read."""
+        run, partition = self._run, self._turn % self._partitions
+        self._turn += 1
+        since = run.now()
+        if way != UNDISTURBED:
+            with ThreadPoolExecutor(1) as thread:  # which ends here
+                since = thread.submit(self._drop, way, name, partition).result()
+        until = since + patience(run)
+        other = Doing(run, name if way == SAME_NAME else f"{name}-other", CONSUMER)
+        helped = False
+        with ThreadPoolExecutor(1) as thread:
+            going_on = thread.submit(self._go_on, other, way, partition, until)
+            try:
+                done, goes_on = going_on.result(HELD_S if way == ROW_READ else None)
+            except TimeoutError:
+                helped = True
+                _, doing, attempt = self._left.pop()
+                doing.rollback(attempt, "helped")
+                doing.settle()
+                run.cancelled += doing.cancelled
+                done, goes_on = going_on.result()
+        readable = self._reader.until(done.tx, self._partitions, until)
+        other.settle()
+        run.transactions += other.committed
+        run.cancelled += other.cancelled
+        if way == ROW_READ:
+            run.kept["row"] = done.tx
+        return None if helped else goes_on - since, readable - since
+
+    def _drop(self, way: str, name: str, partition: int) -> int:
+        """When it did the last that it did."""
+        doing = Doing(self._run, name, CONSUMER)
+        attempt = doing.begin()
+        self._pass_on(doing, attempt, way, partition)
+        doing.flush(attempt)
+        self._left.append((way, doing, attempt))
+        return self._run.now()
+
+    def _pass_on(self, doing: Doing, attempt: Attempt, way: str, partition: int) -> None:
+        """A record of the input to each partition of the output."""
+        work, trace = attempt.work, self._run.trace
+        taken = work.read(IN, partition, self._partitions)
+        doing.consumed(attempt, IN, partition, taken.begin, taken.end)
+        values = marked(taken.values, attempt.tx)
+        for target, (value, key) in enumerate(zip(values, taken.keys, strict=True)):
+            work.write(OUT, [value], [key], target)
+        if way == ROW_READ:
+            seen = work.get(TABLE, KEY)
+            work.put(TABLE, KEY, attempt.tx)
+            lane = trace.lane(ROW, TABLE, -1, KEY)
+            version = -1 if seen is None else seen
+            attempt.operations.append(Operation(attempt.tx, READ, lane, version=version))
+            attempt.operations.append(Operation(attempt.tx, WRITE, lane))
+
+    def _go_on(self, doing: Doing, way: str, partition: int, until: int) -> tuple[Attempt, int]:
+        """The transaction that committed, and when."""
+        while True:
             attempt = doing.begin()
-            _pass_on(doing, attempt, partition, partitions)
-            doing.flush(attempt)
-            made.append((doing, attempt, run.now()))
-        except BaseException as error:
-            failed.append(error)
+            try:
+                self._pass_on(doing, attempt, way, partition)
+                doing.commit(attempt)
+                return attempt, self._run.now()
+            except Cancelled as error:
+                if attempt.proposed is None:
+                    doing.rollback(attempt, error.cause)
+                if not error.retryable or self._run.now() > until:
+                    raise ValueError(
+                        f"no work goes on behind a dropped session: {error}"
+                    ) from error
 
-    thread = threading.Thread(target=work, name="bench-dropped", daemon=True)
-    thread.start()
-    thread.join()
-    if failed:
-        raise failed[0]
-    return made[0]
-
-
-def _pass_on(doing: Doing, attempt: Attempt, partition: int, partitions: int) -> None:
-    """A record of the input to each partition of the output."""
-    taken = attempt.work.read(IN, partition, partitions)
-    doing.consumed(attempt, IN, partition, taken.begin, taken.end)
-    values = marked(taken.values, attempt.tx)
-    for target, (value, key) in enumerate(zip(values, taken.keys, strict=True)):
-        attempt.work.write(OUT, [value], [key], target)
+    def come_late(self) -> list[tuple[str, str]]:
+        """(way, the cause of its refusal) of each dropped commit. One that is not refused shows in the output: its
+        records are there twice."""
+        found = []
+        for way, doing, attempt in self._left:
+            try:
+                doing.commit(attempt)
+                cause = "committed"
+            except Cancelled as error:
+                cause = error.cause
+            except Unknown:
+                cause = "unknown"
+            doing.settle()
+            self._run.cancelled += doing.cancelled
+            found.append((way, cause))
+        return found
 
 
 def marked(values: Sequence[bytes], tx: int) -> list[bytes]:
@@ -121,36 +187,6 @@ def marked(values: Sequence[bytes], tx: int) -> list[bytes]:
         identity(source, ordinal, tx) + value[IDENTITY_BYTES:]
         for source, ordinal, value in zip(sources, ordinals, values, strict=True)
     ]
-
-
-def _go_on(doing: Doing, partition: int, partitions: int, until: int) -> Attempt:
-    """The transaction that committed."""
-    while True:
-        attempt = doing.begin()
-        try:
-            _pass_on(doing, attempt, partition, partitions)
-            doing.commit(attempt)
-            return attempt
-        except Cancelled as error:
-            if attempt.proposed is None:
-                doing.rollback(attempt, error.cause)
-            if not error.retryable or doing.run.now() > until:
-                raise ValueError(
-                    f"work does not go on behind a dropped session: {error}"
-                ) from error
-
-
-def _come_late(doing: Doing, attempt: Attempt) -> str:
-    """The cause of its refusal. One that is not refused shows in the output: its records are there twice."""
-    try:
-        doing.commit(attempt)
-    except Cancelled as error:
-        return error.cause
-    except Unknown:
-        return "unknown"
-    finally:
-        doing.settle()
-    return "committed"
 
 
 class _Reader:

@@ -93,7 +93,7 @@ def kill(run: Run, partitions: int, until: int) -> tuple[dict[str, Any], list[Ac
             owner = _Process(run, partitions, name, incarnation)
             started, opened = owner.wait("started"), owner.wait("open")
             readable = owner.wait("readable")
-            committed = owner.acknowledged[0].at
+            committed = owner.wait("committed")
             away = started - gone  # Python's start: not the system's
             figures = (gone - killed, away, opened - started, committed - killed - away)
             nanoseconds = (*figures, readable - killed - (0 if way == TIME_OUT else away))
@@ -142,6 +142,7 @@ class _Process:
             stdout=subprocess.PIPE,
             text=True,
             bufsize=1,
+            start_new_session=True,  # Ctrl-C is its parent's, which ends it
         )
         self._listener = threading.Thread(target=self._listen, name="bench-owner", daemon=True)
         self._listener.start()
@@ -153,7 +154,10 @@ class _Process:
             if not line.endswith("\n"):
                 break  # cut off by the kill
             if what == "acknowledged":
-                self.acknowledged.append(Acknowledged(*map(int, rest.split())))
+                told = Acknowledged(*map(int, rest.split()))
+                if not self.acknowledged:
+                    self._told.put(("at", f"committed {told.at}"))
+                self.acknowledged.append(told)
             else:
                 self._told.put((what, rest))
         self._told.put(("failed", "it ended by itself"))

@@ -19,7 +19,6 @@ Next: base.py.
 import json
 import os
 import shutil
-import signal
 import sys
 import threading
 import time
@@ -133,7 +132,6 @@ def _warm_up(name: str, folder: Path, options: Options) -> None:
 
 
 def main() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # its parent hears of it, and ends it
     spec: dict[str, Any] = json.loads(sys.argv[1])
     name, folder, options = spec["system"], Path(spec["folder"]), Options(**spec["options"])
     try:
