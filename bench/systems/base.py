@@ -203,11 +203,13 @@ class Follower(ABC):
 class System(ABC):
     """Threads share it; workers, writers and followers are each of one thread.
 
-    `missing` maps what it does not have (TABLES …) to a sentence that says so.
+    `missing` maps what it does not have (TABLES …) to a sentence that says so. `fences`: what a worker leaves open
+    others wait for, until the next one of its name ends it, or its time-out does.
     """
 
     name: str
     missing: Mapping[str, str]
+    fences: bool = False
 
     @abstractmethod
     def prepare(self, topics: Mapping[str, int], tables: Iterable[str] = ()) -> None:

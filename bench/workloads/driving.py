@@ -188,11 +188,13 @@ class Doing:
         self.committed += 1
         trace = self.run.trace
         for (topic, partition), (begin, end) in done.published.items():
-            records = attempt.wrote.get((topic, partition), 0 if attempt.wrote else end - begin)
+            placed = done.step is not None
+            known = placed and not attempt.wrote  # without places a span may hold others' records too
+            records = attempt.wrote.get((topic, partition), end - begin if known else 0)
             if not records:
-                continue  # a changelog's: state, which no verifier reads as records
+                continue  # not known; or a changelog's: state, which no verifier reads as records
             lane = trace.lane(TOPIC, topic, partition)
-            told = (begin, end) if done.step is not None else (-1, -1)  # a span may be others' too
+            told = (begin, end) if placed else (-1, -1)
             attempt.operations.append(Operation(attempt.tx, PRODUCE, lane, *told, records))
         self._ended(attempt, COMMITTED, done, None, reply)
         return done

@@ -30,9 +30,9 @@ def passed_on(
     partitions: int | None = None,
 ) -> Verdict:
     """Each record of `source` that was consumed is in `target` once, in the order of its partition, and what is
-    consumed is what the positions say. Both have `partitions`, if not as many as the run's shape says."""
+    consumed is what the positions say. Both have `partitions`, if not as many as there are counts."""
     verdict = Verdict()
-    partitions = partitions or run.shape.partitions
+    partitions = partitions or len(counts)
     consumed = [run.system.position(source, consumer, p) for p in range(partitions)]
     seen = [bytearray(count) for count in counts]
     for partition in range(partitions):

@@ -1,0 +1,196 @@
+"""Faults: work goes on behind them in every system, and what is lost or repeated is told."""
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import planstep
+from planstep.bench.cell import OK, Cell, Result
+from planstep.bench.run import run_cell
+from planstep.bench.systems import open_system
+from planstep.bench.systems.base import Options
+from planstep.bench.trace import ABORTED, COMMITTED, Trace, identity
+from planstep.bench.workloads import faults_dropped, faults_killed
+from planstep.bench.workloads.base import Run, Shape
+from planstep.bench.workloads.faults import Faults
+from planstep.bench.workloads.faults_dropped import (
+    CONSUMER,
+    NOTHING,
+    OUT,
+    ROW_READ,
+    SAME_NAME,
+    TIME_OUT,
+    UNDISTURBED,
+)
+
+OPTIONS = Options(transaction_timeout_ms=300)
+SHAPE = Shape(partitions=2, workers=4, duration=0.1)
+ENDED = {NOTHING: "Conflict", TIME_OUT: "PRODUCER_FENCED", SAME_NAME: "PRODUCER_FENCED"}
+WAYS = [
+    ("deterministic", "shared", "full", {NOTHING: 2}),
+    ("deterministic", "separate", "os", {NOTHING: 2}),
+    ("kafka", "separate", "full", {TIME_OUT: 1, SAME_NAME: 2}),
+    ("kafka-v1", "shared", "os", {TIME_OUT: 1, SAME_NAME: 2}),
+    ("sqlite", "shared", "full", {NOTHING: 2}),
+    ("sqlite-64", "shared", "os", {NOTHING: 2}),
+]
+
+
+def ran(path: Path, system: str = "deterministic", **more: Any) -> Result:
+    options = Options(transaction_timeout_ms=300, **more)
+    return run_cell(Cell("faults", system, options, SHAPE), path / "cell")
+
+
+@pytest.mark.parametrize("system, placement, durability, kills", WAYS)
+def test_work_goes_on_and_nothing_is_lost(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    system: str,
+    placement: str,
+    durability: str,
+    kills: dict[str, int],
+) -> None:
+    if system == "sqlite":
+        monkeypatch.setattr(faults_dropped, "HELD_S", 0.1)
+    result = ran(tmp_path, system, placement=placement, durability=durability)
+    assert (result.status, result.verified, result.problems) == (OK, True, [])
+    dropped, killed = result.extra["dropped"], result.extra["killed"]
+    rows = {} if TIME_OUT in kills else {ROW_READ: "Conflict"}
+    assert set(dropped) == {UNDISTURBED, *kills, *rows}
+    if system == "sqlite":  # what reads a row to replace it holds the one write lock
+        assert dropped.pop(ROW_READ) == {
+            "goes_on_ms": None,
+            "readable_ms": None,
+            "not_within_ms": 100,
+        }
+        del rows[ROW_READ]
+    for way, cause in ({way: ENDED[way] for way in kills} | rows).items():
+        assert dropped[way]["comes_late"] == cause
+    assert all(0 < figures["goes_on_ms"] < figures["readable_ms"] for figures in dropped.values())
+    assert {way: killed[way]["kills"] for way in kills} == kills
+    for way in kills:
+        figures = killed[way]
+        assert 0 < figures["open_ms"] < figures["first_commit_ms"] and 0 < figures["gone_ms"]
+        assert figures["start_ms"] > 0 and figures["readable_ms"] > figures["open_ms"]
+    assert killed["acknowledged"] > 0 and killed["lost"] == killed["repeated"] == 0
+    told = result.extra["settings"].get("transaction_timeout_ms")
+    assert told == (300 if TIME_OUT in kills else None)
+    trace = Trace.load(tmp_path / "cell" / "trace")
+    outcomes = [row.outcome for row in trace.transactions]
+    assert outcomes.count(COMMITTED) == result.transactions
+    assert outcomes.count(ABORTED) == result.cancelled >= 5
+    assert len(trace.records) == len(trace.seen) == 2 * result.transactions
+
+
+def verified_after(
+    path: Path, monkeypatch: pytest.MonkeyPatch, harm: Callable[[Path, Path], None]
+) -> Result:
+    """A run whose second store is harmed before it is verified: harm(as it was before work, as it is)."""
+    prepare, verify = Faults.prepare, Faults.verify
+
+    def preparing(self: Faults, run: Run) -> None:
+        prepare(self, run)
+        shutil.copytree(run.folder / "killed", path / "before")
+
+    def verifying(self: Faults, run: Run) -> Any:
+        harm(path / "before", run.folder / "killed")
+        return verify(self, run)
+
+    monkeypatch.setattr(Faults, "prepare", preparing)
+    monkeypatch.setattr(Faults, "verify", verifying)
+    monkeypatch.setattr(faults_killed, "KILLS_MIN", 1)
+    return ran(path)
+
+
+def test_acknowledged_commits_that_are_gone_are_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whole, positions and all: the output alone would look well."""
+
+    def harm(before: Path, now: Path) -> None:
+        shutil.rmtree(now)
+        shutil.copytree(before, now)
+
+    result = verified_after(tmp_path, monkeypatch, harm)
+    assert not result.verified and result.missing == 0
+    lost = result.violations_by["lost"]
+    assert lost > 0 and result.violations == lost
+    assert result.problems == [f"{lost} of {lost} records of acknowledged commits are lost"]
+    assert result.extra == {}
+
+
+def test_a_record_that_is_there_twice_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def harm(before: Path, now: Path) -> None:
+        with planstep.open(now / "store") as db:
+            assert db.topic("in").position(CONSUMER)[0] > 0
+            db.topic(OUT).write(identity(0, 0), partition=0)
+
+    result = verified_after(tmp_path, monkeypatch, harm)
+    assert (result.verified, result.duplicated, result.missing) == (False, 1, 0)
+
+
+def test_an_owner_ends_with_its_parent(tmp_path: Path) -> None:
+    """Also if that was killed: the pipe is closed by whoever ends."""
+    made = open_system("deterministic", tmp_path, OPTIONS)
+    made.prepare({"in": 1, OUT: 1})
+    made.close()
+    spec = {
+        "system": "deterministic",
+        "folder": str(tmp_path),
+        "options": asdict(OPTIONS),
+        "partitions": 1,
+        "name": "owner",
+        "incarnation": 0,
+    }
+    with subprocess.Popen(
+        [sys.executable, "-m", "planstep.bench.workloads.faults_owner", json.dumps(spec)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as child:
+        assert child.stdin is not None and child.stdout is not None
+        assert [child.stdout.readline().split()[1] for _ in range(2)] == ["started", "open"]
+        child.stdin.close()
+        assert child.wait(timeout=30) == 1
+
+
+def test_no_owner_is_left_behind_by_an_interrupt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owners = []
+    wait = faults_killed._Process.wait
+
+    def interrupted(self: Any, what: str) -> int:
+        owners.append(self)
+        if what == "held":
+            raise KeyboardInterrupt
+        return wait(self, what)
+
+    monkeypatch.setattr(faults_killed._Process, "wait", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        ran(tmp_path)
+    assert owners and all(owner._child.returncode is not None for owner in owners)
+
+
+def test_an_owner_that_cannot_go_on_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepare = Faults.prepare
+
+    def preparing(self: Faults, run: Run) -> None:
+        prepare(self, run)
+        shutil.rmtree(run.folder / "killed")
+        (run.folder / "killed").mkdir()
+
+    monkeypatch.setattr(Faults, "prepare", preparing)
+    with pytest.raises(ValueError, match=r"the process that owns the store: .*no topic"):
+        ran(tmp_path)
