@@ -189,7 +189,9 @@ class Doing:
         trace = self.run.trace
         for (topic, partition), (begin, end) in done.published.items():
             placed = done.step is not None
-            known = placed and not attempt.wrote  # without places a span may hold others' records too
+            known = (
+                placed and not attempt.wrote
+            )  # without places a span may hold others' records too
             records = attempt.wrote.get((topic, partition), end - begin if known else 0)
             if not records:
                 continue  # not known; or a changelog's: state, which no verifier reads as records
@@ -240,7 +242,7 @@ class Doing:
                 None if done is None else done.step,
                 None if done is None else done.n,
                 None if done is None else done.epoch,
-                costs.participants or len({operation.lane for operation in attempt.operations}),
+                costs.participants or _participants(attempt, done),
                 attempt.begin,
                 attempt.staged,
                 attempt.proposed,
@@ -258,6 +260,12 @@ class Doing:
         """Its last row; called a moment after the end of its last transaction."""
         self._record()
         self.worker.close()
+
+
+def _participants(attempt: Attempt, done: Certificate | None) -> int:
+    """Where the system does not tell: partitions written to, and whoever keeps the positions."""
+    consumed = any(operation.op == CONSUME for operation in attempt.operations)
+    return consumed + (0 if done is None else len(done.published))
 
 
 def threads(run: Run, works: Sequence[Callable[[], Any]]) -> None:
