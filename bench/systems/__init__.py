@@ -49,6 +49,14 @@ PLACEMENTS: dict[str, tuple[str, ...]] = {
 """Where a system's parts can stand; the first is where there is no choice."""
 HEADLINE = {"deterministic": "shared", "kafka": "separate", "kafka-v1": "separate"}
 """As each is meant to be run: YDB's design shares the fate of a host's tablets, Kafka's brokers stand apart."""
+DEFAULT = ("deterministic", "kafka", "sqlite")
+LABELS = {
+    "kafka": "kafka-style (this engine)",
+    "kafka-v1": "kafka-style v1 (this engine)",
+    "sqlite": "SQLite, one per COMMIT",
+    "sqlite-64": "SQLite, 64 per COMMIT",
+}
+"""What people are told; a system that is not here is called by its name."""
 
 
 def open_system(name: str, folder: Path, options: Options) -> System:
