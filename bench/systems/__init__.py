@@ -59,6 +59,11 @@ LABELS = {
 """What people are told; a system that is not here is called by its name."""
 
 
+def headline(name: str) -> str:
+    """The placement that a system is meant to be run in."""
+    return HEADLINE.get(name, PLACEMENTS[name][0])
+
+
 def open_system(name: str, folder: Path, options: Options) -> System:
     """ValueError for a name that is not in SYSTEMS."""
     try:

@@ -1,0 +1,182 @@
+"""Carries a plan out: cell after cell, then the search; keeps what there is at any moment.
+
+    plan.cells ─▶ runner(cell, folder) ─▶ results ─▶ save(): results.json is whole after each cell
+    plan.search ─▶ one short run of each system in turn, until each has its rate
+    Ctrl-C ─▶ INTERRUPTED; what was done by then is told and kept
+
+Next: summary.py.
+"""
+
+import math
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from .cell import INTERRUPTED, OK, Cell, Result
+from .plan import OVERHEAD_S, Plan, seconds_of
+from .search import RUNS_MAX, SEARCH_S, Search
+
+Runner = Callable[[Cell, Path], Result]
+
+
+@dataclass
+class Outcome:
+    """`searches` by the cell that each began from. `seconds`: that all of it took."""
+
+    plan: Plan
+    results: list[Result] = field(default_factory=list)
+    searches: list[tuple[Cell, Search]] = field(default_factory=list)
+    interrupted: bool = False
+    seconds: float = 0.0
+
+    @property
+    def verified(self) -> bool:
+        """Whether all that ran to its end did; what is impossible or was interrupted proves nothing."""
+        ran = [result for result in self.results if result.status not in _PROVES_NOTHING]
+        return all(result.status == OK and result.verified for result in ran) and all(
+            run["verified"] for _, search in self.searches for run in search.runs
+        )
+
+
+_PROVES_NOTHING = ("impossible", INTERRUPTED)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What is about to run, for those who wait; seconds."""
+
+    number: int
+    count: int
+    label: str
+    duration: float
+    so_far: float
+    still: float
+
+
+def carry_out(
+    plan: Plan,
+    run: Runner,
+    folder: Path,
+    tell: Callable[[Step], None] = lambda step: None,
+    save: Callable[[Outcome], None] = lambda outcome: None,
+) -> Outcome:
+    """Cells run in `folder`/cells/<name>; of each, what is not to be kept is removed behind it."""
+    outcome = Outcome(plan)
+    clock = _Clock(plan, tell)
+    try:
+        for cell in plan.cells:
+            clock.begin(cell, label(cell))
+            try:
+                result = run(cell, _folder(folder, cell))
+            except KeyboardInterrupt:
+                outcome.results.append(Result(cell, INTERRUPTED, "interrupted"))
+                raise
+            finally:
+                kept = _tidy(folder, cell)
+            clock.end(cell)
+            result.trace = kept
+            outcome.results.append(result)
+            outcome.seconds = clock.so_far
+            save(outcome)
+        _search(outcome, run, folder, clock)
+    except KeyboardInterrupt:
+        outcome.interrupted = True
+    outcome.seconds = clock.so_far
+    save(outcome)
+    return outcome
+
+
+def label(cell: Cell) -> str:
+    options = cell.options
+    return f"{cell.workload}, {cell.system}, durability {options.durability}, {options.placement}"
+
+
+def _search(outcome: Outcome, run: Runner, folder: Path, clock: "_Clock") -> None:
+    open_ = []
+    for cell in outcome.plan.search:
+        shown = [
+            result.sustained
+            for result in outcome.results
+            if replace(result.cell, repeat=0) == cell and result.status == OK and result.verified
+        ]
+        if not shown:
+            continue  # it does not work at all, or not here
+        search = Search(cell.shape.rate or 1.0, all(shown))
+        outcome.searches.append((cell, search))
+        open_.append((cell, search))
+    while open_:
+        for cell, search in list(open_):
+            rate = search.next()
+            if rate is None:
+                open_.remove((cell, search))
+                clock.spare(RUNS_MAX - len(search.runs))
+                continue
+            number = 1000 + len(search.runs)  # behind any repeat: a folder of its own
+            shape = replace(
+                cell.shape, rate=None if math.isinf(rate) else rate, duration=SEARCH_S
+            )
+            tried = replace(cell, shape=shape, repeat=number, keep_trace=False, keep_store=False)
+            offered = "as fast as it goes" if math.isinf(rate) else f"{rate:.3g} MB/s"
+            clock.begin(tried, f"highest rate of {cell.system}: {offered}")
+            try:
+                result = run(tried, _folder(folder, tried))
+            finally:
+                _tidy(folder, tried)
+            clock.end(tried)
+            search.tell(rate, result.verified, result.sustained, result.throughput_mb_s)
+
+
+def _folder(folder: Path, cell: Cell) -> Path:
+    return folder / "cells" / cell.name
+
+
+def _tidy(folder: Path, cell: Cell) -> str | None:
+    """What is kept goes to traces/ and stores/; the rest would fill the disk. Where the trace is, from `folder`."""
+    place = _folder(folder, cell)
+    for kept, kind, target in (
+        (cell.keep_trace, "trace", folder / "traces" / cell.name),
+        (cell.keep_store, "store", folder / "stores" / cell.name),
+    ):
+        if kept and (place / kind).is_dir():
+            target.parent.mkdir(exist_ok=True)
+            shutil.rmtree(target, ignore_errors=True)
+            (place / kind).rename(target)
+    shutil.rmtree(place, ignore_errors=True)
+    trace = Path("traces") / cell.name
+    return str(trace) if cell.keep_trace and (folder / trace).is_dir() else None
+
+
+class _Clock:
+    """How long so far, how long still: planned, corrected by what the overhead has been."""
+
+    def __init__(self, plan: Plan, tell: Callable[[Step], None]) -> None:
+        self._tell, self._zero = tell, time.monotonic()
+        self._count = len(plan.cells) + RUNS_MAX * len(plan.search)
+        self._measured = sum(cell.shape.duration for cell in plan.cells)
+        self._measured += RUNS_MAX * SEARCH_S * len(plan.search)
+        self._number = 0
+        self._begun, self._overheads = 0.0, 0.0
+
+    @property
+    def so_far(self) -> float:
+        return time.monotonic() - self._zero
+
+    def begin(self, cell: Cell, label: str) -> None:
+        overhead = self._overheads / self._number if self._number else OVERHEAD_S
+        still = self._measured + (self._count - self._number) * overhead
+        self._begun = self.so_far
+        self._number += 1
+        self._tell(
+            Step(self._number, self._count, label, seconds_of(cell), self._begun, max(0.0, still))
+        )
+
+    def end(self, cell: Cell) -> None:
+        self._measured -= cell.shape.duration
+        self._overheads += self.so_far - self._begun - cell.shape.duration
+
+    def spare(self, runs: int) -> None:
+        """Runs of the search that are not needed."""
+        self._count -= runs
+        self._measured -= runs * SEARCH_S

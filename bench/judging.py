@@ -1,0 +1,184 @@
+"""What the numbers say, by rule: who wins where, and how much of a difference is protocol or shared fate.
+
+    who wins     same workload, same durability; verified, and sustained where a rate was offered. Beyond doubt:
+                 ├─ best's range ─┤   ├─ other's range ─┤ do not overlap; of single runs: a fifth apart
+
+    shared fate            shared        separate
+      deterministic          a ───────────── b         fate      = ((b − a) + (d − c)) / 2
+      kafka-style            c ───────────── d         protocol  = ((c − a) + (d − b)) / 2
+                                                       fate + protocol = d − a, what the headlines differ by
+
+Left out: tests of significance; three repeats carry none.
+
+Next: words.py.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from .cell import LATENCIES
+from .systems import LABELS, headline
+
+LOWER, HIGHER = "lower", "higher"
+SINGLE_MARGIN = 0.2
+"""By which single runs must differ."""
+_OFFERED = (
+    *((f"{name}.{percentile}", LOWER) for name in LATENCIES for percentile in ("p50", "p99")),
+    ("highest_sustained_mb_s", HIGHER),
+    ("cpu_cores", LOWER),
+    ("memory_peak_mb", LOWER),
+    ("disk_bytes_per_payload_byte", LOWER),
+)
+"""At the same rate for all."""
+_UNLIMITED = (
+    *((f"{name}.{percentile}", LOWER) for name in LATENCIES for percentile in ("p50", "p99")),
+    ("throughput_mb_s", HIGHER),
+    ("transactions_per_second", HIGHER),
+    ("disk_bytes_per_payload_byte", LOWER),
+)
+_FATE = (
+    *("write_ms.p50", "write_ms.p99", "commit_ms.p50", "commit_ms.p99"),
+    *("visible_ms.p50", "end_to_end_ms.p50", "end_to_end_ms.p99"),
+    *("cpu_cores", "hops_before_reply", "syncs_per_transaction", "messages_per_transaction"),
+)
+Entry = dict[str, Any]
+
+
+def figure(entry: Entry | None, name: str) -> float | None:
+    """By name, as "cpu_cores" or "write_ms.p99"."""
+    value: Any = entry
+    for part in name.split("."):
+        if value is None:
+            return None
+        value = value.get(part)
+    return value if value is None else float(value)
+
+
+def at_headline(systems: dict[str, Any], workload: str, durability: str) -> Iterator[tuple[str, Entry]]:
+    """(system, entry) of all that ran there: where each is meant to stand, else wherever it stood."""
+    for name, by_workload in systems.items():
+        placed = by_workload.get(workload, {}).get(durability, {})
+        if placed:
+            yield name, placed.get(headline(name)) or next(iter(placed.values()))
+
+
+def workloads_of(systems: dict[str, Any]) -> list[str]:
+    return list(dict.fromkeys(name for by_workload in systems.values() for name in by_workload))
+
+
+def who_wins(systems: dict[str, Any]) -> list[dict[str, Any]]:
+    """Each: workload, durability, figure, `best` {system: value} (several: no telling them apart), `behind`
+    {system: value}, runs, and all that as a sentence."""
+    found = []
+    for workload in workloads_of(systems):
+        for durability in ("full", "os"):
+            able = [
+                (name, entry)
+                for name, entry in at_headline(systems, workload, durability)
+                if entry["verified"] and entry["sustained"] is not False
+            ]
+            offered = any(entry["offered_mb_s"] is not None for _, entry in able)
+            for name, better in _OFFERED if offered else _UNLIMITED:
+                won = _won(able, name, better)
+                if won is not None:
+                    best, behind, runs = won
+                    made = {"workload": workload, "durability": durability, "figure": name}
+                    made |= {"better": better, "best": best, "behind": behind, "runs": runs}
+                    found.append({**made, "sentence": _sentence(name, best, behind, runs)})
+    return found
+
+
+def _won(
+    able: list[tuple[str, Entry]], name: str, better: str
+) -> tuple[dict[str, float], dict[str, float], int] | None:
+    """(best, behind, runs); None where nobody is beyond doubt."""
+    sign = 1.0 if better == LOWER else -1.0
+    spans = []
+    for system, entry in able:
+        value = figure(entry, name)
+        if value is not None:
+            low, high = entry["range"].get(name, (value, value))
+            worst, best = (high, low) if better == LOWER else (low, high)
+            spans.append((sign * value, sign * best, sign * worst, system, value, entry["repeats"]))
+    if len(spans) < 2:
+        return None
+    spans.sort(key=lambda span: span[0])
+    first = spans[0]
+    behind = {}
+    for span in spans[1:]:
+        single = min(first[5], span[5]) < 2
+        apart = abs(span[4] - first[4]) > SINGLE_MARGIN * max(abs(span[4]), abs(first[4]))
+        if span[1] > first[2] and (apart or not single):
+            behind[span[3]] = span[4]
+    if not behind:
+        return None
+    best = {span[3]: span[4] for span in spans if span[3] not in behind}
+    return best, behind, min(span[5] for span in spans)
+
+
+def _sentence(name: str, best: dict[str, float], behind: dict[str, float], runs: int) -> str:
+    def said(values: dict[str, float]) -> str:
+        return ", ".join(f"{LABELS.get(system, system)} {value:,.4g}" for system, value in values.items())
+
+    once = "" if runs > 1 else " (one run each)"
+    return f"{in_words(name)}: {said(best)}; behind: {said(behind)}{once}"
+
+
+_WORDS = {
+    "write_ms": "write latency",
+    "commit_ms": "commit latency",
+    "visible_ms": "time to visible",
+    "end_to_end_ms": "end to end",
+    "generator_lag_ms": "generator lag",
+    "cpu_cores": "CPU cores at the same rate",
+    "memory_peak_mb": "memory, MB",
+    "throughput_mb_s": "throughput, MB/s",
+    "transactions_per_second": "transactions a second",
+    "highest_sustained_mb_s": "highest sustained rate, MB/s",
+    "disk_bytes_per_payload_byte": "bytes to disk per byte of payload",
+    "hops_before_reply": "durable steps in series before the reply",
+    "syncs_per_transaction": "syncs a transaction",
+    "messages_per_transaction": "messages a transaction",
+}
+
+
+def in_words(name: str) -> str:
+    """"write_ms.p99" ─▶ "write latency p99, ms"."""
+    base, _, percentile = name.partition(".")
+    words = _WORDS.get(base, base.replace("_", " "))
+    return f"{words} {percentile.replace('_', '.')}, ms" if percentile else words
+
+
+def shared_fate(systems: dict[str, Any]) -> dict[str, Any] | None:
+    """For each durability, of reshard: {figure: {the four corners, difference, protocol, fate}}; None where
+    corners are missing. A corner that was not sustained has no latencies, hence no row."""
+    made: dict[str, Any] = {}
+    kafka = next((name for name in ("kafka", "kafka-v1") if name in systems), None)
+    if kafka is None or "deterministic" not in systems:
+        return None
+    for durability in ("full", "os"):
+        rows: dict[str, Any] = {}
+        corners = {
+            f"{'kafka' if name == kafka else name}_{placement}": systems[name]
+            .get("reshard", {})
+            .get(durability, {})
+            .get(placement)
+            for name in ("deterministic", kafka)
+            for placement in ("shared", "separate")
+        }
+        if not all(corner and corner["verified"] for corner in corners.values()):
+            continue
+        for name in _FATE:
+            values = {corner: figure(entry, name) for corner, entry in corners.items()}
+            if any(value is None for value in values.values()):
+                continue
+            a, b, c, d = (float(value) for value in values.values() if value is not None)
+            rows[name] = {
+                **values,
+                "difference": round(d - a, 4),
+                "protocol": round(((c - a) + (d - b)) / 2, 4),
+                "fate": round(((b - a) + (d - c)) / 2, 4),
+            }
+        if rows:
+            made[durability] = rows
+    return {"kafka": kafka, **made} if made else None

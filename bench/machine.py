@@ -1,0 +1,110 @@
+"""What a comparison ran on: a figure without its machine says nothing.
+
+    facts(folder) ─▶ processors, memory, file system of the folder, versions, what a bare durable append takes
+
+Left out: clock rates, power settings, who else was busy. The append is timed in the same run, on the same
+file system, because all that commits waits for it.
+
+Next: summary.py.
+"""
+
+import os
+import platform
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import planstep
+
+from .measure import Latencies
+
+_APPEND = b"\xa5" * 4096
+_APPENDS, _SECONDS_MAX = 200, 1.0
+IN_MEMORY = ("tmpfs", "ramfs")
+
+
+def facts(folder: Path) -> dict[str, Any]:
+    """`folder`: where the stores will be; takes a second at most."""
+    system = os.uname()
+    return {
+        "cpus": _cpus(),
+        "cpu_model": _cpu_model(),
+        "memory_mb": _memory_mb(),
+        "filesystem": filesystem(folder),
+        "disk_sync_ms": disk_sync_ms(folder),
+        "kernel": f"{system.sysname} {system.release}",
+        "architecture": system.machine,
+        "python": f"{platform.python_implementation()} {platform.python_version()}",
+        "planstep": planstep.__version__,
+    }
+
+
+def disk_sync_ms(folder: Path) -> dict[str, float] | None:
+    """Of appends of 4 KiB to a file allocated beforehand, each on the disk before the next."""
+    path = folder / "append"
+    taken = Latencies()
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
+    try:
+        os.pwrite(fd, bytes(len(_APPEND) * _APPENDS), 0)
+        os.fsync(fd)
+        end = time.monotonic() + _SECONDS_MAX
+        for n in range(_APPENDS):
+            begin = time.monotonic_ns()
+            os.pwrite(fd, _APPEND, n * len(_APPEND))
+            _sync(fd)
+            taken.add(time.monotonic_ns() - begin)
+            if time.monotonic() > end:
+                break
+    finally:
+        os.close(fd)
+        path.unlink()
+    return taken.summary()
+
+
+def _sync(fd: int) -> None:
+    if sys.platform == "darwin":
+        import fcntl
+
+        fcntl.fcntl(fd, fcntl.F_FULLFSYNC)  # fsync alone leaves it in the drive's cache there
+    else:
+        os.fdatasync(fd)
+
+
+def filesystem(folder: Path) -> str | None:
+    """Its type, as in "ext4"; None where the platform does not tell."""
+    try:
+        lines = Path("/proc/self/mounts").read_text().splitlines()
+    except OSError:
+        return None
+    real = os.path.realpath(folder)
+    found: tuple[int, str] | None = None
+    for line in lines:
+        _, mount, kind, *_ = line.split()
+        mount = mount.replace("\\040", " ")
+        inside = mount == "/" or real == mount or real.startswith(mount + "/")
+        if inside and (found is None or len(mount) >= found[0]):
+            found = len(mount), kind
+    return found[1] if found else None
+
+
+def _cpus() -> int:
+    """That this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _cpu_model() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            name, _, value = line.partition(":")
+            if name.strip() == "model name":
+                return value.strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def _memory_mb() -> int:
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 10**6

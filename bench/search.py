@@ -1,0 +1,79 @@
+"""The highest rate that a system sustains, found in a few short runs.
+
+    as fast as it goes ─▶ T: no rate above that is tried
+    the rate that was asked for, sustained? ├──── low ──── ? ──── high ────▶ MB/s
+    each further run halves what lies between, by ratio: low · √(high / low)
+
+A run is sustained when all but 2 % of what was offered got through and nobody began late (workloads/base.py).
+What it leaves out: whether the rate lasts for hours; a run takes four seconds.
+
+Next: harness.py.
+"""
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+RUNS_MAX = 6
+SEARCH_S = 4.0
+"""Of a run."""
+CLOSE = 1.1
+"""Ratio of two rates that are as good as one."""
+
+
+@dataclass
+class Search:
+    """Of one system. `low`: sustained, `high`: not; MB/s. `begin`: sustained or not, the main runs have shown it."""
+
+    begin: float
+    sustained: bool | None = None
+    low: float | None = None
+    high: float | None = None
+    most: float | None = None
+    runs: list[dict[str, Any]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        if self.sustained is not None:
+            self._learn(self.begin, self.sustained)
+
+    def next(self) -> float | None:
+        """The rate to try, math.inf: as fast as it goes; None: it is found, or there were runs enough."""
+        if len(self.runs) >= RUNS_MAX:
+            return None
+        if not self.runs:
+            return math.inf
+        if self.low is None and self.high is None:
+            return self.begin
+        if self.low is None:
+            assert self.high is not None
+            return self.high / 2
+        if self.high is None:
+            return self.low * 1.5
+        if self.high / self.low <= CLOSE:
+            return None
+        return math.sqrt(self.low * self.high)
+
+    def tell(
+        self, rate: float, verified: bool, sustained: bool | None, throughput: float | None
+    ) -> None:
+        """What a run at `rate` came to."""
+        self.runs.append(
+            {
+                "rate_mb_s": None if math.isinf(rate) else round(rate, 3),
+                "verified": verified,
+                "sustained": sustained if verified else False,
+                "throughput_mb_s": throughput,
+            }
+        )
+        if not math.isinf(rate):
+            self._learn(rate, verified and bool(sustained))
+        elif verified and throughput:
+            self.most = throughput
+            if self.low is None or throughput > self.low:
+                self._learn(throughput, False)
+
+    def _learn(self, rate: float, sustained: bool) -> None:
+        if sustained:
+            self.low = rate if self.low is None else max(rate, self.low)
+        else:
+            self.high = rate if self.high is None else min(rate, self.high)

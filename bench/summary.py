@@ -1,0 +1,231 @@
+"""All results to one object: the JSON that `planstep compare --json` prints. Fields: docs/compare.md.
+
+    results of one cell's repeats ─▶ median, range ─┐
+    system ▸ workload ▸ durability ▸ placement ◀────┘ ─▶ judging.py: who wins where, shared fate
+
+An entry's figures are medians over its repeats, `range` the least and the most of each. They are None unless
+every repeat verified; latencies are None unless every repeat sustained the rate: leaving the bad ones out
+would be choosing. What must not happen (missing, duplicated …) is added up, a median would hide it.
+
+Next: judging.py, words.py.
+"""
+
+from collections.abc import Iterable
+from statistics import median
+from typing import Any
+
+from .cell import FAILED, IMPOSSIBLE, INTERRUPTED, LATENCIES, OK, Cell, Result
+from .harness import Outcome
+from .judging import shared_fate, who_wins
+from .plan import SPREAD, Asked
+from .systems import LABELS
+
+SCHEMA_VERSION = 1
+KIND = "planstep compare"
+TIMES = (*LATENCIES, "generator_lag_ms")
+FIGURES = (
+    "offered_mb_s",
+    "throughput_mb_s",
+    "requests_per_transaction",
+    "messages_per_transaction",
+    "appends_per_transaction",
+    "hops_before_reply",
+    "syncs_per_transaction",
+    "disk_bytes_per_payload_byte",
+    "network_bytes_per_payload_byte",
+    "cpu_cores",
+    "memory_peak_mb",
+    "disk_mb_s",
+    "network_mb_s",
+    "seconds",
+)
+_ADDED = ("missing", "duplicated", "out_of_order", "violations")
+_COUNTS = ("records", "transactions", "cancelled")
+
+
+def summarize(
+    asked: Asked, outcome: Outcome, machine: dict[str, Any], traces: str | None = None
+) -> dict[str, Any]:
+    """`traces`: the folder that holds them, or None."""
+    by_cell: dict[tuple[str, str, str, str], list[Result]] = {}
+    for result in outcome.results:
+        by_cell.setdefault(_key(result.cell), []).append(result)
+    planned: dict[tuple[str, str, str, str], int] = {}
+    for cell in outcome.plan.cells:
+        planned[_key(cell)] = planned.get(_key(cell), 0) + 1
+    systems: dict[str, Any] = {}
+    for (system, workload, durability, placement), count in planned.items():
+        results = by_cell.get((system, workload, durability, placement))
+        if results:
+            by_workload = systems.setdefault(system, {}).setdefault(workload, {})
+            by_workload.setdefault(durability, {})[placement] = entry(results, count)
+    for cell, search in outcome.searches:
+        options = cell.options
+        found = systems[cell.system]["reshard"][options.durability][options.placement]
+        found["highest_sustained_mb_s"] = _rounded(search.low)
+        found["rate_search"] = search.runs
+    plan = outcome.plan
+    return {
+        "kind": KIND,
+        "schema_version": SCHEMA_VERSION,
+        "verified": outcome.verified,
+        "interrupted": outcome.interrupted,
+        "seconds": round(outcome.seconds, 1),
+        "settings": settings(asked),
+        "machine": machine,
+        "systems": systems,
+        "who_wins": who_wins(systems),
+        "shared_fate": shared_fate(systems),
+        "plan": {
+            "cells": len(plan.cells),
+            "done": len(outcome.results),
+            "seconds": round(plan.seconds),
+            "order": [f"{cell.name}" for cell in plan.cells],
+            "left_out": [{"what": left.what, "why": left.why} for left in plan.left_out],
+            "notes": list(plan.notes),
+        },
+        "report": {"html": None, "png": [], "traces": traces},
+    }
+
+
+def settings(asked: Asked) -> dict[str, Any]:
+    """What was asked for; None: the plan decided."""
+    return {
+        "workloads": list(asked.chosen),
+        "systems": list(asked.systems),
+        "rate_mb_s": asked.rate,
+        "record_size": asked.record_size,
+        "partitions": asked.partitions,
+        "commit_interval_s": asked.commit_interval,
+        "duration_s": asked.duration,
+        "hosts": "spread" if asked.hosts == SPREAD else asked.hosts,
+        "placement": asked.placement,
+        "durability": asked.durability,
+        "rtt_ms": round(asked.rtt * 1000, 6),
+        "workers": asked.workers,
+        "repeat": asked.repeat,
+        "quick": asked.quick,
+        "demo": asked.demo,
+        "seed": asked.seed,
+    }
+
+
+def entry(results: list[Result], planned: int) -> dict[str, Any]:
+    """Of one cell's repeats, `planned` of them."""
+    ran = [result for result in results if result.status == OK]
+    status = _status(results)
+    verified = status == OK and all(result.verified for result in ran)
+    sustained = _sustained(ran) if verified else None
+    shape = results[0].cell.shape
+    made: dict[str, Any] = {
+        "status": status,
+        "reason": next((r.reason for r in results if r.status == status and r.reason), None),
+        "verified": verified,
+        "sustained": sustained,
+        "repeats": len(ran),
+        "repeats_planned": planned,
+        "label": LABELS.get(results[0].cell.system, results[0].cell.system),
+        "duration_s": shape.duration,
+        "hosts": results[0].cell.options.hosts,
+    }
+    made |= {name: _middle(getattr(r, name) for r in ran) for name in _COUNTS}
+    made |= {name: sum(getattr(r, name) for r in ran) for name in _ADDED}
+    made["violations_by"] = _added(r.violations_by for r in ran)
+    made["problems"] = [problem for r in ran for problem in r.problems]
+    told = ran if verified else []
+    ranges: dict[str, list[float]] = {}
+    for name in FIGURES:
+        made[name] = _figure(name, [getattr(r, name) for r in told], ranges)
+    per_second = [r.transactions / r.seconds for r in told if r.seconds and r.transactions]
+    made["transactions_per_second"] = _figure("transactions_per_second", per_second, ranges)
+    for name in TIMES:
+        hidden = name in LATENCIES and sustained is False
+        made[name] = None if hidden else _times(name, [getattr(r, name) for r in told], ranges)
+    made["highest_sustained_mb_s"] = None
+    made["rate_search"] = None
+    made["range"] = ranges
+    made["steps"] = _merged([r.steps for r in told if r.steps])
+    made["extra"] = _merged([r.extra for r in told if r.extra]) or {}
+    made["settings"] = [
+        dict(zip(("name", "value", "kafka_name", "kafka_default"), row, strict=True))
+        for row in (ran[0].settings if ran else [])
+    ]
+    made["traces"] = [r.trace for r in ran if r.trace]
+    return made
+
+
+def _key(cell: Cell) -> tuple[str, str, str, str]:
+    return cell.system, cell.workload, cell.options.durability, cell.options.placement
+
+
+def _status(results: list[Result]) -> str:
+    """The worst; a run that was interrupted counts only where there is no other."""
+    found = {result.status for result in results}
+    return next(status for status in (FAILED, IMPOSSIBLE, OK, INTERRUPTED) if status in found)
+
+
+def _sustained(ran: list[Result]) -> bool | None:
+    """None where no rate was offered."""
+    told = [result.sustained for result in ran if result.sustained is not None]
+    return all(told) if told else None
+
+
+def _figure(
+    name: str, values: list[float | None], ranges: dict[str, list[float]]
+) -> float | None:
+    known = [value for value in values if value is not None]
+    if not known:
+        return None
+    ranges[name] = [_rounded(min(known)), _rounded(max(known))]
+    return _rounded(median(known))
+
+
+def _times(
+    name: str, values: list[dict[str, float] | None], ranges: dict[str, list[float]]
+) -> dict[str, float] | None:
+    known = [value for value in values if value is not None]
+    if not known:
+        return None
+    made = {}
+    for percentile in known[0]:
+        found = _figure(f"{name}.{percentile}", [value[percentile] for value in known], ranges)
+        assert found is not None
+        made[percentile] = found
+    return made
+
+
+def _middle(values: Iterable[int]) -> int:
+    known = list(values)
+    return round(median(known)) if known else 0
+
+
+def _added(counts: Iterable[dict[str, int]]) -> dict[str, int]:
+    made: dict[str, int] = {}
+    for count in counts:
+        for name, n in count.items():
+            made[name] = made.get(name, 0) + n
+    return made
+
+
+def _merged(trees: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """Trees of the same kind: numbers by their median, what else there is as the first has it."""
+    if not trees:
+        return None
+    made: dict[str, Any] = {}
+    for name in dict.fromkeys(name for tree in trees for name in tree):
+        values = [tree[name] for tree in trees if name in tree]
+        if all(isinstance(value, dict) for value in values):
+            made[name] = _merged(values)
+        elif all(_is_number(value) for value in values):
+            made[name] = _rounded(median(values))
+        else:
+            made[name] = values[0]
+    return made
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _rounded(value: Any) -> Any:
+    return round(value, 4) if isinstance(value, float) else value
