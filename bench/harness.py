@@ -114,9 +114,7 @@ def _search(outcome: Outcome, run: Runner, folder: Path, clock: "_Clock") -> Non
                 clock.spare(RUNS_MAX - len(search.runs))
                 continue
             number = 1000 + len(search.runs)  # behind any repeat: a folder of its own
-            shape = replace(
-                cell.shape, rate=None if math.isinf(rate) else rate, duration=SEARCH_S
-            )
+            shape = replace(cell.shape, rate=None if math.isinf(rate) else rate, duration=SEARCH_S)
             tried = replace(cell, shape=shape, repeat=number, keep_trace=False, keep_store=False)
             offered = "as fast as it goes" if math.isinf(rate) else f"{rate:.3g} MB/s"
             clock.begin(tried, f"highest rate of {cell.system}: {offered}")

@@ -54,7 +54,9 @@ def figure(entry: Entry | None, name: str) -> float | None:
     return value if value is None else float(value)
 
 
-def at_headline(systems: dict[str, Any], workload: str, durability: str) -> Iterator[tuple[str, Entry]]:
+def at_headline(
+    systems: dict[str, Any], workload: str, durability: str
+) -> Iterator[tuple[str, Entry]]:
     """(system, entry) of all that ran there: where each is meant to stand, else wherever it stood."""
     for name, by_workload in systems.items():
         placed = by_workload.get(workload, {}).get(durability, {})
@@ -82,7 +84,11 @@ def who_wins(systems: dict[str, Any]) -> list[dict[str, Any]]:
                 won = _won(able, name, better)
                 if won is not None:
                     best, behind, runs = won
-                    made = {"workload": workload, "durability": durability, "figure": name}
+                    made: dict[str, Any] = {
+                        "workload": workload,
+                        "durability": durability,
+                        "figure": name,
+                    }
                     made |= {"better": better, "best": best, "behind": behind, "runs": runs}
                     found.append({**made, "sentence": _sentence(name, best, behind, runs)})
     return found
@@ -118,7 +124,9 @@ def _won(
 
 def _sentence(name: str, best: dict[str, float], behind: dict[str, float], runs: int) -> str:
     def said(values: dict[str, float]) -> str:
-        return ", ".join(f"{LABELS.get(system, system)} {value:,.4g}" for system, value in values.items())
+        return ", ".join(
+            f"{LABELS.get(system, system)} {value:,.4g}" for system, value in values.items()
+        )
 
     once = "" if runs > 1 else " (one run each)"
     return f"{in_words(name)}: {said(best)}; behind: {said(behind)}{once}"
@@ -143,7 +151,7 @@ _WORDS = {
 
 
 def in_words(name: str) -> str:
-    """"write_ms.p99" ─▶ "write latency p99, ms"."""
+    """ "write_ms.p99" ─▶ "write latency p99, ms"."""
     base, _, percentile = name.partition(".")
     words = _WORDS.get(base, base.replace("_", " "))
     return f"{words} {percentile.replace('_', '.')}, ms" if percentile else words

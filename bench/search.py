@@ -23,7 +23,7 @@ CLOSE = 1.1
 
 @dataclass
 class Search:
-    """Of one system. `low`: sustained, `high`: not; MB/s. `begin`: sustained or not, the main runs have shown it."""
+    """Of one system. `low`: sustained, `high`: not; MB/s. `begin`: tried already, `sustained` or not; None: not."""
 
     begin: float
     sustained: bool | None = None

@@ -10,7 +10,7 @@ would be choosing. What must not happen (missing, duplicated …) is added up, a
 Next: judging.py, words.py.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from statistics import median
 from typing import Any
 
@@ -171,13 +171,14 @@ def _sustained(ran: list[Result]) -> bool | None:
 
 
 def _figure(
-    name: str, values: list[float | None], ranges: dict[str, list[float]]
+    name: str, values: Sequence[float | None], ranges: dict[str, list[float]]
 ) -> float | None:
     known = [value for value in values if value is not None]
     if not known:
         return None
     ranges[name] = [_rounded(min(known)), _rounded(max(known))]
-    return _rounded(median(known))
+    middle: float = _rounded(median(known))
+    return middle
 
 
 def _times(

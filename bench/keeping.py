@@ -1,0 +1,94 @@
+"""Where a comparison keeps what it makes: in --out DIR, or in a temporary folder that is removed.
+
+    DIR/results.json   the summary, whole after each run: whatever ends this process, it can be read
+        report.txt     the same in words
+        traces/<run>/  what each run recorded: see trace.py
+        stores/<run>/  with --keep-stores
+        cells/         of the run under way
+
+Its own results.json is how a folder is known: such a one is begun anew, any other that is not empty is refused.
+
+Next: compare.py.
+"""
+
+import json
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from .summary import KIND
+
+RESULTS, REPORT, TRACES = "results.json", "report.txt", "traces"
+_OURS = (RESULTS, REPORT, TRACES, "stores", "cells")
+
+
+class Kept:
+    """`with Kept(out) as kept:` `kept.path` is there and has nothing of an earlier comparison."""
+
+    def __init__(self, out: Path | None) -> None:
+        """ValueError for a folder that holds something else; nothing is changed before `with`."""
+        self.out = out
+        if out is not None and out.exists():
+            if not out.is_dir():
+                raise ValueError(f"--out {out} is no folder")
+            if any(out.iterdir()) and not _is_comparison(out):
+                raise ValueError(
+                    f"--out {out} holds something else; name a new folder, an empty one, or one that "
+                    "an earlier comparison made"
+                )
+
+    def __enter__(self) -> "Kept":
+        if self.out is None:
+            self.path = Path(tempfile.mkdtemp(prefix="planstep-compare-"))
+        else:
+            self.path = self.out
+            self.path.mkdir(parents=True, exist_ok=True)
+            self.save({"kind": KIND, "interrupted": True})
+            for name in _OURS[1:]:
+                _remove(self.path / name)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        _remove(self.path if self.out is None else self.path / "cells")
+
+    @property
+    def traces(self) -> str | None:
+        """Where the traces are, None where none is kept."""
+        there = self.out is not None and (self.path / TRACES).is_dir()
+        return os.fspath(self.path / TRACES) if there else None
+
+    def save(self, summary: dict[str, Any], words: str | None = None) -> None:
+        """Replaces results.json in one step, and the report; nothing without --out."""
+        if self.out is not None:
+            _replace(self.path / RESULTS, json.dumps(summary, indent=1) + "\n")
+            if words is not None:
+                _replace(self.path / REPORT, words)
+
+
+def _is_comparison(folder: Path) -> bool:
+    try:
+        found = json.loads((folder / RESULTS).read_text())
+    except (OSError, ValueError):
+        return False
+    return isinstance(found, dict) and found.get("kind") == KIND
+
+
+def _replace(path: Path, text: str) -> None:
+    fresh = path.with_name(path.name + ".new")
+    fresh.write_text(text)
+    fresh.replace(path)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
