@@ -23,7 +23,7 @@ from . import machine
 from .harness import Outcome, Step, carry_out
 from .keeping import Kept
 from .plan import HOSTS_MAX, SPREAD, Asked, plan
-from .runner import run_cell
+from .runner import run_apart
 from .summary import summarize
 from .systems import DEFAULT
 from .words import words
@@ -229,7 +229,7 @@ def compare(
 
         with _progress() as tell:
             outcome = carry_out(
-                planned, run_cell, kept.path, tell, lambda so_far: kept.save(told(so_far))
+                planned, run_apart, kept.path, tell, lambda so_far: kept.save(told(so_far))
             )
         summary = told(outcome)
         report = words(summary)

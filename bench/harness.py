@@ -132,18 +132,20 @@ def _folder(folder: Path, cell: Cell) -> Path:
 
 def _tidy(folder: Path, cell: Cell) -> str | None:
     """What is kept goes to traces/ and stores/; the rest would fill the disk. Where the trace is, from `folder`."""
-    place = _folder(folder, cell)
-    for kept, kind, target in (
-        (cell.keep_trace, "trace", folder / "traces" / cell.name),
-        (cell.keep_store, "store", folder / "stores" / cell.name),
-    ):
-        if kept and (place / kind).is_dir():
-            target.parent.mkdir(exist_ok=True)
-            shutil.rmtree(target, ignore_errors=True)
-            (place / kind).rename(target)
+    place, trace = _folder(folder, cell), Path("traces") / cell.name
+    kept = cell.keep_trace and (place / "trace").is_dir()
+    if kept:
+        _move(place / "trace", folder / trace)
+    if cell.keep_store and place.is_dir():
+        _move(place, folder / "stores" / cell.name)
     shutil.rmtree(place, ignore_errors=True)
-    trace = Path("traces") / cell.name
-    return str(trace) if cell.keep_trace and (folder / trace).is_dir() else None
+    return str(trace) if kept else None
+
+
+def _move(source: Path, target: Path) -> None:
+    target.parent.mkdir(exist_ok=True)
+    shutil.rmtree(target, ignore_errors=True)
+    source.rename(target)
 
 
 class _Clock:

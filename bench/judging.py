@@ -1,7 +1,8 @@
 """What the numbers say, by rule: who wins where, and how much of a difference is protocol or shared fate.
 
-    who wins     same workload, same durability; verified, and sustained where a rate was offered. Beyond doubt:
-                 ├─ best's range ─┤   ├─ other's range ─┤ do not overlap; of single runs: a fifth apart
+    who wins     same workload, same durability; verified, and sustained where a rate was offered. Apart:
+                 ├─ best's range ─┤   ├─ other's range ─┤ do not overlap, medians differ by 5 %;
+                 of single runs: by a fifth
 
     shared fate            shared        separate
       deterministic          a ───────────── b         fate      = ((b − a) + (d − c)) / 2
@@ -17,11 +18,16 @@ from collections.abc import Iterator
 from typing import Any
 
 from .cell import LATENCIES
-from .systems import LABELS, headline
+from .systems import headline, label
 
+DURABILITIES = {
+    "full": "acknowledged when it is on the disk",
+    "os": "acknowledged when the operating system has it: a power loss loses it",
+}
 LOWER, HIGHER = "lower", "higher"
-SINGLE_MARGIN = 0.2
-"""By which single runs must differ."""
+MARGIN, SINGLE_MARGIN = 0.05, 0.2
+"""By which medians, or single runs, differ at least, of the larger. Ranges of three runs keep apart by chance
+in one of ten pairs."""
 _OFFERED = (
     *((f"{name}.{percentile}", LOWER) for name in LATENCIES for percentile in ("p50", "p99")),
     ("highest_sustained_mb_s", HIGHER),
@@ -59,9 +65,28 @@ def at_headline(
 ) -> Iterator[tuple[str, Entry]]:
     """(system, entry) of all that ran there: where each is meant to stand, else wherever it stood."""
     for name, by_workload in systems.items():
-        placed = by_workload.get(workload, {}).get(durability, {})
-        if placed:
-            yield name, placed.get(headline(name)) or next(iter(placed.values()))
+        stood = by_workload.get(workload, {}).get(durability, {})
+        if stood:
+            yield name, stood.get(headline(name)) or next(iter(stood.values()))
+
+
+def entries(systems: dict[str, Any]) -> Iterator[tuple[str, str, str, str, Entry]]:
+    """(system, workload, durability, placement, entry)."""
+    for name, by_workload in systems.items():
+        for workload, by_durability in by_workload.items():
+            for durability, by_placement in by_durability.items():
+                for placement, entry in by_placement.items():
+                    yield name, workload, durability, placement, entry
+
+
+def placed(
+    systems: dict[str, Any], workload: str, durability: str
+) -> Iterator[tuple[str, str, Entry]]:
+    """(system, placement, entry), all that ran to its end."""
+    for name, by_workload in systems.items():
+        for placement, entry in by_workload.get(workload, {}).get(durability, {}).items():
+            if entry["status"] == "ok":
+                yield name, placement, entry
 
 
 def workloads_of(systems: dict[str, Any]) -> list[str]:
@@ -112,9 +137,9 @@ def _won(
     first = spans[0]
     behind = {}
     for span in spans[1:]:
-        single = min(first[5], span[5]) < 2
-        apart = abs(span[4] - first[4]) > SINGLE_MARGIN * max(abs(span[4]), abs(first[4]))
-        if span[1] > first[2] and (apart or not single):
+        margin = SINGLE_MARGIN if min(first[5], span[5]) < 2 else MARGIN
+        apart = abs(span[4] - first[4]) >= margin * max(abs(span[4]), abs(first[4]))
+        if apart and span[1] > first[2]:
             behind[span[3]] = span[4]
     if not behind:
         return None
@@ -124,9 +149,7 @@ def _won(
 
 def _sentence(name: str, best: dict[str, float], behind: dict[str, float], runs: int) -> str:
     def said(values: dict[str, float]) -> str:
-        return ", ".join(
-            f"{LABELS.get(system, system)} {value:,.4g}" for system, value in values.items()
-        )
+        return ", ".join(f"{label(system)} {value:,.4g}" for system, value in values.items())
 
     once = "" if runs > 1 else " (one run each)"
     return f"{in_words(name)}: {said(best)}; behind: {said(behind)}{once}"
@@ -144,7 +167,7 @@ _WORDS = {
     "transactions_per_second": "transactions a second",
     "highest_sustained_mb_s": "highest sustained rate, MB/s",
     "disk_bytes_per_payload_byte": "bytes to disk per byte of payload",
-    "hops_before_reply": "durable steps in series before the reply",
+    "hops_before_reply": "durable steps before the reply",
     "syncs_per_transaction": "syncs a transaction",
     "messages_per_transaction": "messages a transaction",
 }

@@ -12,7 +12,7 @@ NONE = "–"
 
 
 def number(value: Any) -> str:
-    """Three digits that count; "–" for None, text as it is."""
+    """Two or three digits that count; "–" for None, text as it is."""
     if value is None:
         return NONE
     if isinstance(value, bool):
@@ -24,7 +24,7 @@ def number(value: Any) -> str:
         return f"{value:,.0f}"
     if size >= 10:
         return f"{value:.1f}"
-    return f"{value:.2f}" if size >= 0.1 or not value else f"{value:.3g}"
+    return f"{value:.2f}" if size >= 0.1 or not value else f"{value:.2g}"
 
 
 def section(title: str, *blocks: str) -> str:

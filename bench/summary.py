@@ -91,7 +91,7 @@ def summarize(
 def settings(asked: Asked) -> dict[str, Any]:
     """What was asked for; None: the plan decided."""
     return {
-        "workloads": list(asked.chosen),
+        "workloads": None if asked.workloads is None else list(asked.chosen),
         "systems": list(asked.systems),
         "rate_mb_s": asked.rate,
         "record_size": asked.record_size,
@@ -107,6 +107,7 @@ def settings(asked: Asked) -> dict[str, Any]:
         "quick": asked.quick,
         "demo": asked.demo,
         "seed": asked.seed,
+        "find_rate": asked.find_rate,
     }
 
 

@@ -64,6 +64,10 @@ def headline(name: str) -> str:
     return HEADLINE.get(name, PLACEMENTS[name][0])
 
 
+def label(name: str) -> str:
+    return LABELS.get(name, name)
+
+
 def open_system(name: str, folder: Path, options: Options) -> System:
     """ValueError for a name that is not in SYSTEMS."""
     try:

@@ -1,0 +1,132 @@
+"""What of a summary needs explaining: the 2 × 2 of mode and placement, each workload's own figures, who wins.
+
+Next: judging.py, which finds it; fineprint.py.
+"""
+
+from typing import Any
+
+from . import published
+from .judging import DURABILITIES, figure, in_words, placed, workloads_of
+from .layout import bullets, number, paragraph, section, table
+from .systems import LABELS, label
+
+_SAID = ("write_ms.p50", "commit_ms.p50", "end_to_end_ms.p50", "end_to_end_ms.p99", "cpu_cores")
+"""Of the corners, what is said in words as well."""
+
+
+def conclusions(summary: dict[str, Any]) -> list[str]:
+    """Sections."""
+    systems = summary["systems"]
+    parts = _fate(summary["shared_fate"])
+    for name in workloads_of(systems):
+        if name != "reshard":
+            parts += _workload(systems, name)
+    return [*parts, *_wins(summary["who_wins"])]
+
+
+def _fate(fate: dict[str, Any] | None) -> list[str]:
+    parts: list[str] = []
+    corners = ("deterministic_shared", "deterministic_separate", "kafka_shared", "kafka_separate")
+    columns = ("", "det. shared", "det. sep.", "style shared", "style sep.", "protocol", "fate")
+    for durability in DURABILITIES:
+        rows = (fate or {}).get(durability)
+        if not rows:
+            continue
+        body = [
+            (
+                in_words(name),
+                *(row[c] for c in corners),
+                _signed(row["protocol"]),
+                _signed(row["fate"]),
+            )
+            for name, row in rows.items()
+        ]
+        about = paragraph(
+            f"det(erministic) and {LABELS['kafka']}. shared: a host's tablets share its turns, and their "
+            "fate; sep(arate): each stands for a server of its own. protocol: the other mode in the same "
+            "place; fate: the other place in the same mode; each averaged over both. Together they are "
+            "what kafka-style separate has more than deterministic shared. The two others are shorter "
+            "runs, if not asked for."
+        )
+        sentences = bullets(
+            _split(name, rows[name]) for name in _SAID if name in rows and rows[name]["difference"]
+        )
+        blocks = [*([] if parts else [about]), table(columns, body), sentences]
+        parts.append(section(f"reshard: mode × placement, durability {durability}", *blocks))
+    return parts
+
+
+def _signed(value: float) -> str:
+    return f"{'+' if value > 0 else '−' if value < 0 else ''}{number(abs(value))}"
+
+
+def _split(name: str, row: dict[str, float]) -> str:
+    """In words; in percent only where both pull in one direction."""
+    whole, protocol, fate = row["difference"], row["protocol"], row["fate"]
+    less = "more" if whole > 0 else "less"
+    said = f"{in_words(name)}: kafka-style separate has {number(abs(whole))} {less} than deterministic shared; "
+    if protocol * fate >= 0:
+        share = round(100 * protocol / whole)
+        return said + f"{share} % of that is protocol, {100 - share} % shared fate."
+    return said + (
+        f"protocol alone makes {_signed(protocol)}, shared fate alone {_signed(fate)}: they pull in "
+        "opposite directions."
+    )
+
+
+# the other workloads ------------------------------------------------------------------------------
+
+
+def _workload(systems: dict[str, Any], workload: str) -> list[str]:
+    parts = []
+    for durability in DURABILITIES:
+        rows, extras = [], []
+        for name, placement, entry in placed(systems, workload, durability):
+            rows.append(
+                (
+                    *(label(name), placement, entry["throughput_mb_s"]),
+                    *(entry["transactions_per_second"], entry["cancelled"] or None),
+                    *(figure(entry, f"write_ms.{p}") for p in ("p50", "p99")),
+                    *(figure(entry, f"commit_ms.{p}") for p in ("p50", "p99")),
+                    *(figure(entry, f"end_to_end_ms.{p}") for p in ("p50", "p99")),
+                )
+            )
+            if entry["verified"] and entry["extra"]:
+                extras.append(f"{label(name)}, {placement}: {_flat(entry['extra'])}")
+        if rows:
+            columns = ("", "placement", "MB/s", "tx/s", "cancel.", "write", "p99", "commit", "p99")
+            blocks = [table((*columns, "e2e", "p99"), rows, left=2)]
+            if extras:
+                blocks.append(bullets(extras))
+            if workload == "interval":
+                blocks.append(paragraph(f"Published, on other hardware: {published.INTERVAL}."))
+            parts.append(section(f"{workload}, durability {durability}", *blocks))
+    return parts
+
+
+def _flat(tree: dict[str, Any]) -> str:
+    """{"a": {"b": 1}, "c": 2} ─▶ "a (b 1), c 2"."""
+    return ", ".join(
+        f"{str(name).replace('_', ' ')} ({_flat(value)})"
+        if isinstance(value, dict)
+        else f"{str(name).replace('_', ' ')} {number(value)}"
+        for name, value in tree.items()
+    )
+
+
+def _wins(who_wins: list[dict[str, Any]]) -> list[str]:
+    about = paragraph(
+        "By rule: same workload, same durability, verified, rate sustained; ranges over repeats do not "
+        "overlap and medians are 5 % apart, single runs a fifth. Several names in front: no telling them apart."
+    )
+    if not who_wins:
+        return [section("Who wins where", about, "Nobody, by that rule.")]
+    blocks = [about]
+    for workload, durability in dict.fromkeys((w["workload"], w["durability"]) for w in who_wins):
+        sentences = [
+            won["sentence"]
+            for won in who_wins
+            if (won["workload"], won["durability"]) == (workload, durability)
+        ]
+        blocks.append(f"{workload}, durability {durability}\n" + bullets(sentences))
+    return [section("Who wins where", *blocks)]

@@ -1,0 +1,119 @@
+"""Under which conditions it was measured, what is missing and why, what must not be read into it.
+
+Next: layout.py.
+"""
+
+from typing import Any
+
+from .judging import entries
+from .layout import bullets, paragraph, section, table
+from .systems import LABELS, label
+
+_NAME_MAX = 32
+
+
+def fineprint(summary: dict[str, Any]) -> list[str]:
+    """Sections."""
+    return [*_settings(summary), *_left_out(summary), _limits(summary)]
+
+
+def _settings(summary: dict[str, Any]) -> list[str]:
+    """The command that does the same again; each system's settings, Kafka's default beside."""
+    blocks = ["The same again:\n" + paragraph(command(summary["settings"]), "    ")]
+    for name, by_workload in summary["systems"].items():
+        listed: list[dict[str, Any]] = next(
+            (
+                entry["settings"]
+                for system, _, _, _, entry in entries({name: by_workload})
+                if entry["settings"]
+            ),
+            [],
+        )
+        rows = [
+            (s["name"], str(s["value"]), str(s["kafka_default"]), _elided(s["kafka_name"]))
+            for s in listed
+            if s["name"] not in _ASKED
+        ]
+        if rows:
+            columns = (label(name), "here", "Kafka's default", "and its name there")
+            blocks.append(table(columns, rows, left=4))
+    return [section("Settings", *blocks)]
+
+
+_ASKED = ("durability", "placement", "hosts", "rtt")
+"""What each table says, or the command."""
+
+
+def command(settings: dict[str, Any]) -> str:
+    """With every option that had a value, defaults too: they may change."""
+    said = ["planstep compare"]
+    for name, option in _OPTIONS.items():
+        value = settings[name]
+        if isinstance(value, bool):
+            said += [option] if value else []
+        elif isinstance(value, list):
+            said.append(f"{option} {','.join(value)}")
+        elif name == "rate_mb_s":
+            said.append(f"{option} {'max' if value is None else f'{value:g}'}")
+        elif value is not None:
+            said.append(f"{option} {f'{value:g}' if isinstance(value, float) else value}")
+    return " ".join(said)
+
+
+_OPTIONS = {
+    "workloads": "--workload",
+    "systems": "--systems",
+    "rate_mb_s": "--rate",
+    "record_size": "--record-size",
+    "partitions": "--partitions",
+    "commit_interval_s": "--commit-interval",
+    "duration_s": "--duration",
+    "hosts": "--hosts",
+    "placement": "--placement",
+    "durability": "--durability",
+    "rtt_ms": "--rtt",
+    "workers": "--workers",
+    "repeat": "--repeat",
+    "quick": "--quick",
+    "demo": "--demo",
+    "seed": "--seed",
+    "find_rate": "--find-rate",
+}
+
+
+def _elided(name: str) -> str:
+    half = _NAME_MAX // 2
+    return name if len(name) <= _NAME_MAX else f"{name[:half]}…{name[-half:]}"
+
+
+def _left_out(summary: dict[str, Any]) -> list[str]:
+    said: dict[str, None] = {
+        f"{workload}, {label(name)}: {entry['reason']}": None
+        for name, workload, _, _, entry in entries(summary["systems"])
+        if entry["status"] == "impossible"
+    }
+    said |= {f"{left['what']}: {left['why']}": None for left in summary["plan"]["left_out"]}
+    return [section("What was not possible, or left out", bullets(said))] if said else []
+
+
+def _limits(summary: dict[str, Any]) -> str:
+    rtt = summary["settings"]["rtt_ms"]
+    network = (
+        f"There is no network: a wait of {rtt:g} ms there and back stands for it, of any number of bytes."
+        if rtt
+        else "There is no network: a message costs no time. --rtt MS gives it some."
+    )
+    return section(
+        "What this cannot show",
+        bullets(
+            [
+                f"{LABELS['kafka']} follows Kafka's protocol, states and client rules in this engine; it "
+                "is not Kafka. It says something about the protocol, nothing about Kafka's brokers.",
+                "One machine, one disk, no replicas: nothing here is about scaling or fail-over.",
+                network,
+                "All of it is Python, generator and readers included, and they share the processors "
+                "with the system under test: ratios say more than absolute figures.",
+                "Seconds, not days: no growth over time, no compaction of weeks of data.",
+            ]
+        ),
+    )
