@@ -115,18 +115,26 @@ def _flat(tree: dict[str, Any]) -> str:
 
 
 def _wins(who_wins: list[dict[str, Any]]) -> list[str]:
+    """Of each workload and durability a line for each order in which systems came."""
     about = paragraph(
         "By rule: same workload, same durability, verified, rate sustained; ranges over repeats do not "
-        "overlap and medians are 5 % apart, single runs a fifth. Several names in front: no telling them apart."
+        "overlap and medians are 5 % apart, single runs a fifth. Figures in the order of the names; several "
+        "in front: no telling them apart."
     )
     if not who_wins:
         return [section("Who wins where", about, "Nobody, by that rule.")]
     blocks = [about]
     for workload, durability in dict.fromkeys((w["workload"], w["durability"]) for w in who_wins):
-        sentences = [
-            won["sentence"]
-            for won in who_wins
-            if (won["workload"], won["durability"]) == (workload, durability)
-        ]
-        blocks.append(f"{workload}, durability {durability}\n" + bullets(sentences))
+        lines: dict[str, list[str]] = {}
+        runs = []
+        for won in who_wins:
+            if (won["workload"], won["durability"]) == (workload, durability):
+                front, rest = (" and ".join(map(label, won[part])) for part in ("best", "behind"))
+                figures = " : ".join(map(number, (*won["best"].values(), *won["behind"].values())))
+                said = f"{in_words(won['figure'])} {figures}"
+                lines.setdefault(f"{front} before {rest}", []).append(said)
+                runs.append(won["runs"])
+        times = "a single run each" if min(runs) == 1 else f"{min(runs)} runs each"
+        body = bullets(f"{order}: {'; '.join(said)}" for order, said in lines.items())
+        blocks.append(f"{workload}, durability {durability}, {times}\n{body}")
     return [section("Who wins where", *blocks)]

@@ -133,10 +133,9 @@ def _won(
             spans.append((sign * value, sign * best, sign * worst, system, value, entry["repeats"]))
     if len(spans) < 2:
         return None
-    spans.sort(key=lambda span: span[0])
-    first = spans[0]
+    first = min(spans, key=lambda span: span[0])
     behind = {}
-    for span in spans[1:]:
+    for span in spans:
         margin = SINGLE_MARGIN if min(first[5], span[5]) < 2 else MARGIN
         apart = abs(span[4] - first[4]) >= margin * max(abs(span[4]), abs(first[4]))
         if apart and span[1] > first[2]:

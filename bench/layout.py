@@ -3,6 +3,7 @@
 Next: words.py.
 """
 
+import re
 import textwrap
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -31,19 +32,21 @@ def section(title: str, *blocks: str) -> str:
     return "\n\n".join([f"{title}\n{'─' * min(len(title), WIDTH)}", *blocks])
 
 
-def paragraph(text: str, indent: str = "") -> str:
-    return textwrap.fill(
-        text, WIDTH, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False
+def paragraph(text: str, indent: str = "", first: str | None = None) -> str:
+    """Filled; a number keeps its unit. `first`: the first line's indent."""
+    together = re.sub(r"(?<=\d) (?=(?:%|ms|s|MB|MB/s|KB|GB)\b|%)", "\u00a0", text)
+    filled = textwrap.fill(
+        together,
+        WIDTH,
+        initial_indent=indent if first is None else first,
+        subsequent_indent=indent,
+        break_on_hyphens=False,
     )
+    return filled.replace("\u00a0", " ")
 
 
 def bullets(lines: Iterable[str]) -> str:
-    return "\n".join(
-        textwrap.fill(
-            line, WIDTH, initial_indent="- ", subsequent_indent="  ", break_on_hyphens=False
-        )
-        for line in lines
-    )
+    return "\n".join(paragraph(line, "  ", "- ") for line in lines)
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], left: int = 1) -> str:

@@ -13,7 +13,10 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from .cell import FAILED, Cell, Result
 
@@ -30,19 +33,23 @@ def run_apart(cell: Cell, folder: Path) -> Result:
     patience = _PATIENCE_S + 10 * cell.shape.duration
     try:
         with said.open("wb") as stream:
-            child = subprocess.Popen(
-                [sys.executable, "-m", "planstep.bench.run", os.fspath(spec)],
-                stdin=subprocess.DEVNULL,
-                stdout=stream,
-                stderr=stream,
-                process_group=0,  # Ctrl-C is ours to pass on, to the child's children as well
-            )
+            child = None
             try:
+                with _undivided():  # between its start and our knowing of it a child would be lost
+                    child = subprocess.Popen(
+                        [sys.executable, "-m", "planstep.bench.run", os.fspath(spec)],
+                        stdin=subprocess.DEVNULL,
+                        stdout=stream,
+                        stderr=stream,
+                        process_group=0,  # Ctrl-C is ours to pass on, to its children as well
+                    )
                 status = child.wait(patience)
             except subprocess.TimeoutExpired:
                 return Result(cell, FAILED, f"it had not ended after {patience:.0f} s")
             finally:
-                _end(child)
+                if child is not None:
+                    with _undivided():
+                        _end(child)
         try:
             return Result.load(json.loads((folder / RESULT).read_text()))
         except (OSError, ValueError, TypeError, KeyError):
@@ -50,6 +57,26 @@ def run_apart(cell: Cell, folder: Path) -> Result:
     finally:
         spec.unlink(missing_ok=True)
         said.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _undivided() -> Iterator[None]:
+    """Handlers of signals, which may raise, are called when the block is left, not before."""
+    came: list[tuple[Any, Any]] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    former: dict[Any, Any] = {n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)}
+    former = {number: handler for number, handler in former.items() if callable(handler)}
+    for number in former:
+        signal.signal(number, lambda *signalled: came.append(signalled))
+    try:
+        yield
+    finally:
+        for number, handler in former.items():
+            signal.signal(number, handler)
+        for number, frame in came[:1]:
+            former[number](number, frame)
 
 
 def _last_words(said: Path) -> str:

@@ -53,8 +53,8 @@ DEFAULT = ("deterministic", "kafka", "sqlite")
 LABELS = {
     "kafka": "kafka-style (this engine)",
     "kafka-v1": "kafka-style v1 (this engine)",
-    "sqlite": "SQLite, one per COMMIT",
-    "sqlite-64": "SQLite, 64 per COMMIT",
+    "sqlite": "SQLite (1 per COMMIT)",
+    "sqlite-64": "SQLite (64 per COMMIT)",
 }
 """What people are told; a system that is not here is called by its name."""
 

@@ -1,0 +1,249 @@
+"""From options to cells: what runs, in which order, and for how long."""
+
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from planstep.bench.cell import Cell
+from planstep.bench.plan import SPREAD, Asked, Plan, plan
+from planstep.bench.search import RUNS_MAX, Search
+from planstep.bench.workloads import NAMES
+
+Key = tuple[str, str, str, str]
+
+
+def key(cell: Cell) -> Key:
+    options = cell.options
+    return cell.workload, cell.system, options.durability, options.placement
+
+
+def keys(made: Plan, workload: str) -> dict[Key, int]:
+    """How often each is run."""
+    return Counter(key(cell) for cell in made.cells if cell.workload == workload)
+
+
+# the default --------------------------------------------------------------------------------------
+
+
+def test_the_default_takes_five_minutes_and_has_every_workload() -> None:
+    made = plan(Asked())
+    assert 240 < made.seconds < 300
+    assert {cell.workload for cell in made.cells} == set(NAMES)
+    assert made.search == []
+    assert len({cell.name for cell in made.cells}) == len(made.cells)
+
+
+def test_the_headline_is_long_and_repeated_the_rest_of_reshard_is_short() -> None:
+    made = plan(Asked())
+    headline = {
+        ("reshard", "deterministic", "full", "shared"): 3,
+        ("reshard", "kafka", "full", "separate"): 3,
+        ("reshard", "sqlite", "full", "shared"): 3,
+    }
+    rest = {
+        ("reshard", "deterministic", "full", "separate"): 1,
+        ("reshard", "kafka", "full", "shared"): 1,
+        ("reshard", "deterministic", "os", "shared"): 1,
+        ("reshard", "deterministic", "os", "separate"): 1,
+        ("reshard", "kafka", "os", "separate"): 1,
+        ("reshard", "kafka", "os", "shared"): 1,
+        ("reshard", "sqlite", "os", "shared"): 1,
+    }
+    assert keys(made, "reshard") == {**headline, **rest}
+    for cell in made.cells:
+        if cell.workload == "reshard":
+            assert cell.shape.duration == (12 if key(cell) in headline else 4)
+
+
+def test_quick_takes_less_than_90_seconds() -> None:
+    made = plan(Asked(quick=True))
+    assert made.seconds < 85
+    assert {cell.workload for cell in made.cells} == {"reshard", "transfer"}
+    found = keys(made, "reshard")
+    assert set(found.values()) == {1}
+    assert {k[1:] for k in found if k[2] == "full"} == {
+        ("deterministic", "full", "shared"),
+        ("deterministic", "full", "separate"),
+        ("kafka", "full", "shared"),
+        ("kafka", "full", "separate"),
+        ("sqlite", "full", "shared"),
+    }
+    durations = {cell.workload: cell.shape.duration for cell in reversed(made.cells)}
+    assert durations == {"reshard": 5, "transfer": 3}
+
+
+def test_what_the_budget_has_no_room_for_is_said() -> None:
+    left = {left.what for left in plan(Asked()).left_out}
+    assert "transfer at durability os" in left
+    assert not any(what.startswith("faults") for what in left), "os was never meant for it"
+
+
+def test_sqlite_64_joins_in_transfer_only() -> None:
+    made = plan(Asked())
+    assert {cell.workload for cell in made.cells if cell.system == "sqlite-64"} == {"transfer"}
+    made = plan(Asked(systems=("deterministic", "kafka")))
+    assert not any(cell.system.startswith("sqlite") for cell in made.cells)
+
+
+# order --------------------------------------------------------------------------------------------
+
+
+def test_systems_alternate_and_each_is_first_once() -> None:
+    made = plan(Asked(workloads=("reshard",), durability="full"))
+    rows: dict[int, list[str]] = {}
+    for cell in made.cells:
+        if cell.shape.duration == 12:
+            rows.setdefault(cell.repeat, []).append(cell.system)
+    assert rows == {
+        0: ["deterministic", "kafka", "sqlite"],
+        1: ["kafka", "sqlite", "deterministic"],
+        2: ["sqlite", "deterministic", "kafka"],
+    }
+
+
+def test_the_first_round_has_everything_once() -> None:
+    made = plan(Asked())
+    first = [cell.repeat for cell in made.cells]
+    assert first == sorted(first)
+
+
+# explicit options ---------------------------------------------------------------------------------
+
+
+def test_explicit_options_hold_for_every_cell() -> None:
+    asked = Asked(
+        workloads=("reshard", "chain"),
+        duration=1.5,
+        repeat=2,
+        placement="separate",
+        durability="os",
+        commit_interval=0.1,
+        partitions=7,
+        workers=3,
+        seed=9,
+        rtt=0.002,
+    )
+    made = plan(asked)
+    assert set(keys(made, "reshard").values()) == set(keys(made, "chain").values()) == {2}
+    for cell in made.cells:
+        assert cell.shape.duration == 1.5
+        assert cell.options.durability == cell.shape.durability == "os"
+        assert cell.options.placement == ("shared" if cell.system == "sqlite" else "separate")
+        assert (cell.shape.commit_interval, cell.shape.partitions) == (0.1, 7)
+        assert (cell.shape.workers, cell.shape.seed, cell.options.rtt) == (3, 9, 0.002)
+
+
+def test_both_means_both_whatever_it_takes() -> None:
+    made = plan(Asked(workloads=("transfer",), durability="both", placement="both", duration=60))
+    assert len(keys(made, "transfer")) == 2 * (2 + 2 + 2)
+    assert made.left_out == []
+
+
+def test_record_sizes() -> None:
+    def sizes(asked: Asked) -> set[int | None]:
+        return {cell.shape.record_size for cell in plan(asked).cells}
+
+    assert sizes(Asked()) == {1024}
+    assert sizes(Asked(demo=True)) == {None}
+    assert sizes(Asked(demo=True, record_size=200)) == {200}
+
+
+@pytest.mark.parametrize(
+    "asked, said",
+    [
+        ({"workloads": ("reshrad",)}, "--workload: no 'reshrad'; there are reshard, plain"),
+        ({"systems": ("oracle",)}, "--systems: no 'oracle'; there are deterministic"),
+        ({"systems": ()}, "--systems names none"),
+        ({"placement": "apart"}, "--placement: no 'apart'; there are shared, separate, both"),
+        ({"durability": "none"}, "--durability: no 'none'"),
+        ({"rate": 0.0}, "--rate is at least"),
+        ({"rate": float("nan")}, "--rate is at least"),
+        ({"duration": 0.0}, "--duration is at least"),
+        ({"commit_interval": -1.0}, "--commit-interval is at least"),
+        ({"rate": None, "find_rate": True}, "--find-rate begins at a rate"),
+        ({"workloads": ("chain",), "find_rate": True}, "--find-rate is about the workload reshard"),
+        ({"hosts": SPREAD, "placement": "shared"}, "--hosts spread"),
+        ({"hosts": 3, "durability": "os", "systems": ("kafka",)}, "nothing is left to run"),
+    ],
+)
+def test_what_cannot_be_is_refused(asked: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError) as error:
+        plan(Asked(**asked))
+    assert str(error.value).startswith(said)
+
+
+# hosts --------------------------------------------------------------------------------------------
+
+
+def test_several_hosts_have_no_durability_os() -> None:
+    made = plan(Asked(workloads=("reshard",), hosts=3))
+    assert {cell.options.durability for cell in made.cells} == {"full"}
+    assert {(c.system, c.options.hosts) for c in made.cells} == {
+        ("deterministic", 3),
+        ("kafka", 3),
+        ("sqlite", 1),
+    }
+    assert [left.what for left in made.left_out] == ["durability os with several hosts"]
+    explicit = plan(Asked(workloads=("reshard",), hosts=3, durability="both"))
+    assert {key(cell)[1:3] for cell in explicit.cells if cell.options.durability == "os"} == {
+        ("sqlite", "os")
+    }
+
+
+def test_spread_counts_with_a_host_for_each_tablet() -> None:
+    made = plan(Asked(hosts=SPREAD))
+    assert {cell.workload for cell in made.cells} == {"reshard"}
+    engines = [cell for cell in made.cells if cell.system != "sqlite"]
+    assert {cell.options.placement for cell in engines} == {"separate"}
+    assert {cell.options.hosts for cell in engines} == {1 + 2 * 4}
+    assert {cell.shape.partitions for cell in made.cells} == {4}
+    assert any("4 partitions instead of 100" in note for note in made.notes)
+    assert {cell.options.hosts for cell in plan(Asked(hosts=SPREAD, partitions=2)).cells} == {1, 5}
+
+
+# the search ---------------------------------------------------------------------------------------
+
+
+def test_the_rate_is_searched_when_reshard_was_asked_for_by_name() -> None:
+    made = plan(Asked(workloads=("reshard",)))
+    assert [key(cell) for cell in made.search] == [
+        ("reshard", "deterministic", "full", "shared"),
+        ("reshard", "kafka", "full", "separate"),
+        ("reshard", "sqlite", "full", "shared"),
+    ]
+    assert plan(Asked(workloads=("reshard",), rate=None)).search == []
+    assert plan(Asked(workloads=("reshard",), find_rate=False)).search == []
+    assert len(plan(Asked(find_rate=True)).search) == 3
+
+
+def found(limit: float, search: Search) -> float | None:
+    """Of a system that sustains `limit`, and makes as much when it goes as fast as it can."""
+    while (rate := search.next()) is not None:
+        search.tell(rate, True, None if rate > 1e9 else rate <= limit, min(rate, limit * 1.02))
+    return search.low
+
+
+@pytest.mark.parametrize("limit", [5.0, 21.0, 60.0, 290.0, 1500.0])
+def test_the_search_finds_the_rate_in_a_few_runs(limit: float) -> None:
+    search = Search(20.0, limit >= 20.0)
+    low = found(limit, search)
+    assert low is not None and limit / 1.6 < low <= limit
+    assert len(search.runs) <= RUNS_MAX
+
+
+def test_a_run_that_did_not_verify_sustained_nothing() -> None:
+    search = Search(20.0, None)
+    while (rate := search.next()) is not None:
+        search.tell(rate, False, True, 100.0)
+    assert search.low is None
+    assert not any(run["sustained"] for run in search.runs)
+
+
+def test_cells_travel_as_json() -> None:
+    import json
+
+    for cell in plan(Asked(quick=True)).cells:
+        assert Cell.load(json.loads(json.dumps(cell.dump()))) == cell
+        assert replace(cell, repeat=1).name != cell.name

@@ -1,0 +1,311 @@
+"""From results to what is printed: the JSON's fields, medians and ranges, rules, and the text as a golden.
+
+`PLANSTEP_GOLDEN=write pytest tests/bench/test_summary.py` writes the golden anew; read it, then commit it.
+"""
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from planstep.bench.cell import FAILED, IMPOSSIBLE, INTERRUPTED, Cell, Result
+from planstep.bench.harness import Outcome
+from planstep.bench.judging import shared_fate, who_wins
+from planstep.bench.layout import WIDTH
+from planstep.bench.plan import Asked, Plan, plan
+from planstep.bench.search import Search
+from planstep.bench.summary import summarize
+from planstep.bench.words import words
+
+GOLDEN = Path(__file__).with_name("compare.txt")
+MACHINE: dict[str, Any] = {
+    "cpus": 2,
+    "cpu_model": "a processor",
+    "memory_mb": 8000,
+    "filesystem": "ext4",
+    "disk_sync_ms": {"p50": 0.5, "p95": 0.7, "p99": 0.9, "p99_9": 1.2, "max": 1.5},
+    "kernel": "Linux 6",
+    "architecture": "x86_64",
+    "python": "CPython 3.11",
+    "planstep": "0.1.0",
+}
+WRITE_MS = {"deterministic": 2.0, "kafka": 3.0, "sqlite": 40.0, "sqlite-64": 30.0}
+CORES = {"deterministic": 0.5, "kafka": 0.6, "sqlite": 0.9, "sqlite-64": 0.7}
+STEPS = {
+    "deterministic": {"coordinator: PlanRequest": 1.0, "partition: Stage": 100.0},
+    "kafka": {"partition: Produce": 100.0, "transaction coordinator: EndTxn": 1.0},
+}
+
+
+def latencies(p50: float) -> dict[str, float]:
+    return {"p50": p50, "p95": p50 * 2, "p99": p50 * 3, "p99_9": p50 * 4, "max": p50 * 5}
+
+
+def made(cell: Cell) -> Result:
+    """As such a cell could come out: each repeat a tenth slower than the one before."""
+    options = cell.options
+    slow = 1 + 0.1 * cell.repeat
+    write = WRITE_MS[cell.system] * slow
+    write += 1.5 * (options.placement == "separate") - 0.9 * (options.durability == "os")
+    paced = cell.workload in ("reshard", "plain")
+    result = Result(cell, verified=True, sustained=True if paced else None)
+    result.records, result.transactions, result.seconds = 240_000, 96, cell.shape.duration
+    result.offered_mb_s = cell.shape.rate if paced else None
+    result.throughput_mb_s = 20.0 / slow if not paced else 20.0
+    result.write_ms, result.commit_ms = latencies(write), latencies(write / 2)
+    result.visible_ms, result.end_to_end_ms = latencies(write * 0.6), latencies(250 + write)
+    result.generator_lag_ms = latencies(0.1)
+    result.cpu_cores, result.memory_peak_mb = CORES[cell.system] * slow, 60.0
+    result.disk_mb_s, result.network_mb_s = 21.0, 20.5
+    result.disk_bytes_per_payload_byte = 1.05
+    result.hops_before_reply = {"deterministic": 1.0, "kafka": 4.0}.get(cell.system)
+    result.steps = STEPS.get(cell.system)
+    result.settings = [("durability", options.durability, "", "")]
+    if cell.system == "kafka":
+        result.settings.append(("linger_ms", 0, "linger.ms", "5 since Kafka 4"))
+    if cell.workload == "interval":
+        result.extra = {"plain_mb_s": 100.0 / slow, "10": {"mb_s": 50.0, "share": 0.5}}
+    return result
+
+
+@pytest.fixture
+def asked() -> Asked:
+    workloads = ("reshard", "interval", "transfer", "contention")
+    return Asked(workloads=workloads, partitions=10)
+
+
+@pytest.fixture
+def outcome(asked: Asked) -> Outcome:
+    """With something of each kind that can go wrong."""
+    planned = plan(asked)
+    results = []
+    for cell in planned.cells:
+        result = made(cell)
+        if (cell.workload, cell.system) == ("contention", "kafka"):
+            result = Result(cell, IMPOSSIBLE, "kafka has no rows that several workers update")
+        if (cell.system, cell.options.durability) == (
+            "sqlite",
+            "os",
+        ) and cell.workload == "reshard":
+            result.sustained, result.write_ms, result.end_to_end_ms = False, None, None
+        if (cell.workload, cell.system) == ("transfer", "sqlite-64"):
+            result = Result(
+                cell, missing=2, records=99, problems=["record 7 of partition 3 is gone"]
+            )
+        results.append(result)
+    searches = []
+    for cell in planned.search:
+        search = Search(20.0, True, low=80.0)
+        search.tell(float("inf"), True, None, 101.5)
+        search.tell(80.0, True, True, 80.0)
+        searches.append((cell, search))
+    return Outcome(planned, results, searches, seconds=123.4)
+
+
+@pytest.fixture
+def summary(asked: Asked, outcome: Outcome) -> dict[str, Any]:
+    told: dict[str, Any] = json.loads(json.dumps(summarize(asked, outcome, MACHINE, "out/traces")))
+    return told
+
+
+# the contract -------------------------------------------------------------------------------------
+
+CONTRACT = (
+    *("verified", "sustained", "records", "missing", "duplicated", "out_of_order", "violations"),
+    *("transactions", "cancelled", "throughput_mb_s", "write_ms", "commit_ms", "visible_ms"),
+    *("end_to_end_ms", "generator_lag_ms", "requests_per_transaction", "messages_per_transaction"),
+    *("appends_per_transaction", "hops_before_reply", "syncs_per_transaction"),
+    *("disk_bytes_per_payload_byte", "network_bytes_per_payload_byte", "cpu_cores"),
+    *("memory_peak_mb", "range", "repeats"),
+)
+
+
+def test_every_field_of_the_contract_is_there(summary: dict[str, Any]) -> None:
+    assert {"settings", "machine", "systems", "report", "plan", "who_wins", "shared_fate"} <= set(
+        summary
+    )
+    assert summary["schema_version"] == 1
+    assert summary["report"] == {"html": None, "png": [], "traces": "out/traces"}
+    for by_workload in summary["systems"].values():
+        for by_durability in by_workload.values():
+            for by_placement in by_durability.values():
+                for entry in by_placement.values():
+                    assert set(CONTRACT) <= set(entry)
+    entry = summary["systems"]["deterministic"]["reshard"]["full"]["shared"]
+    assert set(entry["write_ms"]) == {"p50", "p95", "p99", "p99_9", "max"}
+
+
+def test_every_field_is_explained(summary: dict[str, Any]) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "compare.md").read_text()
+    entry = summary["systems"]["deterministic"]["reshard"]["full"]["shared"]
+    for names in (summary, entry, summary["settings"], summary["machine"], summary["plan"]):
+        for name in names:
+            assert f"`{name}`" in page, name
+
+
+def test_figures_are_medians_with_their_range(summary: dict[str, Any]) -> None:
+    entry = summary["systems"]["deterministic"]["reshard"]["full"]["shared"]
+    assert (entry["repeats"], entry["repeats_planned"]) == (3, 3)
+    assert entry["write_ms"]["p50"] == 2.2
+    assert entry["range"]["write_ms.p50"] == [2.0, 2.4]
+    assert entry["range"]["cpu_cores"] == [0.5, 0.6]
+    assert entry["highest_sustained_mb_s"] == 80.0
+    assert [run["rate_mb_s"] for run in entry["rate_search"]] == [None, 80.0]
+
+
+def one(*results: Result) -> dict[str, Any]:
+    """The only entry of a summary of these repeats."""
+    asked = Asked(workloads=("reshard",), systems=("deterministic",))
+    outcome = Outcome(Plan([result.cell for result in results]), list(results))
+    told = summarize(asked, outcome, MACHINE)
+    entry: dict[str, Any] = told["systems"]["deterministic"]["reshard"]["full"]["shared"]
+    return {**entry, "exit": 0 if outcome.verified else 1}
+
+
+def repeats(count: int = 3) -> list[Result]:
+    cell = plan(Asked(workloads=("reshard",), systems=("deterministic",))).cells[0]
+    return [made(replace(cell, repeat=n)) for n in range(count)]
+
+
+def test_one_repeat_that_did_not_verify_takes_all_figures() -> None:
+    runs = repeats()
+    runs[1].verified, runs[1].missing, runs[1].problems = False, 3, ["gone"]
+    entry = one(*runs)
+    assert (entry["verified"], entry["missing"], entry["problems"]) == (False, 3, ["gone"])
+    assert entry["throughput_mb_s"] is entry["write_ms"] is entry["steps"] is None
+    assert entry["range"] == {} and entry["exit"] == 1
+
+
+def test_one_repeat_that_was_not_sustained_takes_the_latencies_only() -> None:
+    runs = repeats()
+    runs[2].sustained = False
+    entry = one(*runs)
+    assert (entry["verified"], entry["sustained"]) == (True, False)
+    assert entry["write_ms"] is entry["end_to_end_ms"] is None
+    assert entry["throughput_mb_s"] == 20.0 and entry["generator_lag_ms"] is not None
+
+
+def test_no_rate_offered_is_neither_sustained_nor_not() -> None:
+    runs = repeats(1)
+    runs[0].sustained = None
+    entry = one(*runs)
+    assert entry["sustained"] is None and entry["write_ms"] is not None
+
+
+def test_a_failed_repeat_fails_the_entry_an_interrupted_one_is_not_counted() -> None:
+    runs = repeats()
+    failed = one(*runs[:2], Result(runs[2].cell, FAILED, "it died"))
+    assert (failed["status"], failed["reason"], failed["exit"]) == (FAILED, "it died", 1)
+    assert failed["throughput_mb_s"] is None
+    partial = one(*runs[:2], Result(runs[2].cell, INTERRUPTED, "interrupted"))
+    assert (partial["status"], partial["repeats"], partial["repeats_planned"]) == ("ok", 2, 3)
+    assert partial["write_ms"]["p50"] == pytest.approx(2.1)
+
+
+def test_extras_are_merged_by_name() -> None:
+    runs = repeats()
+    for n, result in enumerate(runs):
+        result.extra = {"held_s": n, "hot": {"cancelled": 10 * n}, "note": f"of {n}"}
+    assert one(*runs)["extra"] == {"held_s": 1, "hot": {"cancelled": 10}, "note": "of 0"}
+
+
+# rules --------------------------------------------------------------------------------------------
+
+
+def placed(value: float, low: float, high: float, repeats: int = 3) -> dict[str, Any]:
+    entry: dict[str, Any] = {"verified": True, "sustained": True, "repeats": repeats}
+    entry |= {"offered_mb_s": 20.0, "cpu_cores": value, "range": {"cpu_cores": [low, high]}}
+    return {"reshard": {"full": {"shared": entry}}}
+
+
+def winners(**systems: dict[str, Any]) -> list[tuple[str, str]]:
+    """(who is in front, who is behind), of each figure."""
+    names = {"a": "deterministic", "b": "kafka", "c": "sqlite"}
+    letters = {name: letter for letter, name in names.items()}
+    return [
+        ("".join(letters[x] for x in won["best"]), "".join(letters[x] for x in won["behind"]))
+        for won in who_wins({names[letter]: entry for letter, entry in systems.items()})
+    ]
+
+
+def test_who_wins_is_said_only_where_ranges_keep_apart() -> None:
+    best = placed(1.0, 0.9, 1.1)
+    assert winners(a=best, b=placed(2.0, 1.8, 2.2)) == [("a", "b")]
+    assert winners(a=placed(2.0, 1.8, 2.2), b=best) == [("b", "a")]
+    assert winners(a=best, b=placed(1.2, 1.05, 1.4)) == []
+    assert winners(a=best, b=placed(1.2, 1.05, 1.4), c=placed(3, 2, 4)) == [("ab", "c")]
+    narrow = placed(1.0, 0.999, 1.001)
+    assert winners(a=narrow, b=placed(1.03, 1.029, 1.031)) == [], "too little to tell"
+    assert winners(a=placed(1.0, 1.0, 1.0, 1), b=placed(1.1, 1.1, 1.1, 1)) == [], "single runs"
+    assert winners(a=placed(1.0, 1.0, 1.0, 1), b=placed(1.3, 1.3, 1.3, 1)) == [("a", "b")]
+
+
+def test_who_did_not_verify_or_keep_up_neither_wins_nor_loses() -> None:
+    for name in ("verified", "sustained"):
+        out = placed(0.1, 0.1, 0.1)
+        out["reshard"]["full"]["shared"][name] = False
+        assert winners(a=placed(1, 1, 1), b=out) == []
+
+
+def test_full_and_os_are_never_compared() -> None:
+    os_ = placed(0.1, 0.1, 0.1)
+    os_["reshard"]["os"] = os_["reshard"].pop("full")
+    assert winners(a=placed(1, 1, 1), b=os_) == []
+
+
+def test_protocol_and_fate_add_up_to_the_difference() -> None:
+    def mode(shared: float, separate: float) -> dict[str, Any]:
+        both = {"shared": {"cpu_cores": shared}, "separate": {"cpu_cores": separate}}
+        return {"reshard": {"full": {p: {"verified": True, **v} for p, v in both.items()}}}
+
+    fate = shared_fate({"deterministic": mode(1.0, 1.5), "kafka": mode(3.0, 4.0)})
+    assert fate is not None
+    row = fate["full"]["cpu_cores"]
+    assert (row["difference"], row["protocol"], row["fate"]) == (3.0, 2.25, 0.75)
+    assert shared_fate({"deterministic": mode(1.0, 1.5)}) is None
+
+
+# words --------------------------------------------------------------------------------------------
+
+
+def test_the_text_is_the_golden_one(summary: dict[str, Any]) -> None:
+    text = words(summary)
+    if os.environ.get("PLANSTEP_GOLDEN") == "write":
+        GOLDEN.write_text(text)
+    assert text == GOLDEN.read_text()
+
+
+def test_no_line_is_too_long_and_nothing_is_called_kafka_alone(summary: dict[str, Any]) -> None:
+    lines = words(summary).splitlines()
+    assert [line for line in lines if len(line) > WIDTH] == []
+    for line in lines:  # a row of a table
+        assert not line.startswith(("kafka ", "Kafka "))
+
+
+def test_full_and_os_never_share_a_table(summary: dict[str, Any]) -> None:
+    for block in words(summary).split("\n\n"):
+        if "  " in block:  # a table
+            assert not {"full", "os"} <= set(block.split()), block
+
+
+def test_verification_comes_first_and_what_failed_has_no_figures(summary: dict[str, Any]) -> None:
+    text = words(summary)
+    first = text.index("Verification")
+    assert first < text.index("NOT VERIFIED") < text.index("reshard: latency")
+    assert "record 7 of partition 3 is gone" in text
+    row = next(line for line in text.splitlines() if line.startswith("SQLite (64 per COMMIT)  "))
+    assert set(row.split()[5:]) <= {"–"}
+
+
+def test_nothing_at_all_can_be_told(asked: Asked) -> None:
+    outcome = Outcome(plan(asked), interrupted=True)
+    text = words(summarize(asked, outcome, {**MACHINE, "disk_sync_ms": None}))
+    assert text.startswith("INTERRUPTED") and "Nothing ran to its end." in text
+
+
+def test_a_disk_in_memory_is_said(asked: Asked, outcome: Outcome) -> None:
+    text = words(summarize(asked, outcome, {**MACHINE, "filesystem": "tmpfs"}))
+    assert "tmpfs is memory" in text
