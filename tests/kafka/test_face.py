@@ -174,6 +174,23 @@ def test_a_writer_of_batches(db: planstep.Engine) -> None:
     assert sorted(values(db, "in")) == [str(n) for n in range(10)]
 
 
+def test_a_large_write_by_itself_is_there_once_it_returns(db: planstep.Engine) -> None:
+    """Beyond 8 MiB it goes ahead of its commit, hence is a transaction that must end as one."""
+    db.create_topic("large", partitions=2)
+    topic = db.topic("large")
+    for partition in (0, 1):
+        topic.write_batch([b"%05d" % n * 200 for n in range(9000)], partition=partition)
+    topic.write(b"behind", partition=0)
+    for partition, count in ((0, 9001), (1, 9000)):
+        found: list[bytes] = []
+        at = 0
+        while batch := topic.read({partition: at}, max_records=20_000, timeout=1.0):
+            found += batch.values
+            at = batch.ends[partition]
+        assert len(found) == count
+    assert found[-1] == b"08999" * 200
+
+
 def test_a_transactions_own_writes_are_not_read_by_it(db: planstep.Engine) -> None:
     with db.transaction() as tx:
         tx.write("in", "a", partition=0)

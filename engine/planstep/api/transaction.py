@@ -410,7 +410,8 @@ class Transaction(Life):
         self._engine._writable()
         rows = [(self._engine._table(name), writes) for name, writes in self._rows.items()]
         parts = build_parts(conditions, self._outboxes.values(), rows, self._ahead)
-        return self._runtime.statement(parts) if self._alone else parts
+        # What went ahead of its commit belongs to a transaction, and ends as one.
+        return self._runtime.statement(parts) if self._alone and not self._ahead else parts
 
     def _grow(self, size: int) -> None:
         if self._bytes + size > TRANSACTION_BYTES_MAX:
