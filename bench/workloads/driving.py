@@ -34,7 +34,8 @@ from ..trace import (
 from .base import Run, Shape
 
 USERS = 20_000
-_LOAD_BYTES = 8 << 20
+_LOAD_BYTES = 4 << 20
+"""Below what goes ahead of its commit: a write by itself stays a plain one, and can be read once it returns."""
 _LAST_SECONDS = 10.0
 """How long a reader waits for what is still missing when the work is done."""
 _POLL_SECONDS = 0.25
