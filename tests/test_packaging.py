@@ -47,9 +47,10 @@ def test_every_package_is_listed() -> None:
         listed = tomllib.load(file)["tool"]["setuptools"]["packages"]
     top = ROOT / "engine" / "planstep"
     found = ["planstep"]
-    for folder in sorted(top.iterdir()):
+    for folder in sorted(top.iterdir()):  # links: a recursive glob would pass them by
         if (folder / "__init__.py").exists():
-            found.append(f"planstep.{folder.name}")
+            inner = sorted(file.parent.name for file in folder.glob("*/__init__.py"))
+            found += [f"planstep.{folder.name}", *(f"planstep.{folder.name}.{x}" for x in inner)]
     assert listed == found
 
 
