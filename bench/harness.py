@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from .cell import INTERRUPTED, OK, Cell, Result
-from .plan import OVERHEAD_S, Plan, seconds_of
+from .plan import SEARCH_OVERHEAD_S, LeftOut, Plan, overhead_of
 from .search import RUNS_MAX, SEARCH_S, Search
 
 Runner = Callable[[Cell, Path], Result]
@@ -50,7 +50,6 @@ class Step:
     number: int
     count: int
     label: str
-    duration: float
     so_far: float
     still: float
 
@@ -66,8 +65,16 @@ def carry_out(
     outcome = Outcome(plan)
     clock = _Clock(plan, tell)
     try:
-        for cell in plan.cells:
-            clock.begin(cell, label(cell))
+        for n, cell in enumerate(plan.cells):
+            if plan.limit is not None and cell.repeat > plan.cells[n - 1].repeat:
+                following = [c for c in plan.cells[n:] if c.repeat == cell.repeat]
+                if not clock.fits(following, plan.limit):
+                    why = (
+                        f"the machine is slow: {plan.limit:.0f} seconds would not have been enough"
+                    )
+                    plan.left_out.append(LeftOut(f"repeats after {cell.repeat}", why))
+                    break
+            clock.begin(label(cell))
             try:
                 result = run(cell, _folder(folder, cell))
             except KeyboardInterrupt:
@@ -75,7 +82,7 @@ def carry_out(
                 raise
             finally:
                 kept = _tidy(folder, cell)
-            clock.end(cell)
+            clock.end(cell.shape.duration, overhead_of(cell))
             result.trace = kept
             outcome.results.append(result)
             outcome.seconds = clock.so_far
@@ -102,6 +109,7 @@ def _search(outcome: Outcome, run: Runner, folder: Path, clock: "_Clock") -> Non
             if replace(result.cell, repeat=0) == cell and result.status == OK and result.verified
         ]
         if not shown:
+            clock.spare(RUNS_MAX, RUNS_MAX * SEARCH_S, RUNS_MAX * SEARCH_OVERHEAD_S)
             continue  # it does not work at all, or not here
         search = Search(cell.shape.rate or 1.0, all(shown))
         outcome.searches.append((cell, search))
@@ -111,18 +119,19 @@ def _search(outcome: Outcome, run: Runner, folder: Path, clock: "_Clock") -> Non
             rate = search.next()
             if rate is None:
                 open_.remove((cell, search))
-                clock.spare(RUNS_MAX - len(search.runs))
+                spare = RUNS_MAX - len(search.runs)
+                clock.spare(spare, spare * SEARCH_S, spare * SEARCH_OVERHEAD_S)
                 continue
             number = 1000 + len(search.runs)  # behind any repeat: a folder of its own
             shape = replace(cell.shape, rate=None if math.isinf(rate) else rate, duration=SEARCH_S)
             tried = replace(cell, shape=shape, repeat=number, keep_trace=False, keep_store=False)
             offered = "as fast as it goes" if math.isinf(rate) else f"{rate:.3g} MB/s"
-            clock.begin(tried, f"highest rate of {cell.system}: {offered}")
+            clock.begin(f"highest rate of {cell.system}: {offered}")
             try:
                 result = run(tried, _folder(folder, tried))
             finally:
                 _tidy(folder, tried)
-            clock.end(tried)
+            clock.end(SEARCH_S, SEARCH_OVERHEAD_S)
             search.tell(rate, result.verified, result.sustained, result.throughput_mb_s)
 
 
@@ -149,34 +158,43 @@ def _move(source: Path, target: Path) -> None:
 
 
 class _Clock:
-    """How long so far, how long still: planned, corrected by what the overhead has been."""
+    """How long so far, how long still: as planned, but what is not measured (loading, verifying) as it has been."""
 
     def __init__(self, plan: Plan, tell: Callable[[Step], None]) -> None:
         self._tell, self._zero = tell, time.monotonic()
-        self._count = len(plan.cells) + RUNS_MAX * len(plan.search)
-        self._measured = sum(cell.shape.duration for cell in plan.cells)
-        self._measured += RUNS_MAX * SEARCH_S * len(plan.search)
-        self._number = 0
-        self._begun, self._overheads = 0.0, 0.0
+        runs = RUNS_MAX * len(plan.search)
+        self._count, self._number = len(plan.cells) + runs, 0
+        self._measured = sum(cell.shape.duration for cell in plan.cells) + runs * SEARCH_S
+        self._overhead = sum(map(overhead_of, plan.cells)) + runs * SEARCH_OVERHEAD_S
+        self._begun, self._took, self._planned = 0.0, 0.0, 0.0
 
     @property
     def so_far(self) -> float:
         return time.monotonic() - self._zero
 
-    def begin(self, cell: Cell, label: str) -> None:
-        overhead = self._overheads / self._number if self._number else OVERHEAD_S
-        still = self._measured + (self._count - self._number) * overhead
+    @property
+    def slowness(self) -> float:
+        """What the overhead has been, of what was planned."""
+        return self._took / self._planned if self._planned else 1.0
+
+    def fits(self, cells: list[Cell], limit: float) -> bool:
+        needed = sum(cell.shape.duration + self.slowness * overhead_of(cell) for cell in cells)
+        return self.so_far + needed <= limit
+
+    def begin(self, label: str) -> None:
         self._begun = self.so_far
         self._number += 1
-        self._tell(
-            Step(self._number, self._count, label, seconds_of(cell), self._begun, max(0.0, still))
-        )
+        still = max(0.0, self._measured + self._overhead * self.slowness)
+        self._tell(Step(self._number, self._count, label, self._begun, still))
 
-    def end(self, cell: Cell) -> None:
-        self._measured -= cell.shape.duration
-        self._overheads += self.so_far - self._begun - cell.shape.duration
+    def end(self, seconds: float, overhead: float) -> None:
+        """Of a run of so many seconds, so much overhead planned."""
+        self._took += max(0.0, self.so_far - self._begun - seconds)
+        self._planned += overhead
+        self.spare(0, seconds, overhead)
 
-    def spare(self, runs: int) -> None:
-        """Runs of the search that are not needed."""
+    def spare(self, runs: int, seconds: float, overhead: float) -> None:
+        """That are not needed any more."""
         self._count -= runs
-        self._measured -= runs * SEARCH_S
+        self._measured -= seconds
+        self._overhead -= overhead

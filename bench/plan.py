@@ -23,13 +23,16 @@ from .workloads.base import Shape
 
 SPREAD = 0
 """`hosts`: every tablet on a host of its own, to count who persists what."""
-BUDGET_S, QUICK_BUDGET_S = 285.0, 82.0
-OVERHEAD_S = 1.5
-"""Of a cell: its process, preparation, verification."""
+BUDGET_S, QUICK_BUDGET_S = 290.0, 80.0
+LIMIT_S, QUICK_LIMIT_S = 297.0, 88.0
+OVERHEAD_S, OVERHEAD_S_PER_MB = 1.2, 0.014
+"""Of a cell, on one of two cores: its process; and to load, and read back, what it works on."""
+_MOST_MB = 400.0
+SEARCH_OVERHEAD_S = OVERHEAD_S + OVERHEAD_S_PER_MB * _MOST_MB / 2
 SECONDS = {
     "reshard": 12.0,
     "plain": 2.0,
-    "interval": 4.0,
+    "interval": 3.0,
     "chain": 2.5,
     "transfer": 2.0,
     "contention": 2.0,
@@ -38,7 +41,7 @@ SECONDS = {
     "faults": 3.0,
 }
 QUICK_SECONDS = {"reshard": 5.0, "transfer": 3.0}
-CORNER_S, QUICK_CORNER_S = 4.0, 3.0
+CORNER_S, QUICK_CORNER_S = 3.0, 2.0
 """Of a cell of reshard beside the headline: another placement, durability os."""
 HEADLINE_REPEATS = 3
 HOSTS_MAX = 255
@@ -119,25 +122,35 @@ class LeftOut:
 @dataclass
 class Plan:
     """`search`: for each system the cell from which the highest rate is searched; its rate is the first.
-    `notes`: what is otherwise than asked, in words."""
+    `notes`: what is otherwise than asked, in words. `limit`: seconds after which no further repeats are begun;
+    None: what was asked for explicitly is done."""
 
     cells: list[Cell] = field(default_factory=list)
     search: list[Cell] = field(default_factory=list)
     left_out: list[LeftOut] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    limit: float | None = None
 
     @property
     def seconds(self) -> float:
         """About how long it takes, search included."""
         from .search import RUNS_MAX, SEARCH_S
 
-        searching = RUNS_MAX * (SEARCH_S + OVERHEAD_S) * len(self.search)
+        searching = len(self.search) * RUNS_MAX * (SEARCH_S + SEARCH_OVERHEAD_S)
         return searching + sum(seconds_of(cell) for cell in self.cells)
+
+
+def overhead_of(cell: Cell) -> float:
+    """About how long it takes beside what is measured."""
+    if cell.workload not in ("reshard", "plain"):
+        return OVERHEAD_S
+    rate, duration = cell.shape.rate, cell.shape.duration
+    return OVERHEAD_S + OVERHEAD_S_PER_MB * (_MOST_MB if rate is None else rate * duration)
 
 
 def seconds_of(cell: Cell) -> float:
     """About how long it takes with all that belongs to it."""
-    return cell.shape.duration + OVERHEAD_S
+    return cell.shape.duration + overhead_of(cell)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +179,8 @@ def plan(asked: Asked) -> Plan:
         for n, group in enumerate(groups):
             if round_ < group.repeats:
                 made.cells += _rotated(group.cells, round_ + n, round_)
+    if asked.workloads is None and asked.duration is None and asked.repeat is None:
+        made.limit = QUICK_LIMIT_S if asked.quick else LIMIT_S
     if _searches(asked):
         made.search = list(_beginnings(asked, made.cells))
     return made

@@ -21,6 +21,8 @@ from typer.testing import CliRunner
 from planstep.bench import compare as module
 from planstep.bench.cell import FAILED, IMPOSSIBLE, Cell, Result
 from planstep.bench.compare import compare
+from planstep.bench.harness import carry_out
+from planstep.bench.plan import Asked, plan
 from planstep.bench.runner import run_apart
 from planstep.cli.command import Command
 from planstep.cli.output import errors
@@ -124,6 +126,15 @@ def test_the_rate_is_searched_by_name(call: Any) -> None:
     entry = json.loads(ended.stdout)["systems"]["deterministic"]["reshard"]["full"]["shared"]
     assert 50 < entry["highest_sustained_mb_s"] < 60
     assert tried[:2] == [20.0, None] and len(tried) <= 1 + 6
+
+
+def test_on_a_slow_machine_repeats_are_left_out_for_all_alike(tmp_path: Path) -> None:
+    planned = plan(Asked(systems=("deterministic", "kafka")))
+    planned.limit = 1.0
+    outcome = carry_out(planned, good, tmp_path)
+    assert {result.cell.repeat for result in outcome.results} == {0}
+    assert outcome.verified and not outcome.interrupted
+    assert [left.what for left in planned.left_out] == ["repeats after 1"]
 
 
 # wrong usage --------------------------------------------------------------------------------------

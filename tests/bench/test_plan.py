@@ -54,7 +54,7 @@ def test_the_headline_is_long_and_repeated_the_rest_of_reshard_is_short() -> Non
     assert keys(made, "reshard") == {**headline, **rest}
     for cell in made.cells:
         if cell.workload == "reshard":
-            assert cell.shape.duration == (12 if key(cell) in headline else 4)
+            assert cell.shape.duration == (12 if key(cell) in headline else 3)
 
 
 def test_quick_takes_less_than_90_seconds() -> None:
@@ -239,6 +239,12 @@ def test_a_run_that_did_not_verify_sustained_nothing() -> None:
         search.tell(rate, False, True, 100.0)
     assert search.low is None
     assert not any(run["sustained"] for run in search.runs)
+
+
+def test_only_what_the_plan_made_up_is_limited() -> None:
+    assert plan(Asked()).limit == 297 and plan(Asked(quick=True)).limit == 88
+    for asked in (Asked(duration=60.0), Asked(repeat=5), Asked(workloads=("reshard",))):
+        assert plan(asked).limit is None
 
 
 def test_cells_travel_as_json() -> None:
