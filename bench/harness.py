@@ -132,7 +132,9 @@ def _search(outcome: Outcome, run: Runner, folder: Path, clock: "_Clock") -> Non
             finally:
                 _tidy(folder, tried)
             clock.end(SEARCH_S, SEARCH_OVERHEAD_S)
-            search.tell(rate, result.verified, result.sustained, result.throughput_mb_s)
+            problem = result.reason or next(iter(result.problems), None)
+            verified = result.status == OK and result.verified
+            search.tell(rate, verified, result.sustained, result.throughput_mb_s, problem)
 
 
 def _folder(folder: Path, cell: Cell) -> Path:

@@ -2,6 +2,8 @@
 
 Source: "Transactional work with topics: architecture and comparison of solutions in Apache Kafka and YDB",
 HighLoad++, by YDB's topic team; "Transactions in Apache Kafka", Confluent.
+
+Next: layout.py.
 """
 
 HARDWARE = (

@@ -54,15 +54,21 @@ class Search:
         return math.sqrt(self.low * self.high)
 
     def tell(
-        self, rate: float, verified: bool, sustained: bool | None, throughput: float | None
+        self,
+        rate: float,
+        verified: bool,
+        sustained: bool | None,
+        throughput: float | None,
+        problem: str | None = None,
     ) -> None:
-        """What a run at `rate` came to."""
+        """What a run at `rate` came to; `problem`: why it did not verify."""
         self.runs.append(
             {
                 "rate_mb_s": None if math.isinf(rate) else round(rate, 3),
                 "verified": verified,
                 "sustained": sustained if verified else False,
                 "throughput_mb_s": throughput,
+                "problem": None if verified else problem,
             }
         )
         if not math.isinf(rate):

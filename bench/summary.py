@@ -78,7 +78,7 @@ def summarize(
         "shared_fate": shared_fate(systems),
         "plan": {
             "cells": len(plan.cells),
-            "done": len(outcome.results),
+            "done": sum(result.status != INTERRUPTED for result in outcome.results),
             "seconds": round(plan.seconds),
             "order": [f"{cell.name}" for cell in plan.cells],
             "left_out": [{"what": left.what, "why": left.why} for left in plan.left_out],

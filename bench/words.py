@@ -76,10 +76,15 @@ def _verification(systems: dict[str, Any]) -> list[str]:
             bad.append(f"{where}: NOT VERIFIED: {_wrong(entry)}")
         elif entry["sustained"] is False:
             late.append(where)
+        for run in entry["rate_search"] or ():
+            if not run["verified"]:
+                rate = run["rate_mb_s"]
+                speed = "as fast as it goes" if rate is None else f"{rate:g} MB/s"
+                bad.append(f"{where}, searched at {speed}: NOT VERIFIED: {run['problem']}")
     if not totals:
         return [section("Verification", "Nothing ran to its end.")]
     verdict = (
-        "NOT all runs verified. Those below have no figures:"
+        "NOT all runs verified. These have no figures:"
         if bad
         else "Each run was verified from its store, opened anew: exactly once, in order."
     )

@@ -122,10 +122,22 @@ def test_the_rate_is_searched_by_name(call: Any) -> None:
         return result
 
     words = ("--workload", "reshard", "--systems", "deterministic", "--durability", "full")
-    ended = call(*words, "--repeat", 1, "--placement", "shared", "--json", run=run)
+    words += ("--repeat", "1", "--placement", "shared")
+    ended = call(*words, "--json", run=run)
     entry = json.loads(ended.stdout)["systems"]["deterministic"]["reshard"]["full"]["shared"]
     assert 50 < entry["highest_sustained_mb_s"] < 60
     assert tried[:2] == [20.0, None] and len(tried) <= 1 + 6
+
+    def failing(cell: Cell, folder: Path) -> Result:
+        if cell.shape.rate is None:
+            return Result(cell, FAILED, "out of breath")
+        return run(cell, folder)
+
+    ended = call(*words, run=failing)
+    assert ended.exit_code == 1
+    assert "searched at as fast as it goes: NOT VERIFIED: out of breath" in " ".join(
+        ended.stdout.split()
+    )
 
 
 def test_on_a_slow_machine_repeats_are_left_out_for_all_alike(tmp_path: Path) -> None:
