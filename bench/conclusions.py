@@ -3,15 +3,18 @@
 Next: judging.py, which finds it; fineprint.py.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 from . import published
-from .judging import DURABILITIES, figure, in_words, placed, workloads_of
+from .judging import DURABILITIES, Entry, figure, in_words, placed, workloads_of
 from .layout import bullets, number, paragraph, section, table
 from .systems import LABELS, label
 
 _SAID = ("write_ms.p50", "commit_ms.p50", "end_to_end_ms.p50", "end_to_end_ms.p99", "cpu_cores")
 """Of the corners, what is said in words as well."""
+_TEXT_MAX = 20
+_SHORT = {"deterministic": "det.", "kafka": "kafka-style", "kafka-v1": "kafka-style v1"}
 
 
 def conclusions(summary: dict[str, Any]) -> list[str]:
@@ -79,39 +82,75 @@ def _split(name: str, row: dict[str, float]) -> str:
 
 def _workload(systems: dict[str, Any], workload: str) -> list[str]:
     parts = []
+    columns = (
+        "",
+        "placement",
+        "MB/s",
+        "tx/s",
+        "cancel.",
+        "write",
+        "p99",
+        "commit",
+        "p99",
+        "e2e",
+        "p99",
+    )
     for durability in DURABILITIES:
-        rows, extras = [], []
-        for name, placement, entry in placed(systems, workload, durability):
-            rows.append(
-                (
-                    *(label(name), placement, entry["throughput_mb_s"]),
-                    *(entry["transactions_per_second"], entry["cancelled"] or None),
-                    *(figure(entry, f"write_ms.{p}") for p in ("p50", "p99")),
-                    *(figure(entry, f"commit_ms.{p}") for p in ("p50", "p99")),
-                    *(figure(entry, f"end_to_end_ms.{p}") for p in ("p50", "p99")),
-                )
+        shown = list(placed(systems, workload, durability))
+        if not shown:
+            continue
+        rows = [
+            (
+                *(label(name), placement, entry["throughput_mb_s"]),
+                *(entry["transactions_per_second"], entry["cancelled"] or None),
+                *(figure(entry, f"write_ms.{p}") for p in ("p50", "p99")),
+                *(figure(entry, f"commit_ms.{p}") for p in ("p50", "p99")),
+                *(figure(entry, f"end_to_end_ms.{p}") for p in ("p50", "p99")),
             )
-            if entry["verified"] and entry["extra"]:
-                extras.append(f"{label(name)}, {placement}: {_flat(entry['extra'])}")
-        if rows:
-            columns = ("", "placement", "MB/s", "tx/s", "cancel.", "write", "p99", "commit", "p99")
-            blocks = [table((*columns, "e2e", "p99"), rows, left=2)]
-            if extras:
-                blocks.append(bullets(extras))
-            if workload == "interval":
-                blocks.append(paragraph(f"Published, on other hardware: {published.INTERVAL}."))
-            parts.append(section(f"{workload}, durability {durability}", *blocks))
+            for name, placement, entry in shown
+        ]
+        blocks = [table(columns, rows, left=2), *_extras(shown)]
+        if workload == "interval":
+            blocks.append(paragraph(f"Published, on other hardware: {published.INTERVAL}."))
+        parts.append(section(f"{workload}, durability {durability}", *blocks))
     return parts
 
 
-def _flat(tree: dict[str, Any]) -> str:
-    """{"a": {"b": 1}, "c": 2} ─▶ "a (b 1), c 2"."""
-    return ", ".join(
-        f"{str(name).replace('_', ' ')} ({_flat(value)})"
-        if isinstance(value, dict)
-        else f"{str(name).replace('_', ' ')} {number(value)}"
-        for name, value in tree.items()
-    )
+def _extras(shown: list[tuple[str, str, Entry]]) -> list[str]:
+    """What only this workload has: a line for each figure, a column for each system; what is text below."""
+    found = [
+        (f"{_SHORT.get(name, name)} {placement}", dict(_leaves(entry["extra"])))
+        for name, placement, entry in shown
+        if entry["verified"] and entry["extra"]
+    ]
+    names = dict.fromkeys(name for _, leaves in found for name in leaves)
+    rows, notes = [], []
+    for name in names:
+        values = [leaves.get(name) for _, leaves in found]
+        long = [value for value in values if isinstance(value, str) and len(value) > _TEXT_MAX]
+        if not long:
+            rows.append((name, *values))
+            continue
+        for (who, _), value in zip(found, values, strict=True):
+            if value is not None:
+                notes.append(f"{who}, {name}: {number(value)}")
+    blocks = [table(("", *(who for who, _ in found)), rows)] if rows else []
+    return [*blocks, *([bullets(notes)] if notes else [])]
+
+
+def _leaves(tree: dict[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    """{"a": {"b_c": 1}} ─▶ ("a: b c", 1); of latencies p50 and p99."""
+    for name, value in tree.items():
+        path = f"{above}: {name}" if above else str(name)
+        path = path.replace("_", " ")
+        if isinstance(value, dict) and "p50" in value:
+            yield f"{path} p50, p99", f"{number(value['p50'])}, {number(value['p99'])}"
+        elif isinstance(value, dict):
+            yield from _leaves(value, path)
+        elif isinstance(value, (list, tuple)):
+            yield path, ", ".join(map(number, value))
+        else:
+            yield path, value
 
 
 def _wins(who_wins: list[dict[str, Any]]) -> list[str]:

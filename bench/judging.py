@@ -14,6 +14,7 @@ Left out: tests of significance; three repeats carry none.
 Next: words.py.
 """
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -129,6 +130,7 @@ def _won(
         value = figure(entry, name)
         if value is not None:
             low, high = entry["range"].get(name, (value, value))
+            high = math.inf if high is None else high  # a repeat was not sustained
             worst, best = (high, low) if better == LOWER else (low, high)
             spans.append((sign * value, sign * best, sign * worst, system, value, entry["repeats"]))
     if len(spans) < 2:
@@ -181,7 +183,7 @@ def in_words(name: str) -> str:
 
 def shared_fate(systems: dict[str, Any]) -> dict[str, Any] | None:
     """For each durability, of reshard: {figure: {the four corners, difference, protocol, fate}}; None where
-    corners are missing. A corner that was not sustained has no latencies, hence no row."""
+    corners are missing. Where one was not sustained there are no latencies to compare, nor CPU."""
     made: dict[str, Any] = {}
     kafka = next((name for name in ("kafka", "kafka-v1") if name in systems), None)
     if kafka is None or "deterministic" not in systems:
@@ -198,7 +200,10 @@ def shared_fate(systems: dict[str, Any]) -> dict[str, Any] | None:
         }
         if not all(corner and corner["verified"] for corner in corners.values()):
             continue
+        keeping_up = all(entry.get("sustained") is not False for entry in corners.values())
         for name in _FATE:
+            if name == "cpu_cores" and not keeping_up:
+                continue  # they did not do the same
             values = {corner: figure(entry, name) for corner, entry in corners.items()}
             if any(value is None for value in values.values()):
                 continue

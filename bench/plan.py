@@ -32,7 +32,7 @@ SEARCH_OVERHEAD_S = OVERHEAD_S + OVERHEAD_S_PER_MB * _MOST_MB / 2
 SECONDS = {
     "reshard": 12.0,
     "plain": 2.0,
-    "interval": 3.0,
+    "interval": 3.5,
     "chain": 2.5,
     "transfer": 2.0,
     "contention": 2.0,

@@ -4,12 +4,14 @@
     system ▸ workload ▸ durability ▸ placement ◀────┘ ─▶ judging.py: who wins where, shared fate
 
 An entry's figures are medians over its repeats, `range` the least and the most of each. They are None unless
-every repeat verified; latencies are None unless every repeat sustained the rate: leaving the bad ones out
-would be choosing. What must not happen (missing, duplicated …) is added up, a median would hide it.
+every repeat verified. A repeat that did not sustain the rate counts as endlessly slow: it is in the median of
+latencies, and where that is endless there are none. What must not happen (missing, duplicated …) is added up: a
+median would hide it.
 
 Next: judging.py, words.py.
 """
 
+import math
 from collections.abc import Iterable, Sequence
 from statistics import median
 from typing import Any
@@ -123,6 +125,7 @@ def entry(results: list[Result], planned: int) -> dict[str, Any]:
         "reason": next((r.reason for r in results if r.status == status and r.reason), None),
         "verified": verified,
         "sustained": sustained,
+        "sustained_repeats": None if sustained is None else len(ran) - _late(ran),
         "repeats": len(ran),
         "repeats_planned": planned,
         "label": LABELS.get(results[0].cell.system, results[0].cell.system),
@@ -134,14 +137,14 @@ def entry(results: list[Result], planned: int) -> dict[str, Any]:
     made["violations_by"] = _added(r.violations_by for r in ran)
     made["problems"] = [problem for r in ran for problem in r.problems]
     told = ran if verified else []
-    ranges: dict[str, list[float]] = {}
+    ranges: dict[str, list[float | None]] = {}
     for name in FIGURES:
         made[name] = _figure(name, [getattr(r, name) for r in told], ranges)
     per_second = [r.transactions / r.seconds for r in told if r.seconds and r.transactions]
     made["transactions_per_second"] = _figure("transactions_per_second", per_second, ranges)
     for name in TIMES:
-        hidden = name in LATENCIES and sustained is False
-        made[name] = None if hidden else _times(name, [getattr(r, name) for r in told], ranges)
+        late = _late(told) if name in LATENCIES else 0
+        made[name] = _times(name, [getattr(r, name) for r in told], late, ranges)
     made["highest_sustained_mb_s"] = None
     made["rate_search"] = None
     made["range"] = ranges
@@ -165,14 +168,19 @@ def _status(results: list[Result]) -> str:
     return next(status for status in (FAILED, IMPOSSIBLE, OK, INTERRUPTED) if status in found)
 
 
+def _late(ran: list[Result]) -> int:
+    return sum(result.sustained is False for result in ran)
+
+
 def _sustained(ran: list[Result]) -> bool | None:
-    """None where no rate was offered."""
-    told = [result.sustained for result in ran if result.sustained is not None]
-    return all(told) if told else None
+    """Most of them; None where no rate was offered."""
+    if all(result.sustained is None for result in ran):
+        return None
+    return 2 * _late(ran) < len(ran)
 
 
 def _figure(
-    name: str, values: Sequence[float | None], ranges: dict[str, list[float]]
+    name: str, values: Sequence[float | None], ranges: dict[str, list[float | None]]
 ) -> float | None:
     known = [value for value in values if value is not None]
     if not known:
@@ -183,16 +191,23 @@ def _figure(
 
 
 def _times(
-    name: str, values: list[dict[str, float] | None], ranges: dict[str, list[float]]
+    name: str,
+    values: list[dict[str, float] | None],
+    late: int,
+    ranges: dict[str, list[float | None]],
 ) -> dict[str, float] | None:
+    """`late`: how many more there were, endlessly slow."""
     known = [value for value in values if value is not None]
-    if not known:
+    if len(known) <= late:
         return None
     made = {}
     for percentile in known[0]:
-        found = _figure(f"{name}.{percentile}", [value[percentile] for value in known], ranges)
-        assert found is not None
-        made[percentile] = found
+        all_ = [*(value[percentile] for value in known), *[math.inf] * late]
+        made[percentile] = _rounded(median(all_))
+        ranges[f"{name}.{percentile}"] = [
+            _rounded(min(all_)),
+            None if late else _rounded(max(all_)),
+        ]
     return made
 
 

@@ -74,8 +74,8 @@ def _verification(systems: dict[str, Any]) -> list[str]:
             bad.append(f"{where}: FAILED: {entry['reason']}")
         elif entry["status"] == "ok" and not entry["verified"]:
             bad.append(f"{where}: NOT VERIFIED: {_wrong(entry)}")
-        elif entry["sustained"] is False:
-            late.append(where)
+        elif entry["sustained_repeats"] not in (None, entry["repeats"]):
+            late.append(f"{where}: {entry['sustained_repeats']} of {entry['repeats']} runs were")
         for run in entry["rate_search"] or ():
             if not run["verified"]:
                 rate = run["rate_mb_s"]
@@ -92,13 +92,11 @@ def _verification(systems: dict[str, Any]) -> list[str]:
     blocks = [verdict, *([bullets(bad)] if bad else [])]
     blocks.append(table(columns, [(workload, *total) for workload, total in totals.items()]))
     if late:
-        blocks.append(
-            paragraph(
-                "Rate not sustained (generator late, or less than 98 % of it): no latencies of"
-            )
-            + "\n"
-            + bullets(late)
+        about = paragraph(
+            "Rate not sustained (generator late, or less than 98 % of it): such a run has no latencies, and "
+            "counts as endlessly slow in its median."
         )
+        blocks.append(f"{about}\n{bullets(late)}")
     return [section("Verification", *blocks)]
 
 

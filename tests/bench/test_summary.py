@@ -179,9 +179,16 @@ def test_one_repeat_that_did_not_verify_takes_all_figures() -> None:
     assert entry["range"] == {} and entry["exit"] == 1
 
 
-def test_one_repeat_that_was_not_sustained_takes_the_latencies_only() -> None:
+def test_a_repeat_that_was_not_sustained_counts_as_endlessly_slow() -> None:
     runs = repeats()
-    runs[2].sustained = False
+    runs[0].sustained, runs[0].write_ms, runs[0].commit_ms = False, None, None
+    runs[0].visible_ms = runs[0].end_to_end_ms = None
+    entry = one(*runs)
+    assert (entry["verified"], entry["sustained"], entry["sustained_repeats"]) == (True, True, 2)
+    assert entry["write_ms"]["p50"] == 2.4, "of 2.2, 2.4 and endless"
+    assert entry["range"]["write_ms.p50"] == [2.2, None]
+    runs[1].sustained, runs[1].write_ms, runs[1].commit_ms = False, None, None
+    runs[1].visible_ms = runs[1].end_to_end_ms = None
     entry = one(*runs)
     assert (entry["verified"], entry["sustained"]) == (True, False)
     assert entry["write_ms"] is entry["end_to_end_ms"] is None
@@ -215,7 +222,7 @@ def test_extras_are_merged_by_name() -> None:
 # rules --------------------------------------------------------------------------------------------
 
 
-def placed(value: float, low: float, high: float, repeats: int = 3) -> dict[str, Any]:
+def placed(value: float, low: float, high: float | None, repeats: int = 3) -> dict[str, Any]:
     entry: dict[str, Any] = {"verified": True, "sustained": True, "repeats": repeats}
     entry |= {"offered_mb_s": 20.0, "cpu_cores": value, "range": {"cpu_cores": [low, high]}}
     return {"reshard": {"full": {"shared": entry}}}
@@ -238,6 +245,7 @@ def test_who_wins_is_said_only_where_ranges_keep_apart() -> None:
     assert winners(a=best, b=placed(1.2, 1.05, 1.4)) == []
     assert winners(a=best, b=placed(1.2, 1.05, 1.4), c=placed(3, 2, 4)) == [("ab", "c")]
     narrow = placed(1.0, 0.999, 1.001)
+    assert winners(a=placed(1.0, 0.9, None), b=placed(5, 4, 6)) == [], "it was late once"
     assert winners(a=narrow, b=placed(1.03, 1.029, 1.031)) == [], "too little to tell"
     assert winners(a=placed(1.0, 1.0, 1.0, 1), b=placed(1.1, 1.1, 1.1, 1)) == [], "single runs"
     assert winners(a=placed(1.0, 1.0, 1.0, 1), b=placed(1.3, 1.3, 1.3, 1)) == [("a", "b")]
