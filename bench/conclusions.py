@@ -118,8 +118,12 @@ def _workload(systems: dict[str, Any], workload: str) -> list[str]:
 
 def _extras(shown: list[tuple[str, str, Entry]]) -> list[str]:
     """What only this workload has: a line for each figure, a column for each system; what is text below."""
+    twice = len({name for name, _, _ in shown}) < len(shown)
     found = [
-        (f"{_SHORT.get(name, name)} {placement}", dict(_leaves(entry["extra"])))
+        (
+            f"{_SHORT.get(name, name)} {placement}" if twice else _SHORT.get(name, name),
+            dict(_leaves(entry["extra"])),
+        )
         for name, placement, entry in shown
         if entry["verified"] and entry["extra"]
     ]

@@ -55,7 +55,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], left: int = 1) 
     shown = [
         n
         for n in range(len(columns))
-        if n < left or any(row[n] not in (NONE, "") for row in cells) or not cells
+        if not n or any(row[n] not in (NONE, "") for row in cells) or not cells
     ]
     lines = [[columns[n] for n in shown], *([row[n] for n in shown] for row in cells)]
     widths = [max(len(line[i]) for line in lines) for i in range(len(shown))]
