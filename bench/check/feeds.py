@@ -1,0 +1,80 @@
+"""Which records a consumer was given, and by whose transaction: what a topic that is fed must hold, each once.
+
+    in/resharder   [0,3) T1   [3,5) T2   [7,9) T4      committed
+                                  (5, 6: nobody's)     expected all the same
+                              [5,6) T3                 aborted, or nobody knows
+
+An origin is the record's source and ordinal in one int. Next: kafka.py.
+"""
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import repeat
+
+from ..trace import CONSUME
+from .history import INDEX, IS_ABORTED, IS_UNDETERMINED, History
+
+ORDINALS = 1 << 48
+"""An origin is source × ORDINALS + ordinal."""
+Offsets = Mapping[tuple[str, int], Sequence[int]]
+Starts = Mapping[tuple[str, int], int]
+
+
+class Fed:
+    """By origin, the transaction that consumed it: the last one that did.
+
+    expected   of committed ranges; -1: of nobody's, that lie before or between them
+    doubtful   of undetermined transactions
+    given_up   of aborted ones
+    """
+
+    __slots__ = ("doubtful", "expected", "given_up")
+
+    def __init__(self, history: History, feed: str, offsets: Offsets, starts: Starts) -> None:
+        """`feed`: "input topic/consumer". `offsets`, `starts`: see `judge`."""
+        self.expected: dict[int, int] = {}
+        self.doubtful: dict[int, int] = {}
+        self.given_up: dict[int, int] = {}
+        topic = feed.rpartition("/")[0]
+        inputs = history.topic_lanes(topic)
+        operations = history.operations
+        origins: dict[int, _Origins] = {}
+        for partition, lane in history.consumer_lanes(feed).items():
+            given = offsets.get((topic, partition))
+            of = origins[lane] = _Origins(history, partition, inputs.get(partition, -1), given)
+            at = starts.get((feed, partition), 0)
+            ranges = [operations[key & INDEX] for key in history.consumed.get(lane, ())]
+            for tx, _, _, begin, end, _, _ in sorted(ranges, key=lambda taken: taken[3]):
+                if begin > at:
+                    self.expected.update(zip(of.between(at, begin), repeat(-1)))
+                self.expected.update(zip(of.between(begin, end), repeat(tx)))
+                at = max(at, end)
+        for outcome, into in ((IS_ABORTED, self.given_up), (IS_UNDETERMINED, self.doubtful)):
+            for index in history.others_of(CONSUME, outcome):
+                tx, _, lane, begin, end, _, _ = operations[index]
+                if lane in origins:
+                    into.update(zip(origins[lane].between(begin, end), repeat(tx)))
+
+
+class _Origins:
+    """What the records at offsets of one input partition call themselves."""
+
+    def __init__(
+        self, history: History, partition: int, lane: int, given: Sequence[int] | None
+    ) -> None:
+        self._first = partition * ORDINALS
+        self._offsets = given
+        self._named: list[int] | None = None
+        there = history.stored.get(lane, [])
+        if given is None and there:
+            records = history.trace.records
+            self._offsets = array("q", map(records.offset.__getitem__, there))
+            self._named = [records.source[i] * ORDINALS + records.ordinal[i] for i in there]
+
+    def between(self, begin: int, end: int) -> Iterable[int]:
+        if self._offsets is not None:
+            begin, end = bisect_left(self._offsets, begin), bisect_left(self._offsets, end)
+            if self._named is not None:
+                return self._named[begin:end]
+        return range(self._first + begin, self._first + end)

@@ -1,0 +1,244 @@
+"""Anomalies of logs and of those who read them, by the names of Jepsen's Kafka tests.
+
+    seen      what the reader that ran beside it was shown, poll by poll      against
+    records   what lies there in the end                                      and how transactions ended
+
+    poll 7  [4 5 _ 7]    6 is there and was not shown: internal poll skip
+    poll 8  [9 …         8 is there: poll skip;  [6 …: non-monotonic poll
+
+Jepsen's lost write is "lost" here, its duplicate "repeated": delivery.py, which has the whole store to
+look at. A cycle is a strongly connected component of more than one transaction, counted once:
+
+    ww   the next one in a partition     wr   consumed what the other one wrote, up to its highest record
+    G0   ww alone     G1c   wr alone     G1c with ww   both
+
+ALLOWED is what Kafka's model allows without any fault: writes of transactions interleave, because data lies
+where it was sent before anybody knows how its transaction ends; and a reader that is stopped has not come to
+the end. Where a mode has places nothing but the latter is allowed.
+
+What it leaves out: anti-dependencies (G-single, G2): positions of a partition are not isolated in Kafka, and a
+certificate needs no search. Skips by rebalancing: the reader here has its partitions to itself.
+
+Next: ../trace.py.
+"""
+
+from collections.abc import Iterable
+
+from ..trace import TOPIC, Records
+from .findings import (
+    ABORTED_READ,
+    G0,
+    G1C,
+    G1C_WW,
+    INCONSISTENT_OFFSET,
+    INTERNAL_NON_MONOTONIC_POLL,
+    INTERNAL_POLL_SKIP,
+    INTERNAL_SEND_SKIP,
+    LOST,
+    NON_MONOTONIC_POLL,
+    NON_MONOTONIC_SEND,
+    POLL_SKIP,
+    PRECOMMITTED_READ,
+    REPEATED,
+    UNSEEN,
+    Findings,
+)
+from .history import INDEX, IS_ABORTED, IS_COMMITTED, History, by_poll
+
+ALLOWED = (G0, G1C_WW, INTERNAL_SEND_SKIP, UNSEEN)
+ALLOWED_ELSEWHERE = (UNSEEN,)
+JEPSEN = {
+    "aborted read": (ABORTED_READ, "aborted data visible"),
+    "precommitted read": (PRECOMMITTED_READ,),
+    "lost write": (LOST, "torn"),
+    "inconsistent offsets": (INCONSISTENT_OFFSET,),
+    "duplicate": (REPEATED,),
+    "poll skip": (POLL_SKIP,),
+    "int-poll-skip": (INTERNAL_POLL_SKIP,),
+    "nonmonotonic poll": (NON_MONOTONIC_POLL,),
+    "int-nonmonotonic-poll": (INTERNAL_NON_MONOTONIC_POLL,),
+    "nonmonotonic send": (NON_MONOTONIC_SEND, "reordered"),
+    "int-send-skip": (INTERNAL_SEND_SKIP,),
+    "unseen": (UNSEEN,),
+    "G0": (G0,),
+    "G1c": (G1C,),
+    "G1c with ww": (G1C_WW,),
+}
+"""Jepsen's names, and what they are called here."""
+Edges = dict[int, list[int]]
+
+
+def anomalies(findings: Findings) -> dict[str, tuple[int, bool]]:
+    """Jepsen's list: name → (how often, whether it is allowed), also of those that were not found."""
+    return {
+        name: (
+            sum(findings.counts.get(ours, 0) for ours in names),
+            all(ours in findings.allowed for ours in names),
+        )
+        for name, names in JEPSEN.items()
+    }
+
+
+def check_reader(history: History, findings: Findings) -> None:
+    """What the concurrent reader was shown."""
+    for lane, shown in by_poll(history.trace.seen).items():
+        _polls(history, findings, lane, shown)
+        _shown(history, findings, lane, shown)
+    findings.looked_at["seen"] = len(history.trace.seen)
+
+
+def _polls(history: History, findings: Findings, lane: int, shown: list[int]) -> None:
+    """In the order in which they came: does each follow the one before?"""
+    offsets, polls = history.trace.seen.offset, history.trace.seen.poll
+    final = history.trace.records.offset
+    there = [final[i] for i in history.stored.get(lane, ())]
+    at = {offset: n for n, offset in enumerate(there)}
+    where = history.where(lane)
+    last = poll = number = -1
+    for i in shown:
+        offset, inside = offsets[i], polls[i] == poll
+        if last >= 0 and offset <= last:
+            name = INTERNAL_NON_MONOTONIC_POLL if inside else NON_MONOTONIC_POLL
+            findings.note(name, "{}: poll {} shows {} behind {}", where, polls[i], offset, last)
+        next_number = at.get(offset, -1)
+        if next_number > number + 1 and number >= 0 and offset > last:
+            name = INTERNAL_POLL_SKIP if inside else POLL_SKIP
+            text = "{}: poll {} goes from {} to {}, and {} records are between them"
+            findings.note(name, text, where, polls[i], last, offset, next_number - number - 1)
+        last, poll, number = offset, polls[i], next_number if next_number >= 0 else number
+    if number >= 0:
+        text = "{}: the reader came to {}, the last record is at {}"
+        findings.add(UNSEEN, len(there) - 1 - number, text, where, last, there[-1])
+
+
+def _shown(history: History, findings: Findings, lane: int, shown: list[int]) -> None:
+    """Each record by itself: may it have been shown, and is it what lies there?"""
+    seen, records, where = history.trace.seen, history.trace.records, history.where(lane)
+    outcome, proposed, size = history.outcome, history.proposed, history.size
+    final = {records.offset[i]: i for i in history.stored.get(lane, ())}
+    whose, whose_poll = -1, -1
+    for i in shown:
+        tx, offset = seen.tx[i], seen.offset[i]
+        if 0 <= tx < size and (tx != whose or seen.poll[i] != whose_poll):
+            whose, whose_poll = tx, seen.poll[i]
+            asked = proposed[tx]
+            if asked is not None and seen.at[i] < asked:
+                text = "{} at {}: of transaction {}, {} ns before it was to commit"
+                findings.note(PRECOMMITTED_READ, text, where, offset, tx, asked - seen.at[i])
+        there = final.get(offset)
+        if 0 <= tx < size and outcome[tx] == IS_ABORTED:
+            text = "{} at {}: of transaction {}, which is aborted"
+            findings.note(ABORTED_READ, text, where, offset, tx)
+        elif there is None:
+            committed = 0 <= tx < size and outcome[tx] == IS_COMMITTED
+            text = "{} at {}: shown, of transaction {}, and not there in the end"
+            findings.note(LOST if committed or tx < 0 else ABORTED_READ, text, where, offset, tx)
+        elif _identity(seen, i) != _identity(records, there):
+            text = "{} at {}: shown as record {} of {}, there is record {} of {}"
+            what = (*_identity(seen, i)[1::-1], *_identity(records, there)[1::-1])
+            findings.note(INCONSISTENT_OFFSET, text, where, offset, *what)
+
+
+def _identity(records: Records, i: int) -> tuple[int, int, int]:
+    return records.source[i], records.ordinal[i], records.tx[i]
+
+
+def check_logs(history: History, findings: Findings) -> None:
+    """In which order transactions wrote, and what follows from that. Linear in records and consumed ranges."""
+    workers = _workers(history)
+    ww: Edges = {}
+    for lane, there in history.stored.items():
+        last, here = -1, dict[int, None]()
+        latest: dict[str, int] = {}  # by worker
+        for i in there:
+            tx = history.owner[i]
+            if tx == last or not 0 <= tx < history.size:
+                continue
+            later = latest.get(workers[tx], -1)
+            if tx in here:
+                text = "{}: records of transaction {} lie before and behind those of {}"
+                findings.note(INTERNAL_SEND_SKIP, text, history.where(lane), tx, last)
+            elif later > tx and _followed(history, tx, later):
+                text = "{}: transaction {} lies behind {}, which its worker began later"
+                findings.note(NON_MONOTONIC_SEND, text, history.where(lane), tx, later)
+            latest[workers[tx]] = max(later, tx)
+            here[tx] = None
+            if last >= 0:
+                ww.setdefault(last, []).append(tx)
+            last = tx
+    wr = _consumed(history)
+    both = {tx: [*ww.get(tx, ()), *wr.get(tx, ())] for tx in ww | wr}
+    text = "{} transactions, among them {}"
+    for name, edges, needed in ((G0, ww, ww), (G1C, wr, wr), (G1C_WW, both, wr)):
+        for component in components(edges):
+            inside = set(component)
+            if any(to in inside for tx in component for to in needed.get(tx, ())):
+                findings.note(name, text, len(component), sorted(component)[:4])
+
+
+def _followed(history: History, tx: int, later: int) -> bool:
+    """Whether one had ended when the other began: a worker may have several under way."""
+    reply, begin = history.reply[tx], history.begin[later]
+    return reply is not None and begin is not None and reply <= begin
+
+
+def _workers(history: History) -> list[str]:
+    workers = [""] * history.size
+    for row in history.trace.transactions:
+        workers[row.tx] = row.worker
+    return workers
+
+
+def _consumed(history: History) -> Edges:
+    """Who consumed what whom had written, by the highest record of each range."""
+    edges: Edges = {}
+    offsets, owner, lanes = history.trace.records.offset, history.owner, history.lanes
+    numbers = {lane: n for n, lane in enumerate(lanes)}
+    for lane, keys in history.consumed.items():
+        topic = lanes[lane].name.rpartition("/")[0]
+        source = lanes[lane]._replace(kind=TOPIC, name=topic)
+        there = history.stored.get(numbers.get(source, -1), [])
+        ranges = [history.operations[key & INDEX] for key in keys]
+        at = 0
+        for tx, _, _, begin, end, _, _ in sorted(ranges, key=lambda taken: taken[4]):
+            while at < len(there) and offsets[there[at]] < end:
+                at += 1
+            if at and offsets[there[at - 1]] >= begin:
+                writer = owner[there[at - 1]]
+                if writer >= 0 and writer != tx:
+                    edges.setdefault(writer, []).append(tx)
+    return edges
+
+
+def components(edges: Edges) -> Iterable[list[int]]:
+    """Strongly connected ones of more than one (Tarjan), without recursion."""
+    order: dict[int, int] = {}
+    low: dict[int, int] = {}
+    held: dict[int, None] = {}  # the stack, and what is on it
+    for root in edges:
+        if root in order:
+            continue
+        order[root] = low[root] = len(order)
+        held[root] = None
+        path = [(root, iter(edges.get(root, ())))]
+        while path:
+            tx, following = path[-1]
+            for to in following:
+                if to not in order:
+                    order[to] = low[to] = len(order)
+                    held[to] = None
+                    path.append((to, iter(edges.get(to, ()))))
+                    break
+                if to in held:
+                    low[tx] = min(low[tx], order[to])
+            else:
+                path.pop()
+                if path:
+                    before = path[-1][0]
+                    low[before] = min(low[before], low[tx])
+                if low[tx] == order[tx]:
+                    component = []
+                    while (last := held.popitem()[0]) != tx:
+                        component.append(last)
+                    if component:
+                        yield [*component, tx]
