@@ -15,10 +15,11 @@ that is undetermined counts where somebody saw it, for each row by itself.
 Next: delivery.py.
 """
 
+from array import array
 from bisect import bisect_left
-from collections.abc import Mapping
 
 from ..trace import CONSUME
+from .feeds import Starts
 from .findings import (
     DIRTY_READ,
     FOREIGN_READ,
@@ -43,12 +44,11 @@ from .history import (
     IS_WRITE,
     RANK_OF_ROW,
     History,
+    Log,
 )
 
 
-def check_certificate(
-    history: History, findings: Findings, starts: Mapping[tuple[str, int], int]
-) -> None:
+def check_certificate(history: History, findings: Findings, starts: Starts) -> None:
     """`starts`: where a consumer stood, by ("topic/consumer", partition), if not at 0."""
     _places(history, findings)
     _real_time(history, findings)
@@ -141,58 +141,60 @@ def _who(tx: int) -> str:
     return "nobody" if tx < 0 else f"transaction {tx}"
 
 
-def _positions(history: History, findings: Findings, starts: Mapping[tuple[str, int], int]) -> None:
-    operations = history.operations
+def _positions(history: History, findings: Findings, starts: Starts) -> None:
     doubtful: dict[tuple[int, int], int] = {}
-    for index in history.others_of(CONSUME, IS_UNDETERMINED):
-        _, _, lane, begin, end, _, _ = operations[index]
+    for _, _, lane, begin, end, _, _ in history.others_of(CONSUME, IS_UNDETERMINED):
         doubtful[lane, begin] = max(end, doubtful.get((lane, begin), end))
-    for lane, keys in history.consumed.items():
-        name, partition = history.lanes[lane][1:3]
+    for lane, ranges in history.consumed.items():
+        _, name, partition, _ = history.lanes[lane]
         at = starts.get((name, partition), 0)
-        for key in keys:
-            tx, _, _, begin, end, _, _ = operations[key & INDEX]
-            while at < begin and (lane, at) in doubtful:
-                at = doubtful[lane, at]
-            if begin > at:
-                text = "{}: transaction {} goes on at {}, the one before it ended at {}"
-                findings.note(POSITION_GAP, text, history.where(lane), tx, begin, at)
-            elif begin < at:
-                text = "{}: transaction {} consumed from {}, others had consumed up to {}"
-                findings.note(POSITION_OVERLAP, text, history.where(lane), tx, begin, at)
+        for tx, begin, end in zip(ranges.tx, ranges.begin, ranges.end, strict=True):
+            if begin != at:
+                while at < begin and (lane, at) in doubtful:
+                    at = doubtful[lane, at]
+                if begin > at:
+                    text = "{}: transaction {} goes on at {}, the one before it ended at {}"
+                    findings.note(POSITION_GAP, text, history.where(lane), tx, begin, at)
+                elif begin < at:
+                    text = "{}: transaction {} consumed from {}, others had consumed up to {}"
+                    findings.note(POSITION_OVERLAP, text, history.where(lane), tx, begin, at)
             at = max(at, end)
-    findings.looked_at["ranges"] = sum(map(len, history.consumed.values()))
+    findings.looked_at["ranges"] = sum(len(r.tx) for r in history.consumed.values())
 
 
 def _offsets(history: History, findings: Findings) -> None:
     """Of what the commits told; between them there is room for what was written without a transaction."""
-    operations = history.operations
-    offsets, txs = history.trace.records.offset, history.owner
-    for lane, keys in history.produced.items():
-        there = history.stored.get(lane, [])
-        at = offsets[there[0]] if there else -1
-        for key in keys:
-            tx, _, _, begin, end, _, _ = operations[key & INDEX]
-            if begin < 0:
+    for lane, ranges in history.produced.items():
+        log = history.stored.get(lane)
+        at = log.offset[0] if log else -1
+        for tx, begin, end in zip(ranges.tx, ranges.begin, ranges.end, strict=True):
+            if begin == at or begin < 0:
+                at = max(at, end)
                 continue
-            if at >= 0 and begin > at:
-                first = bisect_left(there, at, key=offsets.__getitem__)
-                between = there[first : first + begin - at]
-                whose = [txs[i] for i in between if offsets[i] < begin]
-                if len(whose) < begin - at or any(map(history.told, whose)):
-                    text = "{}: transaction {} was told {}, the one before it ended at {}"
-                    findings.note(OFFSET_GAP, text, history.where(lane), tx, begin, at)
+            if begin > at >= 0 and not _filled(history, log, at, begin):
+                text = "{}: transaction {} was told {}, the one before it ended at {}"
+                findings.note(OFFSET_GAP, text, history.where(lane), tx, begin, at)
             elif begin < at:
                 text = "{}: transaction {} was told {}, others had been told up to {}"
                 findings.note(OFFSET_OVERLAP, text, history.where(lane), tx, begin, at)
             at = max(at, end)
-    for lane, there in history.stored.items():
-        last = offsets[there[0]] - 1
-        if offsets[there[-1]] - last == len(there):
+    for lane, log in history.stored.items():
+        last = log.offset[0] - 1
+        if log.offset == array("q", range(last + 1, last + 1 + len(log.offset))):
             continue
-        for i in there:
-            if offsets[i] > last + 1:
+        for offset in log.offset:
+            if offset > last + 1:
                 text = "{}: the store has nothing from {} to {}"
-                findings.note(OFFSET_GAP, text, history.where(lane), last + 1, offsets[i])
-            last = offsets[i]
-    findings.looked_at["published"] = sum(map(len, history.produced.values()))
+                findings.note(OFFSET_GAP, text, history.where(lane), last + 1, offset)
+            last = offset
+    findings.looked_at["published"] = sum(len(r.tx) for r in history.produced.values())
+
+
+def _filled(history: History, log: Log | None, begin: int, end: int) -> bool:
+    """Whether the offsets hold records of nobody, or of transactions whose owner was told nothing."""
+    if log is None:
+        return False
+    first = bisect_left(log.offset, begin)
+    owners = log.owner[first : bisect_left(log.offset, end)]
+    told = (IS_COMMITTED, IS_ABORTED)
+    return len(owners) == end - begin and not any(history.outcome_of(tx) in told for tx in owners)

@@ -37,7 +37,7 @@ from .findings import (
     TORN,
     Findings,
 )
-from .history import INDEX, IS_ABORTED, IS_UNDETERMINED, History
+from .history import IS_ABORTED, IS_UNDETERMINED, History, Log
 
 
 def check_delivery(
@@ -49,8 +49,7 @@ def check_delivery(
     stored: Collection[str] | None,
 ) -> None:
     """For the parameters see `judge`."""
-    produced = [*history.produced]
-    produced += {history.operations[i][2]: None for i in history.others_of(PRODUCE)}
+    produced = [*history.produced, *(o.lane for o in history.others if o.op == PRODUCE)]
     names = {history.lanes[lane].name: None for lane in produced} | dict.fromkeys(feeds)
     topics: dict[str, list[int]] = {name: [] for name in names if stored is None or name in stored}
     for number, lane in enumerate(history.lanes):
@@ -68,134 +67,127 @@ NOT_COUNTED = -2
 
 
 class _Delivery:
-    """By transaction × lanes + lane: `told`, how many records its owner said; `first`, from which offset on,
-    where a commit told that; `got`, how many different ones are there."""
+    """By lane and transaction: `told`, how many records its owner said; `first`, from which offset on, -1 where no
+    commit told that; `got`, how many different ones are there."""
 
     def __init__(
         self, history: History, findings: Findings, topics: Mapping[str, list[int]]
     ) -> None:
         self.history, self.findings, self.topics = history, findings, topics
-        self.width = len(history.lanes)
-        self.told: dict[int, int] = {}
-        self.first: dict[int, int] = {}
-        self.got: dict[int, int] = {}
+        self.told: dict[int, dict[int, int]] = {}
+        self.first: dict[int, dict[int, int]] = {}
+        self.got: dict[int, dict[int, int]] = {}
         self.missing: list[tuple[str, int, int]] = []  # topic, origin, who consumed it
-        self.judged = {lane: None for lanes in topics.values() for lane in lanes}
-        operations, produced = history.operations, history.produced
-        for lane in self.judged:
-            for key in produced.get(lane, ()):
-                self._tell(*operations[key & INDEX])
-        for index in history.others_of(PRODUCE, IS_UNDETERMINED):
-            if operations[index][2] in self.judged:
-                self._tell(*operations[index])
-
-    def _tell(
-        self, tx: int, op: str, lane: int, begin: int, end: int, records: int, version: int
-    ) -> None:
-        key = tx * self.width + lane
-        if begin >= 0:
-            self.first.setdefault(key, begin)
-            records = end - begin
-        before = self.told.get(key)
-        self.told[key] = records if before is None else before + records
+        for lane in [lane for lanes in topics.values() for lane in lanes]:
+            ranges = history.produced.get(lane)
+            told = self.told[lane] = {}
+            self.first[lane], self.got[lane] = {}, {}
+            if ranges is None:
+                continue
+            told.update(zip(ranges.tx, ranges.records, strict=True))
+            # Of several operations of one transaction the first has the first offset, all have records.
+            self.first[lane].update(zip(reversed(ranges.tx), reversed(ranges.begin), strict=True))
+            if len(told) < len(ranges.tx):
+                told.clear()
+                for tx, records in zip(ranges.tx, ranges.records, strict=True):
+                    told[tx] = told.get(tx, 0) + records
+        for tx, _, lane, _, _, records, _ in history.others_of(PRODUCE, IS_UNDETERMINED):
+            if lane in self.told:
+                self.told[lane][tx] = self.told[lane].get(tx, 0) + records
 
     def look(self, topic: str, fed: Fed | None) -> None:
         """Reads what is there of a topic."""
         known: set[int] = set()
+        for lane in self.topics[topic]:
+            log = self.history.stored.get(lane)
+            if log is not None:
+                if fed is not None:
+                    self._owners(lane, log, fed)
+                self._lane(lane, log, known)
         if fed is not None:
-            self._owners(topic, fed)
-        for lane in self.topics[topic]:
-            self._lane(lane, known)
-            self._told_offsets(lane)
-        if fed is None:
-            return
-        self.missing += [
-            (topic, origin, tx) for origin, tx in fed.expected.items() if origin not in known
-        ]
-        self._doubtful(topic, fed, known)
+            self.missing += [
+                (topic, origin, tx) for origin, tx in fed.expected.items() if origin not in known
+            ]
+            self._doubtful(topic, fed, known)
 
-    def _owners(self, topic: str, fed: Fed) -> None:
+    def _owners(self, lane: int, log: Log, fed: Fed) -> None:
         """Whose records are by what was consumed; those of nobody are noted, and not looked at again."""
-        history, note = self.history, self.findings.note
-        records = history.trace.records
-        if history.owner is records.tx:
-            history.owner = array("q", records.tx)
-        owner, expected, doubtful = history.owner, fed.expected, fed.doubtful
-        sources, ordinals = records.source, records.ordinal
-        for lane in self.topics[topic]:
-            for i in history.stored.get(lane, ()):
-                origin = sources[i] * ORDINALS + ordinals[i]
-                named = owner[i]
-                if origin in expected:
-                    if named < 0:
-                        owner[i] = expected[origin]
-                elif origin in doubtful:
-                    if named < 0:
-                        owner[i] = doubtful[origin]
-                elif not (0 <= named < history.size and history.outcome[named] == IS_ABORTED):
-                    owner[i] = NOT_COUNTED
-                    tx = fed.given_up.get(origin, -1)
-                    name = FOREIGN if tx < 0 else ABORTED_VISIBLE
-                    note(name, f"{{}}, made of what {_whose(tx)} consumed", self._text(i))
+        log.owner = owner = array("q", log.tx)
+        expected, doubtful = fed.expected, fed.doubtful
+        for i, (source, ordinal) in enumerate(zip(log.source, log.ordinal, strict=True)):
+            origin = source * ORDINALS + ordinal
+            if origin in expected:
+                if owner[i] < 0:
+                    owner[i] = expected[origin]
+            elif origin in doubtful:
+                if owner[i] < 0:
+                    owner[i] = doubtful[origin]
+            elif self.history.outcome_of(owner[i]) != IS_ABORTED:
+                tx = fed.given_up.get(origin, -1)
+                name = FOREIGN if tx < 0 else ABORTED_VISIBLE
+                text = "{}, made of what {} consumed"
+                self.findings.note(name, text, self._text(lane, log, i), _whose(tx))
+                owner[i] = NOT_COUNTED
 
-    def _lane(self, lane: int, known: set[int]) -> None:
+    def _lane(self, lane: int, log: Log, known: set[int]) -> None:
         """Each record: may it be there, is it there once, does it follow its predecessor?"""
-        history, note, text = self.history, self.findings.note, self._text
-        records, outcome, size, width = (
-            history.trace.records,
-            history.outcome,
-            history.size,
-            self.width,
-        )
-        sources, ordinals, owner = records.source, records.ordinal, history.owner
-        told, got = self.told, self.got
+        note, text = self.findings.note, self._text
+        got = self.got[lane]
         last: dict[int, int] = {}  # ordinal by source
-        for i in history.stored.get(lane, ()):
-            tx = owner[i]
-            if tx >= 0:
-                key = tx * width + lane
-                if key in told:
-                    pass
-                elif tx < size and outcome[tx] == IS_ABORTED:
-                    note(ABORTED_VISIBLE, "{}", text(i))
-                    continue
-                elif records.tx[i] >= 0:
-                    note(FOREIGN, "{}, which did not write there", text(i))
-                    continue
-            elif tx == NOT_COUNTED:
+        whose, shift, counted = -1, 0, True
+        for i, (tx, source, ordinal) in enumerate(
+            zip(log.owner, log.source, log.ordinal, strict=True)
+        ):
+            if tx != whose:
+                whose = tx
+                counted = self._counts(lane, log, i)
+                if counted and tx >= 0:
+                    shift = self._told_offset(lane, log, i, shift)
+            elif not counted:
+                self._counts(lane, log, i)
+            if not counted:
                 continue
-            source, ordinal = sources[i], ordinals[i]
             origin = source * ORDINALS + ordinal
             if origin in known:
-                note(REPEATED, "{}, is there again", text(i))
+                note(REPEATED, "{}, is there again", text(lane, log, i))
                 continue
             known.add(origin)
             if ordinal < last.get(source, ordinal):
-                note(REORDERED, "{}, is behind its successor {}", text(i), last[source])
+                note(REORDERED, "{}, is behind its successor {}", text(lane, log, i), last[source])
             last[source] = ordinal
             if tx >= 0:
-                got[key] = got.get(key, 0) + 1
+                got[tx] = got.get(tx, 0) + 1
 
-    def _told_offsets(self, lane: int) -> None:
-        first, width, owner = self.first, self.width, self.history.owner
-        offsets = self.history.trace.records.offset
-        whose, shift = -1, 0
-        for i in self.history.stored.get(lane, ()):
-            tx = owner[i]
-            if tx == whose or tx < 0:
-                continue
-            whose = tx
-            begin = first.get(tx * width + lane)
-            if begin is None or offsets[i] - begin == shift:
-                continue
-            shift = offsets[i] - begin
-            if shift:
-                text = "{}, was told {} for its first one there"
-                self.findings.note(INCONSISTENT_OFFSET, text, self._text(i), begin)
+    def _counts(self, lane: int, log: Log, i: int) -> bool:
+        """Whether its transaction wrote there, and counts."""
+        tx = log.owner[i]
+        if tx == NOT_COUNTED:
+            return False
+        if tx < 0 or tx in self.told[lane]:
+            return True
+        if self.history.outcome_of(tx) == IS_ABORTED:
+            self.findings.note(ABORTED_VISIBLE, "{}", self._text(lane, log, i))
+            return False
+        if log.tx[i] >= 0:
+            text = "{}, which did not write there"
+            self.findings.note(FOREIGN, text, self._text(lane, log, i))
+            return False
+        return True  # by what it consumed: nobody said how many it wrote
+
+    def _told_offset(self, lane: int, log: Log, i: int, shift: int) -> int:
+        """How far the first of a transaction's records is from where its commit told; noted when that changes."""
+        begin = self.first[lane].get(log.owner[i], -1)
+        if begin < 0:
+            return shift
+        found = log.offset[i] - begin
+        if found and found != shift:
+            text = "{}, was told {} for its first one there"
+            self.findings.note(INCONSISTENT_OFFSET, text, self._text(lane, log, i), begin)
+        return found
 
     def _doubtful(self, topic: str, fed: Fed, known: set[int]) -> None:
         """Undetermined transactions of which nothing but what they consumed is known: whole, or not there."""
-        there: dict[int, list[int]] = {}
+        there: dict[int, list[bool]] = {}
         for origin, tx in fed.doubtful.items():
             if origin not in fed.expected:
                 there.setdefault(tx, []).append(origin in known)
@@ -206,47 +198,48 @@ class _Delivery:
 
     def settle(self) -> None:
         """What is not there, once all topics were read."""
-        history, findings, width = self.history, self.findings, self.width
-        outcome, got, told = history.outcome, self.got, self.told
-        short: dict[int, list[int]] = {}
-        for key, records in told.items():
-            there = got.get(key, 0)
-            if there < records:
-                short.setdefault(key // width, []).append(key)
-            elif there > records:
-                text = "transaction {} wrote {} records to {}, and {} are there"
-                where = history.where(key % width)
-                findings.add(FOREIGN, there - records, text, key // width, records, where, there)
-        whole = {key // width: None for key in got if key // width in short} if short else {}
-        for tx, keys in short.items():
-            for key in keys:
-                records, there = told[key], got.get(key, 0)
-                what = (tx, there, records, history.where(key % width))
-                if outcome[tx] == IS_UNDETERMINED:
-                    if tx in whole:
-                        text = (
-                            "of transaction {}, which is undetermined, {} of {} records are in {}"
-                        )
-                        findings.note(TORN, text, *what)
-                elif not there and tx in whole:
-                    text = "of transaction {}, {} of {} records are in {}, and others elsewhere"
-                    findings.note(TORN, text, *what)
+        history, findings = self.history, self.findings
+        short: dict[int, list[tuple[int, int, str]]] = {}  # there, told, where
+        for lane, told in self.told.items():
+            got = self.got[lane]
+            if got == told:
+                continue
+            where = history.where(lane)
+            for tx, records in told.items():
+                there = got.get(tx, 0)
+                if there < records:
+                    short.setdefault(tx, []).append((there, records, where))
+                elif there > records:
+                    text = "transaction {} wrote {} records to {}, and {} are there"
+                    findings.add(FOREIGN, there - records, text, tx, records, where, there)
+        for tx, parts in short.items():
+            whole = any(tx in got for got in self.got.values())
+            if history.outcome[tx] == IS_UNDETERMINED:
+                if whole:
+                    for part in parts:
+                        text = "of transaction {}, undetermined, {} of {} records are in {}"
+                        findings.note(TORN, text, tx, *part)
+                continue
+            for there, records, where in parts:
+                if whole and not there:
+                    text = "of transaction {} none of {} records is in {}, and others are elsewhere"
+                    findings.note(TORN, text, tx, records, where)
                 else:
                     text = "of transaction {}, {} of {} records are in {}"
-                    findings.add(LOST, records - there, text, *what)
+                    findings.add(LOST, records - there, text, tx, there, records, where)
         for topic, origin, tx in self.missing:
             if tx not in short:
                 source, ordinal = divmod(origin, ORDINALS)
                 text = "{} has no record {} of {}, consumed by {}"
                 findings.note(LOST, text, topic, ordinal, source, _whose(tx))
-        findings.looked_at["records"] = sum(len(history.stored.get(n, ())) for n in self.judged)
+        logs = (history.stored.get(lane) for lane in self.told)
+        findings.looked_at["records"] = sum(len(log.offset) for log in logs if log is not None)
 
-    def _text(self, i: int) -> str:
+    def _text(self, lane: int, log: Log, i: int) -> str:
         """A record in words."""
-        records = self.history.trace.records
-        lane, offset = self.history.where(records.lane[i]), records.offset[i]
-        origin = f"record {records.ordinal[i]} of {records.source[i]}"
-        return f"{lane} at {offset}: {origin}, of {_whose(self.history.owner[i])}"
+        origin = f"record {log.ordinal[i]} of {log.source[i]}"
+        where = f"{self.history.where(lane)} at {log.offset[i]}"
+        return f"{where}: {origin}, of {_whose(log.owner[i])}"
 
 
 def _whose(tx: int) -> str:

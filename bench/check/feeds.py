@@ -7,13 +7,12 @@
 An origin is the record's source and ordinal in one int. Next: kafka.py.
 """
 
-from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import repeat
 
 from ..trace import CONSUME
-from .history import INDEX, IS_ABORTED, IS_UNDETERMINED, History
+from .history import IS_ABORTED, IS_UNDETERMINED, History
 
 ORDINALS = 1 << 48
 """An origin is source × ORDINALS + ordinal."""
@@ -38,21 +37,20 @@ class Fed:
         self.given_up: dict[int, int] = {}
         topic = feed.rpartition("/")[0]
         inputs = history.topic_lanes(topic)
-        operations = history.operations
         origins: dict[int, _Origins] = {}
         for partition, lane in history.consumer_lanes(feed).items():
             given = offsets.get((topic, partition))
             of = origins[lane] = _Origins(history, partition, inputs.get(partition, -1), given)
             at = starts.get((feed, partition), 0)
-            ranges = [operations[key & INDEX] for key in history.consumed.get(lane, ())]
-            for tx, _, _, begin, end, _, _ in sorted(ranges, key=lambda taken: taken[3]):
+            taken = history.consumed.get(lane)
+            ranges = [] if taken is None else zip(taken.begin, taken.end, taken.tx, strict=True)
+            for begin, end, tx in sorted(ranges):
                 if begin > at:
                     self.expected.update(zip(of.between(at, begin), repeat(-1)))
                 self.expected.update(zip(of.between(begin, end), repeat(tx)))
                 at = max(at, end)
         for outcome, into in ((IS_ABORTED, self.given_up), (IS_UNDETERMINED, self.doubtful)):
-            for index in history.others_of(CONSUME, outcome):
-                tx, _, lane, begin, end, _, _ = operations[index]
+            for tx, _, lane, begin, end, _, _ in history.others_of(CONSUME, outcome):
                 if lane in origins:
                     into.update(zip(origins[lane].between(begin, end), repeat(tx)))
 
@@ -66,11 +64,11 @@ class _Origins:
         self._first = partition * ORDINALS
         self._offsets = given
         self._named: list[int] | None = None
-        there = history.stored.get(lane, [])
-        if given is None and there:
-            records = history.trace.records
-            self._offsets = array("q", map(records.offset.__getitem__, there))
-            self._named = [records.source[i] * ORDINALS + records.ordinal[i] for i in there]
+        log = history.stored.get(lane)
+        if given is None and log is not None:
+            self._offsets = log.offset
+            named = zip(log.source, log.ordinal, strict=True)
+            self._named = [source * ORDINALS + ordinal for source, ordinal in named]
 
     def between(self, begin: int, end: int) -> Iterable[int]:
         if self._offsets is not None:

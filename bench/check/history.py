@@ -1,8 +1,9 @@
-"""A trace as columns by transaction number, made once; what is judged afterwards are loops over ints.
+"""A trace as columns by transaction number and by lane, made once; what is judged afterwards are loops over ints.
 
-    transactions ─▶ outcome, rank, begin, reply …     by number
-    operations   ─▶ rows, consumed, produced          "rank, then where it is in the trace", sorted
-    records      ─▶ by lane, in order of offsets; `owner`: the transaction whose they are
+    transactions ─▶ outcome, rank, begin, reply …   by number
+    operations   ─▶ rows                            "rank, then where it is in the trace", sorted
+                    consumed, produced              by lane: ranges of committed ones, by rank
+    records      ─▶ stored                          by lane, in order of offsets, with their owners
 
 A rank is a committed transaction's number in the one order, -1 stands for all others. Where there are no
 places a rank says only that it is committed.
@@ -10,6 +11,8 @@ places a rank says only that it is committed.
 Next: certificate.py.
 """
 
+from array import array
+from itertools import groupby
 from operator import itemgetter
 
 from ..trace import (
@@ -21,6 +24,7 @@ from ..trace import (
     TOPIC,
     UNDETERMINED,
     WRITE,
+    Operation,
     Records,
     Trace,
 )
@@ -30,20 +34,62 @@ _OUTCOMES = {COMMITTED: IS_COMMITTED, ABORTED: IS_ABORTED, UNDETERMINED: IS_UNDE
 BEHIND_ALL = (1 << 32) - 1
 """Stands for `n` of a transaction that only reads: behind all of its step."""
 INDEX = (1 << 32) - 1
-"""The part of a sorting key that says where the operation is in the trace."""
+"""The part of a row's key that says where the operation is in the trace."""
 IS_WRITE = 1 << 32
 RANK_OF_ROW = 33
 _TOLD = itemgetter(0, 3, 4, 5, 8, 10, 14)
+
+
+class Ranges:
+    """What committed transactions consumed or produced in one lane, in the order of their ranks: [begin, end)
+    of offsets, -1 where they were not told; and how many `records`."""
+
+    __slots__ = ("begin", "end", "records", "tx")
+
+    def __init__(self, flat: list[int], rank: list[int]) -> None:
+        """`flat`: tx, begin, end, records; and so on."""
+        ranks = [rank[tx] for tx in flat[0::4]]
+        order = sorted(range(len(ranks)), key=ranks.__getitem__)
+        self.tx, self.begin, self.end, self.records = (
+            [column[i] for i in order] for column in (flat[n::4] for n in range(4))
+        )
+
+
+class Log:
+    """The records of one lane, in the order of their offsets; of those seen, as they were shown.
+
+    `owner`: the transaction whose they are: what the identity says, or else what delivery.py finds out.
+    """
+
+    __slots__ = ("at", "offset", "ordinal", "owner", "poll", "source", "tx")
+
+    def __init__(self) -> None:
+        for name in Log.__slots__:
+            setattr(self, name, array("q"))
+
+    offset: "array[int]"
+    source: "array[int]"
+    ordinal: "array[int]"
+    tx: "array[int]"
+    poll: "array[int]"
+    at: "array[int]"
+    owner: "array[int]"
+
+    def sort(self) -> None:
+        order = sorted(range(len(self.offset)), key=self.offset.__getitem__)
+        if order != list(range(len(order))):
+            for name in ("offset", "source", "ordinal", "tx"):
+                column = getattr(self, name)
+                setattr(self, name, array("q", [column[i] for i in order]))
 
 
 class History:
     """Invariant: whoever has operations has an outcome, IS_UNDETERMINED if nothing told it.
 
     place      step << 32 | n by number; -1: none
-    ordered    committed transactions that have a place, in its order
+    ordered    committed transactions (that have a place), in its order
     rows       keys of READ and WRITE of committed transactions: rank << 33 | IS_WRITE | index
-    consumed, produced   by lane: rank << 32 | index, of committed ones; `others`: indexes of the others'
-    written    lanes that a transaction without a rank wrote, by its number
+    others     CONSUME and PRODUCE of transactions without a rank; `written`: lanes of rows by such a one
     """
 
     def __init__(self, trace: Trace, places: bool) -> None:
@@ -52,9 +98,11 @@ class History:
         self.operations = trace.operations
         self._transactions(places)
         self._operations()
-        self.stored = by_lane(trace.records)
-        self.owner = trace.records.tx
-        """By record. Where its identity names nobody, the owner is found by delivery.py."""
+        self.stored = _by_lane(trace.records)
+        for log in self.stored.values():
+            log.sort()
+            log.owner = log.tx
+        self.seen = _by_lane(trace.seen)
 
     def _transactions(self, places: bool) -> None:
         rows = self.trace.transactions
@@ -87,13 +135,14 @@ class History:
     def _operations(self) -> None:
         rank, outcome = self.rank, self.outcome
         self.rows: list[int] = []
-        self.consumed: dict[int, list[int]] = {}
-        self.produced: dict[int, list[int]] = {}
-        self.others: list[int] = []
+        self.others: list[Operation] = []
         self.written: dict[int, list[int]] = {}
         self._writes: set[tuple[int, int]] | None = None
-        rows, others = self.rows, self.others
-        for index, (tx, op, lane, _, _, _, _) in enumerate(self.operations):
+        rows = self.rows
+        consumed: list[list[int]] = [[] for _ in self.lanes]
+        produced: list[list[int]] = [[] for _ in self.lanes]
+        for index, operation in enumerate(self.operations):
+            tx, op, lane, begin, end, records, _ = operation
             at = rank[tx]
             if at < 0:
                 if not outcome[tx]:
@@ -101,20 +150,17 @@ class History:
                 if op == WRITE:
                     self.written.setdefault(tx, []).append(lane)
                 elif op != READ:
-                    others.append(index)
+                    self.others.append(operation)
             elif op == READ:
                 rows.append(at << RANK_OF_ROW | index)
             elif op == WRITE:
                 rows.append(at << RANK_OF_ROW | IS_WRITE | index)
             else:
-                by = self.consumed if op == CONSUME else self.produced
-                if lane in by:
-                    by[lane].append(at << 32 | index)
-                else:
-                    by[lane] = [at << 32 | index]
+                flat = consumed if op == CONSUME else produced
+                flat[lane] += (tx, begin, end, records if begin < 0 else end - begin)
         rows.sort()
-        for keys in (*self.consumed.values(), *self.produced.values()):
-            keys.sort()
+        self.consumed = {lane: Ranges(flat, rank) for lane, flat in enumerate(consumed) if flat}
+        self.produced = {lane: Ranges(flat, rank) for lane, flat in enumerate(produced) if flat}
 
     def wrote(self, tx: int, lane: int) -> bool:
         """Whether the transaction wrote the row. Slow at first: asked only when something is wrong."""
@@ -126,9 +172,9 @@ class History:
             self._writes = {(write[0], write[2]) for write in writes}
         return (tx, lane) in self._writes
 
-    def told(self, tx: int) -> bool:
-        """Whether the transaction is one whose outcome its owner knew."""
-        return 0 <= tx < self.size and self.outcome[tx] in (IS_COMMITTED, IS_ABORTED)
+    def outcome_of(self, tx: int) -> int:
+        """Also of a number that the trace does not have: ABSENT."""
+        return self.outcome[tx] if 0 <= tx < self.size else ABSENT
 
     def consumer_lanes(self, name: str) -> dict[int, int]:
         """partition → lane, of "topic/consumer"."""
@@ -145,15 +191,9 @@ class History:
             if lane.kind == kind and lane.name == name
         }
 
-    def others_of(self, op: str, *outcomes: int) -> list[int]:
-        """Indexes of operations of transactions without a rank, by their outcome; all when none is named."""
-        operations, outcome = self.operations, self.outcome
-        return [
-            index
-            for index in self.others
-            if operations[index][1] == op
-            and (not outcomes or outcome[operations[index][0]] in outcomes)
-        ]
+    def others_of(self, op: str, outcome: int) -> list[Operation]:
+        """Operations of transactions without a rank, by their outcome."""
+        return [o for o in self.others if o.op == op and self.outcome[o.tx] == outcome]
 
     def where(self, lane: int) -> str:
         """In words, as in "orders/3" and "accounts[7]"."""
@@ -161,23 +201,17 @@ class History:
         return f"{name}[{key}]" if partition < 0 else f"{name}/{partition}"
 
 
-def by_lane(records: Records) -> dict[int, list[int]]:
-    """Where each lane's records are in the columns, in order of their offsets."""
-    found: dict[int, list[int]] = {}
-    for at, lane in enumerate(records.lane):
-        if lane in found:
-            found[lane].append(at)
-        else:
-            found[lane] = [at]
-    offsets = records.offset
-    for places in found.values():
-        places.sort(key=offsets.__getitem__)
-    return found
-
-
-def by_poll(seen: Records) -> dict[int, list[int]]:
-    """Where what was shown of each lane is in the columns, in the order in which it was."""
-    found: dict[int, list[int]] = {}
-    for at, lane in enumerate(seen.lane):
-        found.setdefault(lane, []).append(at)
-    return found
+def _by_lane(records: Records) -> dict[int, Log]:
+    columns = [(name, getattr(records, name)) for name in Records.__slots__ if name != "lane"]
+    columns = [(name, column) for name, column in columns if column]
+    logs: dict[int, Log] = {}
+    begin = 0
+    for lane, run in groupby(records.lane):
+        end = begin + sum(1 for _ in run)
+        log = logs.get(lane)
+        if log is None:
+            log = logs[lane] = Log()
+        for name, column in columns:
+            getattr(log, name).extend(column[begin:end])
+        begin = end
+    return logs

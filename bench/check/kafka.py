@@ -22,9 +22,11 @@ certificate needs no search. Skips by rebalancing: the reader here has its parti
 Next: ../trace.py.
 """
 
+from array import array
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 
-from ..trace import TOPIC, Records
+from ..trace import TOPIC
 from .findings import (
     ABORTED_READ,
     G0,
@@ -43,7 +45,7 @@ from .findings import (
     UNSEEN,
     Findings,
 )
-from .history import INDEX, IS_ABORTED, IS_COMMITTED, History, by_poll
+from .history import ABSENT, IS_ABORTED, IS_COMMITTED, History, Log
 
 ALLOWED = (G0, G1C_WW, INTERNAL_SEND_SKIP, UNSEEN)
 ALLOWED_ELSEWHERE = (UNSEEN,)
@@ -81,77 +83,80 @@ def anomalies(findings: Findings) -> dict[str, tuple[int, bool]]:
 
 def check_reader(history: History, findings: Findings) -> None:
     """What the concurrent reader was shown."""
-    for lane, shown in by_poll(history.trace.seen).items():
-        _polls(history, findings, lane, shown)
-        _shown(history, findings, lane, shown)
+    for lane, seen in history.seen.items():
+        _polls(history, findings, lane, seen)
+        _shown(history, findings, lane, seen)
     findings.looked_at["seen"] = len(history.trace.seen)
 
 
-def _polls(history: History, findings: Findings, lane: int, shown: list[int]) -> None:
+def _polls(history: History, findings: Findings, lane: int, seen: Log) -> None:
     """In the order in which they came: does each follow the one before?"""
-    offsets, polls = history.trace.seen.offset, history.trace.seen.poll
-    final = history.trace.records.offset
-    there = [final[i] for i in history.stored.get(lane, ())]
-    at = {offset: n for n, offset in enumerate(there)}
-    where = history.where(lane)
-    last = poll = number = -1
-    for i in shown:
-        offset, inside = offsets[i], polls[i] == poll
-        if last >= 0 and offset <= last:
-            name = INTERNAL_NON_MONOTONIC_POLL if inside else NON_MONOTONIC_POLL
-            findings.note(name, "{}: poll {} shows {} behind {}", where, polls[i], offset, last)
-        next_number = at.get(offset, -1)
-        if next_number > number + 1 and number >= 0 and offset > last:
-            name = INTERNAL_POLL_SKIP if inside else POLL_SKIP
-            text = "{}: poll {} goes from {} to {}, and {} records are between them"
-            findings.note(name, text, where, polls[i], last, offset, next_number - number - 1)
-        last, poll, number = offset, polls[i], next_number if next_number >= 0 else number
-    if number >= 0:
-        text = "{}: the reader came to {}, the last record is at {}"
-        findings.add(UNSEEN, len(there) - 1 - number, text, where, last, there[-1])
+    there = history.stored[lane].offset if lane in history.stored else array("q")
+    where, count = history.where(lane), len(there)
+    last = poll = -1
+    expected = 0  # where in `there` the next one is
+    for offset, number in zip(seen.offset, seen.poll, strict=True):
+        if last >= 0 and (offset <= last or expected >= count or there[expected] != offset):
+            inside = number == poll
+            if offset <= last:
+                name = INTERNAL_NON_MONOTONIC_POLL if inside else NON_MONOTONIC_POLL
+                findings.note(name, "{}: poll {} shows {} behind {}", where, number, offset, last)
+            elif (at := bisect_left(there, offset)) > expected:
+                name = INTERNAL_POLL_SKIP if inside else POLL_SKIP
+                text = "{}: poll {} goes from {} to {}, and {} records are between them"
+                findings.note(name, text, where, number, last, offset, at - expected)
+            expected = bisect_right(there, offset)
+        elif last < 0:
+            expected = bisect_right(there, offset)
+        else:
+            expected += 1
+        last, poll = offset, number
+    text = "{}: the reader came to {}, the last record is at {}"
+    findings.add(UNSEEN, count - expected, text, where, last, there[-1] if count else -1)
 
 
-def _shown(history: History, findings: Findings, lane: int, shown: list[int]) -> None:
+def _shown(history: History, findings: Findings, lane: int, seen: Log) -> None:
     """Each record by itself: may it have been shown, and is it what lies there?"""
-    seen, records, where = history.trace.seen, history.trace.records, history.where(lane)
-    outcome, proposed, size = history.outcome, history.proposed, history.size
-    final = {records.offset[i]: i for i in history.stored.get(lane, ())}
-    whose, whose_poll = -1, -1
-    for i in shown:
-        tx, offset = seen.tx[i], seen.offset[i]
-        if 0 <= tx < size and (tx != whose or seen.poll[i] != whose_poll):
-            whose, whose_poll = tx, seen.poll[i]
-            asked = proposed[tx]
-            if asked is not None and seen.at[i] < asked:
-                text = "{} at {}: of transaction {}, {} ns before it was to commit"
-                findings.note(PRECOMMITTED_READ, text, where, offset, tx, asked - seen.at[i])
+    where, outcome, proposed = history.where(lane), history.outcome_of, history.proposed
+    final: dict[int, tuple[int, int, int]] = {}
+    if log := history.stored.get(lane):
+        identities = zip(log.source, log.ordinal, log.tx, strict=True)
+        final = dict(zip(log.offset, identities, strict=True))
+    shown = zip(seen.source, seen.ordinal, seen.tx, strict=True)
+    whose = whose_poll = -1
+    state = ABSENT
+    for offset, poll, at, identity in zip(seen.offset, seen.poll, seen.at, shown, strict=True):
+        tx = identity[2]
+        if tx != whose or poll != whose_poll:
+            whose, whose_poll, state = tx, poll, outcome(tx)
+            asked = proposed[tx] if state else None
+            if asked is not None and 0 <= at < asked:
+                text = "{} at {}: of transaction {}, {} ns before its commit was asked for"
+                findings.note(PRECOMMITTED_READ, text, where, offset, tx, asked - at)
         there = final.get(offset)
-        if 0 <= tx < size and outcome[tx] == IS_ABORTED:
+        if state == IS_ABORTED:
             text = "{} at {}: of transaction {}, which is aborted"
             findings.note(ABORTED_READ, text, where, offset, tx)
+        elif there == identity:
+            continue
         elif there is None:
-            committed = 0 <= tx < size and outcome[tx] == IS_COMMITTED
             text = "{} at {}: shown, of transaction {}, and not there in the end"
-            findings.note(LOST if committed or tx < 0 else ABORTED_READ, text, where, offset, tx)
-        elif _identity(seen, i) != _identity(records, there):
-            text = "{} at {}: shown as record {} of {}, there is record {} of {}"
-            what = (*_identity(seen, i)[1::-1], *_identity(records, there)[1::-1])
-            findings.note(INCONSISTENT_OFFSET, text, where, offset, *what)
-
-
-def _identity(records: Records, i: int) -> tuple[int, int, int]:
-    return records.source[i], records.ordinal[i], records.tx[i]
+            name = LOST if state == IS_COMMITTED or tx < 0 else ABORTED_READ
+            findings.note(name, text, where, offset, tx)
+        else:
+            text = "{} at {}: shown as (source, ordinal, transaction) {}, there is {}"
+            findings.note(INCONSISTENT_OFFSET, text, where, offset, identity, there)
 
 
 def check_logs(history: History, findings: Findings) -> None:
     """In which order transactions wrote, and what follows from that. Linear in records and consumed ranges."""
     workers = _workers(history)
     ww: Edges = {}
-    for lane, there in history.stored.items():
-        last, here = -1, dict[int, None]()
+    for lane, log in history.stored.items():
+        last = -1
+        here: dict[int, None] = {}
         latest: dict[str, int] = {}  # by worker
-        for i in there:
-            tx = history.owner[i]
+        for tx in log.owner:
             if tx == last or not 0 <= tx < history.size:
                 continue
             later = latest.get(workers[tx], -1)
@@ -192,19 +197,17 @@ def _workers(history: History) -> list[str]:
 def _consumed(history: History) -> Edges:
     """Who consumed what whom had written, by the highest record of each range."""
     edges: Edges = {}
-    offsets, owner, lanes = history.trace.records.offset, history.owner, history.lanes
-    numbers = {lane: n for n, lane in enumerate(lanes)}
-    for lane, keys in history.consumed.items():
-        topic = lanes[lane].name.rpartition("/")[0]
-        source = lanes[lane]._replace(kind=TOPIC, name=topic)
-        there = history.stored.get(numbers.get(source, -1), [])
-        ranges = [history.operations[key & INDEX] for key in keys]
-        at = 0
-        for tx, _, _, begin, end, _, _ in sorted(ranges, key=lambda taken: taken[4]):
-            while at < len(there) and offsets[there[at]] < end:
-                at += 1
-            if at and offsets[there[at - 1]] >= begin:
-                writer = owner[there[at - 1]]
+    numbers = {lane: n for n, lane in enumerate(history.lanes)}
+    for lane, taken in history.consumed.items():
+        topic = history.lanes[lane].name.rpartition("/")[0]
+        source = history.lanes[lane]._replace(kind=TOPIC, name=topic)
+        log = history.stored.get(numbers.get(source, -1))
+        if log is None:
+            continue
+        for tx, begin, end in zip(taken.tx, taken.begin, taken.end, strict=True):
+            highest = bisect_left(log.offset, end) - 1
+            if highest >= 0 and log.offset[highest] >= begin:
+                writer = log.owner[highest]
                 if writer >= 0 and writer != tx:
                     edges.setdefault(writer, []).append(tx)
     return edges
