@@ -148,7 +148,7 @@ def _positions(history: History, findings: Findings, starts: Starts) -> None:
     for lane, ranges in history.consumed.items():
         _, name, partition, _ = history.lanes[lane]
         at = starts.get((name, partition), 0)
-        for tx, begin, end in zip(ranges.tx, ranges.begin, ranges.end, strict=True):
+        for _, tx, begin, end, _ in ranges:
             if begin != at:
                 while at < begin and (lane, at) in doubtful:
                     at = doubtful[lane, at]
@@ -159,7 +159,7 @@ def _positions(history: History, findings: Findings, starts: Starts) -> None:
                     text = "{}: transaction {} consumed from {}, others had consumed up to {}"
                     findings.note(POSITION_OVERLAP, text, history.where(lane), tx, begin, at)
             at = max(at, end)
-    findings.looked_at["ranges"] = sum(len(r.tx) for r in history.consumed.values())
+    findings.looked_at["ranges"] = sum(map(len, history.consumed.values()))
 
 
 def _offsets(history: History, findings: Findings) -> None:
@@ -167,7 +167,7 @@ def _offsets(history: History, findings: Findings) -> None:
     for lane, ranges in history.produced.items():
         log = history.stored.get(lane)
         at = log.offset[0] if log else -1
-        for tx, begin, end in zip(ranges.tx, ranges.begin, ranges.end, strict=True):
+        for _, tx, begin, end, _ in ranges:
             if begin == at or begin < 0:
                 at = max(at, end)
                 continue
@@ -187,7 +187,7 @@ def _offsets(history: History, findings: Findings) -> None:
                 text = "{}: the store has nothing from {} to {}"
                 findings.note(OFFSET_GAP, text, history.where(lane), last + 1, offset)
             last = offset
-    findings.looked_at["published"] = sum(len(r.tx) for r in history.produced.values())
+    findings.looked_at["published"] = sum(map(len, history.produced.values()))
 
 
 def _filled(history: History, log: Log | None, begin: int, end: int) -> bool:

@@ -23,6 +23,7 @@ Next: feeds.py.
 """
 
 from array import array
+from collections import Counter
 from collections.abc import Collection, Mapping
 
 from ..trace import PRODUCE, TOPIC
@@ -79,18 +80,13 @@ class _Delivery:
         self.got: dict[int, dict[int, int]] = {}
         self.missing: list[tuple[str, int, int]] = []  # topic, origin, who consumed it
         for lane in [lane for lanes in topics.values() for lane in lanes]:
-            ranges = history.produced.get(lane)
-            told = self.told[lane] = {}
-            self.first[lane], self.got[lane] = {}, {}
-            if ranges is None:
-                continue
-            told.update(zip(ranges.tx, ranges.records, strict=True))
-            # Of several operations of one transaction the first has the first offset, all have records.
-            self.first[lane].update(zip(reversed(ranges.tx), reversed(ranges.begin), strict=True))
-            if len(told) < len(ranges.tx):
-                told.clear()
-                for tx, records in zip(ranges.tx, ranges.records, strict=True):
-                    told[tx] = told.get(tx, 0) + records
+            told, first = self.told.setdefault(lane, {}), self.first.setdefault(lane, {})
+            self.got[lane] = {}
+            for _, tx, begin, _, records in history.produced.get(lane, ()):
+                if tx in told:
+                    told[tx] += records
+                else:
+                    told[tx], first[tx] = records, begin
         for tx, _, lane, _, _, records, _ in history.others_of(PRODUCE, IS_UNDETERMINED):
             if lane in self.told:
                 self.told[lane][tx] = self.told[lane].get(tx, 0) + records
@@ -132,39 +128,41 @@ class _Delivery:
     def _lane(self, lane: int, log: Log, known: set[int]) -> None:
         """Each record: may it be there, is it there once, does it follow its predecessor?"""
         note, text = self.findings.note, self._text
-        got = self.got[lane]
+        told, first = self.told[lane], self.first[lane]
         last: dict[int, int] = {}  # ordinal by source
+        left_out: list[int] = []
         whose, shift, counted = -1, 0, True
-        for i, (tx, source, ordinal) in enumerate(
-            zip(log.owner, log.source, log.ordinal, strict=True)
-        ):
-            if tx != whose:
-                whose = tx
-                counted = self._counts(lane, log, i)
-                if counted and tx >= 0:
-                    shift = self._told_offset(lane, log, i, shift)
-            elif not counted:
-                self._counts(lane, log, i)
+        columns = zip(log.owner, log.source, log.ordinal, log.offset, strict=True)
+        for i, (tx, source, ordinal, offset) in enumerate(columns):
+            if tx != whose or not counted:
+                whose, counted = tx, tx in told or self._counts(lane, log, i)
+                begin = first.get(tx, -1)
+                if begin >= 0 and offset - begin != shift:
+                    shift = offset - begin
+                    if shift:  # of all that follow it too: noted when it changes
+                        what = "{}, was told {} for its first one there"
+                        note(INCONSISTENT_OFFSET, what, text(lane, log, i), begin)
             if not counted:
+                left_out.append(tx)
                 continue
             origin = source * ORDINALS + ordinal
             if origin in known:
                 note(REPEATED, "{}, is there again", text(lane, log, i))
+                left_out.append(tx)
                 continue
             known.add(origin)
             if ordinal < last.get(source, ordinal):
                 note(REORDERED, "{}, is behind its successor {}", text(lane, log, i), last[source])
             last[source] = ordinal
-            if tx >= 0:
-                got[tx] = got.get(tx, 0) + 1
+        got = Counter(log.owner)
+        got.subtract(left_out)
+        self.got[lane] = {tx: records for tx, records in got.items() if tx >= 0 and records > 0}
 
     def _counts(self, lane: int, log: Log, i: int) -> bool:
-        """Whether its transaction wrote there, and counts."""
+        """Whether a record of which nobody said that it was written counts; noted if not."""
         tx = log.owner[i]
-        if tx == NOT_COUNTED:
-            return False
-        if tx < 0 or tx in self.told[lane]:
-            return True
+        if tx < 0:
+            return tx != NOT_COUNTED
         if self.history.outcome_of(tx) == IS_ABORTED:
             self.findings.note(ABORTED_VISIBLE, "{}", self._text(lane, log, i))
             return False
@@ -173,17 +171,6 @@ class _Delivery:
             self.findings.note(FOREIGN, text, self._text(lane, log, i))
             return False
         return True  # by what it consumed: nobody said how many it wrote
-
-    def _told_offset(self, lane: int, log: Log, i: int, shift: int) -> int:
-        """How far the first of a transaction's records is from where its commit told; noted when that changes."""
-        begin = self.first[lane].get(log.owner[i], -1)
-        if begin < 0:
-            return shift
-        found = log.offset[i] - begin
-        if found and found != shift:
-            text = "{}, was told {} for its first one there"
-            self.findings.note(INCONSISTENT_OFFSET, text, self._text(lane, log, i), begin)
-        return found
 
     def _doubtful(self, topic: str, fed: Fed, known: set[int]) -> None:
         """Undetermined transactions of which nothing but what they consumed is known: whole, or not there."""

@@ -14,8 +14,8 @@ from itertools import repeat
 from ..trace import CONSUME
 from .history import IS_ABORTED, IS_UNDETERMINED, History
 
-ORDINALS = 1 << 48
-"""An origin is source × ORDINALS + ordinal."""
+ORDINALS = (1 << 48) + 0x9E3779B1
+"""An origin is source × ORDINALS + ordinal. No power of two: hashes of several sources' ordinals would collide."""
 Offsets = Mapping[tuple[str, int], Sequence[int]]
 Starts = Mapping[tuple[str, int], int]
 
@@ -42,9 +42,8 @@ class Fed:
             given = offsets.get((topic, partition))
             of = origins[lane] = _Origins(history, partition, inputs.get(partition, -1), given)
             at = starts.get((feed, partition), 0)
-            taken = history.consumed.get(lane)
-            ranges = [] if taken is None else zip(taken.begin, taken.end, taken.tx, strict=True)
-            for begin, end, tx in sorted(ranges):
+            taken = history.consumed.get(lane, ())
+            for _, tx, begin, end, _ in sorted(taken, key=lambda one: one[2]):
                 if begin > at:
                     self.expected.update(zip(of.between(at, begin), repeat(-1)))
                 self.expected.update(zip(of.between(begin, end), repeat(tx)))

@@ -14,6 +14,7 @@ Next: certificate.py.
 from array import array
 from itertools import groupby
 from operator import itemgetter
+from typing import Any
 
 from ..trace import (
     ABORTED,
@@ -40,19 +41,9 @@ RANK_OF_ROW = 33
 _TOLD = itemgetter(0, 3, 4, 5, 8, 10, 14)
 
 
-class Ranges:
-    """What committed transactions consumed or produced in one lane, in the order of their ranks: [begin, end)
-    of offsets, -1 where they were not told; and how many `records`."""
-
-    __slots__ = ("begin", "end", "records", "tx")
-
-    def __init__(self, flat: list[int], rank: list[int]) -> None:
-        """`flat`: tx, begin, end, records; and so on."""
-        ranks = [rank[tx] for tx in flat[0::4]]
-        order = sorted(range(len(ranks)), key=ranks.__getitem__)
-        self.tx, self.begin, self.end, self.records = (
-            [column[i] for i in order] for column in (flat[n::4] for n in range(4))
-        )
+Range = tuple[int, int, int, int, int]
+"""What a committed transaction consumed or produced in a lane: its rank, its number, [begin, end) of offsets, -1
+where they were not told; how many records."""
 
 
 class Log:
@@ -139,8 +130,8 @@ class History:
         self.written: dict[int, list[int]] = {}
         self._writes: set[tuple[int, int]] | None = None
         rows = self.rows
-        consumed: list[list[int]] = [[] for _ in self.lanes]
-        produced: list[list[int]] = [[] for _ in self.lanes]
+        consumed: list[list[Range]] = [[] for _ in self.lanes]
+        produced: list[list[Range]] = [[] for _ in self.lanes]
         for index, operation in enumerate(self.operations):
             tx, op, lane, begin, end, records, _ = operation
             at = rank[tx]
@@ -156,11 +147,14 @@ class History:
             elif op == WRITE:
                 rows.append(at << RANK_OF_ROW | IS_WRITE | index)
             else:
-                flat = consumed if op == CONSUME else produced
-                flat[lane] += (tx, begin, end, records if begin < 0 else end - begin)
+                ranges = consumed if op == CONSUME else produced
+                count = records if begin < 0 else end - begin
+                ranges[lane].append((at, tx, begin, end, count))
         rows.sort()
-        self.consumed = {lane: Ranges(flat, rank) for lane, flat in enumerate(consumed) if flat}
-        self.produced = {lane: Ranges(flat, rank) for lane, flat in enumerate(produced) if flat}
+        for taken in (*consumed, *produced):
+            taken.sort(key=itemgetter(0))
+        self.consumed = {lane: taken for lane, taken in enumerate(consumed) if taken}
+        self.produced = {lane: made for lane, made in enumerate(produced) if made}
 
     def wrote(self, tx: int, lane: int) -> bool:
         """Whether the transaction wrote the row. Slow at first: asked only when something is wrong."""
@@ -202,16 +196,17 @@ class History:
 
 
 def _by_lane(records: Records) -> dict[int, Log]:
-    columns = [(name, getattr(records, name)) for name in Records.__slots__ if name != "lane"]
-    columns = [(name, column) for name, column in columns if column]
+    names = [name for name in Records.__slots__ if name != "lane" and getattr(records, name)]
+    columns = [getattr(records, name) for name in names]
     logs: dict[int, Log] = {}
+    extends: dict[int, list[Any]] = {}
     begin = 0
     for lane, run in groupby(records.lane):
-        end = begin + sum(1 for _ in run)
-        log = logs.get(lane)
-        if log is None:
+        end = begin + len(list(run))
+        if lane not in logs:
             log = logs[lane] = Log()
-        for name, column in columns:
-            getattr(log, name).extend(column[begin:end])
+            extends[lane] = [getattr(log, name).extend for name in names]
+        for extend, column in zip(extends[lane], columns, strict=True):
+            extend(column[begin:end])
         begin = end
     return logs

@@ -22,7 +22,6 @@ certificate needs no search. Skips by rebalancing: the reader here has its parti
 Next: ../trace.py.
 """
 
-from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 
@@ -84,68 +83,80 @@ def anomalies(findings: Findings) -> dict[str, tuple[int, bool]]:
 def check_reader(history: History, findings: Findings) -> None:
     """What the concurrent reader was shown."""
     for lane, seen in history.seen.items():
-        _polls(history, findings, lane, seen)
-        _shown(history, findings, lane, seen)
+        log = history.stored.get(lane) or Log()
+        if not _agrees(seen, log):
+            _polls(history, findings, lane, seen, log)
+            _values(history, findings, lane, seen, log)
+        unseen = len(log.offset) - bisect_right(log.offset, max(seen.offset))
+        text = "{}: the reader came to {}"
+        findings.add(UNSEEN, unseen, text, history.where(lane), max(seen.offset))
+        _early(history, findings, lane, seen)
     findings.looked_at["seen"] = len(history.trace.seen)
 
 
-def _polls(history: History, findings: Findings, lane: int, seen: Log) -> None:
+def _agrees(seen: Log, log: Log) -> bool:
+    """Whether it was shown exactly what lies there, from where it began: so it is, as a rule."""
+    begin = bisect_left(log.offset, seen.offset[0])
+    end = begin + len(seen.offset)
+    return all(
+        getattr(log, name)[begin:end] == getattr(seen, name)
+        for name in ("offset", "source", "ordinal", "tx")
+    )
+
+
+def _polls(history: History, findings: Findings, lane: int, seen: Log, log: Log) -> None:
     """In the order in which they came: does each follow the one before?"""
-    there = history.stored[lane].offset if lane in history.stored else array("q")
-    where, count = history.where(lane), len(there)
+    there, where = log.offset, history.where(lane)
     last = poll = -1
-    expected = 0  # where in `there` the next one is
     for offset, number in zip(seen.offset, seen.poll, strict=True):
-        if last >= 0 and (offset <= last or expected >= count or there[expected] != offset):
-            inside = number == poll
-            if offset <= last:
-                name = INTERNAL_NON_MONOTONIC_POLL if inside else NON_MONOTONIC_POLL
-                findings.note(name, "{}: poll {} shows {} behind {}", where, number, offset, last)
-            elif (at := bisect_left(there, offset)) > expected:
+        inside = number == poll
+        if 0 <= last and offset <= last:
+            name = INTERNAL_NON_MONOTONIC_POLL if inside else NON_MONOTONIC_POLL
+            findings.note(name, "{}: poll {} shows {} behind {}", where, number, offset, last)
+        elif 0 <= last < offset - 1:
+            skipped = bisect_left(there, offset) - bisect_right(there, last)
+            if skipped:
                 name = INTERNAL_POLL_SKIP if inside else POLL_SKIP
                 text = "{}: poll {} goes from {} to {}, and {} records are between them"
-                findings.note(name, text, where, number, last, offset, at - expected)
-            expected = bisect_right(there, offset)
-        elif last < 0:
-            expected = bisect_right(there, offset)
-        else:
-            expected += 1
+                findings.note(name, text, where, number, last, offset, skipped)
         last, poll = offset, number
-    text = "{}: the reader came to {}, the last record is at {}"
-    findings.add(UNSEEN, count - expected, text, where, last, there[-1] if count else -1)
 
 
-def _shown(history: History, findings: Findings, lane: int, seen: Log) -> None:
-    """Each record by itself: may it have been shown, and is it what lies there?"""
-    where, outcome, proposed = history.where(lane), history.outcome_of, history.proposed
-    final: dict[int, tuple[int, int, int]] = {}
-    if log := history.stored.get(lane):
-        identities = zip(log.source, log.ordinal, log.tx, strict=True)
-        final = dict(zip(log.offset, identities, strict=True))
+def _values(history: History, findings: Findings, lane: int, seen: Log, log: Log) -> None:
+    """Is each record what lies there in the end?"""
+    where = history.where(lane)
+    identities = zip(log.source, log.ordinal, log.tx, strict=True)
+    final = dict(zip(log.offset, identities, strict=True))
     shown = zip(seen.source, seen.ordinal, seen.tx, strict=True)
+    for offset, identity in zip(seen.offset, shown, strict=True):
+        there = final.get(offset)
+        state = history.outcome_of(identity[2])
+        if there == identity or state == IS_ABORTED:
+            continue
+        if there is None:
+            text = "{} at {}: shown, of transaction {}, and not there in the end"
+            name = LOST if state == IS_COMMITTED or identity[2] < 0 else ABORTED_READ
+            findings.note(name, text, where, offset, identity[2])
+        else:
+            text = "{} at {}: shown as (source, ordinal, transaction) {}, there is {}"
+            findings.note(INCONSISTENT_OFFSET, text, where, offset, identity, there)
+
+
+def _early(history: History, findings: Findings, lane: int, seen: Log) -> None:
+    """Records of transactions that had not been told to commit by then, or never did."""
+    where, proposed = history.where(lane), history.proposed
     whose = whose_poll = -1
     state = ABSENT
-    for offset, poll, at, identity in zip(seen.offset, seen.poll, seen.at, shown, strict=True):
-        tx = identity[2]
+    for tx, poll, at, offset in zip(seen.tx, seen.poll, seen.at, seen.offset, strict=True):
         if tx != whose or poll != whose_poll:
-            whose, whose_poll, state = tx, poll, outcome(tx)
+            whose, whose_poll, state = tx, poll, history.outcome_of(tx)
             asked = proposed[tx] if state else None
             if asked is not None and 0 <= at < asked:
                 text = "{} at {}: of transaction {}, {} ns before its commit was asked for"
                 findings.note(PRECOMMITTED_READ, text, where, offset, tx, asked - at)
-        there = final.get(offset)
         if state == IS_ABORTED:
             text = "{} at {}: of transaction {}, which is aborted"
             findings.note(ABORTED_READ, text, where, offset, tx)
-        elif there == identity:
-            continue
-        elif there is None:
-            text = "{} at {}: shown, of transaction {}, and not there in the end"
-            name = LOST if state == IS_COMMITTED or tx < 0 else ABORTED_READ
-            findings.note(name, text, where, offset, tx)
-        else:
-            text = "{} at {}: shown as (source, ordinal, transaction) {}, there is {}"
-            findings.note(INCONSISTENT_OFFSET, text, where, offset, identity, there)
 
 
 def check_logs(history: History, findings: Findings) -> None:
@@ -204,7 +215,7 @@ def _consumed(history: History) -> Edges:
         log = history.stored.get(numbers.get(source, -1))
         if log is None:
             continue
-        for tx, begin, end in zip(taken.tx, taken.begin, taken.end, strict=True):
+        for _, tx, begin, end, _ in taken:
             highest = bisect_left(log.offset, end) - 1
             if highest >= 0 and log.offset[highest] >= begin:
                 writer = log.owner[highest]
