@@ -142,16 +142,16 @@ def _who(tx: int) -> str:
 
 
 def _positions(history: History, findings: Findings, starts: Starts) -> None:
-    doubtful: dict[tuple[int, int], int] = {}
+    doubtful: dict[int, dict[int, list[int]]] = {}
     for _, _, lane, begin, end, _, _ in history.others_of(CONSUME, IS_UNDETERMINED):
-        doubtful[lane, begin] = max(end, doubtful.get((lane, begin), end))
+        doubtful.setdefault(lane, {}).setdefault(begin, []).append(end)
     for lane, ranges in history.consumed.items():
         _, name, partition, _ = history.lanes[lane]
         at = starts.get((name, partition), 0)
         for _, tx, begin, end, _ in ranges:
             if begin != at:
-                while at < begin and (lane, at) in doubtful:
-                    at = doubtful[lane, at]
+                if begin > at and _bridged(doubtful.get(lane, {}), at, begin):
+                    at = begin
                 if begin > at:
                     text = "{}: transaction {} goes on at {}, the one before it ended at {}"
                     findings.note(POSITION_GAP, text, history.where(lane), tx, begin, at)
@@ -160,6 +160,17 @@ def _positions(history: History, findings: Findings, starts: Starts) -> None:
                     findings.note(POSITION_OVERLAP, text, history.where(lane), tx, begin, at)
             at = max(at, end)
     findings.looked_at["ranges"] = sum(map(len, history.consumed.values()))
+
+
+def _bridged(doubtful: dict[int, list[int]], begin: int, end: int) -> bool:
+    """Whether some of the ranges, by their begin, lead from `begin` to `end`: any of several attempts may count."""
+    reached, todo = {begin: None}, [begin]
+    while todo:
+        for at in doubtful.get(todo.pop(), ()):
+            if at not in reached and at <= end:
+                reached[at] = None
+                todo.append(at)
+    return end in reached
 
 
 def _offsets(history: History, findings: Findings) -> None:

@@ -170,7 +170,7 @@ class _Generator:
         end = begin + 1 + int(draw.random() * mix.consumed_max)
         outputs: dict[int, list[int]] = {}
         for ordinal in range(begin, end):
-            outputs.setdefault((ordinal * 7 + source) % mix.outputs, []).append(ordinal)
+            outputs.setdefault((ordinal // 2 * 7 + source) % mix.outputs, []).append(ordinal)
         made = [Operation(tx, CONSUME, self.inputs[source], begin, end)]
         for partition, ordinals in outputs.items():
             lane, count = self.outputs[partition], len(ordinals)
