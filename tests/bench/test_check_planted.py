@@ -1,5 +1,7 @@
 """Ten kinds of anomalies, one of them planted in a clean history: it is found, and nothing else."""
 
+from pathlib import Path
+
 import pytest
 
 from planstep.bench.check import KAFKA, NONE, PLACES, Findings, judge
@@ -61,3 +63,20 @@ def test_records_that_name_no_transaction(kind: str) -> None:
     clean = generate(500, 4, Mix(passed_on=True))
     assert judge(clean, mode=PLACES, feeds=FEEDS).counts == {}
     assert judge(plant(clean, kind, 6), mode=PLACES, feeds=FEEDS).counts[kind] == 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_trace_from_files_is_judged_alike(tmp_path: Path, kind: str) -> None:
+    pytest.importorskip("pyarrow")
+    spoiled = plant(generate(300, 5), kind, 7)
+    spoiled.save(tmp_path)
+    loaded = Trace.load(tmp_path)
+    assert loaded.operations == spoiled.operations and loaded.lanes == spoiled.lanes
+    here, there = (judge(trace, mode=PLACES) for trace in (spoiled, loaded))
+    assert here == there and here.counts[kind] == 1
+
+
+def test_the_same_seed_makes_the_same_history() -> None:
+    one, same, other = generate(200, 1), generate(200, 1), generate(200, 2)
+    assert one.operations == same.operations and one.transactions == same.transactions
+    assert one.operations != other.operations
