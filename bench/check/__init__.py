@@ -64,4 +64,5 @@ def judge(
         else:
             check_logs(history, findings)
         check_reader(history, findings)
+        del history  # millions of tuples: gone before the collector looks again
     return findings

@@ -158,7 +158,7 @@ def _positions(history: History, findings: Findings, starts: Starts) -> None:
                 elif begin < at:
                     text = "{}: transaction {} consumed from {}, others had consumed up to {}"
                     findings.note(POSITION_OVERLAP, text, history.where(lane), tx, begin, at)
-            at = max(at, end)
+            at = end if end > at else at
     findings.looked_at["ranges"] = sum(map(len, history.consumed.values()))
 
 
@@ -180,7 +180,7 @@ def _offsets(history: History, findings: Findings) -> None:
         at = log.offset[0] if log else -1
         for _, tx, begin, end, _ in ranges:
             if begin == at or begin < 0:
-                at = max(at, end)
+                at = end if end > at else at
                 continue
             if begin > at >= 0 and not _filled(history, log, at, begin):
                 text = "{}: transaction {} was told {}, the one before it ended at {}"
@@ -188,7 +188,7 @@ def _offsets(history: History, findings: Findings) -> None:
             elif begin < at:
                 text = "{}: transaction {} was told {}, others had been told up to {}"
                 findings.note(OFFSET_OVERLAP, text, history.where(lane), tx, begin, at)
-            at = max(at, end)
+            at = end if end > at else at
     for lane, log in history.stored.items():
         last = log.offset[0] - 1
         if log.offset == array("q", range(last + 1, last + 1 + len(log.offset))):

@@ -80,13 +80,15 @@ class _Delivery:
         self.got: dict[int, dict[int, int]] = {}
         self.missing: list[tuple[str, int, int]] = []  # topic, origin, who consumed it
         for lane in [lane for lanes in topics.values() for lane in lanes]:
-            told, first = self.told.setdefault(lane, {}), self.first.setdefault(lane, {})
-            self.got[lane] = {}
-            for _, tx, begin, _, records in history.produced.get(lane, ()):
-                if tx in told:
+            made = history.produced.get(lane, [])
+            told = {tx: records for _, tx, _, _, records in made}
+            if len(told) < len(made):
+                told = Counter()
+                for _, tx, _, _, records in made:
                     told[tx] += records
-                else:
-                    told[tx], first[tx] = records, begin
+            # Of several ranges of one transaction the first has the first offset.
+            self.first[lane] = {tx: begin for _, tx, begin, _, _ in reversed(made)}
+            self.told[lane], self.got[lane] = told, {}
         for tx, _, lane, _, _, records, _ in history.others_of(PRODUCE, IS_UNDETERMINED):
             if lane in self.told:
                 self.told[lane][tx] = self.told[lane].get(tx, 0) + records
@@ -97,21 +99,22 @@ class _Delivery:
         for lane in self.topics[topic]:
             log = self.history.stored.get(lane)
             if log is not None:
-                if fed is not None:
-                    self._owners(lane, log, fed)
-                self._lane(lane, log, known)
+                named = zip(log.source, log.ordinal, strict=True)
+                origins = [source * ORDINALS + ordinal for source, ordinal in named]
+                if fed is not None and not fed.explains(log, origins):
+                    self._owners(lane, log, origins, fed)
+                self._lane(lane, log, origins, known)
         if fed is not None:
             self.missing += [
                 (topic, origin, tx) for origin, tx in fed.expected.items() if origin not in known
             ]
             self._doubtful(topic, fed, known)
 
-    def _owners(self, lane: int, log: Log, fed: Fed) -> None:
+    def _owners(self, lane: int, log: Log, origins: list[int], fed: Fed) -> None:
         """Whose records are by what was consumed; those of nobody are noted, and not looked at again."""
         log.owner = owner = array("q", log.tx)
         expected, doubtful = fed.expected, fed.doubtful
-        for i, (source, ordinal) in enumerate(zip(log.source, log.ordinal, strict=True)):
-            origin = source * ORDINALS + ordinal
+        for i, origin in enumerate(origins):
             if origin in expected:
                 if owner[i] < 0:
                     owner[i] = expected[origin]
@@ -125,15 +128,15 @@ class _Delivery:
                 self.findings.note(name, text, self._text(lane, log, i), _whose(tx))
                 owner[i] = NOT_COUNTED
 
-    def _lane(self, lane: int, log: Log, known: set[int]) -> None:
+    def _lane(self, lane: int, log: Log, origins: list[int], known: set[int]) -> None:
         """Each record: may it be there, is it there once, does it follow its predecessor?"""
         note, text = self.findings.note, self._text
         told, first = self.told[lane], self.first[lane]
         last: dict[int, int] = {}  # ordinal by source
         left_out: list[int] = []
         whose, shift, counted = -1, 0, True
-        columns = zip(log.owner, log.source, log.ordinal, log.offset, strict=True)
-        for i, (tx, source, ordinal, offset) in enumerate(columns):
+        columns = zip(log.owner, origins, log.source, log.ordinal, log.offset, strict=True)
+        for i, (tx, origin, source, ordinal, offset) in enumerate(columns):
             if tx != whose or not counted:
                 whose, counted = tx, tx in told or self._counts(lane, log, i)
                 begin = first.get(tx, -1)
@@ -145,7 +148,6 @@ class _Delivery:
             if not counted:
                 left_out.append(tx)
                 continue
-            origin = source * ORDINALS + ordinal
             if origin in known:
                 note(REPEATED, "{}, is there again", text(lane, log, i))
                 left_out.append(tx)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import repeat
 
 from ..trace import CONSUME
-from .history import IS_ABORTED, IS_UNDETERMINED, History
+from .history import IS_ABORTED, IS_UNDETERMINED, History, Log
 
 ORDINALS = (1 << 48) + 0x9E3779B1
 """An origin is source × ORDINALS + ordinal. No power of two: hashes of several sources' ordinals would collide."""
@@ -52,6 +52,13 @@ class Fed:
             for tx, _, lane, begin, end, _, _ in history.others_of(CONSUME, outcome):
                 if lane in origins:
                     into.update(zip(origins[lane].between(begin, end), repeat(tx)))
+
+    def explains(self, log: Log, origins: list[int]) -> bool:
+        """Whether all records name their transactions, and were made of something that was consumed."""
+        if min(log.tx) < 0:
+            return False
+        doubtful = self.doubtful
+        return all(origin in doubtful for origin in set(origins).difference(self.expected))
 
 
 class _Origins:

@@ -38,9 +38,8 @@ INDEX = (1 << 32) - 1
 """The part of a row's key that says where the operation is in the trace."""
 IS_WRITE = 1 << 32
 RANK_OF_ROW = 33
-_TOLD = itemgetter(0, 3, 4, 5, 8, 10, 14)
-
-
+_TOLD = itemgetter(0, 2, 3, 4, 5, 8, 10, 14)
+"""tx, worker, outcome, step, n, begin, proposed, reply."""
 Range = tuple[int, int, int, int, int]
 """What a committed transaction consumed or produced in a lane: its rank, its number, [begin, end) of offsets, -1
 where they were not told; how many records."""
@@ -75,7 +74,7 @@ class Log:
 
 
 class History:
-    """Invariant: whoever has operations has an outcome, IS_UNDETERMINED if nothing told it.
+    """Invariant: every number up to the highest has an outcome, IS_UNDETERMINED where nothing told it.
 
     place      step << 32 | n by number; -1: none
     ordered    committed transactions (that have a place), in its order
@@ -96,35 +95,36 @@ class History:
         self.seen = _by_lane(trace.seen)
 
     def _transactions(self, places: bool) -> None:
-        rows = self.trace.transactions
-        number = itemgetter(0)
-        size = max(map(number, rows), default=-1)
-        size = max(size, max(map(number, self.operations), default=-1)) + 1
-        self.size = size
+        rows, number = self.trace.transactions, itemgetter(0)
+        size = max(
+            max(map(number, rows), default=-1), max(map(number, self.operations), default=-1)
+        )
+        self.size = size = size + 1
         self.outcome = outcome = bytearray(size)
         self.place = place = [-1] * size
+        self.worker = workers = [""] * size
         self.begin: list[int | None] = [None] * size
         self.proposed: list[int | None] = [None] * size
         self.reply: list[int | None] = [None] * size
         begins, proposals, replies = self.begin, self.proposed, self.reply
-        for tx, told, step, n, begin, proposed, reply in map(_TOLD, rows):
+        for tx, worker, told, step, n, begin, proposed, reply in map(_TOLD, rows):
             if outcome[tx]:
                 raise ValueError(f"the trace has transaction {tx} twice")
-            outcome[tx] = _OUTCOMES[told]
+            outcome[tx], workers[tx] = _OUTCOMES[told], worker
             if step is not None:
                 place[tx] = step << 32 | (BEHIND_ALL if n is None else n)
             begins[tx], proposals[tx], replies[tx] = begin, proposed, reply
-        committed = [tx for tx in range(size) if outcome[tx] == IS_COMMITTED]
+        self.outcome = outcome.replace(bytes([ABSENT]), bytes([IS_UNDETERMINED]))
+        self.ordered = [tx for tx in range(size) if outcome[tx] == IS_COMMITTED]
         if places:
-            committed = [tx for tx in committed if place[tx] >= 0]
-            committed.sort(key=place.__getitem__)
-        self.ordered = committed
+            self.ordered = [tx for tx in self.ordered if place[tx] >= 0]
+            self.ordered.sort(key=place.__getitem__)
         self.rank = rank = [-1] * size
-        for at, tx in enumerate(committed):
+        for at, tx in enumerate(self.ordered):
             rank[tx] = at
 
     def _operations(self) -> None:
-        rank, outcome = self.rank, self.outcome
+        rank = self.rank
         self.rows: list[int] = []
         self.others: list[Operation] = []
         self.written: dict[int, list[int]] = {}
@@ -136,8 +136,6 @@ class History:
             tx, op, lane, begin, end, records, _ = operation
             at = rank[tx]
             if at < 0:
-                if not outcome[tx]:
-                    outcome[tx] = IS_UNDETERMINED
                 if op == WRITE:
                     self.written.setdefault(tx, []).append(lane)
                 elif op != READ:

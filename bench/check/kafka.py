@@ -161,7 +161,7 @@ def _early(history: History, findings: Findings, lane: int, seen: Log) -> None:
 
 def check_logs(history: History, findings: Findings) -> None:
     """In which order transactions wrote, and what follows from that. Linear in records and consumed ranges."""
-    workers = _workers(history)
+    workers = history.worker
     ww: Edges = {}
     for lane, log in history.stored.items():
         last = -1
@@ -196,13 +196,6 @@ def _followed(history: History, tx: int, later: int) -> bool:
     """Whether one had ended when the other began: a worker may have several under way."""
     reply, begin = history.reply[tx], history.begin[later]
     return reply is not None and begin is not None and reply <= begin
-
-
-def _workers(history: History) -> list[str]:
-    workers = [""] * history.size
-    for row in history.trace.transactions:
-        workers[row.tx] = row.worker
-    return workers
 
 
 def _consumed(history: History) -> Edges:
