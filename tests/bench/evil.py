@@ -7,6 +7,7 @@ The copy opens like any store, and reads show what was put there: checksums, dig
 """
 
 import random
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -49,6 +50,9 @@ def spoil(store: Path, trace: Trace, kind: str, seed: int) -> None:
     made = [one for one in trace.operations if one.op == PRODUCE]
     outcomes = {row.tx: row.outcome for row in trace.transactions}
     whole = [one for one in made if one.records > 1 and outcomes[one.tx] != ABORTED]
+    lanes = Counter(one.tx for one in made)
+    if kind == "torn":
+        whole = [one for one in whole if lanes[one.tx] > 1]
     given_up = [one for one in made if outcomes[one.tx] == ABORTED]
     one = draw.choice(given_up if kind == "aborted data visible" else whole)
     lane = trace.lanes[one.lane]

@@ -39,7 +39,7 @@ class Done(NamedTuple):
 
 
 def run(store: Path, transactions: int) -> Done:
-    """Each writes two records to one partition and one to the next; every fiftieth is rolled back besides."""
+    """Each writes two records to one partition, every fourth one more to the next; some are rolled back besides."""
     trace = Trace()
     lanes = [trace.lane(TOPIC, "out", p) for p in range(PARTITIONS)]
     flying: deque[tuple[int, int, Future[planstep.Commit]]] = deque()
@@ -62,7 +62,8 @@ def run(store: Path, transactions: int) -> Done:
             work = db.transaction()
             two = [identity(first, 3 * i + j, tx) for j in range(2)]
             work.write_batch("out", two, partition=first)
-            work.write("out", identity(first, 3 * i + 2, tx), partition=(first + 1) % PARTITIONS)
+            if i % 4 == 1:
+                work.write("out", identity(first, 3 * i + 2, tx), partition=first + 1)
             flying.append((tx, begin, work.submit()))
             if len(flying) >= IN_FLIGHT:
                 settle()
@@ -117,7 +118,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Done:
 def test_a_store_that_nobody_touched_has_nothing_wrong(large: Done) -> None:
     findings = judge(read(large, large.store), mode=PLACES)
     assert findings.clean and not findings.counts, findings.examples
-    assert findings.looked_at["records"] == 300_000
+    assert findings.looked_at["records"] == 225_000
 
 
 @pytest.mark.parametrize("kind", IN_STORES)
