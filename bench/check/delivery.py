@@ -38,7 +38,7 @@ from .findings import (
     TORN,
     Findings,
 )
-from .history import IS_ABORTED, IS_UNDETERMINED, History, Log
+from .history import ABSENT, IS_ABORTED, IS_UNDETERMINED, History, Log
 
 
 def check_delivery(
@@ -139,7 +139,7 @@ class _Delivery:
         for i, (tx, origin, source, ordinal, offset) in enumerate(columns):
             if tx != whose or not counted:
                 whose, counted = tx, tx in told or self._counts(lane, log, i)
-                begin = first.get(tx, -1)
+                begin = first.pop(tx, -1)  # of its first record: others' may lie between the rest
                 if begin >= 0 and offset - begin != shift:
                     shift = offset - begin
                     if shift:  # of all that follow it too: noted when it changes
@@ -168,11 +168,13 @@ class _Delivery:
         if self.history.outcome_of(tx) == IS_ABORTED:
             self.findings.note(ABORTED_VISIBLE, "{}", self._text(lane, log, i))
             return False
-        if log.tx[i] >= 0:
-            text = "{}, which did not write there"
-            self.findings.note(FOREIGN, text, self._text(lane, log, i))
-            return False
-        return True  # by what it consumed: nobody said how many it wrote
+        known = self.history.outcome_of(tx) != ABSENT
+        if known and not self.history.produced_somewhere(tx):
+            return True  # nobody said what it wrote
+        if known and log.tx[i] < 0:
+            return True  # found by what it consumed
+        self.findings.note(FOREIGN, "{}, which did not write there", self._text(lane, log, i))
+        return False
 
     def _doubtful(self, topic: str, fed: Fed, known: set[int]) -> None:
         """Undetermined transactions of which nothing but what they consumed is known: whole, or not there."""

@@ -129,6 +129,7 @@ class History:
         self.others: list[Operation] = []
         self.written: dict[int, list[int]] = {}
         self._writes: set[tuple[int, int]] | None = None
+        self._producers: set[int] | None = None
         rows = self.rows
         consumed: list[list[Range]] = [[] for _ in self.lanes]
         produced: list[list[Range]] = [[] for _ in self.lanes]
@@ -146,7 +147,7 @@ class History:
                 rows.append(at << RANK_OF_ROW | IS_WRITE | index)
             else:
                 ranges = consumed if op == CONSUME else produced
-                count = records if begin < 0 else end - begin
+                count = records or (end - begin if begin >= 0 else 0)
                 ranges[lane].append((at, tx, begin, end, count))
         rows.sort()
         for taken in (*consumed, *produced):
@@ -163,6 +164,12 @@ class History:
             writes = (operations[key & INDEX] for key in self.rows if key & IS_WRITE)
             self._writes = {(write[0], write[2]) for write in writes}
         return (tx, lane) in self._writes
+
+    def produced_somewhere(self, tx: int) -> bool:
+        """Whether its owner told of anything that it wrote to a topic. Slow at first."""
+        if self._producers is None:
+            self._producers = {made[1] for lane in self.produced.values() for made in lane}
+        return tx in self._producers
 
     def outcome_of(self, tx: int) -> int:
         """Also of a number that the trace does not have: ABSENT."""

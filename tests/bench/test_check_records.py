@@ -399,3 +399,39 @@ def test_a_verdict_is_told() -> None:
     fine = Verdict()
     judge(Trace()).tell(fine)
     assert fine.verified
+
+
+# what a trace does not tell ----------------------------------------------------------------------
+
+
+def test_a_span_of_offsets_may_hold_others_records() -> None:
+    """`records` says how many are its own; the span begins with the first of them."""
+    trace = Trace()
+    lane = trace.lane(TOPIC, "out", 0)
+    for tx, begin, end in ((0, 0, 3), (1, 1, 4)):
+        ended(trace, tx)
+        trace.operations.append(Operation(tx, PRODUCE, lane, begin, end, 2))
+    put(trace, 0, [(0, 0, 0), (1, 0, 1), (0, 1, 0), (1, 1, 1)])
+    assert judge(trace, mode=KAFKA).forbidden == {}
+    assert judge(trace, mode=KAFKA).counts == {INTERNAL_SEND_SKIP: 2, G0: 1}
+
+
+@pytest.mark.parametrize("outcome", (COMMITTED, UNDETERMINED))
+def test_of_whom_nothing_was_told_records_may_be_there(outcome: str) -> None:
+    trace = Trace()
+    ended(trace, 0)
+    ended(trace, 1, outcome)
+    wrote(trace, 0, 1)
+    put(trace, 0, [(0, 0, 0), (1, 0, 1)])
+    assert judge(trace).counts == {}
+
+
+def test_who_told_where_it_wrote_wrote_nowhere_else() -> None:
+    trace = Trace()
+    ended(trace, 0)
+    ended(trace, 1)
+    wrote(trace, 0, 1, 0)
+    wrote(trace, 1, 1, 1)
+    put(trace, 0, [(0, 0, 0), (1, 1, 1)])
+    put(trace, 1, [(1, 0, 1)])
+    assert judge(trace).counts == {FOREIGN: 1}
