@@ -21,11 +21,13 @@ So a reader knows whose a record is without asking the engine, and a checker bel
 Next: check/history.py, which judges; measure.py.
 """
 
+import gc
 import json
 import struct
 import threading
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -263,6 +265,11 @@ class Trace:
     @classmethod
     def load(cls, folder: Path) -> "Trace":
         """ValueError for another schema; OSError where a file is missing."""
+        with uncollected():
+            return cls._load(folder)
+
+    @classmethod
+    def _load(cls, folder: Path) -> "Trace":
         _, pq = _arrow()
         about = json.loads((folder / "run.json").read_text())
         if about.pop("schema", None) != SCHEMA:
@@ -285,6 +292,18 @@ class Trace:
         trace.__post_init__()
         trace._begun = max((row.tx + 1 for row in trace.transactions), default=0)
         return trace
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Garbage is not looked for meanwhile: among millions of rows that stay it would be, again and again."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()
 
 
 def _arrow() -> tuple[Any, Any]:

@@ -1,0 +1,211 @@
+"""The certificate check: replies carried places, so the one order is known and each claim of it is looked up.
+
+    place order    T1 ── T2 ── T3 ── T4 …
+    row            w     r     w     r       a read saw the last write before it
+    consumer       [0,4)       [4,9)         positions tile, in this order
+    partition            [0,2)       [2,5)   so do offsets of what was published
+    real time      T1 replied before T4 began ⇒ place(T1) < place(T4)
+
+With reads of the last write and nothing else all dependencies point forward: the history is strictly
+serializable, without a search for cycles (CHRONOS, arXiv 2504.01477). One sort, and loops.
+
+What it leaves out: ranges of rows (phantoms); consumers whose records are acknowledged one by one. A transaction
+that is undetermined counts where somebody saw it, for each row by itself.
+
+Next: delivery.py.
+"""
+
+from array import array
+from bisect import bisect_left
+
+from ..trace import CONSUME
+from .feeds import Starts
+from .findings import (
+    DIRTY_READ,
+    FOREIGN_READ,
+    FUTURE_READ,
+    OFFSET_GAP,
+    OFFSET_OVERLAP,
+    PLACE_MISSING,
+    PLACE_OF_ABORTED,
+    PLACE_REPEATED,
+    POSITION_GAP,
+    POSITION_OVERLAP,
+    REAL_TIME,
+    STALE_READ,
+    Findings,
+)
+from .history import (
+    BEHIND_ALL,
+    INDEX,
+    IS_ABORTED,
+    IS_COMMITTED,
+    IS_UNDETERMINED,
+    IS_WRITE,
+    RANK_OF_ROW,
+    History,
+    Log,
+)
+
+
+def check_certificate(history: History, findings: Findings, starts: Starts) -> None:
+    """`starts`: where a consumer stood, by ("topic/consumer", partition), if not at 0."""
+    _places(history, findings)
+    _real_time(history, findings)
+    _reads(history, findings)
+    _positions(history, findings, starts)
+    _offsets(history, findings)
+
+
+def _places(history: History, findings: Findings) -> None:
+    place, outcome = history.place, history.outcome
+    last = previous = -1
+    for tx in history.ordered:
+        at = place[tx]
+        if at == last and at & BEHIND_ALL != BEHIND_ALL:
+            text = "transactions {} and {} are both at ({}, {})"
+            findings.note(PLACE_REPEATED, text, previous, tx, at >> 32, at & BEHIND_ALL)
+        last, previous = at, tx
+    for tx in range(history.size):
+        if outcome[tx] == IS_COMMITTED:
+            if place[tx] < 0:
+                findings.note(PLACE_MISSING, "transaction {} is committed without a place", tx)
+        elif outcome[tx] == IS_ABORTED and place[tx] >= 0:
+            at = place[tx]
+            text = "transaction {} is aborted and has the place ({}, {})"
+            findings.note(PLACE_OF_ABORTED, text, tx, at >> 32, at & BEHIND_ALL)
+
+
+def _real_time(history: History, findings: Findings) -> None:
+    """Backwards, with the earliest reply of all that stand behind; those at one place have no order."""
+    place, begins, replies = history.place, history.begin, history.reply
+    earliest, who = 1 << 63, -1  # of those behind this place
+    here, who_here = earliest, who  # … and at it
+    last = -1
+    for tx in reversed(history.ordered):
+        if place[tx] != last:
+            last, earliest, who = place[tx], here, who_here
+        begin, reply = begins[tx], replies[tx]
+        if begin is not None and begin > earliest:
+            text = "transaction {} began {} ns after the reply to {}, and has a place before it"
+            findings.note(REAL_TIME, text, tx, begin - earliest, who)
+        if reply is not None and reply < here:
+            here, who_here = reply, tx
+
+
+def _reads(history: History, findings: Findings) -> None:
+    operations, ordered = history.operations, history.ordered
+    last = [-1] * len(history.lanes)  # who wrote it
+    seen: dict[tuple[int, int], None] = {}  # undetermined writes that took effect, with their lanes
+    reads = 0
+    for key in history.rows:
+        tx, _, lane, _, _, _, version = operations[key & INDEX]
+        if key & IS_WRITE:
+            last[lane] = tx
+            continue
+        reads += 1
+        if version == last[lane]:
+            continue
+        reader = ordered[key >> RANK_OF_ROW]
+        name = _wrong(history, lane, version, key >> RANK_OF_ROW, seen)
+        if name is None:
+            seen[lane, version] = None
+            last[lane] = version
+        else:
+            text = "transaction {} read {} as {} left it; the last write before its place is of {}"
+            findings.note(name, text, reader, history.where(lane), _who(version), _who(last[lane]))
+    findings.looked_at["reads"] = reads
+
+
+def _wrong(
+    history: History, lane: int, version: int, reader: int, seen: dict[tuple[int, int], None]
+) -> str | None:
+    """What is wrong with a version that is not the last; None: it is, of a writer whose place nobody knows."""
+    if version < 0:
+        return STALE_READ
+    if version >= history.size or not history.outcome[version]:
+        return FOREIGN_READ
+    if history.outcome[version] == IS_ABORTED:
+        return DIRTY_READ
+    rank = history.rank[version]
+    if rank < 0:
+        if not history.wrote(version, lane):
+            return FOREIGN_READ
+        return STALE_READ if (lane, version) in seen else None
+    if not history.wrote(version, lane):
+        return FOREIGN_READ
+    return FUTURE_READ if rank >= reader else STALE_READ
+
+
+def _who(tx: int) -> str:
+    return "nobody" if tx < 0 else f"transaction {tx}"
+
+
+def _positions(history: History, findings: Findings, starts: Starts) -> None:
+    doubtful: dict[int, dict[int, list[int]]] = {}
+    for _, _, lane, begin, end, _, _ in history.others_of(CONSUME, IS_UNDETERMINED):
+        doubtful.setdefault(lane, {}).setdefault(begin, []).append(end)
+    for lane, ranges in history.consumed.items():
+        _, name, partition, _ = history.lanes[lane]
+        at = starts.get((name, partition), 0)
+        for _, tx, begin, end, _ in ranges:
+            if begin != at:
+                if begin > at and _bridged(doubtful.get(lane, {}), at, begin):
+                    at = begin
+                if begin > at:
+                    text = "{}: transaction {} goes on at {}, the one before it ended at {}"
+                    findings.note(POSITION_GAP, text, history.where(lane), tx, begin, at)
+                elif begin < at:
+                    text = "{}: transaction {} consumed from {}, others had consumed up to {}"
+                    findings.note(POSITION_OVERLAP, text, history.where(lane), tx, begin, at)
+            at = end if end > at else at
+    findings.looked_at["ranges"] = sum(map(len, history.consumed.values()))
+
+
+def _bridged(doubtful: dict[int, list[int]], begin: int, end: int) -> bool:
+    """Whether some of the ranges, by their begin, lead from `begin` to `end`: any of several attempts may count."""
+    reached, todo = {begin: None}, [begin]
+    while todo:
+        for at in doubtful.get(todo.pop(), ()):
+            if at not in reached and at <= end:
+                reached[at] = None
+                todo.append(at)
+    return end in reached
+
+
+def _offsets(history: History, findings: Findings) -> None:
+    """Of what the commits told; between them there is room for what was written without a transaction."""
+    for lane, ranges in history.produced.items():
+        log = history.stored.get(lane)
+        at = log.offset[0] if log else -1
+        for _, tx, begin, end, _ in ranges:
+            if begin == at or begin < 0:
+                at = end if end > at else at
+                continue
+            if begin > at >= 0 and not _filled(history, log, at, begin):
+                text = "{}: transaction {} was told {}, the one before it ended at {}"
+                findings.note(OFFSET_GAP, text, history.where(lane), tx, begin, at)
+            elif begin < at:
+                text = "{}: transaction {} was told {}, others had been told up to {}"
+                findings.note(OFFSET_OVERLAP, text, history.where(lane), tx, begin, at)
+            at = end if end > at else at
+    for lane, log in history.stored.items():
+        last = log.offset[0] - 1
+        if log.offset == array("q", range(last + 1, last + 1 + len(log.offset))):
+            continue
+        for offset in log.offset:
+            if offset > last + 1:
+                text = "{}: the store has nothing from {} to {}"
+                findings.note(OFFSET_GAP, text, history.where(lane), last + 1, offset)
+            last = offset
+    findings.looked_at["published"] = sum(map(len, history.produced.values()))
+
+
+def _filled(history: History, log: Log | None, begin: int, end: int) -> bool:
+    """Whether the offsets hold records of nobody, or of transactions whose owner was told nothing."""
+    if log is None:
+        return False
+    first = bisect_left(log.offset, begin)
+    owners = log.owner[first : bisect_left(log.offset, end)]
+    told = (IS_COMMITTED, IS_ABORTED)
+    return len(owners) == end - begin and not any(history.outcome_of(tx) in told for tx in owners)

@@ -1,0 +1,237 @@
+"""What the store holds against what should be there: each output exactly once, in order, whole or not at all.
+
+    should be there   a committed transaction's PRODUCE: so many records in that partition;
+                      of a topic that is fed: each record of the input that was consumed, once
+    is there          `trace.records`, read by the verifier; whose a record is its identity says
+
+          should  is
+    T1    3  2    3  2    whole
+    T2    3  2    2  2    one is lost
+    T3    3  2    3  0    torn: one partition has its part, another has nothing of it
+    T4    -  -    1  -    of an aborted one, and visible
+
+A record that names no transaction (-1) belongs to the one that consumed its origin. Source and ordinal together
+name a record once in a topic, and the ordinals of a source grow in a partition.
+
+Where commits told offsets, records lie there. One that is lost moves all behind it: that is one
+"inconsistent offset", counted where the distance changes.
+
+What it leaves out: what a plain writer should have written (-1 in a topic that nothing feeds): such records are
+looked at for repeats and order only.
+
+Next: feeds.py.
+"""
+
+from array import array
+from collections import Counter
+from collections.abc import Collection, Mapping
+
+from ..trace import PRODUCE, TOPIC
+from .feeds import ORDINALS, Fed, Offsets, Starts
+from .findings import (
+    ABORTED_VISIBLE,
+    FOREIGN,
+    INCONSISTENT_OFFSET,
+    LOST,
+    REORDERED,
+    REPEATED,
+    TORN,
+    Findings,
+)
+from .history import ABSENT, IS_ABORTED, IS_UNDETERMINED, History, Log
+
+
+def check_delivery(
+    history: History,
+    findings: Findings,
+    feeds: Mapping[str, str],
+    offsets: Offsets,
+    starts: Starts,
+    stored: Collection[str] | None,
+) -> None:
+    """For the parameters see `judge`."""
+    produced = [*history.produced, *(o.lane for o in history.others if o.op == PRODUCE)]
+    names = {history.lanes[lane].name: None for lane in produced} | dict.fromkeys(feeds)
+    topics: dict[str, list[int]] = {name: [] for name in names if stored is None or name in stored}
+    for number, lane in enumerate(history.lanes):
+        if lane.kind == TOPIC and lane.name in topics:
+            topics[lane.name].append(number)
+    delivery = _Delivery(history, findings, topics)
+    for name in topics:
+        fed = Fed(history, feeds[name], offsets, starts) if name in feeds else None
+        delivery.look(name, fed)
+    delivery.settle()
+
+
+NOT_COUNTED = -2
+"""In place of an owner: noted already."""
+
+
+class _Delivery:
+    """By lane and transaction: `told`, how many records its owner said; `first`, from which offset on, -1 where no
+    commit told that; `got`, how many different ones are there."""
+
+    def __init__(
+        self, history: History, findings: Findings, topics: Mapping[str, list[int]]
+    ) -> None:
+        self.history, self.findings, self.topics = history, findings, topics
+        self.told: dict[int, dict[int, int]] = {}
+        self.first: dict[int, dict[int, int]] = {}
+        self.got: dict[int, dict[int, int]] = {}
+        self.missing: list[tuple[str, int, int]] = []  # topic, origin, who consumed it
+        for lane in [lane for lanes in topics.values() for lane in lanes]:
+            made = history.produced.get(lane, [])
+            told = {tx: records for _, tx, _, _, records in made}
+            if len(told) < len(made):
+                told = Counter()
+                for _, tx, _, _, records in made:
+                    told[tx] += records
+            # Of several ranges of one transaction the first has the first offset.
+            self.first[lane] = {tx: begin for _, tx, begin, _, _ in reversed(made)}
+            self.told[lane], self.got[lane] = told, {}
+        for tx, _, lane, _, _, records, _ in history.others_of(PRODUCE, IS_UNDETERMINED):
+            if lane in self.told:
+                self.told[lane][tx] = self.told[lane].get(tx, 0) + records
+
+    def look(self, topic: str, fed: Fed | None) -> None:
+        """Reads what is there of a topic."""
+        known: set[int] = set()
+        for lane in self.topics[topic]:
+            log = self.history.stored.get(lane)
+            if log is not None:
+                named = zip(log.source, log.ordinal, strict=True)
+                origins = [source * ORDINALS + ordinal for source, ordinal in named]
+                if fed is not None and not fed.explains(log, origins):
+                    self._owners(lane, log, origins, fed)
+                self._lane(lane, log, origins, known)
+        if fed is not None:
+            self.missing += [
+                (topic, origin, tx) for origin, tx in fed.expected.items() if origin not in known
+            ]
+            self._doubtful(topic, fed, known)
+
+    def _owners(self, lane: int, log: Log, origins: list[int], fed: Fed) -> None:
+        """Whose records are by what was consumed; those of nobody are noted, and not looked at again."""
+        log.owner = owner = array("q", log.tx)
+        expected, doubtful = fed.expected, fed.doubtful
+        for i, origin in enumerate(origins):
+            if origin in expected:
+                if owner[i] < 0:
+                    owner[i] = expected[origin]
+            elif origin in doubtful:
+                if owner[i] < 0:
+                    owner[i] = doubtful[origin]
+            elif self.history.outcome_of(owner[i]) != IS_ABORTED:
+                tx = fed.given_up.get(origin, -1)
+                name = FOREIGN if tx < 0 else ABORTED_VISIBLE
+                text = "{}, made of what {} consumed"
+                self.findings.note(name, text, self._text(lane, log, i), _whose(tx))
+                owner[i] = NOT_COUNTED
+
+    def _lane(self, lane: int, log: Log, origins: list[int], known: set[int]) -> None:
+        """Each record: may it be there, is it there once, does it follow its predecessor?"""
+        note, text = self.findings.note, self._text
+        told, first = self.told[lane], self.first[lane]
+        last: dict[int, int] = {}  # ordinal by source
+        left_out: list[int] = []
+        whose, shift, counted = -1, 0, True
+        columns = zip(log.owner, origins, log.source, log.ordinal, log.offset, strict=True)
+        for i, (tx, origin, source, ordinal, offset) in enumerate(columns):
+            if tx != whose or not counted:
+                whose, counted = tx, tx in told or self._counts(lane, log, i)
+                begin = first.pop(tx, -1)  # of its first record: others' may lie between the rest
+                if begin >= 0 and offset - begin != shift:
+                    shift = offset - begin
+                    if shift:  # of all that follow it too: noted when it changes
+                        what = "{}, was told {} for its first one there"
+                        note(INCONSISTENT_OFFSET, what, text(lane, log, i), begin)
+            if not counted:
+                left_out.append(tx)
+                continue
+            if origin in known:
+                note(REPEATED, "{}, is there again", text(lane, log, i))
+                left_out.append(tx)
+                continue
+            known.add(origin)
+            if ordinal < last.get(source, ordinal):
+                note(REORDERED, "{}, is behind its successor {}", text(lane, log, i), last[source])
+            last[source] = ordinal
+        got = Counter(log.owner)
+        got.subtract(left_out)
+        self.got[lane] = {tx: records for tx, records in got.items() if tx >= 0 and records > 0}
+
+    def _counts(self, lane: int, log: Log, i: int) -> bool:
+        """Whether a record of which nobody said that it was written counts; noted if not."""
+        tx = log.owner[i]
+        if tx < 0:
+            return tx != NOT_COUNTED
+        if self.history.outcome_of(tx) == IS_ABORTED:
+            self.findings.note(ABORTED_VISIBLE, "{}", self._text(lane, log, i))
+            return False
+        known = self.history.outcome_of(tx) != ABSENT
+        if known and not self.history.produced_somewhere(tx):
+            return True  # nobody said what it wrote
+        if known and log.tx[i] < 0:
+            return True  # found by what it consumed
+        self.findings.note(FOREIGN, "{}, which did not write there", self._text(lane, log, i))
+        return False
+
+    def _doubtful(self, topic: str, fed: Fed, known: set[int]) -> None:
+        """Undetermined transactions of which nothing but what they consumed is known: whole, or not there."""
+        there: dict[int, list[bool]] = {}
+        for origin, tx in fed.doubtful.items():
+            if origin not in fed.expected:
+                there.setdefault(tx, []).append(origin in known)
+        for tx, parts in there.items():
+            if any(parts) and not all(parts):
+                text = "of transaction {}, which is undetermined, {} holds {} of {} records"
+                self.findings.note(TORN, text, tx, topic, sum(parts), len(parts))
+
+    def settle(self) -> None:
+        """What is not there, once all topics were read."""
+        history, findings = self.history, self.findings
+        short: dict[int, list[tuple[int, int, str]]] = {}  # there, told, where
+        for lane, told in self.told.items():
+            got = self.got[lane]
+            if got == told:
+                continue
+            where = history.where(lane)
+            for tx, records in told.items():
+                there = got.get(tx, 0)
+                if there < records:
+                    short.setdefault(tx, []).append((there, records, where))
+                elif there > records:
+                    text = "transaction {} wrote {} records to {}, and {} are there"
+                    findings.add(FOREIGN, there - records, text, tx, records, where, there)
+        for tx, parts in short.items():
+            whole = any(tx in got for got in self.got.values())
+            if history.outcome[tx] == IS_UNDETERMINED:
+                if whole:
+                    for part in parts:
+                        text = "of transaction {}, undetermined, {} of {} records are in {}"
+                        findings.note(TORN, text, tx, *part)
+                continue
+            for there, records, where in parts:
+                if whole and not there:
+                    text = "of transaction {} none of {} records is in {}, and others are elsewhere"
+                    findings.note(TORN, text, tx, records, where)
+                else:
+                    text = "of transaction {}, {} of {} records are in {}"
+                    findings.add(LOST, records - there, text, tx, there, records, where)
+        for topic, origin, tx in self.missing:
+            if tx not in short:
+                source, ordinal = divmod(origin, ORDINALS)
+                text = "{} has no record {} of {}, consumed by {}"
+                findings.note(LOST, text, topic, ordinal, source, _whose(tx))
+        logs = (history.stored.get(lane) for lane in self.told)
+        findings.looked_at["records"] = sum(len(log.offset) for log in logs if log is not None)
+
+    def _text(self, lane: int, log: Log, i: int) -> str:
+        """A record in words."""
+        origin = f"record {log.ordinal[i]} of {log.source[i]}"
+        where = f"{self.history.where(lane)} at {log.offset[i]}"
+        return f"{where}: {origin}, of {_whose(log.owner[i])}"
+
+
+def _whose(tx: int) -> str:
+    return f"transaction {tx}" if tx >= 0 else "nobody"

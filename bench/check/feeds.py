@@ -1,0 +1,84 @@
+"""Which records a consumer was given, and by whose transaction: what a topic that is fed must hold, each once.
+
+    in/resharder   [0,3) T1   [3,5) T2   [7,9) T4      committed
+                                  (5, 6: nobody's)     expected all the same
+                              [5,6) T3                 aborted, or nobody knows
+
+An origin is the record's source and ordinal in one int. Next: kafka.py.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import repeat
+
+from ..trace import CONSUME
+from .history import IS_ABORTED, IS_UNDETERMINED, History, Log
+
+ORDINALS = (1 << 48) + 0x9E3779B1
+"""An origin is source × ORDINALS + ordinal. No power of two: hashes of several sources' ordinals would collide."""
+Offsets = Mapping[tuple[str, int], Sequence[int]]
+Starts = Mapping[tuple[str, int], int]
+
+
+class Fed:
+    """By origin, the transaction that consumed it: the last one that did.
+
+    expected   of committed ranges; -1: of nobody's, that lie before or between them
+    doubtful   of undetermined transactions
+    given_up   of aborted ones
+    """
+
+    __slots__ = ("doubtful", "expected", "given_up")
+
+    def __init__(self, history: History, feed: str, offsets: Offsets, starts: Starts) -> None:
+        """`feed`: "input topic/consumer". `offsets`, `starts`: see `judge`."""
+        self.expected: dict[int, int] = {}
+        self.doubtful: dict[int, int] = {}
+        self.given_up: dict[int, int] = {}
+        topic = feed.rpartition("/")[0]
+        inputs = history.topic_lanes(topic)
+        origins: dict[int, _Origins] = {}
+        for partition, lane in history.consumer_lanes(feed).items():
+            given = offsets.get((topic, partition))
+            of = origins[lane] = _Origins(history, partition, inputs.get(partition, -1), given)
+            at = starts.get((feed, partition), 0)
+            taken = history.consumed.get(lane, ())
+            for _, tx, begin, end, _ in sorted(taken, key=lambda one: one[2]):
+                if begin > at:
+                    self.expected.update(zip(of.between(at, begin), repeat(-1)))
+                self.expected.update(zip(of.between(begin, end), repeat(tx)))
+                at = max(at, end)
+        for outcome, into in ((IS_ABORTED, self.given_up), (IS_UNDETERMINED, self.doubtful)):
+            for tx, _, lane, begin, end, _, _ in history.others_of(CONSUME, outcome):
+                if lane in origins:
+                    into.update(zip(origins[lane].between(begin, end), repeat(tx)))
+
+    def explains(self, log: Log, origins: list[int]) -> bool:
+        """Whether all records name their transactions, and were made of something that was consumed."""
+        if min(log.tx) < 0:
+            return False
+        doubtful = self.doubtful
+        return all(origin in doubtful for origin in set(origins).difference(self.expected))
+
+
+class _Origins:
+    """What the records at offsets of one input partition call themselves."""
+
+    def __init__(
+        self, history: History, partition: int, lane: int, given: Sequence[int] | None
+    ) -> None:
+        self._first = partition * ORDINALS
+        self._offsets = given
+        self._named: list[int] | None = None
+        log = history.stored.get(lane)
+        if given is None and log is not None:
+            self._offsets = log.offset
+            named = zip(log.source, log.ordinal, strict=True)
+            self._named = [source * ORDINALS + ordinal for source, ordinal in named]
+
+    def between(self, begin: int, end: int) -> Iterable[int]:
+        if self._offsets is not None:
+            begin, end = bisect_left(self._offsets, begin), bisect_left(self._offsets, end)
+            if self._named is not None:
+                return self._named[begin:end]
+        return range(self._first + begin, self._first + end)

@@ -1,0 +1,216 @@
+"""Histories as a correct system leaves them, drawn from a seed; plant.py puts something wrong into one.
+
+    moments of decision   ──d1──d2──d3──d4──▶   the one order: step by step, some transactions in each
+    a transaction         begin ──── d ── reply    the others' intervals overlap it
+
+Each transaction consumes a few records of one input partition, makes one record of each of them in one of the
+output partitions, reads a row and writes another. Some abort, some only read, of some nobody knows
+how they ended. A reader is shown the outputs as it would be beside the run.
+
+Next: plant.py.
+"""
+
+import random
+from array import array
+from bisect import bisect_right
+from dataclasses import dataclass
+
+from ..trace import (
+    ABORTED,
+    COMMITTED,
+    CONSUME,
+    CONSUMER,
+    PRODUCE,
+    READ,
+    ROW,
+    TOPIC,
+    UNDETERMINED,
+    WRITE,
+    Operation,
+    Records,
+    Trace,
+    Transaction,
+)
+
+INPUT, OUTPUT, CONSUMER_NAME, TABLE = "in", "out", "in/worker", "accounts"
+FEEDS = {OUTPUT: CONSUMER_NAME}
+
+
+@dataclass(frozen=True, slots=True)
+class Mix:
+    """Shares are of all transactions; `row_share`: of those that touch rows; times in nanoseconds.
+
+    `passed_on`: output records name no transaction (-1), as in a resharding.
+    """
+
+    inputs: int = 8
+    outputs: int = 8
+    rows: int = 1_000
+    workers: int = 16
+    aborted: float = 0.05
+    read_only: float = 0.03
+    undetermined: float = 0.001
+    consumed_max: int = 3
+    passed_on: bool = False
+    step_ns: int = 200_000
+    latency_ns: int = 2_000_000
+
+
+def generate(transactions: int, seed: int, mix: Mix | None = None) -> Trace:
+    """A clean history of mode "places", with what FEEDS names."""
+    return _Generator(transactions, random.Random(seed), mix or Mix()).trace
+
+
+class _Generator:
+    """Goes through the transactions in the order of their decisions; numbers are given by begin."""
+
+    def __init__(self, transactions: int, draw: random.Random, mix: Mix) -> None:
+        self.draw, self.mix = draw, mix
+        self.trace = trace = Trace(about={"generated": transactions})
+        self.inputs = [trace.lane(CONSUMER, CONSUMER_NAME, p) for p in range(mix.inputs)]
+        self.outputs = [trace.lane(TOPIC, OUTPUT, p) for p in range(mix.outputs)]
+        self.rows = [trace.lane(ROW, TABLE, key=str(k)) for k in range(mix.rows)]
+        self.last = [-1] * mix.rows
+        self.position = [0] * mix.inputs
+        self.records = [Records() for _ in range(mix.outputs)]
+        self.visible = [array("q") for _ in range(mix.outputs)]  # when each could be read
+        self.done: list[tuple[Transaction, list[Operation]]] = []
+        self._draw(transactions)
+        self.done.sort(key=lambda one: one[0].reply or 0)
+        trace.transactions = [row for row, _ in self.done]
+        trace.operations = [operation for _, made in self.done for operation in made]
+        for lane, records in zip(self.outputs, self.records, strict=True):
+            trace.records.lane.extend([lane] * len(records))
+            for column in ("offset", "source", "ordinal", "tx"):
+                getattr(trace.records, column).extend(getattr(records, column))
+        self._read()
+
+    def _draw(self, transactions: int) -> None:
+        draw, mix = self.draw, self.mix
+        uniform, latency = draw.random, mix.latency_ns
+        decided, now = [], 0
+        for _ in range(transactions):
+            if uniform() < 0.25:
+                now += 1 + int(uniform() * 2 * mix.step_ns)
+            decided.append(now)
+        begins = [at - int(latency * (0.1 + uniform())) for at in decided]
+        first = min(begins, default=0)
+        numbers = [0] * transactions
+        for number, i in enumerate(sorted(range(transactions), key=begins.__getitem__)):
+            numbers[i] = number
+        step, n, before = 0, 0, -1
+        readers: list[tuple[int, int]] = []  # of the step: they stand behind all of it
+        for i, at in enumerate(decided):
+            if at != before:
+                self._readers(step, readers, begins, decided, first)
+                step, n, before = step + 1, 0, at
+            tx, kind = numbers[i], uniform()
+            if kind < mix.read_only:
+                readers.append((i, tx))
+                continue
+            outcome = COMMITTED
+            if kind < mix.read_only + mix.aborted:
+                outcome = ABORTED
+            elif kind < mix.read_only + mix.aborted + mix.undetermined:
+                outcome = UNDETERMINED
+            counts = outcome == COMMITTED or (outcome == UNDETERMINED and uniform() < 0.5)
+            made = self._work(tx, counts, outcome == COMMITTED, at - first)
+            place = (step, n) if outcome == COMMITTED else (None, None)
+            n += outcome == COMMITTED
+            self._end(tx, outcome, place, begins[i] - first, at - first, made)
+        self._readers(step, readers, begins, decided, first)
+
+    def _readers(
+        self,
+        step: int,
+        readers: list[tuple[int, int]],
+        begins: list[int],
+        decided: list[int],
+        first: int,
+    ) -> None:
+        for i, tx in readers:
+            keys = {self._row(): None, self._row(): None}
+            made = [Operation(tx, READ, self.rows[k], version=self.last[k]) for k in keys]
+            self._end(tx, COMMITTED, (step, None), begins[i] - first, decided[i] - first, made)
+        readers.clear()
+
+    def _end(
+        self,
+        tx: int,
+        outcome: str,
+        place: tuple[int | None, int | None],
+        begin: int,
+        decided: int,
+        made: list[Operation],
+    ) -> None:
+        reply = decided + int(self.mix.latency_ns * (0.1 + self.draw.random()))
+        row = Transaction(
+            tx,
+            f"1-{tx}",
+            f"worker-{tx % self.mix.workers}",
+            outcome,
+            *place,
+            begin=begin,
+            proposed=(begin + decided) // 2,
+            decided=decided,
+            visible=decided,
+            reply=None if outcome == UNDETERMINED else reply,
+        )
+        self.done.append((row, made))
+
+    def _row(self) -> int:
+        """Some rows are hot."""
+        return int(self.draw.random() ** 2 * self.mix.rows)
+
+    def _work(self, tx: int, counts: bool, told: bool, at: int) -> list[Operation]:
+        """What one does; it changes the state if it `counts`, and was `told` offsets if it committed."""
+        draw, mix = self.draw, self.mix
+        source = int(draw.random() * mix.inputs)
+        begin = self.position[source]
+        end = begin + 1 + int(draw.random() * mix.consumed_max)
+        outputs: dict[int, list[int]] = {}
+        for ordinal in range(begin, end):
+            outputs.setdefault((ordinal // 2 * 7 + source) % mix.outputs, []).append(ordinal)
+        made = [Operation(tx, CONSUME, self.inputs[source], begin, end)]
+        for partition, ordinals in outputs.items():
+            lane, count = self.outputs[partition], len(ordinals)
+            records = self.records[partition]
+            offset = len(records)
+            span = (offset, offset + count) if told else (-1, -1)
+            made.append(Operation(tx, PRODUCE, lane, *span, count))
+            if counts:
+                records.offset.extend(range(offset, offset + count))
+                records.source.extend([source] * count)
+                records.ordinal.extend(ordinals)
+                records.tx.extend([-1 if mix.passed_on else tx] * count)
+                self.visible[partition].extend([at] * count)
+        read, written = self._row(), self._row()
+        made.append(Operation(tx, READ, self.rows[read], version=self.last[read]))
+        made.append(Operation(tx, WRITE, self.rows[written]))
+        if counts:
+            self.position[source] = end
+            self.last[written] = tx
+        return made
+
+    def _read(self) -> None:
+        """A reader that looks at one partition after the other, and is shown what is visible by then."""
+        at, poll = 0, 0
+        partitions = len(self.records)
+        ends = [0] * partitions
+        last = max((times[-1] for times in self.visible if times), default=-1)
+        while at <= last:
+            at += 1 + int(self.draw.random() * 2 * self.mix.step_ns)
+            for partition in range(partitions):
+                begin, end = ends[partition], bisect_right(self.visible[partition], at - 1)
+                if end > begin:
+                    self._show(partition, begin, end, poll, at)
+                    ends[partition] = end
+                    poll += 1
+
+    def _show(self, partition: int, begin: int, end: int, poll: int, at: int) -> None:
+        records, seen, count = self.records[partition], self.trace.seen, end - begin
+        seen.lane.extend([self.outputs[partition]] * count)
+        for column in ("offset", "source", "ordinal", "tx"):
+            getattr(seen, column).extend(getattr(records, column)[begin:end])
+        seen.poll.extend([poll] * count)
+        seen.at.extend([at] * count)

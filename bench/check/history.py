@@ -1,0 +1,217 @@
+"""A trace as columns by transaction number and by lane, made once; what is judged afterwards are loops over ints.
+
+    transactions ─▶ outcome, rank, begin, reply …   by number
+    operations   ─▶ rows                            "rank, then where it is in the trace", sorted
+                    consumed, produced              by lane: ranges of committed ones, by rank
+    records      ─▶ stored                          by lane, in order of offsets, with their owners
+
+A rank is a committed transaction's number in the one order, -1 stands for all others. Where there are no
+places a rank says only that it is committed.
+
+Next: certificate.py.
+"""
+
+from array import array
+from itertools import groupby
+from operator import itemgetter
+from typing import Any
+
+from ..trace import (
+    ABORTED,
+    COMMITTED,
+    CONSUME,
+    CONSUMER,
+    READ,
+    TOPIC,
+    UNDETERMINED,
+    WRITE,
+    Operation,
+    Records,
+    Trace,
+)
+
+ABSENT, IS_COMMITTED, IS_ABORTED, IS_UNDETERMINED = range(4)
+_OUTCOMES = {COMMITTED: IS_COMMITTED, ABORTED: IS_ABORTED, UNDETERMINED: IS_UNDETERMINED}
+BEHIND_ALL = (1 << 32) - 1
+"""Stands for `n` of a transaction that only reads: behind all of its step."""
+INDEX = (1 << 32) - 1
+"""The part of a row's key that says where the operation is in the trace."""
+IS_WRITE = 1 << 32
+RANK_OF_ROW = 33
+_TOLD = itemgetter(0, 2, 3, 4, 5, 8, 10, 14)
+"""tx, worker, outcome, step, n, begin, proposed, reply."""
+Range = tuple[int, int, int, int, int]
+"""What a committed transaction consumed or produced in a lane: its rank, its number, [begin, end) of offsets, -1
+where they were not told; how many records."""
+
+
+class Log:
+    """The records of one lane, in the order of their offsets; of those seen, as they were shown.
+
+    `owner`: the transaction whose they are: what the identity says, or else what delivery.py finds out.
+    """
+
+    __slots__ = ("at", "offset", "ordinal", "owner", "poll", "source", "tx")
+
+    def __init__(self) -> None:
+        for name in Log.__slots__:
+            setattr(self, name, array("q"))
+
+    offset: "array[int]"
+    source: "array[int]"
+    ordinal: "array[int]"
+    tx: "array[int]"
+    poll: "array[int]"
+    at: "array[int]"
+    owner: "array[int]"
+
+    def sort(self) -> None:
+        order = sorted(range(len(self.offset)), key=self.offset.__getitem__)
+        if order != list(range(len(order))):
+            for name in ("offset", "source", "ordinal", "tx"):
+                column = getattr(self, name)
+                setattr(self, name, array("q", [column[i] for i in order]))
+
+
+class History:
+    """Invariant: every number up to the highest has an outcome, IS_UNDETERMINED where nothing told it.
+
+    place      step << 32 | n by number; -1: none
+    ordered    committed transactions (that have a place), in its order
+    rows       keys of READ and WRITE of committed transactions: rank << 33 | IS_WRITE | index
+    others     CONSUME and PRODUCE of transactions without a rank; `written`: lanes of rows by such a one
+    """
+
+    def __init__(self, trace: Trace, places: bool) -> None:
+        self.trace = trace
+        self.lanes = trace.lanes
+        self.operations = trace.operations
+        self._transactions(places)
+        self._operations()
+        self.stored = _by_lane(trace.records)
+        for log in self.stored.values():
+            log.sort()
+            log.owner = log.tx
+        self.seen = _by_lane(trace.seen)
+
+    def _transactions(self, places: bool) -> None:
+        rows, number = self.trace.transactions, itemgetter(0)
+        size = max(
+            max(map(number, rows), default=-1), max(map(number, self.operations), default=-1)
+        )
+        self.size = size = size + 1
+        self.outcome = outcome = bytearray(size)
+        self.place = place = [-1] * size
+        self.worker = workers = [""] * size
+        self.begin: list[int | None] = [None] * size
+        self.proposed: list[int | None] = [None] * size
+        self.reply: list[int | None] = [None] * size
+        begins, proposals, replies = self.begin, self.proposed, self.reply
+        for tx, worker, told, step, n, begin, proposed, reply in map(_TOLD, rows):
+            if outcome[tx]:
+                raise ValueError(f"the trace has transaction {tx} twice")
+            outcome[tx], workers[tx] = _OUTCOMES[told], worker
+            if step is not None:
+                place[tx] = step << 32 | (BEHIND_ALL if n is None else n)
+            begins[tx], proposals[tx], replies[tx] = begin, proposed, reply
+        self.outcome = outcome.replace(bytes([ABSENT]), bytes([IS_UNDETERMINED]))
+        self.ordered = [tx for tx in range(size) if outcome[tx] == IS_COMMITTED]
+        if places:
+            self.ordered = [tx for tx in self.ordered if place[tx] >= 0]
+            self.ordered.sort(key=place.__getitem__)
+        self.rank = rank = [-1] * size
+        for at, tx in enumerate(self.ordered):
+            rank[tx] = at
+
+    def _operations(self) -> None:
+        rank = self.rank
+        self.rows: list[int] = []
+        self.others: list[Operation] = []
+        self.written: dict[int, list[int]] = {}
+        self._writes: set[tuple[int, int]] | None = None
+        self._producers: set[int] | None = None
+        rows = self.rows
+        consumed: list[list[Range]] = [[] for _ in self.lanes]
+        produced: list[list[Range]] = [[] for _ in self.lanes]
+        for index, operation in enumerate(self.operations):
+            tx, op, lane, begin, end, records, _ = operation
+            at = rank[tx]
+            if at < 0:
+                if op == WRITE:
+                    self.written.setdefault(tx, []).append(lane)
+                elif op != READ:
+                    self.others.append(operation)
+            elif op == READ:
+                rows.append(at << RANK_OF_ROW | index)
+            elif op == WRITE:
+                rows.append(at << RANK_OF_ROW | IS_WRITE | index)
+            else:
+                ranges = consumed if op == CONSUME else produced
+                count = records or (end - begin if begin >= 0 else 0)
+                ranges[lane].append((at, tx, begin, end, count))
+        rows.sort()
+        for taken in (*consumed, *produced):
+            taken.sort(key=itemgetter(0))
+        self.consumed = {lane: taken for lane, taken in enumerate(consumed) if taken}
+        self.produced = {lane: made for lane, made in enumerate(produced) if made}
+
+    def wrote(self, tx: int, lane: int) -> bool:
+        """Whether the transaction wrote the row. Slow at first: asked only when something is wrong."""
+        if self.rank[tx] < 0:
+            return lane in self.written.get(tx, ())
+        if self._writes is None:
+            operations = self.operations
+            writes = (operations[key & INDEX] for key in self.rows if key & IS_WRITE)
+            self._writes = {(write[0], write[2]) for write in writes}
+        return (tx, lane) in self._writes
+
+    def produced_somewhere(self, tx: int) -> bool:
+        """Whether its owner told of anything that it wrote to a topic. Slow at first."""
+        if self._producers is None:
+            self._producers = {made[1] for lane in self.produced.values() for made in lane}
+        return tx in self._producers
+
+    def outcome_of(self, tx: int) -> int:
+        """Also of a number that the trace does not have: ABSENT."""
+        return self.outcome[tx] if 0 <= tx < self.size else ABSENT
+
+    def consumer_lanes(self, name: str) -> dict[int, int]:
+        """partition → lane, of "topic/consumer"."""
+        return self._of(CONSUMER, name)
+
+    def topic_lanes(self, name: str) -> dict[int, int]:
+        """partition → lane."""
+        return self._of(TOPIC, name)
+
+    def _of(self, kind: str, name: str) -> dict[int, int]:
+        return {
+            lane.partition: number
+            for number, lane in enumerate(self.lanes)
+            if lane.kind == kind and lane.name == name
+        }
+
+    def others_of(self, op: str, outcome: int) -> list[Operation]:
+        """Operations of transactions without a rank, by their outcome."""
+        return [o for o in self.others if o.op == op and self.outcome[o.tx] == outcome]
+
+    def where(self, lane: int) -> str:
+        """In words, as in "orders/3" and "accounts[7]"."""
+        _, name, partition, key = self.lanes[lane]
+        return f"{name}[{key}]" if partition < 0 else f"{name}/{partition}"
+
+
+def _by_lane(records: Records) -> dict[int, Log]:
+    names = [name for name in Records.__slots__ if name != "lane" and getattr(records, name)]
+    columns = [getattr(records, name) for name in names]
+    logs: dict[int, Log] = {}
+    extends: dict[int, list[Any]] = {}
+    begin = 0
+    for lane, run in groupby(records.lane):
+        end = begin + len(list(run))
+        if lane not in logs:
+            log = logs[lane] = Log()
+            extends[lane] = [getattr(log, name).extend for name in names]
+        for extend, column in zip(extends[lane], columns, strict=True):
+            extend(column[begin:end])
+        begin = end
+    return logs

@@ -1,0 +1,251 @@
+"""Anomalies of logs and of those who read them, by the names of Jepsen's Kafka tests.
+
+    seen      what the reader that ran beside it was shown, poll by poll      against
+    records   what lies there in the end                                      and how transactions ended
+
+    poll 7  [4 5 _ 7]    6 is there and was not shown: internal poll skip
+    poll 8  [9 …         8 is there: poll skip;  [6 …: non-monotonic poll
+
+Jepsen's lost write is "lost" here, its duplicate "repeated": delivery.py, which has the whole store to
+look at. A cycle is a strongly connected component of more than one transaction, counted once:
+
+    ww   the next one in a partition     wr   consumed what the other one wrote, up to its highest record
+    G0   ww alone     G1c   wr alone     G1c with ww   both
+
+ALLOWED is what Kafka's model allows without any fault: writes of transactions interleave, because data lies
+where it was sent before anybody knows how its transaction ends; and a reader that is stopped has not come to
+the end. Where a mode has places nothing but the latter is allowed.
+
+What it leaves out: anti-dependencies (G-single, G2): positions of a partition are not isolated in Kafka, and a
+certificate needs no search. Skips by rebalancing: the reader here has its partitions to itself.
+
+Next: ../trace.py.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
+
+from ..trace import TOPIC
+from .findings import (
+    ABORTED_READ,
+    G0,
+    G1C,
+    G1C_WW,
+    INCONSISTENT_OFFSET,
+    INTERNAL_NON_MONOTONIC_POLL,
+    INTERNAL_POLL_SKIP,
+    INTERNAL_SEND_SKIP,
+    LOST,
+    NON_MONOTONIC_POLL,
+    NON_MONOTONIC_SEND,
+    POLL_SKIP,
+    PRECOMMITTED_READ,
+    REPEATED,
+    UNSEEN,
+    Findings,
+)
+from .history import ABSENT, IS_ABORTED, IS_COMMITTED, History, Log
+
+ALLOWED = (G0, G1C_WW, INTERNAL_SEND_SKIP, UNSEEN)
+ALLOWED_ELSEWHERE = (UNSEEN,)
+JEPSEN = {
+    "aborted read": (ABORTED_READ, "aborted data visible"),
+    "precommitted read": (PRECOMMITTED_READ,),
+    "lost write": (LOST, "torn"),
+    "inconsistent offsets": (INCONSISTENT_OFFSET,),
+    "duplicate": (REPEATED,),
+    "poll skip": (POLL_SKIP,),
+    "int-poll-skip": (INTERNAL_POLL_SKIP,),
+    "nonmonotonic poll": (NON_MONOTONIC_POLL,),
+    "int-nonmonotonic-poll": (INTERNAL_NON_MONOTONIC_POLL,),
+    "nonmonotonic send": (NON_MONOTONIC_SEND, "reordered"),
+    "int-send-skip": (INTERNAL_SEND_SKIP,),
+    "unseen": (UNSEEN,),
+    "G0": (G0,),
+    "G1c": (G1C,),
+    "G1c with ww": (G1C_WW,),
+}
+"""Jepsen's names, and what they are called here."""
+Edges = dict[int, list[int]]
+
+
+def anomalies(findings: Findings) -> dict[str, tuple[int, bool]]:
+    """Jepsen's list: name → (how often, whether it is allowed), also of those that were not found."""
+    return {
+        name: (
+            sum(findings.counts.get(ours, 0) for ours in names),
+            all(ours in findings.allowed for ours in names),
+        )
+        for name, names in JEPSEN.items()
+    }
+
+
+def check_reader(history: History, findings: Findings) -> None:
+    """What the concurrent reader was shown."""
+    for lane, seen in history.seen.items():
+        log = history.stored.get(lane) or Log()
+        if not _agrees(seen, log):
+            _polls(history, findings, lane, seen, log)
+            _values(history, findings, lane, seen, log)
+        unseen = len(log.offset) - bisect_right(log.offset, max(seen.offset))
+        text = "{}: the reader came to {}"
+        findings.add(UNSEEN, unseen, text, history.where(lane), max(seen.offset))
+        _early(history, findings, lane, seen)
+    findings.looked_at["seen"] = len(history.trace.seen)
+
+
+def _agrees(seen: Log, log: Log) -> bool:
+    """Whether it was shown exactly what lies there, from where it began: so it is, as a rule."""
+    begin = bisect_left(log.offset, seen.offset[0])
+    end = begin + len(seen.offset)
+    return all(
+        getattr(log, name)[begin:end] == getattr(seen, name)
+        for name in ("offset", "source", "ordinal", "tx")
+    )
+
+
+def _polls(history: History, findings: Findings, lane: int, seen: Log, log: Log) -> None:
+    """In the order in which they came: does each follow the one before?"""
+    there, where = log.offset, history.where(lane)
+    last = poll = -1
+    for offset, number in zip(seen.offset, seen.poll, strict=True):
+        inside = number == poll
+        if 0 <= last and offset <= last:
+            name = INTERNAL_NON_MONOTONIC_POLL if inside else NON_MONOTONIC_POLL
+            findings.note(name, "{}: poll {} shows {} behind {}", where, number, offset, last)
+        elif 0 <= last < offset - 1:
+            skipped = bisect_left(there, offset) - bisect_right(there, last)
+            if skipped:
+                name = INTERNAL_POLL_SKIP if inside else POLL_SKIP
+                text = "{}: poll {} goes from {} to {}, and {} records are between them"
+                findings.note(name, text, where, number, last, offset, skipped)
+        last, poll = offset, number
+
+
+def _values(history: History, findings: Findings, lane: int, seen: Log, log: Log) -> None:
+    """Is each record what lies there in the end?"""
+    where = history.where(lane)
+    identities = zip(log.source, log.ordinal, log.tx, strict=True)
+    final = dict(zip(log.offset, identities, strict=True))
+    shown = zip(seen.source, seen.ordinal, seen.tx, strict=True)
+    for offset, identity in zip(seen.offset, shown, strict=True):
+        there = final.get(offset)
+        state = history.outcome_of(identity[2])
+        if there == identity or state == IS_ABORTED:
+            continue
+        if there is None:
+            text = "{} at {}: shown, of transaction {}, and not there in the end"
+            name = LOST if state == IS_COMMITTED or identity[2] < 0 else ABORTED_READ
+            findings.note(name, text, where, offset, identity[2])
+        else:
+            text = "{} at {}: shown as (source, ordinal, transaction) {}, there is {}"
+            findings.note(INCONSISTENT_OFFSET, text, where, offset, identity, there)
+
+
+def _early(history: History, findings: Findings, lane: int, seen: Log) -> None:
+    """Records of transactions that had not been told to commit by then, or never did."""
+    where, proposed = history.where(lane), history.proposed
+    whose = whose_poll = -1
+    state = ABSENT
+    for tx, poll, at, offset in zip(seen.tx, seen.poll, seen.at, seen.offset, strict=True):
+        if tx != whose or poll != whose_poll:
+            whose, whose_poll, state = tx, poll, history.outcome_of(tx)
+            asked = proposed[tx] if state else None
+            if asked is not None and 0 <= at < asked:
+                text = "{} at {}: of transaction {}, {} ns before its commit was asked for"
+                findings.note(PRECOMMITTED_READ, text, where, offset, tx, asked - at)
+        if state == IS_ABORTED:
+            text = "{} at {}: of transaction {}, which is aborted"
+            findings.note(ABORTED_READ, text, where, offset, tx)
+
+
+def check_logs(history: History, findings: Findings) -> None:
+    """In which order transactions wrote, and what follows from that. Linear in records and consumed ranges."""
+    workers = history.worker
+    ww: Edges = {}
+    for lane, log in history.stored.items():
+        last = -1
+        here: dict[int, None] = {}
+        latest: dict[str, int] = {}  # by worker
+        for tx in log.owner:
+            if tx == last or not 0 <= tx < history.size:
+                continue
+            later = latest.get(workers[tx], -1)
+            if tx in here:
+                text = "{}: records of transaction {} lie before and behind those of {}"
+                findings.note(INTERNAL_SEND_SKIP, text, history.where(lane), tx, last)
+            elif later > tx and _followed(history, tx, later):
+                text = "{}: transaction {} lies behind {}, which its worker began later"
+                findings.note(NON_MONOTONIC_SEND, text, history.where(lane), tx, later)
+            latest[workers[tx]] = max(later, tx)
+            here[tx] = None
+            if last >= 0:
+                ww.setdefault(last, []).append(tx)
+            last = tx
+    wr = _consumed(history)
+    both = {tx: [*ww.get(tx, ()), *wr.get(tx, ())] for tx in ww | wr}
+    text = "{} transactions, among them {}"
+    for name, edges, needed in ((G0, ww, ww), (G1C, wr, wr), (G1C_WW, both, wr)):
+        for component in components(edges):
+            inside = set(component)
+            if any(to in inside for tx in component for to in needed.get(tx, ())):
+                findings.note(name, text, len(component), sorted(component)[:4])
+
+
+def _followed(history: History, tx: int, later: int) -> bool:
+    """Whether one had ended when the other began: a worker may have several under way."""
+    reply, begin = history.reply[tx], history.begin[later]
+    return reply is not None and begin is not None and reply <= begin
+
+
+def _consumed(history: History) -> Edges:
+    """Who consumed what whom had written, by the highest record of each range."""
+    edges: Edges = {}
+    numbers = {lane: n for n, lane in enumerate(history.lanes)}
+    for lane, taken in history.consumed.items():
+        topic = history.lanes[lane].name.rpartition("/")[0]
+        source = history.lanes[lane]._replace(kind=TOPIC, name=topic)
+        log = history.stored.get(numbers.get(source, -1))
+        if log is None:
+            continue
+        for _, tx, begin, end, _ in taken:
+            highest = bisect_left(log.offset, end) - 1
+            if highest >= 0 and log.offset[highest] >= begin:
+                writer = log.owner[highest]
+                if writer >= 0 and writer != tx:
+                    edges.setdefault(writer, []).append(tx)
+    return edges
+
+
+def components(edges: Edges) -> Iterable[list[int]]:
+    """Strongly connected ones of more than one (Tarjan), without recursion."""
+    order: dict[int, int] = {}
+    low: dict[int, int] = {}
+    held: dict[int, None] = {}  # the stack, and what is on it
+    for root in edges:
+        if root in order:
+            continue
+        order[root] = low[root] = len(order)
+        held[root] = None
+        path = [(root, iter(edges.get(root, ())))]
+        while path:
+            tx, following = path[-1]
+            for to in following:
+                if to not in order:
+                    order[to] = low[to] = len(order)
+                    held[to] = None
+                    path.append((to, iter(edges.get(to, ()))))
+                    break
+                if to in held:
+                    low[tx] = min(low[tx], order[to])
+            else:
+                path.pop()
+                if path:
+                    before = path[-1][0]
+                    low[before] = min(low[before], low[tx])
+                if low[tx] == order[tx]:
+                    component = []
+                    while (last := held.popitem()[0]) != tx:
+                        component.append(last)
+                    if component:
+                        yield [*component, tx]

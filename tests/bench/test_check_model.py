@@ -1,0 +1,244 @@
+"""The checker against brute force: small random histories, right and wrong, replayed in their order one by one."""
+
+import random
+from itertools import pairwise
+
+import pytest
+
+from planstep.bench.check import KAFKA, PLACES, judge
+from planstep.bench.check.findings import (
+    DIRTY_READ,
+    FOREIGN_READ,
+    FUTURE_READ,
+    OFFSET_GAP,
+    OFFSET_OVERLAP,
+    PLACE_REPEATED,
+    POSITION_GAP,
+    POSITION_OVERLAP,
+    REAL_TIME,
+    STALE_READ,
+)
+from planstep.bench.check.kafka import components
+from planstep.bench.trace import (
+    ABORTED,
+    COMMITTED,
+    CONSUME,
+    CONSUMER,
+    PRODUCE,
+    READ,
+    ROW,
+    TOPIC,
+    UNDETERMINED,
+    WRITE,
+    Operation,
+    Trace,
+    Transaction,
+)
+
+READS = (DIRTY_READ, STALE_READ, FUTURE_READ, FOREIGN_READ)
+POSITIONS = (POSITION_GAP, POSITION_OVERLAP)
+OFFSETS = (OFFSET_GAP, OFFSET_OVERLAP)
+
+
+def drawn(draw: random.Random) -> Trace:
+    """A few transactions over two rows, a consumer and a partition: often right, as often nearly so."""
+    trace = Trace()
+    rows = [trace.lane(ROW, "t", key=key) for key in "ab"]
+    consumer, topic = trace.lane(CONSUMER, "in/c", 0), trace.lane(TOPIC, "out", 0)
+    count = draw.randrange(1, 7)
+    last = {lane: -1 for lane in rows}
+    position, offset, clock = 0, 10, 0
+    wrong = draw.random() < 0.7
+
+    def bent(value: int, by: int) -> int:
+        return value + draw.choice((-by, by)) if wrong and draw.random() < 0.15 else value
+
+    for tx in draw.sample(range(count), count):
+        outcome = ABORTED if draw.random() < 0.2 else COMMITTED
+        operations = []
+        for lane in rows:
+            if draw.random() < 0.5:
+                version = last[lane]
+                if wrong and draw.random() < 0.2:
+                    version = draw.randrange(-1, count)
+                operations.append(Operation(tx, READ, lane, version=version))
+        if draw.random() < 0.7:
+            begin = bent(position, 1)
+            end = begin + draw.randrange(1, 3)
+            operations.append(Operation(tx, CONSUME, consumer, begin, end))
+            position = end if outcome == COMMITTED else position
+        if draw.random() < 0.7 and outcome == COMMITTED:
+            begin = bent(offset, 1)
+            operations.append(Operation(tx, PRODUCE, topic, begin, begin + 1, 1))
+            offset = begin + 1
+        for lane in rows:
+            if draw.random() < 0.5:
+                operations.append(Operation(tx, WRITE, lane))
+                if outcome == COMMITTED:
+                    last[lane] = tx
+        clock += draw.randrange(3)
+        begin, reply = clock - draw.randrange(1, 5), clock + draw.randrange(1, 5)
+        if wrong and draw.random() < 0.2:
+            begin, reply = begin + 8, reply + 8
+        step, n = (draw.choice((clock, clock + 1)), tx) if outcome == COMMITTED else (None, None)
+        draw.shuffle(operations)
+        trace.operations += operations
+        trace.transactions.append(
+            Transaction(tx, str(tx), "w", outcome, step, n, begin=begin, reply=reply)
+        )
+    draw.shuffle(trace.transactions)
+    return trace
+
+
+def replayed(trace: Trace) -> dict[str, bool]:
+    """What is wrong, by group: every pair and every operation looked at by itself."""
+    placed = sorted(
+        (row for row in trace.transactions if row.outcome == COMMITTED),
+        key=lambda row: (row.step, row.n),
+    )
+    mine = {row.tx: [o for o in trace.operations if o.tx == row.tx] for row in placed}
+    rows: dict[int, int] = {}
+    reads = False
+    for row in placed:
+        reads |= any(o.op == READ and o.version != rows.get(o.lane, -1) for o in mine[row.tx])
+        rows |= {o.lane: row.tx for o in mine[row.tx] if o.op == WRITE}
+    real_time = any(
+        (later.reply or 0) < (earlier.begin or 0)
+        for i, earlier in enumerate(placed)
+        for later in placed[i + 1 :]
+    )
+    spans = {
+        op: [(o.begin, o.end) for row in placed for o in mine[row.tx] if o.op == op]
+        for op in (CONSUME, PRODUCE)
+    }
+    consumed, produced = spans[CONSUME], spans[PRODUCE]
+    return {
+        "reads": reads,
+        "real time": real_time,
+        "positions": any(a[1] != b[0] for a, b in pairwise([(0, 0), *consumed])),
+        "offsets": any(a[1] != b[0] for a, b in pairwise(produced)),
+    }
+
+
+def test_the_verdict_is_that_of_brute_force() -> None:
+    draw = random.Random(1)
+    wrong = dict.fromkeys(("reads", "real time", "positions", "offsets", "nothing"), 0)
+    for _ in range(3_000):
+        trace = drawn(draw)
+        counts = judge(trace, mode=PLACES, stored=()).counts
+        verdict = {
+            "reads": any(name in counts for name in READS),
+            "real time": REAL_TIME in counts,
+            "positions": any(name in counts for name in POSITIONS),
+            "offsets": any(name in counts for name in OFFSETS),
+        }
+        assert verdict == replayed(trace), (trace, counts)
+        for name, found in verdict.items():
+            wrong[name] += found
+        wrong["nothing"] += not any(verdict.values())
+    assert min(wrong.values()) > 150, wrong  # each verdict was tried both ways
+
+
+def reached(edges: dict[int, list[int]], begin: int) -> set[int]:
+    found, todo = set[int](), [begin]
+    while todo:
+        for to in edges.get(todo.pop(), ()):
+            if to not in found:
+                found.add(to)
+                todo.append(to)
+    return found
+
+
+def test_components_are_those_that_reach_each_other() -> None:
+    draw = random.Random(2)
+    cycles = 0
+    for _ in range(500):
+        edges = {tx: [to for to in range(7) if to != tx and draw.random() < 0.2] for tx in range(7)}
+        reach = {tx: reached(edges, tx) for tx in edges}
+        wanted = {
+            frozenset(other for other in reach if other in reach[tx] and tx in reach[other])
+            for tx in reach
+            if tx in reach[tx]
+        }
+        assert {frozenset(found) for found in components(edges)} == wanted
+        cycles += bool(wanted)
+    assert cycles > 100
+
+
+def small(*transactions: Transaction, operations: list[Operation] | None = None) -> Trace:
+    trace = Trace(transactions=list(transactions), operations=operations or [])
+    trace.lane(ROW, "t", key="a")
+    trace.lane(CONSUMER, "in/c", 0)
+    return trace
+
+
+def committed(tx: int, step: int | None, n: int | None = 0, **more: int) -> Transaction:
+    return Transaction(tx, str(tx), "w", COMMITTED, step, n, **more)
+
+
+def test_places_are_given_once_and_to_the_committed_only() -> None:
+    assert judge(small(committed(0, 1), committed(1, 1)), mode=PLACES).counts == {PLACE_REPEATED: 1}
+    assert judge(small(committed(0, None)), mode=PLACES).counts == {"place missing": 1}
+    aborted = Transaction(0, "0", "w", ABORTED, 1, 0)
+    assert judge(small(aborted), mode=PLACES).counts == {"place of an aborted one": 1}
+
+
+def test_those_that_only_read_share_a_place_behind_their_step() -> None:
+    reads = [Operation(tx, READ, 0, version=0) for tx in (1, 2)]
+    writes = [Operation(0, WRITE, 0), Operation(3, WRITE, 0)]
+    readers = (committed(1, 1, None, begin=5, reply=6), committed(2, 1, None, begin=7, reply=8))
+    rows = (committed(0, 1, 7), *readers, committed(3, 2))
+    assert judge(small(*rows, operations=[*reads, *writes]), mode=PLACES).counts == {}
+    early = [reads[0]._replace(version=-1), reads[1], *writes]
+    assert judge(small(*rows, operations=early), mode=PLACES).counts == {STALE_READ: 1}
+
+
+@pytest.mark.parametrize(
+    ("version", "name"),
+    ((1, DIRTY_READ), (-1, STALE_READ), (3, FUTURE_READ), (4, FOREIGN_READ), (9, FOREIGN_READ)),
+)
+def test_a_wrong_read_is_called_by_its_name(version: int, name: str) -> None:
+    aborted = Transaction(1, "1", "w", ABORTED)
+    rows = (committed(0, 1), aborted, committed(2, 2), committed(3, 3), committed(4, 1, 1))
+    operations = [Operation(tx, WRITE, 0) for tx in (0, 1, 3)]
+    operations.append(Operation(2, READ, 0, version=version))
+    assert judge(small(*rows, operations=operations), mode=PLACES).counts == {name: 1}
+
+
+def test_an_undetermined_write_counts_once_seen_and_does_not_come_back() -> None:
+    unknown = Transaction(1, "1", "w", UNDETERMINED)
+    rows = (committed(0, 1), unknown, committed(2, 2), committed(3, 3), committed(4, 4))
+    writes = [Operation(tx, WRITE, 0) for tx in (0, 1, 3)]
+    seen = [*writes, Operation(2, READ, 0, version=1), Operation(4, READ, 0, version=3)]
+    assert judge(small(*rows, operations=seen), mode=PLACES).counts == {}
+    again = [*writes, Operation(2, READ, 0, version=1), Operation(4, READ, 0, version=1)]
+    assert judge(small(*rows, operations=again), mode=PLACES).counts == {STALE_READ: 1}
+
+
+def test_an_undetermined_range_may_fill_a_gap() -> None:
+    unknown = Transaction(1, "1", "w", UNDETERMINED)
+    rows = (committed(0, 1), unknown, committed(2, 2))
+    spans = ((0, 0, 2), (2, 5, 6))
+    taken = [Operation(tx, CONSUME, 1, begin, end) for tx, begin, end in spans]
+    for tries, counts in (
+        (((2, 5),), {}),
+        (((2, 4), (4, 5), (2, 6)), {}),
+        (((2, 4),), {POSITION_GAP: 1}),
+        (((2, 6),), {POSITION_GAP: 1}),
+    ):
+        more = [Operation(1, CONSUME, 1, begin, end) for begin, end in tries]
+        assert judge(small(*rows, operations=[*taken, *more]), mode=PLACES).counts == counts
+
+
+def test_where_a_consumer_stood_before() -> None:
+    trace = small(committed(0, 1), operations=[Operation(0, CONSUME, 1, 7, 9)])
+    assert judge(trace, mode=PLACES).counts == {POSITION_GAP: 1}
+    assert judge(trace, mode=PLACES, starts={("in/c", 0): 7}).counts == {}
+
+
+def test_what_cannot_be_judged_is_refused() -> None:
+    with pytest.raises(ValueError, match="transaction 0 twice"):
+        judge(small(committed(0, 1), committed(0, 2)), mode=PLACES)
+    with pytest.raises(ValueError, match="mode is one of"):
+        judge(small(), mode="serial")
+    assert judge(Trace(), mode=PLACES).clean and judge(Trace(), mode=KAFKA).clean

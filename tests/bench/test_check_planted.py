@@ -1,0 +1,82 @@
+"""Ten kinds of anomalies, one of them planted in a clean history: it is found, and nothing else."""
+
+from pathlib import Path
+
+import pytest
+
+from planstep.bench.check import KAFKA, NONE, PLACES, Findings, judge
+from planstep.bench.check.findings import INCONSISTENT_OFFSET, OFFSET_GAP
+from planstep.bench.check.generate import FEEDS, Mix, generate
+from planstep.bench.check.plant import IN_STORES, IN_TRACES, KINDS, plant
+from planstep.bench.trace import Trace
+
+MOVED = ("lost", "repeated", "torn")
+"""What lies behind has other offsets then than its commits were told; so has what fills a gap between these."""
+
+
+@pytest.fixture(scope="module")
+def clean() -> Trace:
+    return generate(100_000, seed=1)
+
+
+def found(trace: Trace, kind: str) -> Findings:
+    findings = judge(trace, mode=PLACES)
+    assert findings.counts.pop(kind, 0) == 1, (kind, findings.examples)
+    assert kind in MOVED or not findings.counts, findings.examples
+    assert set(findings.counts) <= {INCONSISTENT_OFFSET, OFFSET_GAP}, findings.examples
+    return findings
+
+
+def test_a_clean_history_has_nothing_wrong(clean: Trace) -> None:
+    findings = judge(clean, mode=PLACES, feeds=FEEDS)
+    assert findings.clean and not findings.problems() and not findings.counts
+    assert findings.looked_at["transactions"] == 100_000
+    for what in ("records", "reads", "ranges", "published", "seen"):
+        assert findings.looked_at[what] > 90_000, what
+
+
+@pytest.mark.parametrize("seed", (1, 2))
+@pytest.mark.parametrize("kind", IN_TRACES)
+def test_each_kind_is_found_among_100_000(clean: Trace, kind: str, seed: int) -> None:
+    found(plant(clean, kind, seed), kind)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_kind_is_found_from_many_seeds(kind: str) -> None:
+    for seed in range(12):
+        clean = generate(500, seed, Mix(inputs=2, outputs=3, rows=20, undetermined=0.02))
+        assert judge(clean, mode=PLACES, feeds=FEEDS).counts == {}, seed
+        found(plant(clean, kind, seed), kind)
+
+
+@pytest.mark.parametrize("mode", (KAFKA, NONE))
+def test_without_places_the_records_are_still_judged(mode: str) -> None:
+    clean = generate(500, 3)
+    assert judge(clean, mode=mode, feeds=FEEDS).counts == {}
+    for kind in IN_STORES:
+        assert judge(plant(clean, kind, 5), mode=mode).forbidden[kind] == 1
+
+
+@pytest.mark.parametrize("kind", ("lost", "repeated", "reordered"))
+def test_records_that_name_no_transaction(kind: str) -> None:
+    """Whose they are is found by what was consumed."""
+    clean = generate(500, 4, Mix(passed_on=True))
+    assert judge(clean, mode=PLACES, feeds=FEEDS).counts == {}
+    assert judge(plant(clean, kind, 6), mode=PLACES, feeds=FEEDS).counts[kind] == 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_trace_from_files_is_judged_alike(tmp_path: Path, kind: str) -> None:
+    pytest.importorskip("pyarrow")
+    spoiled = plant(generate(300, 5), kind, 7)
+    spoiled.save(tmp_path)
+    loaded = Trace.load(tmp_path)
+    assert loaded.operations == spoiled.operations and loaded.lanes == spoiled.lanes
+    here, there = (judge(trace, mode=PLACES) for trace in (spoiled, loaded))
+    assert here == there and here.counts[kind] == 1
+
+
+def test_the_same_seed_makes_the_same_history() -> None:
+    one, same, other = generate(200, 1), generate(200, 1), generate(200, 2)
+    assert one.operations == same.operations and one.transactions == same.transactions
+    assert one.operations != other.operations

@@ -1,0 +1,132 @@
+"""One record lost, repeated, swapped, torn off or of an aborted transaction, in a copy of a store: judged by what
+an engine reads there, it is found. Nothing of the trace is changed."""
+
+import shutil
+import time
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+import evil
+import pytest
+
+import planstep
+from planstep.bench.check import PLACES, judge
+from planstep.bench.check.findings import INCONSISTENT_OFFSET
+from planstep.bench.check.plant import IN_STORES
+from planstep.bench.trace import (
+    ABORTED,
+    COMMITTED,
+    PRODUCE,
+    TOPIC,
+    Operation,
+    Records,
+    Trace,
+    Transaction,
+    identity,
+)
+
+PARTITIONS = 4
+IN_FLIGHT = 256
+
+
+class Done(NamedTuple):
+    store: Path
+    trace: Trace
+
+
+def run(store: Path, transactions: int) -> Done:
+    """Each writes two records to one partition, every fourth one more to the next; some are rolled back besides."""
+    trace = Trace()
+    lanes = [trace.lane(TOPIC, "out", p) for p in range(PARTITIONS)]
+    flying: deque[tuple[int, int, Future[planstep.Commit]]] = deque()
+
+    def settle() -> None:
+        tx, begin, future = flying.popleft()
+        commit = future.result()
+        for (_, partition), (start, end) in commit.published.items():
+            made = Operation(tx, PRODUCE, lanes[partition], start, end, end - start)
+            trace.operations.append(made)
+        step, n = commit.place
+        now = time.monotonic_ns()
+        row = Transaction(tx, commit.id, "w", COMMITTED, step, n, begin=begin, reply=now)
+        trace.transactions.append(row)
+
+    with planstep.open(store, durability="os") as db:
+        db.create_topic("out", partitions=PARTITIONS)
+        for i in range(transactions):
+            tx, begin, first = trace.begun(), time.monotonic_ns(), i % PARTITIONS
+            work = db.transaction()
+            two = [identity(first, 3 * i + j, tx) for j in range(2)]
+            work.write_batch("out", two, partition=first)
+            if i % 4 == 1:
+                work.write("out", identity(first, 3 * i + 2, tx), partition=first + 1)
+            flying.append((tx, begin, work.submit()))
+            if len(flying) >= IN_FLIGHT:
+                settle()
+            if i % 50 == 0:
+                tx = trace.begun()
+                work = db.transaction()
+                work.write("out", identity(first, 0, tx), partition=first)
+                work.rollback()
+                trace.operations.append(Operation(tx, PRODUCE, lanes[first], records=1))
+                trace.transactions.append(Transaction(tx, work.id, "w", ABORTED))
+        while flying:
+            settle()
+    return Done(store, trace)
+
+
+def read(done: Done, store: Path) -> Trace:
+    """The trace, with what the store at `store` holds."""
+    records = Records()
+    with planstep.open(store, read_only=True) as db:
+        topic = db.topic("out")
+        for lane, (_, _, partition, _) in enumerate(done.trace.lanes):
+            start = 0
+            while values := topic.read(start, partition, max_records=100_000).values:
+                records.add(lane, range(start, start + len(values)), values)
+                start += len(values)
+    return replace(done.trace, records=records)
+
+
+def check(done: Done, folder: Path, kind: str, seed: int) -> None:
+    copy = folder / f"{kind}-{seed}"
+    shutil.copytree(done.store, copy)
+    evil.spoil(copy, done.trace, kind, seed)
+    findings = judge(read(done, copy), mode=PLACES)
+    shutil.rmtree(copy)
+    assert findings.counts.pop(kind, 0) == 1, findings.examples
+    assert set(findings.counts) <= {INCONSISTENT_OFFSET}, findings.examples
+    assert kind not in ("reordered", "aborted data visible") or not findings.counts
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Done]:
+    folder = tmp_path_factory.mktemp("large")
+    yield run(folder / "store", 100_000)
+    shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Done:
+    return run(tmp_path_factory.mktemp("small") / "store", 1_000)
+
+
+def test_a_store_that_nobody_touched_has_nothing_wrong(large: Done) -> None:
+    findings = judge(read(large, large.store), mode=PLACES)
+    assert findings.clean and not findings.counts, findings.examples
+    assert findings.looked_at["records"] == 225_000
+
+
+@pytest.mark.parametrize("kind", IN_STORES)
+def test_each_kind_is_found_in_a_store_of_100_000(large: Done, tmp_path: Path, kind: str) -> None:
+    check(large, tmp_path, kind, seed=1)
+
+
+@pytest.mark.parametrize("kind", IN_STORES)
+def test_each_kind_is_found_from_several_seeds(small: Done, tmp_path: Path, kind: str) -> None:
+    for seed in range(4):
+        check(small, tmp_path, kind, seed)
