@@ -280,7 +280,17 @@ def decode(data: bytes) -> tuple[int, Message, Cause]:
 
 def size_of(message: Message) -> int:
     """About the bytes that a message would take on a link; payloads exactly."""
-    return 8 + sum(_size(getattr(message, name)) for name in message.__slots__)
+    size = 8
+    for name in message.__slots__:
+        field = getattr(message, name)
+        kind = type(field)
+        if kind is int:
+            size += 5
+        elif kind is bytes or kind is str:
+            size += 3 + len(field)
+        else:
+            size += _size(field)
+    return size
 
 
 def _size(field: Any) -> int:

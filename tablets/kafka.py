@@ -147,21 +147,21 @@ class Partition:
     def _produce(self, message: Produce) -> None:
         if self.space.get(DROPPED) is not None:
             self._answer(message, _GONE)
-        elif message.name is not None and message.version >= 2 and not self._ongoing(message):
+            return
+        state = self._state(message.producer)
+        if (
+            message.name is not None
+            and message.version >= 2
+            and (state.opened is None or state.epoch != message.epoch)  # else nothing to ask
+        ):
             self._hold(message, message.name)
         else:
-            self._append(message)
+            self._append(message, state)
 
-    def _ongoing(self, message: Produce) -> bool:
-        """The producer has a transaction open here in that epoch: nothing to ask."""
-        state = self._state(message.producer)
-        return state.opened is not None and state.epoch == message.epoch
-
-    def _append(self, message: Produce) -> None:
+    def _append(self, message: Produce, state: ProducerState) -> None:
         space, producer = self.space, message.producer
         start, end, stable = self._bounds()
         transactional = message.name is not None
-        state = self._state(producer)
         result = check(
             state,
             message.epoch,
@@ -218,7 +218,7 @@ class Partition:
         requests = sorted(self._let_go(message.producer), key=lambda item: item[0].sequence)
         for request, cause in requests:
             self.shell.cause = cause
-            self._append(request)
+            self._append(request, self._state(message.producer))
 
     def _let_go(self, producer: int) -> tuple[tuple[Produce, Any], ...]:
         held = self.held.get(producer)

@@ -175,7 +175,9 @@ class Client:
         with self.locked():
             if self._closed:
                 return
+            sizes: dict[bytes | None, int] = {}
             for answer, (tx, hops) in answers:
+                sizes[tx] = sizes.get(tx, 0) + size_of(answer)
                 if tx is not None and tx in self._hops:
                     self._hops[tx] = max(self._hops[tx], hops)
                 owner, batch = self._produced.pop((answer.request, answer.tablet), (b"", 0))
@@ -183,9 +185,13 @@ class Client:
                     key = self._held.get(owner, {}).pop(batch, None)
                     if key is not None:
                         self._runtime.admission.let_go(key)
-                self._runtime.ledger.requested(tx, 0, size_of(answer))
                 self._core.handle(answer)
+            self._count_bytes(sizes)
         self.deliver()
+
+    def _count_bytes(self, sizes: dict[bytes | None, int]) -> None:
+        for tx, size in sizes.items():
+            self._runtime.ledger.requested(tx, 0, size)
 
     def _put_off(self, delay_ms: float, token: int) -> None:
         """Every request has a timer that hardly ever matters: those of one delay wait in a row, for which
@@ -234,12 +240,15 @@ class Client:
     def _send_all(self, out: list[tuple[int, Any, bytes | None]]) -> None:
         """What is one request to a host goes as one."""
         items: list[Deliver] = []
+        sizes: dict[bytes | None, int] = {}
         for target, message, tx in out:
+            sizes[tx] = sizes.get(tx, 0) + size_of(message)
             item = self._item(target, message, tx)
             if items and not _same_request(items[-1], item):
                 self._send(items)
                 items = []
             items.append(item)
+        self._count_bytes(sizes)
         if items:
             self._send(items)
 
@@ -253,7 +262,6 @@ class Client:
             hops = self._hops.setdefault(tx, 0)
             if type(message) is Produce:
                 self._produced[message.request, target] = (tx, id(message.data))
-        self._runtime.ledger.requested(tx, 0, size_of(message))
         return Deliver(target, message, (tx, hops))
 
     def _arrive(self, item: Deliver | Together) -> None:
