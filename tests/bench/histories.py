@@ -1,0 +1,43 @@
+"""Small histories made by hand: transactions, what they did, what lies in the store, what a reader was shown."""
+
+from planstep.bench.trace import (
+    COMMITTED,
+    CONSUME,
+    CONSUMER,
+    PRODUCE,
+    TOPIC,
+    Operation,
+    Trace,
+    Transaction,
+    identity,
+)
+
+Made = tuple[int, int, int]  # source, ordinal, transaction
+
+
+def put(trace: Trace, partition: int, records: list[Made], topic: str = "out", at: int = 0) -> None:
+    """Into the store."""
+    lane = trace.lane(TOPIC, topic, partition)
+    trace.records.add(lane, range(at, at + len(records)), [identity(*made) for made in records])
+
+
+def show(trace: Trace, poll: int, records: dict[int, Made], at: int = 100) -> None:
+    """To the reader, of partition 0."""
+    values = [identity(*made) for made in records.values()]
+    trace.seen.add(trace.lane(TOPIC, "out", 0), list(records), values, poll, at)
+
+
+def ended(trace: Trace, tx: int, outcome: str = COMMITTED, worker: str = "", **more: int) -> None:
+    trace.transactions.append(Transaction(tx, str(tx), worker or f"w{tx}", outcome, **more))
+
+
+def wrote(trace: Trace, tx: int, records: int, partition: int = 0) -> None:
+    lane = trace.lane(TOPIC, "out", partition)
+    trace.operations.append(Operation(tx, PRODUCE, lane, records=records))
+
+
+def took(
+    trace: Trace, tx: int, begin: int, end: int, name: str = "in/c", partition: int = 0
+) -> None:
+    lane = trace.lane(CONSUMER, name, partition)
+    trace.operations.append(Operation(tx, CONSUME, lane, begin, end))

@@ -1,0 +1,172 @@
+"""Anomalies of logs and of those who read them, each made by hand, with a history beside it that has none."""
+
+import pytest
+from histories import Made, ended, put, show, took, wrote
+
+from planstep.bench.check import KAFKA, NONE, PLACES, anomalies, judge
+from planstep.bench.check.findings import (
+    ABORTED_READ,
+    ABORTED_VISIBLE,
+    G0,
+    G1C,
+    G1C_WW,
+    INCONSISTENT_OFFSET,
+    INTERNAL_NON_MONOTONIC_POLL,
+    INTERNAL_POLL_SKIP,
+    INTERNAL_SEND_SKIP,
+    LOST,
+    NON_MONOTONIC_POLL,
+    NON_MONOTONIC_SEND,
+    OFFSET_GAP,
+    POLL_SKIP,
+    PRECOMMITTED_READ,
+    UNSEEN,
+)
+from planstep.bench.trace import (
+    ABORTED,
+    COMMITTED,
+    PRODUCE,
+    TOPIC,
+    Operation,
+    Trace,
+)
+
+
+def followed(*polls: dict[int, Made], proposed: int = 0, outcome: str = COMMITTED) -> Trace:
+    """A partition with three records of one transaction, and what a reader was shown of it."""
+    trace = Trace()
+    ended(trace, 0, outcome, proposed=proposed)
+    wrote(trace, 0, 3)
+    put(trace, 0, RECORDS)
+    for number, poll in enumerate(polls):
+        show(trace, number, poll)
+    return trace
+
+
+RECORDS: list[Made] = [(0, 0, 0), (0, 1, 0), (0, 2, 0)]
+A, B, C = ({n: made} for n, made in enumerate(RECORDS))
+
+
+@pytest.mark.parametrize(
+    ("polls", "counts"),
+    (
+        ([A | B, C], {}),
+        ([B | C], {}),  # it began there
+        ([A | B], {UNSEEN: 1}),
+        ([A, C], {POLL_SKIP: 1}),
+        ([A | C], {INTERNAL_POLL_SKIP: 1}),
+        ([A | B, B | C], {NON_MONOTONIC_POLL: 1}),
+        ([B | A, C], {INTERNAL_NON_MONOTONIC_POLL: 1, POLL_SKIP: 1}),
+        ([A | {1: (0, 8, 0)}, C], {INCONSISTENT_OFFSET: 1}),
+        ([A | B | C, {3: (0, 3, 0)}], {LOST: 1}),
+        ([A | B | C, {3: (0, 3, 5)}], {ABORTED_READ: 1}),
+    ),
+)
+def test_what_a_reader_was_shown(polls: list[dict[int, Made]], counts: dict[str, int]) -> None:
+    assert judge(followed(*polls), mode=KAFKA).counts == counts
+
+
+def test_a_reader_is_shown_nothing_too_early_and_nothing_aborted() -> None:
+    assert judge(followed(A | B | C, proposed=100)).counts == {}
+    assert judge(followed(A | B | C, proposed=101)).counts == {PRECOMMITTED_READ: 1}
+    counts = judge(followed(A | B | C, outcome=ABORTED)).counts
+    assert counts == {ABORTED_VISIBLE: 3, ABORTED_READ: 3}
+
+
+def interleaved(orders: list[list[int]]) -> Trace:
+    """Each partition's records by the transactions that wrote them."""
+    trace = Trace()
+    for tx in sorted({tx for order in orders for tx in order}):
+        ended(trace, tx)
+        for partition, order in enumerate(orders):
+            if tx in order:
+                wrote(trace, tx, order.count(tx), partition)
+    for partition, order in enumerate(orders):
+        put(trace, partition, [(partition, n, tx) for n, tx in enumerate(order)])
+    return trace
+
+
+@pytest.mark.parametrize(
+    ("orders", "counts"),
+    (
+        ([[0, 0, 1], [0, 1, 1]], {}),
+        ([[0, 1, 0]], {INTERNAL_SEND_SKIP: 1, G0: 1}),
+        ([[0, 1], [1, 0]], {G0: 1}),
+        ([[0, 1], [1, 2], [2, 0]], {G0: 1}),
+    ),
+)
+def test_writes_that_interleave_are_kafkas_alone(
+    orders: list[list[int]], counts: dict[str, int]
+) -> None:
+    trace = interleaved(orders)
+    kafka, strict = judge(trace, mode=KAFKA), judge(trace, mode=NONE)
+    assert kafka.counts == strict.counts == counts
+    assert kafka.clean and strict.forbidden == counts
+
+
+def test_circular_flow() -> None:
+    """Each consumed what the other one wrote: forbidden. One of the two by order of writes: Kafka allows it."""
+    trace = interleaved([[0], [1]])
+    took(trace, 0, 0, 1, "out/c", 1)
+    took(trace, 1, 0, 1, "out/c", 0)
+    assert judge(trace, mode=KAFKA).forbidden == {G1C: 1}
+    assert judge(trace, mode=KAFKA).counts == {G1C: 1, G1C_WW: 1}
+    mixed = interleaved([[0, 1], [1]])
+    took(mixed, 0, 0, 1, "out/c", 1)
+    assert judge(mixed, mode=KAFKA).counts == {G1C_WW: 1} and judge(mixed, mode=KAFKA).clean
+
+
+def test_sends_of_one_worker_lie_in_their_order() -> None:
+    for replied, counts in ((10, {NON_MONOTONIC_SEND: 1}), (30, {})):
+        trace = Trace()
+        ended(trace, 0, worker="w", begin=0, reply=replied)
+        ended(trace, 1, worker="w", begin=20, reply=40)
+        wrote(trace, 0, 1)
+        wrote(trace, 1, 1)
+        put(trace, 0, [(0, 0, 1), (1, 0, 0)])
+        assert judge(trace, mode=KAFKA).counts == counts  # with both under way nobody can tell
+
+
+def test_a_log_with_a_hole_is_no_log_of_places() -> None:
+    trace = Trace()
+    put(trace, 0, [(0, 0, -1)])
+    put(trace, 0, [(0, 1, -1)], at=3)
+    assert judge(trace, mode=PLACES).counts == {OFFSET_GAP: 1}
+    assert judge(trace, mode=KAFKA).counts == {}  # markers lie there
+
+
+def test_room_between_offsets_is_for_plain_writes() -> None:
+    for between, counts in (([(3, 0, -1)], {}), ([], {OFFSET_GAP: 1})):
+        trace = Trace()
+        lane = trace.lane(TOPIC, "out", 0)
+        for tx, offset in enumerate((0, 2)):
+            ended(trace, tx, step=tx, n=0)
+            trace.operations.append(Operation(tx, PRODUCE, lane, offset, offset + 1, 1))
+        put(trace, 0, [(0, 0, 0), *between])
+        put(trace, 0, [(0, 1, 1)], at=2)
+        found = judge(trace, mode=PLACES).counts
+        assert {name: min(n, 1) for name, n in found.items()} == counts
+
+
+def test_jepsens_list_names_what_is_allowed() -> None:
+    listed = anomalies(judge(interleaved([[0, 1, 0]]), mode=KAFKA))
+    assert listed["G0"] == (1, True) and listed["int-send-skip"] == (1, True)
+    assert listed["aborted read"] == (0, False) and listed["G1c"] == (0, False)
+    assert [name for name, (_, allowed) in listed.items() if allowed] == [
+        "int-send-skip",
+        "unseen",
+        "G0",
+        "G1c with ww",
+    ]
+
+
+def test_a_span_of_offsets_may_hold_others_records() -> None:
+    """`records` says how many are its own; the span begins with the first of them."""
+    trace = Trace()
+    lane = trace.lane(TOPIC, "out", 0)
+    for tx, begin, end in ((0, 0, 3), (1, 1, 4)):
+        ended(trace, tx)
+        trace.operations.append(Operation(tx, PRODUCE, lane, begin, end, 2))
+    put(trace, 0, [(0, 0, 0), (1, 0, 1), (0, 1, 0), (1, 1, 1)])
+    assert judge(trace, mode=KAFKA).forbidden == {}
+    assert judge(trace, mode=KAFKA).counts == {INTERNAL_SEND_SKIP: 2, G0: 1}
