@@ -19,12 +19,14 @@ from typing import Any
 import planstep
 
 from .cell import FAILED, IMPOSSIBLE, LATENCIES, OK, SUSTAINED_SHARE, Cell, Result
+from .check import judge
+from .machine import facts
 from .measure import Sampler, peak_bytes
 from .systems import open_system
 from .systems.base import Counters, Options
 from .trace import Resources
 from .workloads import workload
-from .workloads.base import Run, Verdict
+from .workloads.base import Run, Verdict, Workload
 
 
 def run_cell(cell: Cell, folder: Path) -> Result:
@@ -32,6 +34,7 @@ def run_cell(cell: Cell, folder: Path) -> Result:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     result = Result(cell)
+    machine = facts(folder)
     chosen = workload(cell.workload)
     system = open_system(cell.system, folder, cell.options)
     run = Run(system, cell.options, cell.shape, folder)
@@ -49,6 +52,7 @@ def run_cell(cell: Cell, folder: Path) -> Result:
         run.system = open_system(cell.system, folder, _looking(cell.options))
         try:
             verdict = chosen.verify(run)
+            _certified(chosen, run, verdict)
         finally:
             run.system.close()
     finally:
@@ -59,13 +63,34 @@ def run_cell(cell: Cell, folder: Path) -> Result:
     if cell.keep_trace:
         run.trace.about = {
             "cell": cell.dump(),
+            "seed": cell.shape.seed,
             "settings": result.settings,
+            "machine": machine,
+            "links": run.kept.pop("links", None),
+            "steps": result.steps,
             "extra": result.extra,
             "seconds": run.seconds,
         }
         run.trace.save(folder / "trace")
         result.trace = str(folder / "trace")
     return result
+
+
+def _certified(chosen: Workload, run: Run, verdict: Verdict) -> None:
+    """What the history says beside: certificates, offsets, readers. What the store is short of it may find again."""
+    findings = judge(run.trace, mode=run.system.history, feeds=chosen.feeds)
+    more = Verdict()
+    findings.tell(more)
+    verdict.missing = max(verdict.missing, more.missing)
+    verdict.duplicated = max(verdict.duplicated, more.duplicated)
+    verdict.out_of_order = max(verdict.out_of_order, more.out_of_order)
+    for name, count in more.violations.items():
+        verdict.violations[name] = max(verdict.violations.get(name, 0), count)
+    verdict.problems += more.problems
+    run.extra["judged"] = findings.looked_at
+    allowed = {name: n for name, n in findings.counts.items() if name in findings.allowed}
+    if allowed:
+        run.extra["allowed"] = allowed
 
 
 def _looking(options: Options) -> Options:
@@ -115,6 +140,9 @@ def _less(now: int | None, before: int | None) -> int:
 
 def _costs(run: Run, before: Counters, after: Counters, result: Result) -> None:
     """What it took: per transaction, and per byte of payload."""
+    if after.links is not None:
+        then = before.links or {}
+        run.kept["links"] = {name: n - then.get(name, 0) for name, n in after.links.items()}
     count = run.transactions
     if count:
         for name in ("requests", "messages", "appends", "syncs"):

@@ -1,6 +1,6 @@
 """What a run leaves behind to be judged: every transaction, what it did where, what readers saw. Schema version 1.
 
-    run.json               settings, seed, machine, counters; `schema`, and what is said here of times
+    run.json               the cell, settings, seed, machine, bytes by link, durable steps; `schema`
     transactions.parquet   one row for each that was begun
     operations.parquet     what they read, consumed, wrote and produced
     batches.parquet        pieces of work, from the moment they were due to the moment they were read

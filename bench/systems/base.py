@@ -209,6 +209,8 @@ class System(ABC):
 
     name: str
     missing: Mapping[str, str]
+    history: str = "none"
+    """What its histories can be held to: "places", "kafka" or "none", see check.judge."""
     fences: bool = False
 
     @abstractmethod

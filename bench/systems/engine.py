@@ -69,6 +69,7 @@ class EngineSystem(System):
     def __init__(self, folder: Path, options: Options, mode: str, protocol_version: int) -> None:
         self.name = mode if protocol_version == 2 else f"{mode}-v{protocol_version}"
         self.missing = _KAFKA_MISSING if mode == "kafka" else {}
+        self.history = "kafka" if mode == "kafka" else "places"
         self.fences = mode == "kafka"
         self._options = options
         version: Any = protocol_version

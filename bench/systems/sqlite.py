@@ -64,6 +64,7 @@ class SqliteSystem(System):
     """One file in `folder`."""
 
     def __init__(self, folder: Path, options: Options, per_commit: int) -> None:
+        self.history = "places"
         self.name = "sqlite" if per_commit == 1 else f"sqlite-{per_commit}"
         self.missing: Mapping[str, str] = {
             STAGING: "SQLite has one writer: what is not committed waits in the client's memory",

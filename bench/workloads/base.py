@@ -8,9 +8,10 @@ Next: reshard.py, the talk's; ../measure.py, its clocks.
 import threading
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from ..measure import Latencies
 from ..systems.base import Counters, Options, System
@@ -109,6 +110,9 @@ class Workload(ABC):
     name: str
     about: str
     """One line, for help and report."""
+    feeds: ClassVar[Mapping[str, str]] = {}
+    """Topic → the topic and consumer that it is made of, as "topic/consumer": each record of one is once in the
+    other."""
     without_tables: str = ""
     """How it is done where there are no tables; "" when that makes no difference."""
 

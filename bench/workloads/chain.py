@@ -17,6 +17,7 @@ Next: ../check/__init__.py.
 
 import random
 from collections.abc import Callable
+from typing import ClassVar
 
 from ..measure import Schedule
 from ..systems.base import Cancelled
@@ -41,6 +42,7 @@ _GRACE_NS = 10_000_000_000
 class Chain(Workload):
     name = "chain"
     about = "three stages, one behind the other: end to end against three commit intervals"
+    feeds: ClassVar = {TOPICS[n + 1]: f"{TOPICS[n]}/stage-{n}" for n in range(STAGES)}
 
     def prepare(self, run: Run) -> None:
         run.system.prepare({topic: PARTITIONS for topic in TOPICS})

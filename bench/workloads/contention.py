@@ -14,7 +14,7 @@ Next: held_open.py.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 from ..measure import Latencies
 from ..systems.base import SHARED_ROWS
@@ -36,6 +36,7 @@ _SECONDLY = 20_000
 class Contention(Workload):
     name = "contention"
     about = "hot rows by read-modify-write, a hot consumer: cancelled against waiting"
+    feeds: ClassVar = {OUT: f"{IN}/{CONSUMER}"}
     without_tables = "the hot consumer only: rows that several workers update are not possible"
 
     def prepare(self, run: Run) -> None:

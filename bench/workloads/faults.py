@@ -14,7 +14,7 @@ Next: faults_dropped.py.
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 from ..systems import open_system
 from ..systems.base import System
@@ -34,6 +34,7 @@ _TIME_OUT = "transaction_timeout_ms"
 class Faults(Workload):
     name = "faults"
     about = "a worker's session dropped, the owner killed with kill -9: time until work goes on"
+    feeds: ClassVar = {OUT: f"{IN}/{CONSUMER}"}
 
     def prepare(self, run: Run) -> None:
         partitions = _partitions(run)

@@ -11,6 +11,7 @@ Next: plain.py.
 """
 
 from collections.abc import Callable, Iterator
+from typing import ClassVar
 
 from ..measure import Schedule
 from ..systems.base import Cancelled
@@ -64,6 +65,7 @@ class Plan:
 class Reshard(Workload):
     name = "reshard"
     about = "the talk's model task: from partitions by writer to partitions by user, exactly once"
+    feeds: ClassVar = {OUT: f"{IN}/{CONSUMER}"}
 
     def prepare(self, run: Run) -> None:
         partitions = run.shape.partitions

@@ -14,7 +14,7 @@ Next: contention.py.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 from ..systems.base import TABLES, System
 from ..trace import ROW, WRITE, Operation, identities, identity
@@ -46,6 +46,7 @@ def transfer(source: int, ordinal: int) -> tuple[str, str, int]:
 class Transfer(Workload):
     name = "transfer"
     about = "consume one record, update two rows, write one record; few workers, then many"
+    feeds: ClassVar = {DONE: f"{ORDERS}/{CONSUMER}"}
     without_tables = "an account is a key of each worker's changelog, in the same transaction"
 
     def prepare(self, run: Run) -> None:
