@@ -77,7 +77,7 @@ def run_cell(cell: Cell, folder: Path) -> Result:
 
 
 def _certified(chosen: Workload, run: Run, verdict: Verdict) -> None:
-    """What the history says beside: certificates, offsets, readers. What the store is short of it may find again."""
+    """What the history says: certificates, offsets, readers. It may find again what the store is short of."""
     findings = judge(run.trace, mode=run.system.history, feeds=chosen.feeds)
     more = Verdict()
     findings.tell(more)
