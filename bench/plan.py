@@ -38,12 +38,14 @@ SECONDS = {
     "contention": 2.0,
     "held-open": 6.5,
     "plain-beside": 2.0,
-    "faults": 3.0,
+    "faults": 2.0,
 }
 QUICK_SECONDS = {"reshard": 5.0, "transfer": 3.0}
-CORNER_S, QUICK_CORNER_S = 3.0, 2.0
+CORNER_S, QUICK_CORNER_S = 2.5, 2.0
 """Of a cell of reshard beside the headline: another placement, durability os."""
 HEADLINE_REPEATS = 3
+FAULTS_TIME_OUT_MS = 1000
+"""After which transactions whose owner is gone end, where they do: Kafka's minute would be all that is seen."""
 HOSTS_MAX = 255
 _SPREAD_PARTITIONS = 4
 _RECORD_SIZE = 1024
@@ -142,6 +144,8 @@ class Plan:
 
 def overhead_of(cell: Cell) -> float:
     """About how long it takes beside what is measured."""
+    if cell.workload == "faults":
+        return OVERHEAD_S + 2 * cell.options.transaction_timeout_ms / 1000
     if cell.workload not in ("reshard", "plain"):
         return OVERHEAD_S
     rate, duration = cell.shape.rate, cell.shape.duration
@@ -348,7 +352,7 @@ def _cell(
     yield Cell(
         workload,
         system,
-        Options(durability, placement, hosts, asked.rtt),
+        _options(workload, durability, placement, hosts, asked.rtt),
         Shape(
             rate=asked.rate,
             record_size=record_size,
@@ -363,6 +367,13 @@ def _cell(
         keep_store=asked.keep_stores,
         keep_trace=asked.keep_traces,
     )
+
+
+def _options(workload: str, durability: str, placement: str, hosts: int, rtt: float) -> Options:
+    options = Options(durability, placement, hosts, rtt)
+    if workload == "faults":
+        return replace(options, transaction_timeout_ms=FAULTS_TIME_OUT_MS)
+    return options
 
 
 def _partitions(asked: Asked) -> int:

@@ -54,7 +54,7 @@ def test_the_headline_is_long_and_repeated_the_rest_of_reshard_is_short() -> Non
     assert keys(made, "reshard") == {**headline, **rest}
     for cell in made.cells:
         if cell.workload == "reshard":
-            assert cell.shape.duration == (12 if key(cell) in headline else 3)
+            assert cell.shape.duration == (12 if key(cell) in headline else 2.5)
 
 
 def test_quick_takes_less_than_90_seconds() -> None:
@@ -245,6 +245,11 @@ def test_only_what_the_plan_made_up_is_limited() -> None:
     assert plan(Asked()).limit == 297 and plan(Asked(quick=True)).limit == 88
     for asked in (Asked(duration=60.0), Asked(repeat=5), Asked(workloads=("reshard",))):
         assert plan(asked).limit is None
+
+
+def test_faults_do_not_wait_for_kafkas_minute() -> None:
+    time_outs = {c.workload: c.options.transaction_timeout_ms for c in plan(Asked()).cells}
+    assert time_outs["faults"] == 1000 and time_outs["reshard"] == 60_000
 
 
 def test_cells_travel_as_json() -> None:
