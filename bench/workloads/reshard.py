@@ -21,7 +21,7 @@ from .driving import Arrivals, Attempt, Doing, Input, Watching, load, piece, rea
 from .verifying import passed_on
 
 IN, OUT, CONSUMER = "in", "out", "resharder"
-PIECES = 20
+PIECES = 10
 """A commit interval has about so many pieces."""
 _PIECE_SECONDS_MIN = 0.005
 _MAX_BYTES = 400_000_000
