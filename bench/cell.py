@@ -54,6 +54,7 @@ class Result:
     status      OK: it ran to its end; IMPOSSIBLE: `reason` says what the system has not; FAILED: `reason`;
                 INTERRUPTED: Ctrl-C
     violations  in all; `violations_by` name
+    judged      how much of the history was looked at; `allowed_by` name: what the system's model allows
     extra       what only this workload has: {name: number | text | {…}}
     steps       durable changes a transaction by what caused them, where the system counts them
     """
@@ -70,6 +71,8 @@ class Result:
     out_of_order: int = 0
     violations: int = 0
     violations_by: dict[str, int] = field(default_factory=dict)
+    judged: dict[str, int] = field(default_factory=dict)
+    allowed_by: dict[str, int] = field(default_factory=dict)
     transactions: int = 0
     cancelled: int = 0
     offered_mb_s: float | None = None

@@ -28,7 +28,7 @@ from .summary import summarize
 from .systems import DEFAULT
 from .words import words
 
-_RATE = 20.0
+_RATE = 10.0
 
 
 def compare(

@@ -134,7 +134,15 @@ def _search(outcome: Outcome, run: Runner, folder: Path, clock: "_Clock") -> Non
             clock.end(SEARCH_S, SEARCH_OVERHEAD_S)
             problem = result.reason or next(iter(result.problems), None)
             verified = result.status == OK and result.verified
-            search.tell(rate, verified, result.sustained, result.throughput_mb_s, problem)
+            search.tell(
+                rate,
+                verified,
+                result.sustained,
+                result.throughput_mb_s,
+                problem,
+                write_ms=result.write_ms,
+                end_to_end_ms=result.end_to_end_ms,
+            )
 
 
 def _folder(folder: Path, cell: Cell) -> Path:

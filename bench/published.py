@@ -26,10 +26,11 @@ RESOURCES = (
 """Transactions, CPU cores, MB/s to disk, in, out; of all hosts, replicas included."""
 INTERVAL = "Confluent: 1 KB records at full rate with a commit every 100 ms lose 3 % of throughput"
 WHO_PERSISTS = (
-    ("registers the transaction's id", "transaction coordinator: on disk", "proxy: not"),
-    ("registers partitions, consumers", "transaction coordinator: on disk", "proxy: not"),
-    ("records, positions set aside", "partition, group coordinator: on disk", "partition: on disk"),
-    ("changes fixed before the intent", "nobody", "partition: on disk"),
-    ("intent to commit", "transaction coordinator: on disk", "coordinator: on disk"),
+    ("registers the transaction's id", "coordinator", "not"),
+    ("registers partitions, consumers", "coordinator", "not"),
+    ("records, positions set aside", "partition, group", "partition"),
+    ("changes fixed before the intent", "nobody", "partition"),
+    ("intent to commit", "coordinator", "coordinator"),
     ("publication", "on disk", "on disk × 3"),
 )
+"""Who has it on disk: Kafka, then YDB. Left out: who has it in memory (YDB's proxy)."""

@@ -1,6 +1,6 @@
 """Runs one cell, in a process of its own: so that memory and CPU are one run's, and a run that dies is one.
 
-    python -m planstep.bench.run SPEC      SPEC: JSON {"cell": …, "folder": …}
+    python -m planstep.bench.run SPEC      SPEC: JSON {"cell": …, "folder": …}; "attended": it ends with its stdin
 
     open ─ prepare ─▶ sampled: run ─▶ close ─▶ open to look only: verify ─▶ folder/result.json, folder/trace/
 
@@ -12,6 +12,7 @@ import json
 import os
 import shutil
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -52,7 +53,7 @@ def run_cell(cell: Cell, folder: Path) -> Result:
         run.system = open_system(cell.system, folder, _looking(cell.options))
         try:
             verdict = chosen.verify(run)
-            _certified(chosen, run, verdict)
+            _certified(chosen, run, verdict, result)
         finally:
             run.system.close()
     finally:
@@ -76,7 +77,7 @@ def run_cell(cell: Cell, folder: Path) -> Result:
     return result
 
 
-def _certified(chosen: Workload, run: Run, verdict: Verdict) -> None:
+def _certified(chosen: Workload, run: Run, verdict: Verdict, result: Result) -> None:
     """What the history says: certificates, offsets, readers. It may find again what the store is short of."""
     findings = judge(run.trace, mode=run.system.history, feeds=chosen.feeds)
     more = Verdict()
@@ -87,10 +88,8 @@ def _certified(chosen: Workload, run: Run, verdict: Verdict) -> None:
     for name, count in more.violations.items():
         verdict.violations[name] = max(verdict.violations.get(name, 0), count)
     verdict.problems += more.problems
-    run.extra["judged"] = findings.looked_at
-    allowed = {name: n for name, n in findings.counts.items() if name in findings.allowed}
-    if allowed:
-        run.extra["allowed"] = allowed
+    result.judged = findings.looked_at
+    result.allowed_by = {n: k for n, k in findings.counts.items() if n in findings.allowed}
 
 
 def _looking(options: Options) -> Options:
@@ -215,9 +214,17 @@ def _sustained(run: Run, result: Result) -> bool | None:
     return lag is None or run.lag_limit_ms is None or lag["p99"] <= run.lag_limit_ms
 
 
+def _end_with_parent() -> None:
+    """Whoever started this has ended, however that was: nobody would read what this comes to."""
+    sys.stdin.buffer.read()
+    os._exit(1)
+
+
 def main() -> None:
     spec = json.loads(Path(sys.argv[1]).read_text())
     cell, folder = Cell.load(spec["cell"]), Path(spec["folder"])
+    if spec.get("attended"):
+        threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
         result = run_cell(cell, folder)
     except KeyboardInterrupt:

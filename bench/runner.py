@@ -29,7 +29,9 @@ def run_apart(cell: Cell, folder: Path) -> Result:
     """Runs it in `folder`, which the child makes; what it came to, also when the child failed."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     spec, said = folder.with_name(folder.name + ".json"), folder.with_name(folder.name + ".txt")
-    spec.write_text(json.dumps({"cell": cell.dump(), "folder": os.fspath(folder)}))
+    spec.write_text(
+        json.dumps({"cell": cell.dump(), "folder": os.fspath(folder), "attended": True})
+    )
     patience = _PATIENCE_S + 10 * cell.shape.duration
     try:
         with said.open("wb") as stream:
@@ -38,7 +40,7 @@ def run_apart(cell: Cell, folder: Path) -> Result:
                 with _undivided():  # between its start and our knowing of it a child would be lost
                     child = subprocess.Popen(
                         [sys.executable, "-m", "planstep.bench.run", os.fspath(spec)],
-                        stdin=subprocess.DEVNULL,
+                        stdin=subprocess.PIPE,  # its end is this process's end: see run.py
                         stdout=stream,
                         stderr=stream,
                         process_group=0,  # Ctrl-C is ours to pass on, to its children as well
@@ -92,6 +94,8 @@ def _end(child: "subprocess.Popen[bytes]") -> None:
             child.wait(_GRACE_S)
     _signal(child, signal.SIGKILL)
     child.wait()
+    if child.stdin is not None:
+        child.stdin.close()
 
 
 def _signal(child: "subprocess.Popen[bytes]", number: int) -> None:

@@ -60,6 +60,7 @@ class Search:
         sustained: bool | None,
         throughput: float | None,
         problem: str | None = None,
+        **latencies: dict[str, float] | None,
     ) -> None:
         """What a run at `rate` came to; `problem`: why it did not verify."""
         self.runs.append(
@@ -69,6 +70,7 @@ class Search:
                 "sustained": sustained if verified else False,
                 "throughput_mb_s": throughput,
                 "problem": None if verified else problem,
+                **{name: latencies.get(name) for name in ("write_ms", "end_to_end_ms")},
             }
         )
         if not math.isinf(rate):

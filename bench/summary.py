@@ -134,7 +134,8 @@ def entry(results: list[Result], planned: int) -> dict[str, Any]:
     }
     made |= {name: _middle(getattr(r, name) for r in ran) for name in _COUNTS}
     made |= {name: sum(getattr(r, name) for r in ran) for name in _ADDED}
-    made["violations_by"] = _added(r.violations_by for r in ran)
+    for name in ("violations_by", "judged", "allowed_by"):
+        made[name] = _added(getattr(r, name) for r in ran)
     made["problems"] = [problem for r in ran for problem in r.problems]
     told = ran if verified else []
     ranges: dict[str, list[float | None]] = {}

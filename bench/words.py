@@ -15,12 +15,14 @@ from typing import Any
 from . import published
 from .conclusions import conclusions
 from .fineprint import fineprint
-from .judging import DURABILITIES, Entry, at_headline, entries, figure, placed
+from .judging import DURABILITIES, Entry, entries, figure, placed
 from .layout import bullets, number, paragraph, section, table
 from .machine import IN_MEMORY
+from .persists import who_persists
 from .systems import label
 
 _PERCENTILES = ("p50", "p95", "p99", "p99_9")
+_AT_THAT_RATE = ("write p50", "p99", "e2e p50", "p99")
 _COUNTS = ("records", "missing", "duplicated", "out_of_order", "violations")
 
 
@@ -28,7 +30,7 @@ def words(summary: dict[str, Any]) -> str:
     """All of it, with a line end behind."""
     systems = summary["systems"]
     parts = [_title(summary), *_verification(systems), *_latencies(summary), *_resources(summary)]
-    parts += [*_rates(systems), *_who_persists(systems), *conclusions(summary)]
+    parts += [*_rates(systems), *who_persists(systems), *conclusions(summary)]
     parts += fineprint(summary)
     return "\n\n".join(parts) + "\n"
 
@@ -91,6 +93,7 @@ def _verification(systems: dict[str, Any]) -> list[str]:
     columns = ("workload", "runs", "records read", *(c.replace("_", " ") for c in _COUNTS[1:]))
     blocks = [verdict, *([bullets(bad)] if bad else [])]
     blocks.append(table(columns, [(workload, *total) for workload, total in totals.items()]))
+    blocks += _histories(systems)
     if late:
         about = paragraph(
             "Rate not sustained (generator late, or less than 98 % of it): such a run has no latencies, and "
@@ -98,6 +101,35 @@ def _verification(systems: dict[str, Any]) -> list[str]:
         )
         blocks.append(f"{about}\n{bullets(late)}")
     return [section("Verification", *blocks)]
+
+
+def _histories(systems: dict[str, Any]) -> list[str]:
+    """How much of the runs' histories was held to their certificates, and what a system's model allows."""
+    looked: dict[str, int] = {}
+    allowed: dict[str, dict[str, int]] = {}
+    for name, _, _, _, entry in entries(systems):
+        for what, n in entry["judged"].items():
+            looked[what] = looked.get(what, 0) + n
+        for what, n in entry["allowed_by"].items():
+            of = allowed.setdefault(label(name), {})
+            of[what] = of.get(what, 0) + n
+    if not looked:
+        return []
+    said = ", ".join(f"{n:,} {_LOOKED_AT.get(what, what)}" for what, n in looked.items() if n)
+    text = f"Their histories were held to their certificates: {said}."
+    for who, counts in allowed.items():
+        found = ", ".join(f"{what} {n:,}" for what, n in counts.items())
+        text += f" Found and allowed, as Kafka allows it, in {who}: {found}."
+    return [paragraph(text)]
+
+
+_LOOKED_AT = {
+    "records": "records in stores",
+    "reads": "reads of rows",
+    "ranges": "ranges of positions",
+    "published": "ranges of offsets",
+    "seen": "records shown to readers",
+}
 
 
 def _wrong(entry: Entry) -> str:
@@ -194,44 +226,26 @@ def _rates(systems: dict[str, Any]) -> list[str]:
         if workload == "reshard" and entry["rate_search"]:
             most = [run["throughput_mb_s"] for run in entry["rate_search"] if not run["rate_mb_s"]]
             rate = entry["highest_sustained_mb_s"]
-            rows.append(
-                (label(name), placement, durability, rate, *most[:1], len(entry["rate_search"]))
+            best = next(
+                (run for run in entry["rate_search"] if rate and run["rate_mb_s"] == rate), entry
             )
+            latencies = [
+                figure(best, f"{kind}.{percentile}") if rate else None
+                for kind in ("write_ms", "end_to_end_ms")
+                for percentile in ("p50", "p99")
+            ]
+            rows.append((label(name), placement, durability, rate, *most[:1], *latencies))
     if not rows:
         return []
-    columns = ("MB/s", "placement", "durability", "sustained", "as fast as it goes", "runs")
+    columns = ("MB/s", "placement", "dur.", "sustained", "at most", *_AT_THAT_RATE)
     return [
         section(
             "reshard: highest sustained rate",
             paragraph(
                 "Found in short runs, to about a tenth. Sustained: at least 98 % of what was offered got "
-                "through, and the generator was on time."
+                "through, and the generator was on time. At most: as fast as it goes. Latencies, ms, at the "
+                "rate that was sustained."
             ),
             table(columns, rows, left=3),
-        )
-    ]
-
-
-def _who_persists(systems: dict[str, Any]) -> list[str]:
-    """By count, of each system as it is meant to stand."""
-    shown: dict[str, Entry] = {}
-    for durability in DURABILITIES:
-        for name, entry in at_headline(systems, "reshard", durability):
-            if entry["steps"]:
-                shown.setdefault(name, entry)
-    if not shown:
-        return []
-    causes = sorted({cause for entry in shown.values() for cause in entry["steps"]})
-    rows = [(cause, *(entry["steps"].get(cause) for entry in shown.values())) for cause in causes]
-    total = ("in all", *(sum(entry["steps"].values()) for entry in shown.values()))
-    hosts = max(entry["hosts"] for entry in shown.values())
-    return [
-        section(
-            "reshard: who persists what, by count",
-            "Durable changes a transaction, by who makes them and at which message; "
-            + (f"{hosts} hosts." if hosts > 1 else "one host."),
-            table(("", *map(label, shown)), [*rows, total]),
-            "The talk's table of the same, published:",
-            table(("", "Kafka", "YDB"), published.WHO_PERSISTS, left=3),
         )
     ]

@@ -28,6 +28,7 @@ _MAX_BYTES = 400_000_000
 """Input of a run at maximum rate; it ends when that is used up, or after `duration`."""
 _MAX_PIECE_BYTES = 1 << 20
 _LEAD_NS = 100_000_000
+_IN_VAIN_MAX = 200
 
 
 class Plan:
@@ -185,8 +186,12 @@ def _work(
         coming = due()
         # The first transactions are of different lengths, so that commits are spread over the interval.
         skipped = number * plan.per_commit // plan.workers
+        in_vain = 0
         while (transact(pieces, coming, skipped) or pieces) and not run.stop.is_set():
             skipped = 0
+            in_vain = in_vain + 1 if pieces else 0
+            if in_vain > _IN_VAIN_MAX:
+                raise Cancelled(f"{in_vain} transactions in a row were cancelled", retryable=False)
 
     return work
 

@@ -166,7 +166,7 @@ def test_a_run_that_does_not_verify_has_no_figures(
         "repeated": result.duplicated,
         "reordered": result.out_of_order,
         "foreign": result.violations,
-    }[flaw] == 1
+    }[flaw]
     assert result.throughput_mb_s is None and result.commit_ms is None
 
 

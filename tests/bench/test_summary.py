@@ -100,7 +100,7 @@ def outcome(asked: Asked) -> Outcome:
     for cell in planned.search:
         search = Search(20.0, True, low=80.0)
         search.tell(float("inf"), True, None, 101.5)
-        search.tell(80.0, True, True, 80.0)
+        search.tell(80.0, True, True, 80.0, write_ms=latencies(2.0), end_to_end_ms=latencies(250.0))
         searches.append((cell, search))
     return Outcome(planned, results, searches, seconds=123.4)
 
