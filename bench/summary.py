@@ -130,6 +130,7 @@ def entry(results: list[Result], planned: int) -> dict[str, Any]:
         "repeats_planned": planned,
         "label": LABELS.get(results[0].cell.system, results[0].cell.system),
         "duration_s": shape.duration,
+        "partitions": shape.partitions,
         "hosts": results[0].cell.options.hosts,
     }
     made |= {name: _middle(getattr(r, name) for r in ran) for name in _COUNTS}

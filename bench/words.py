@@ -149,6 +149,7 @@ def _latencies(summary: dict[str, Any]) -> list[str]:
     rate = settings["rate_mb_s"]
     speed = "full speed" if rate is None else f"{rate:g} MB/s"
     for durability, meaning in DURABILITIES.items():
+        shown = list(placed(summary["systems"], "reshard", durability))
         rows: list[tuple[Any, ...]] = [
             (
                 label(name),
@@ -156,14 +157,15 @@ def _latencies(summary: dict[str, Any]) -> list[str]:
                 *_latency(entry, "write_ms"),
                 *_latency(entry, "end_to_end_ms"),
             )
-            for name, placement, entry in placed(summary["systems"], "reshard", durability)
+            for name, placement, entry in shown
         ]
         if not rows:
             continue
         about = [f"{durability}: {meaning}."]
         if not parts:
+            partitions = max(entry["partitions"] for _, _, entry in shown)
             about.append(
-                f"{settings['partitions']} partitions, a commit every "
+                f"{partitions} partitions, a commit every "
                 f"{settings['commit_interval_s']:g} s. Write: from when a batch was due to when it was "
                 "durable, on the side or in place. End to end (e2e): from when it was due to its receipt "
                 "by a reader of committed records. Medians over repeats."
@@ -172,8 +174,8 @@ def _latencies(summary: dict[str, Any]) -> list[str]:
         rows += (
             [] if parts else [(name, "", *write, *end) for name, write, end in published.LATENCIES]
         )
-        shown = [percentile.replace("_", ".") for percentile in _PERCENTILES]
-        columns = ("ms", "placement", *shown, *(f"e2e {name}" for name in shown))
+        names = [percentile.replace("_", ".") for percentile in _PERCENTILES]
+        columns = ("ms", "placement", *names, *(f"e2e {name}" for name in names))
         blocks.append(table(columns, rows, left=2))
         if not parts:
             blocks.append(paragraph(f"{published.HARDWARE}; at {published.RATE}."))
