@@ -131,7 +131,7 @@ class EngineSystem(System):
         store, costs = stats["store"], stats["costs"]
         return Counters(
             transactions=stats["transactions"]["committed"],
-            requests=costs["requests"] + stats["fetches"],
+            requests=costs["requests"],
             messages=costs["messages"],
             appends=costs["appends"],
             syncs=store["syncs"],

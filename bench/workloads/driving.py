@@ -319,13 +319,13 @@ class Arrivals:
 
 class Watching:
     """Follows a topic in a thread of its own, until all of `expected` records came or, once the work is done, for
-    some seconds. `with` begins and ends it."""
+    some seconds. `with` begins and ends it; who does not know before what will be written sets it within."""
 
     def __init__(
         self, run: Run, topic: str, arrivals: Arrivals | None, expected: int | None = None
     ) -> None:
         self._run, self._topic, self._arrivals = run, topic, arrivals
-        self._expected = expected
+        self.expected = expected
         self._follower = run.system.follower(topic)
         self._done = threading.Event()
         self._failure: BaseException | None = None
@@ -339,11 +339,11 @@ class Watching:
     def _follow(self) -> None:
         try:
             polls, deadline = 0, None
-            while self._expected is None or self.count < self._expected:
+            while self.expected is None or self.count < self.expected:
                 if self._done.is_set():
                     now = self._run.now()
                     deadline = deadline or now + int(_LAST_SECONDS * 1e9)
-                    if now > deadline or self._expected is None or self._run.stop.is_set():
+                    if now > deadline or self.expected is None or self._run.stop.is_set():
                         return
                 shown = self._follower.poll(_POLL_SECONDS)
                 now = self._run.now()

@@ -29,6 +29,8 @@ _MAX_BYTES = 400_000_000
 _MAX_PIECE_BYTES = 1 << 20
 _LEAD_NS = 100_000_000
 _IN_VAIN_MAX = 200
+_GIVEN_UP, _GRACE_NS = 1.5, 1_000_000_000
+"""Of `duration`: who is still behind by then, by more than that, does no more."""
 
 
 class Plan:
@@ -83,12 +85,14 @@ class Reshard(Workload):
         doing = [Doing(run, f"resharder-{w}", CONSUMER, w) for w in range(plan.workers)]
         paced = shape.rate is not None
         begin = run.now() + (_LEAD_NS if paced else 0)
-        expected = sum(counts) if paced else None
-        with Watching(run, OUT, arrivals if paced else None, expected):
+        watching = Watching(run, OUT, arrivals if paced else None)
+        with watching:
             threads(
                 run,
                 [_work(run, plan, one, w, arrivals, begin) for w, one in enumerate(doing)],
             )
+            if paced:
+                watching.expected = sum(batch.records for batch in run.trace.batches)
         for one in doing:
             one.settle()
         run.transactions = sum(one.committed for one in doing)
@@ -120,7 +124,10 @@ def _work(
         if plan.interval:
             ahead = int(number * plan.interval / plan.workers * 1e9)  # workers are not due together
             first = begin + run.zero + ahead
+            given_up = first + int(_GIVEN_UP * run.shape.duration * 1e9)
             for n, moment in Schedule(first, plan.interval, plan.pieces, lag):
+                if moment < given_up - _GRACE_NS and run.zero + run.now() > given_up:
+                    return  # the rate is not sustained: what is left to do would tell nothing more
                 yield n, moment - run.zero
         else:
             until = begin + int(run.shape.duration * 1e9)
