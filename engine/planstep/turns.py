@@ -5,8 +5,8 @@
 
 With one host the committing threads run the turns themselves (node.py says which). With several hosts
 each has a thread, and between them only frames of bytes travel (network.py); a thread of its own ends
-futures, so that their callbacks hold up no host. A service thread ticks, writes checkpoints, and runs
-what was submitted without waiting.
+futures, so that their callbacks hold up no host. A service thread ticks, and runs
+what was submitted without waiting; another one writes checkpoints.
 
 Next: runtime.py.
 """
@@ -57,6 +57,7 @@ _TURN_INPUTS = 1000
 _TURN_BYTES = 4 << 20
 _TICK_SECONDS = 0.02
 _RETRY_SECONDS = 1.0
+_CHECKPOINT_LOOK_SECONDS = 0.1
 
 
 class Turns(Answers):
@@ -88,6 +89,7 @@ class Turns(Answers):
 
     def _begin_threads(self) -> None:
         self._begin("service", self._serve)
+        self._begin("checkpoints", self._serve_checkpoints)
         if self.hosts > 1:
             self._begin("answers", self._serve_answers)
             for node in self.nodes:
@@ -403,8 +405,15 @@ class Turns(Answers):
                 if ticking and node.host.ticks:
                     node.inbox.append(Tick())
                     self._poke(node)
-                what = f"host {node.host.number}: a checkpoint"
-                self._outlive(what, partial(self._checkpoint, node, now))
+
+    def _serve_checkpoints(self) -> None:
+        """On a thread of their own: a checkpoint takes its time, and nobody's turn waits for it."""
+        while not self._stopping.wait(_CHECKPOINT_LOOK_SECONDS):
+            now = time.monotonic()
+            for node in self.nodes:
+                if not node.down:
+                    what = f"host {node.host.number}: a checkpoint"
+                    self._outlive(what, partial(self._checkpoint, node, now))
 
     def _run_what_waits(self) -> None:
         self._answer()  # what an interrupted caller left
@@ -423,7 +432,7 @@ class Turns(Answers):
             node.host.store.checkpoint()
 
     def _outlive(self, what: str, call: Callable[[], Any]) -> None:
-        """Without the service thread nothing is ever checkpointed, and nobody is told."""
+        """Without these threads nothing is ever checkpointed, and nobody is told."""
         now = time.monotonic()
         if now < self._again.get(what, now):
             return

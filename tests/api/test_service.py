@@ -103,3 +103,31 @@ def test_a_message_to_a_tablet_does_not_wait_until_nobody_asks_for_anything(
         node.inbox.append(Tick())
         db.resolve(db.transaction().id)
         assert turns < 5
+
+
+@pytest.mark.parametrize("hosts", [1, 2])
+def test_what_was_submitted_does_not_wait_for_a_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hosts: int
+) -> None:
+    monkeypatch.setattr("planstep.store.behind.CHECKPOINT_KEYS", 1)
+    begun, go_on = threading.Event(), threading.Event()
+    with planstep.open(tmp_path / "s", hosts=hosts) as db:
+        table = db.create_table("t")
+        store: Any = db._runtime.nodes[0].host.store
+        inner = store.checkpoint
+
+        def slow() -> Any:
+            begun.set()
+            assert go_on.wait(60)
+            return inner()
+
+        monkeypatch.setattr(store, "checkpoint", slow)
+        table.put("k", 1)
+        assert begun.wait(60)
+        try:
+            for n in range(3):
+                tx = db.transaction()
+                tx.put("t", "k", n)
+                tx.submit().result(30)
+        finally:
+            go_on.set()

@@ -30,6 +30,8 @@ CHECKPOINT_KEYS = 50_000
 CHECKPOINT_SECONDS = 5.0
 WAITING_BYTES_MAX = 256 << 20
 RETRY_SECONDS = 5.0
+_BREATH_SECONDS = 0.002
+"""About as long as the changes between two breaths take."""
 
 
 class Behind:
@@ -47,6 +49,7 @@ class Behind:
     def __init__(self, sync: bool) -> None:
         self._sync = sync  # each turn: durability "full"
         self._closed = False
+        self._hurried = False  # somebody waits for the checkpoint
         self._appending = threading.Lock()  # taken before `_mutex`
         self._mutex = threading.Lock()
         self._checkpointing = threading.Lock()
@@ -91,6 +94,7 @@ class Behind:
 
     def _checkpoint_all(self) -> None:
         """Before closing: whatever is in memory."""
+        self._hurried = True
         with self._checkpointing:
             while self._write_checkpoint():
                 pass
@@ -134,12 +138,24 @@ class Behind:
     def _commit_frozen(self, frozen: Layer) -> int:
         runs, dropped = self._runs[: self._frozen_runs], self._dropped[: self._frozen_dropped]
         try:
-            written, _ = self._table.checkpoint(frozen.values, runs, dropped, self._frozen_at)
+            written, _ = self._table.checkpoint(
+                frozen.values, runs, dropped, self._frozen_at, self._breathe
+            )
         except NoSpace:
             if not self._folder.give_back_spare():
                 raise
             written, _ = self._table.checkpoint(frozen.values, runs, dropped, self._frozen_at)
         return written
+
+    def _breathe(self) -> None:
+        """Turns need the interpreter, too: a checkpoint is not in a hurry, unless the next one comes near."""
+        hurried = (
+            self._hurried
+            or self._unsaved_bytes > CHECKPOINT_BYTES // 2
+            or len(self._layers[0]) > CHECKPOINT_KEYS // 2
+        )
+        if not hurried:
+            time.sleep(_BREATH_SECONDS)
 
     def _sync_log(self, turn: int) -> None:
         """At durability "os": what LMDB is to hold is durable in the log first."""

@@ -16,7 +16,7 @@ Next: disk.py.
 import errno
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -42,6 +42,8 @@ _MAP_BYTES = 1 << 40
 _READERS_MAX = 1024
 _LOCK_BYTES = _READERS_MAX * 64 + 4096  # 64 for each reader and a header; LMDB takes more for more
 _MASK = (1 << 64) - 1
+_BREATH = 256
+"""Changes of a checkpoint between two moments of rest: some 2 ms."""
 _STATE = [int, int, str, bool, int]
 _FOREIGN = (TypeError, ValueError)
 """What reading bytes that nobody wrote raises, msgpack's own errors included."""
@@ -210,14 +212,18 @@ class Table:
         payloads: list[Extent],
         dropped: list[tuple[int, int]],
         state: tuple[Any, ...],
+        breathe: Callable[[], None] = lambda: None,
     ) -> tuple[int, dict[str, int]]:
-        """One synced transaction; returns (bytes written, live payload bytes by file)."""
+        """One synced transaction; returns (bytes written, live payload bytes by file). `breathe` is called every
+        few changes."""
         written = 0
         digests: dict[bytes, list[int]] = {}
         try:
             self._env.reader_check()  # a reader that was killed would hold back every freed page
             with self._env.begin(write=True) as txn:
-                for key, value in changes.items():
+                for n, (key, value) in enumerate(changes.items(), 1):
+                    if not n % _BREATH:
+                        breathe()
                     tablet = digests.get(key[:4])
                     if tablet is None:
                         stored = txn.get(b"d" + key[:4])
