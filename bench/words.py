@@ -10,6 +10,7 @@ rate was not sustained, and the text says which. All has been measured here, but
 Next: conclusions.py; layout.py, published.py.
 """
 
+import math
 from typing import Any
 
 from . import published
@@ -222,17 +223,23 @@ def _resources(summary: dict[str, Any]) -> list[str]:
     return parts
 
 
+def _is_rate(offered: float | None, rate: float | None) -> bool:
+    """The same, but for rounding."""
+    return offered is not None and rate is not None and math.isclose(offered, rate, rel_tol=0.005)
+
+
 def _rates(systems: dict[str, Any]) -> list[str]:
     rows = []
     for name, workload, durability, placement, entry in entries(systems):
         if workload == "reshard" and entry["rate_search"]:
             most = [run["throughput_mb_s"] for run in entry["rate_search"] if not run["rate_mb_s"]]
             rate = entry["highest_sustained_mb_s"]
-            best = next(
-                (run for run in entry["rate_search"] if rate and run["rate_mb_s"] == rate), entry
-            )
+            tried = [(run["rate_mb_s"], run) for run in entry["rate_search"]]
+            at_rate = [
+                run for of, run in [*tried, (entry["offered_mb_s"], entry)] if _is_rate(of, rate)
+            ]
             latencies = [
-                figure(best, f"{kind}.{percentile}") if rate else None
+                figure(at_rate[0], f"{kind}.{percentile}") if at_rate else None
                 for kind in ("write_ms", "end_to_end_ms")
                 for percentile in ("p50", "p99")
             ]
