@@ -216,8 +216,10 @@ def test_what_a_callback_raises_ends_no_thread(
 
             tx = db.transaction()
             tx.add("t", "n", 1)
-            future = tx.submit()
-            future.add_done_callback(fail)
+            runtime: Any = db._runtime
+            with runtime.nodes[0].lock:  # no turn: added to a finished future it would run here
+                future = tx.submit()
+                future.add_done_callback(fail)
             future.result(20)
             tx = db.transaction()
             tx.add("t", "n", 1)
