@@ -239,6 +239,7 @@ class Writing:
             elif self._client.outstanding(tx):
                 continue
             else:
+                self._client.flushed(tx)
                 self._runtime._answers[call] = Commit(tx, NO_PLACE, {})
             del self._flushes[call]
 
