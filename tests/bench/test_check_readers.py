@@ -170,3 +170,15 @@ def test_a_span_of_offsets_may_hold_others_records() -> None:
     put(trace, 0, [(0, 0, 0), (1, 0, 1), (0, 1, 0), (1, 1, 1)])
     assert judge(trace, mode=KAFKA).forbidden == {}
     assert judge(trace, mode=KAFKA).counts == {INTERNAL_SEND_SKIP: 2, G0: 1}
+
+
+def test_a_transaction_can_be_read_once_those_before_it_are_over() -> None:
+    """Of what a committed transaction wrote somebody's first record lies before it: its own markers do not do."""
+    trace = Trace()
+    for tx, visible in ((0, 500), (1, 100), (2, 300)):
+        ended(trace, tx, visible=visible)
+    ended(trace, 3)  # nobody knows when
+    put(trace, 0, [(1, 0, 1), (0, 0, 0), (2, 0, 2), (0, 1, 0)])
+    put(trace, 1, [(3, 0, 3), (1, 1, 1)])
+    assert judge(trace, mode=KAFKA, stored=()).readable == {0: 500, 1: 100, 2: 500}
+    assert judge(trace, mode=NONE, stored=()).readable == {}
