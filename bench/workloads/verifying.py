@@ -11,14 +11,19 @@ from .base import Run, Verdict
 _SHOWN = 5
 
 
-def collect(run: Run, topic: str, partitions: int) -> int:
-    """Reads a topic's records into the trace; how many there are."""
-    before = len(run.trace.records)
-    for partition in range(partitions):
-        lane = run.trace.lane(TOPIC, topic, partition)
-        for taken in run.system.records(topic, partition):
-            run.trace.records.add(lane, taken.offsets, taken.values)
-    return len(run.trace.records) - before
+class Places:
+    """Where each key's records lie: all in one partition, or it was in vain to write them by key."""
+
+    def __init__(self) -> None:
+        self._partition: dict[bytes, int] = {}
+
+    def look(
+        self, verdict: Verdict, topic: str, partition: int, keys: Sequence[bytes | None]
+    ) -> None:
+        for key in dict.fromkeys(keys):
+            if key is not None and self._partition.setdefault(key, partition) != partition:
+                verdict.violations["scattered"] = verdict.violations.get("scattered", 0) + 1
+                _tell(verdict, f"{topic}/{partition} has records of {key!r}, as others have")
 
 
 def passed_on(
@@ -28,10 +33,12 @@ def passed_on(
     consumer: str,
     counts: Sequence[int],
     partitions: int | None = None,
+    by_key: bool = False,
 ) -> Verdict:
     """Each record of `source` that was consumed is in `target` once, in the order of its partition, and what is
-    consumed is what the positions say. Both have `partitions`, if not as many as there are counts."""
-    verdict = Verdict()
+    consumed is what the positions say. Both have `partitions`, if not as many as there are counts. `by_key`: and
+    all records of a key are in one partition."""
+    verdict, places = Verdict(), Places()
     partitions = partitions or len(counts)
     consumed = [run.system.position(source, consumer, p) for p in range(partitions)]
     seen = [bytearray(count) for count in counts]
@@ -41,6 +48,8 @@ def passed_on(
         for taken in run.system.records(target, partition):
             verdict.records += len(taken.values)
             run.trace.records.add(lane, taken.offsets, taken.values)
+            if by_key:
+                places.look(verdict, target, partition, taken.keys)
             sources, ordinals, _ = identities(taken.values)
             for origin, ordinal in zip(sources, ordinals, strict=True):
                 if not 0 <= origin < len(seen) or not 0 <= ordinal < consumed[origin]:
@@ -69,10 +78,14 @@ def _tell(verdict: Verdict, problem: str) -> None:
 
 
 def written_whole(
-    run: Run, target: str, counts: Sequence[int], partitions: int | None = None
+    run: Run,
+    target: str,
+    counts: Sequence[int],
+    partitions: int | None = None,
+    by_key: bool = False,
 ) -> Verdict:
-    """Of each source the records [0, count) are in `target` once, in order."""
-    verdict = Verdict()
+    """Of each source the records [0, count) are in `target` once, in order; `by_key`: see `passed_on`."""
+    verdict, places = Verdict(), Places()
     seen = [bytearray(count) for count in counts]
     for partition in range(partitions or run.shape.partitions):
         last: dict[int, int] = {}
@@ -80,6 +93,8 @@ def written_whole(
         for taken in run.system.records(target, partition):
             verdict.records += len(taken.values)
             run.trace.records.add(lane, taken.offsets, taken.values)
+            if by_key:
+                places.look(verdict, target, partition, taken.keys)
             sources, ordinals, _ = identities(taken.values)
             for origin, ordinal in zip(sources, ordinals, strict=True):
                 if not 0 <= origin < len(seen) or not 0 <= ordinal < len(seen[origin]):
