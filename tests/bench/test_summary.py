@@ -18,7 +18,8 @@ from planstep.bench.layout import WIDTH
 from planstep.bench.measure import untimed
 from planstep.bench.plan import Asked, Plan, plan
 from planstep.bench.search import Search
-from planstep.bench.summary import entry, summarize
+from planstep.bench.summary import entry as entry_of
+from planstep.bench.summary import summarize
 from planstep.bench.words import words
 
 GOLDEN = Path(__file__).with_name("compare.txt")
@@ -306,8 +307,8 @@ def test_percentiles_of_what_was_not_sustained_are_not_told() -> None:
     assert untimed(tree) == {"n": 1, "part": {"of": {"m": 2}}}
     cell = Cell("held-open", "kafka")
     late = [Result(cell, verified=True, sustained=n < 1, extra=tree) for n in range(3)]
-    assert entry(late, 3)["extra"] == untimed(tree)
-    assert entry(late[:1], 1)["extra"] == tree
+    assert entry_of(late, 3)["extra"] == untimed(tree)
+    assert entry_of(late[:1], 1)["extra"] == tree
 
 
 # words --------------------------------------------------------------------------------------------
