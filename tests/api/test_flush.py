@@ -265,3 +265,41 @@ def test_what_was_flushed_is_no_step_that_a_commit_waits_for(db: planstep.Engine
                 tx.flush()
         hops.append(db.costs(tx.id).hops)
     assert hops[0] == hops[1] > 0
+
+
+def stopped(db: planstep.Engine) -> None:
+    """As a host does that finds a bug."""
+    error = RuntimeError("made to stop")
+    for node in db._runtime.nodes:
+        node.host.stopped = error
+    db._runtime._stop_everything(error)
+    db._runtime._answer()
+
+
+def test_a_flush_of_an_engine_that_stops_is_in_no_doubt(
+    db: planstep.Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was not asked to commit: there is no outcome to ask for."""
+    answered = db._runtime._wait_for
+
+    def stops(*args: Any) -> None:
+        stopped(db)
+        answered(*args)
+
+    tx = db.transaction(worker="w")
+    tx.write("out", b"x", partition=0)
+    monkeypatch.setattr(db._runtime, "_wait_for", stops)
+    with pytest.raises(planstep.HostStopped, match="made to stop"):
+        tx.flush()
+
+
+def test_nobody_follows_an_engine_that_has_stopped(
+    db: planstep.Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing comes any more: it says so, and does not wait."""
+    monkeypatch.setattr("planstep.runtime._LOOK_SECONDS", 0.01)
+    threading.Timer(0.02, stopped, (db,)).start()
+    with pytest.raises(planstep.HostStopped, match="made to stop"):
+        db.topic("out").read(timeout=60)
+    with pytest.raises(planstep.HostStopped), db.transaction() as tx:
+        tx.read("in", "c", timeout=60)
