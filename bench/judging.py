@@ -43,6 +43,8 @@ _UNLIMITED = (
     ("transactions_per_second", HIGHER),
     ("disk_bytes_per_payload_byte", LOWER),
 )
+_SEARCHED = ("highest_sustained_mb_s",)
+"""Found once, in single runs and to about a tenth, however often the rate that was asked for was repeated."""
 _FATE = (
     *("write_ms.p50", "write_ms.p99", "commit_ms.p50", "commit_ms.p99"),
     *("visible_ms.p50", "end_to_end_ms.p50", "end_to_end_ms.p99"),
@@ -134,7 +136,8 @@ def _won(
             low, high = entry["range"].get(name, (value, value))
             high = math.inf if high is None else high  # a repeat was not sustained
             worst, best = (high, low) if better == LOWER else (low, high)
-            spans.append((sign * value, sign * best, sign * worst, system, value, entry["repeats"]))
+            runs = 1 if name in _SEARCHED else entry["repeats"]
+            spans.append((sign * value, sign * best, sign * worst, system, value, runs))
     if len(spans) < 2:
         return None
     first = min(spans, key=lambda span: span[0])

@@ -47,6 +47,15 @@ class Latencies:
         return found
 
 
+def untimed(tree: dict[str, Any]) -> dict[str, Any]:
+    """Without the percentiles in it, however deep."""
+    return {
+        name: untimed(value) if isinstance(value, dict) else value
+        for name, value in tree.items()
+        if not (isinstance(value, dict) and "p50" in value)
+    }
+
+
 class Schedule:
     """When one thread's work is due: every `interval` seconds from `begin` on (time.monotonic_ns), `count` times.
 

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from .cell import Cell
-from .systems import DEFAULT, PLACEMENTS, SYSTEMS, headline
+from .systems import DEFAULT, PLACEMENTS, SYSTEMS, headline, label
 from .systems.base import Options
 from .workloads import NAMES
 from .workloads.base import Shape
@@ -228,6 +228,12 @@ def _searches(asked: Asked) -> bool:
 
 
 def _say_what_differs(asked: Asked, made: Plan) -> None:
+    within = [label(name) for name in dict.fromkeys(asked.systems) if len(PLACEMENTS[name]) == 1]
+    if asked.rtt and within:
+        made.notes.append(
+            f"--rtt: {', '.join(within)} is in the process of who uses it, and waits for no network; the "
+            "others' clients and tablets do"
+        )
     if asked.hosts == SPREAD:
         partitions = _partitions(asked)
         if partitions < asked.partitions:

@@ -20,9 +20,9 @@ from typing import Any
 import planstep
 
 from .cell import FAILED, IMPOSSIBLE, LATENCIES, OK, SUSTAINED_SHARE, Cell, Result
-from .check import judge
+from .check import Findings, judge
 from .machine import facts
-from .measure import Sampler, peak_bytes
+from .measure import Sampler, peak_bytes, untimed
 from .systems import open_system
 from .systems.base import Counters, Options
 from .trace import Resources
@@ -53,7 +53,8 @@ def run_cell(cell: Cell, folder: Path) -> Result:
         run.system = open_system(cell.system, folder, _looking(cell.options))
         try:
             verdict = chosen.verify(run)
-            _certified(chosen, run, verdict, result)
+            findings = _certified(chosen, run, verdict, result)
+            _made_readable(run, findings.readable)
         finally:
             run.system.close()
     finally:
@@ -77,7 +78,7 @@ def run_cell(cell: Cell, folder: Path) -> Result:
     return result
 
 
-def _certified(chosen: Workload, run: Run, verdict: Verdict, result: Result) -> None:
+def _certified(chosen: Workload, run: Run, verdict: Verdict, result: Result) -> Findings:
     """What the history says: certificates, offsets, readers. It may find again what the store is short of."""
     findings = judge(run.trace, mode=run.system.history, feeds=chosen.feeds)
     more = Verdict()
@@ -90,6 +91,24 @@ def _certified(chosen: Workload, run: Run, verdict: Verdict, result: Result) -> 
     verdict.problems += more.problems
     result.judged = findings.looked_at
     result.allowed_by = {n: k for n, k in findings.counts.items() if n in findings.allowed}
+    return findings
+
+
+def _made_readable(run: Run, moments: dict[int, int]) -> None:
+    """visible_ms, in the trace too: until records could be read, not until their own markers were there."""
+    trace = run.trace
+    for n, row in enumerate(trace.transactions):
+        if moments.get(row.tx, row.visible) != row.visible:
+            trace.transactions[n] = row._replace(visible=moments[row.tx])
+    rows = {row.tx: row for row in trace.transactions}
+    for n, batch in enumerate(trace.batches):
+        if batch.published is not None and batch.tx in moments:
+            trace.batches[n] = batch._replace(published=moments[batch.tx])
+    for name, numbers in run.visible_of.items():
+        latency = run.latency(name)
+        for row in map(rows.__getitem__, numbers):
+            if row.visible is not None and row.proposed is not None:
+                latency.add(row.visible - row.proposed)
 
 
 def _looking(options: Options) -> Options:
@@ -198,6 +217,7 @@ def _judged(run: Run, verdict: Verdict, result: Result) -> None:
     result.generator_lag_ms = lag.summary() if lag is not None else None
     result.sustained = _sustained(run, result)
     if result.sustained is False:
+        result.extra = untimed(run.extra)
         return
     for name in LATENCIES:
         found = run.latencies.get(name)
@@ -208,7 +228,7 @@ def _sustained(run: Run, result: Result) -> bool | None:
     """None where no rate was offered."""
     if run.offered is None:
         return None
-    if (result.throughput_mb_s or 0) < SUSTAINED_SHARE * run.offered:
+    if run.unread or (result.throughput_mb_s or 0) < SUSTAINED_SHARE * run.offered:
         return False
     lag = result.generator_lag_ms
     return lag is None or run.lag_limit_ms is None or lag["p99"] <= run.lag_limit_ms

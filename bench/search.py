@@ -46,12 +46,12 @@ class Search:
             return self.begin
         if self.low is None:
             assert self.high is not None
-            return self.high / 2
+            return _told(self.high / 2)
         if self.high is None:
-            return self.low * 1.5
+            return _told(self.low * 1.5)
         if self.high / self.low <= CLOSE:
             return None
-        return math.sqrt(self.low * self.high)
+        return _told(math.sqrt(self.low * self.high))
 
     def tell(
         self,
@@ -65,7 +65,7 @@ class Search:
         """What a run at `rate` came to; `problem`: why it did not verify."""
         self.runs.append(
             {
-                "rate_mb_s": None if math.isinf(rate) else round(rate, 3),
+                "rate_mb_s": None if math.isinf(rate) else rate,
                 "verified": verified,
                 "sustained": sustained if verified else False,
                 "throughput_mb_s": throughput,
@@ -85,3 +85,8 @@ class Search:
             self.low = rate if self.low is None else max(rate, self.low)
         else:
             self.high = rate if self.high is None else min(rate, self.high)
+
+
+def _told(rate: float) -> float:
+    """As it is written down: whoever looks for the run at the rate that was found must find it."""
+    return float(f"{rate:.4g}")

@@ -19,6 +19,7 @@ from typing import Any
 from .cell import FAILED, IMPOSSIBLE, INTERRUPTED, LATENCIES, OK, Cell, Result
 from .harness import Outcome
 from .judging import shared_fate, who_wins
+from .measure import untimed
 from .plan import SPREAD, Asked
 from .systems import LABELS
 
@@ -64,7 +65,7 @@ def summarize(
     for cell, search in outcome.searches:
         options = cell.options
         found = systems[cell.system]["reshard"][options.durability][options.placement]
-        found["highest_sustained_mb_s"] = _rounded(search.low)
+        found["highest_sustained_mb_s"] = search.low
         found["rate_search"] = search.runs
     plan = outcome.plan
     return {
@@ -151,7 +152,8 @@ def entry(results: list[Result], planned: int) -> dict[str, Any]:
     made["rate_search"] = None
     made["range"] = ranges
     made["steps"] = _merged([r.steps for r in told if r.steps])
-    made["extra"] = _merged([r.extra for r in told if r.extra]) or {}
+    extra = _merged([r.extra for r in told if r.extra]) or {}
+    made["extra"] = untimed(extra) if sustained is False else extra
     made["settings"] = [
         dict(zip(("name", "value", "kafka_name", "kafka_default"), row, strict=True))
         for row in (ran[0].settings if ran else [])

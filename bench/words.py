@@ -97,8 +97,8 @@ def _verification(systems: dict[str, Any]) -> list[str]:
     blocks += _histories(systems)
     if late:
         about = paragraph(
-            "Rate not sustained (generator late, or less than 98 % of it): such a run has no latencies, and "
-            "counts as endlessly slow in its median."
+            "Rate not sustained (generator late, less than 98 % of it, or not read ten seconds later): such a run "
+            "has no latencies, and counts as endlessly slow in its median."
         )
         blocks.append(f"{about}\n{bullets(late)}")
     return [section("Verification", *blocks)]

@@ -2,7 +2,8 @@
 
     Trace ─▶ History (columns) ─┬─▶ certificate.py   places: rows, real time, positions, offsets
                                 ├─▶ delivery.py      the store's records: exactly once, in order, whole
-                                └─▶ kafka.py         the reader beside it, and the order of logs
+                                ├─▶ kafka.py         the reader beside it, and the order of logs
+                                └─▶ stable.py        where data lies in place: when it could be read
                                                 │
                                             Findings
 
@@ -20,6 +21,7 @@ from .feeds import Offsets, Starts
 from .findings import Findings
 from .history import History
 from .kafka import ALLOWED, ALLOWED_ELSEWHERE, anomalies, check_logs, check_reader
+from .stable import readable
 
 PLACES, KAFKA, NONE = "places", "kafka", "none"
 MODES = (PLACES, KAFKA, NONE)
@@ -63,6 +65,8 @@ def judge(
             check_certificate(history, findings, starts or {})
         else:
             check_logs(history, findings)
+        if mode == KAFKA:
+            findings.readable = readable(history)
         check_reader(history, findings)
         del history  # millions of tuples: gone before the collector looks again
     return findings

@@ -48,6 +48,8 @@ class Findings:
     counts: dict[str, int] = field(default_factory=dict)
     examples: dict[str, list[str]] = field(default_factory=dict)
     looked_at: dict[str, int] = field(default_factory=dict)
+    readable: dict[int, int] = field(default_factory=dict)
+    """When transactions could be read, by number, where that is not when they were marked: see stable.py."""
 
     def note(self, name: str, text: str, *what: object) -> None:
         """One more; `text` is filled with `what` only if it is kept."""

@@ -23,7 +23,7 @@ Next: ../trace.py.
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from ..trace import TOPIC
 from .findings import (
@@ -90,7 +90,7 @@ def check_reader(history: History, findings: Findings) -> None:
         unseen = len(log.offset) - bisect_right(log.offset, max(seen.offset))
         text = "{}: the reader came to {}"
         findings.add(UNSEEN, unseen, text, history.where(lane), max(seen.offset))
-        _early(history, findings, lane, seen)
+        _early(history, findings, lane, seen, log)
     findings.looked_at["seen"] = len(history.trace.seen)
 
 
@@ -142,12 +142,22 @@ def _values(history: History, findings: Findings, lane: int, seen: Log, log: Log
             findings.note(INCONSISTENT_OFFSET, text, where, offset, identity, there)
 
 
-def _early(history: History, findings: Findings, lane: int, seen: Log) -> None:
+def _whose(seen: Log, log: Log) -> Sequence[int]:
+    """The transactions whose records were shown; of those that name none, whoever it is in the store."""
+    if min(seen.tx) >= 0:
+        return seen.tx
+    owners = dict(zip(log.offset, log.owner, strict=True)) if log.offset else {}
+    named = zip(seen.tx, seen.offset, strict=True)
+    return [tx if tx >= 0 else owners.get(offset, -1) for tx, offset in named]
+
+
+def _early(history: History, findings: Findings, lane: int, seen: Log, log: Log) -> None:
     """Records of transactions that had not been told to commit by then, or never did."""
     where, proposed = history.where(lane), history.proposed
     whose = whose_poll = -1
     state = ABSENT
-    for tx, poll, at, offset in zip(seen.tx, seen.poll, seen.at, seen.offset, strict=True):
+    shown = zip(_whose(seen, log), seen.poll, seen.at, seen.offset, strict=True)
+    for tx, poll, at, offset in shown:
         if tx != whose or poll != whose_poll:
             whose, whose_poll, state = tx, poll, history.outcome_of(tx)
             asked = proposed[tx] if state else None

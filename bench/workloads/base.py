@@ -86,6 +86,10 @@ class Run:
     extra: dict[str, Any] = field(default_factory=dict)
     measured: tuple[Counters, Counters] | None = None
     """At the begin and the end of what `transactions` and `payload` tell of; None: of all that ran."""
+    visible_of: dict[str, list[int]] = field(default_factory=dict)
+    """Transactions whose time to visible a latency tells of, by its name: known once the store was read."""
+    unread: int = 0
+    """Records that the reader beside had not got seconds after the work was done: too late for any latency."""
     kept: dict[str, Any] = field(default_factory=dict)
     """What `run` leaves for `verify`."""
 

@@ -140,7 +140,7 @@ class Doing:
         self.committed = self.cancelled = 0
         self._last: tuple[Attempt, str, Certificate | None, int, str | None] | None = None
         self._commit = run.latency(prefix + "commit_ms")
-        self._visible = run.latency(prefix + "visible_ms")
+        self._visible = run.visible_of.setdefault(prefix + "visible_ms", [])
 
     def begin(self) -> Attempt:
         tx = self.run.trace.begun()
@@ -231,8 +231,8 @@ class Doing:
         moments = system.moments(attempt.work.id) if outcome != ABORTED else Moments()
         costs = system.costs(attempt.work.id)
         visible = run.since(moments.visible)
-        if outcome == COMMITTED and visible is not None and attempt.proposed is not None:
-            self._visible.add(visible - attempt.proposed)
+        if outcome == COMMITTED:
+            self._visible.append(attempt.tx)
         run.trace.operations.extend(attempt.operations)
         run.trace.transactions.append(
             Transaction(
@@ -372,6 +372,8 @@ class Watching:
         self._thread.join()
         if self._failure is not None and kind is None:
             raise self._failure
+        if self.expected is not None:
+            self._run.unread += max(0, self.expected - self.count)
 
 
 def read_by(run: Run, arrivals: Arrivals, since: int = 0) -> None:

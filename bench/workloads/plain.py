@@ -57,7 +57,7 @@ class Plain(Workload):
             read_by(run, arrivals)
 
     def verify(self, run: Run) -> Verdict:
-        return written_whole(run, OUT, run.kept["written"])
+        return written_whole(run, OUT, run.kept["written"], by_key=True)
 
 
 def _write(

@@ -110,7 +110,7 @@ class Reshard(Workload):
             read_by(run, arrivals)
 
     def verify(self, run: Run) -> Verdict:
-        return passed_on(run, IN, OUT, CONSUMER, run.kept["counts"])
+        return passed_on(run, IN, OUT, CONSUMER, run.kept["counts"], by_key=True)
 
 
 def _work(

@@ -11,14 +11,19 @@ from .base import Run, Verdict
 _SHOWN = 5
 
 
-def collect(run: Run, topic: str, partitions: int) -> int:
-    """Reads a topic's records into the trace; how many there are."""
-    before = len(run.trace.records)
-    for partition in range(partitions):
-        lane = run.trace.lane(TOPIC, topic, partition)
-        for taken in run.system.records(topic, partition):
-            run.trace.records.add(lane, taken.offsets, taken.values)
-    return len(run.trace.records) - before
+class Places:
+    """Where each key's records lie: all in one partition, or it was in vain to write them by key."""
+
+    def __init__(self) -> None:
+        self._partition: dict[bytes, int] = {}
+
+    def look(
+        self, verdict: Verdict, topic: str, partition: int, keys: Sequence[bytes | None]
+    ) -> None:
+        for key in dict.fromkeys(keys):
+            if key is not None and self._partition.setdefault(key, partition) != partition:
+                verdict.violations["scattered"] = verdict.violations.get("scattered", 0) + 1
+                _tell(verdict, f"{topic}/{partition} has records of {key!r}, as others have")
 
 
 def passed_on(
@@ -28,27 +33,36 @@ def passed_on(
     consumer: str,
     counts: Sequence[int],
     partitions: int | None = None,
+    by_key: bool = False,
 ) -> Verdict:
     """Each record of `source` that was consumed is in `target` once, in the order of its partition, and what is
-    consumed is what the positions say. Both have `partitions`, if not as many as there are counts."""
+    consumed is what the positions say. Both have `partitions`, if not as many as there are counts. `by_key`: and
+    all records of a key are in one partition."""
     partitions = partitions or len(counts)
     consumed = [  # a position may be beyond the records there are: offsets have gaps in mode kafka
         min(run.system.position(source, consumer, partition), counts[partition])
         for partition in range(partitions)
     ]
-    return _once(run, source, target, consumed, partitions)
+    return _once(run, source, target, consumed, partitions, by_key)
 
 
 def written_whole(
-    run: Run, target: str, counts: Sequence[int], partitions: int | None = None
+    run: Run,
+    target: str,
+    counts: Sequence[int],
+    partitions: int | None = None,
+    by_key: bool = False,
 ) -> Verdict:
-    """Of each source the records [0, count) are in `target` once, in order."""
-    return _once(run, "source", target, counts, partitions or run.shape.partitions)
+    """Of each source the records [0, count) are in `target` once, in order; `by_key`: see `passed_on`."""
+    partitions = partitions or run.shape.partitions
+    return _once(run, "source", target, counts, partitions, by_key)
 
 
-def _once(run: Run, source: str, target: str, counts: Sequence[int], partitions: int) -> Verdict:
+def _once(
+    run: Run, source: str, target: str, counts: Sequence[int], partitions: int, by_key: bool
+) -> Verdict:
     """Records [0, count) of each source, and no others, once each; those of one source in order."""
-    verdict = Verdict()
+    verdict, places = Verdict(), Places()
     seen = [bytearray(count) for count in counts]
     for partition in range(partitions):
         last: dict[int, int] = {}
@@ -56,6 +70,8 @@ def _once(run: Run, source: str, target: str, counts: Sequence[int], partitions:
         for taken in run.system.records(target, partition):
             verdict.records += len(taken.values)
             run.trace.records.add(lane, taken.offsets, taken.values)
+            if by_key:
+                places.look(verdict, target, partition, taken.keys)
             sources, ordinals, _ = identities(taken.values)
             for origin, ordinal in zip(sources, ordinals, strict=True):
                 if not 0 <= origin < len(seen) or not 0 <= ordinal < len(seen[origin]):

@@ -5,7 +5,8 @@
     messages        between tablets
     appends         records that the tablets' logs took: deterministic, one for each tablet and turn that it
                     changed something in; kafka, one for each append to a partition or coordinator's log
-    hops            durable steps in series before the reply: syncs that had to be waited for one after the other
+    hops            durable steps in series before the reply: syncs that had to be waited for one after the other,
+                    but for those that a flush, or what went ahead of the commit, has waited for
     hops_visible    … until its effects could be read by others
     syncs           its share: a sync that served four transactions is a quarter for each
     client_bytes    between the client and the tablets, there and back

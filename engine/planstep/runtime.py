@@ -16,7 +16,7 @@ from typing import Any
 
 from .chores import Chores
 from .coordinator.plan import PLANNED, STATES
-from .errors import EngineClosed, HostStopped, NotSupported, Undetermined
+from .errors import Aborted, EngineClosed, HostStopped, NotSupported, Undetermined
 from .host import Host
 from .inputs import Ahead, Deliver, Rollback
 from .inputs import Commit as CommitInput
@@ -238,7 +238,15 @@ class Runtime(Turns):
         """
         waiter = self._enqueue(Ahead(tx, slices), None, None)
         self._wait_for(waiter, None)
-        waiter.result()
+        self._without_doubt(waiter)
+
+    def _without_doubt(self, waiter: Waiter) -> None:
+        """What precedes a commit has no outcome to be asked for, whatever became of the engine."""
+        try:
+            waiter.result()
+        except Undetermined as error:
+            self._check_open()
+            raise Aborted(f"transaction {tx_text(waiter.tx)} was not committed: {error}") from error
 
     def flush(self, tx: bytes) -> None:
         """Waits until what was sent ahead is durable, where sending does not wait for that itself."""
@@ -325,7 +333,8 @@ class Runtime(Turns):
         return self.views.snapshot()
 
     def wait_published(self, tablets: Iterable[int], seen: dict[int, int], timeout: float) -> bool:
-        """Waits until one of the partitions has a released end beyond `seen`; False at time-out."""
+        """Waits until one of the partitions has a released end beyond `seen`; False at time-out. HostStopped, as any
+        commit has it, where nothing comes any more."""
         deadline = time.monotonic() + timeout
         watched = list(tablets)
         queue: SimpleQueue[None] = SimpleQueue()
@@ -336,6 +345,8 @@ class Runtime(Turns):
                 left = deadline - time.monotonic()
                 if left <= 0 or self._closed:
                     return False
+                if self._stopped is not None:
+                    self._check_open()
                 wait_for(queue, min(left, _LOOK_SECONDS))
 
     # the end --------------------------------------------------------------------------------

@@ -43,3 +43,21 @@ def test_a_follower_that_is_cancelled_waits_no_more() -> None:
             assert not db._bridge.waiting
 
     asyncio.run(main())
+
+
+def test_nobody_follows_an_engine_that_has_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("planstep.aio.bridge._LOOK_SECONDS", 0.01)
+
+    async def main() -> None:
+        async with planstep.open_async(":memory:") as db:
+            topic = await db.create_topic("t")
+            task = asyncio.create_task(topic.read(timeout=60))
+            while not db._bridge.waiting:
+                await asyncio.sleep(0.001)
+            runtime, error = db._sync._runtime, RuntimeError("made to stop")
+            runtime.nodes[0].host.stopped = error
+            runtime._stop_everything(error)
+            with pytest.raises(planstep.HostStopped, match="made to stop"):
+                await task
+
+    asyncio.run(main())

@@ -10,6 +10,7 @@ import pytest
 
 import planstep
 from planstep import KafkaSettings
+from planstep.api.reading import Reading
 
 WAYS = [
     ("deterministic", "shared", 1, 1),
@@ -207,3 +208,98 @@ def test_durable_steps_are_counted_by_what_made_them(tmp_path: Path) -> None:
         "EndTxn": 1,
         "Marked": 1,
     }
+
+
+def test_what_comes_while_a_reader_looks_is_not_waited_for(
+    db: planstep.Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a read is of no snapshot, a record may come behind the read and before the end is asked for."""
+    came: list[bytes] = []
+
+    def late(read: Callable[..., Any]) -> Callable[..., Any]:
+        def reading(*args: Any, **named: Any) -> Any:
+            found = read(*args, **named)
+            if len(came) < 1:
+                came.append(b"x")
+                db.topic("out").write(b"x", partition=0)
+            return found
+
+        return reading
+
+    def never(*args: Any) -> None:
+        raise AssertionError("it waits, and there is a record")
+
+    monkeypatch.setattr(db._runtime, "wait_published", never)
+    with monkeypatch.context() as patch:
+        patch.setattr(Reading, "inspect", late(Reading.inspect))
+        assert db.topic("out").read(timeout=20).values == came
+    came.clear()
+    with monkeypatch.context() as patch, db.transaction(worker="w") as tx:
+        tx.consume("out", "c", 0, 0, db.topic("out").describe().partitions[0].end)
+    with monkeypatch.context() as patch, db.transaction(worker="w") as tx:
+        patch.setattr(planstep.Transaction, "_read_on", late(planstep.Transaction._read_on))
+        assert tx.read("out", "c", timeout=20).values == came
+
+
+def test_an_error_of_a_flush_is_told_also_when_the_engine_is_closed(
+    db: planstep.Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(tx: bytes) -> None:
+        db.close()
+        raise planstep.Aborted("it cannot be written")
+
+    tx = db.transaction(worker="w")
+    tx.write("out", b"x", partition=0)
+    monkeypatch.setattr(db._runtime, "flush", refused)
+    with pytest.raises(planstep.Aborted, match="cannot be written"):
+        tx.flush()
+
+
+def test_what_was_flushed_is_no_step_that_a_commit_waits_for(db: planstep.Engine) -> None:
+    """In both modes: hops are of what leads to the reply, however often its writes were flushed before."""
+    hops = []
+    for flushes in (1, 4):
+        with db.transaction(worker="w") as tx:
+            for _ in range(flushes):
+                tx.write_batch("out", [b"1", b"2"], partition=[0, 1])
+                tx.flush()
+        hops.append(db.costs(tx.id).hops)
+    assert hops[0] == hops[1] > 0
+
+
+def stopped(db: planstep.Engine) -> None:
+    """As a host does that finds a bug."""
+    error = RuntimeError("made to stop")
+    for node in db._runtime.nodes:
+        node.host.stopped = error
+    db._runtime._stop_everything(error)
+    db._runtime._answer()
+
+
+def test_a_flush_of_an_engine_that_stops_is_in_no_doubt(
+    db: planstep.Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was not asked to commit: there is no outcome to ask for."""
+    answered = db._runtime._wait_for
+
+    def stops(*args: Any) -> None:
+        stopped(db)
+        answered(*args)
+
+    tx = db.transaction(worker="w")
+    tx.write("out", b"x", partition=0)
+    monkeypatch.setattr(db._runtime, "_wait_for", stops)
+    with pytest.raises(planstep.HostStopped, match="made to stop"):
+        tx.flush()
+
+
+def test_nobody_follows_an_engine_that_has_stopped(
+    db: planstep.Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing comes any more: it says so, and does not wait."""
+    monkeypatch.setattr("planstep.runtime._LOOK_SECONDS", 0.01)
+    threading.Timer(0.02, stopped, (db,)).start()
+    with pytest.raises(planstep.HostStopped, match="made to stop"):
+        db.topic("out").read(timeout=60)
+    with pytest.raises(planstep.HostStopped), db.transaction() as tx:
+        tx.read("in", "c", timeout=60)

@@ -170,3 +170,35 @@ def test_a_span_of_offsets_may_hold_others_records() -> None:
     put(trace, 0, [(0, 0, 0), (1, 0, 1), (0, 1, 0), (1, 1, 1)])
     assert judge(trace, mode=KAFKA).forbidden == {}
     assert judge(trace, mode=KAFKA).counts == {INTERNAL_SEND_SKIP: 2, G0: 1}
+
+
+def test_a_transaction_can_be_read_once_those_before_it_are_over() -> None:
+    """Of what a committed transaction wrote somebody's first record lies before it: its own markers do not do."""
+    trace = Trace()
+    for tx, visible in ((0, 500), (1, 100), (2, 300)):
+        ended(trace, tx, visible=visible)
+    ended(trace, 3)  # nobody knows when
+    put(trace, 0, [(1, 0, 1), (0, 0, 0), (2, 0, 2), (0, 1, 0)])
+    put(trace, 1, [(3, 0, 3), (1, 1, 1)])
+    assert judge(trace, mode=KAFKA, stored=()).readable == {0: 500, 1: 100, 2: 500}
+    assert judge(trace, mode=NONE, stored=()).readable == {}
+
+
+@pytest.mark.parametrize("mode", [PLACES, KAFKA])
+def test_a_record_that_names_nobody_is_of_who_consumed_its_origin(mode: str) -> None:
+    """It is passed on as it was: shown too early all the same, if its transaction had not asked to commit."""
+
+    def shown(at: int) -> Trace:
+        trace = Trace()
+        for tx, proposed in ((0, 50), (1, 200)):
+            place = {"step": tx, "n": 0} if mode == PLACES else {}
+            ended(trace, tx, proposed=proposed, **place)
+            took(trace, tx, tx, tx + 1)
+        put(trace, 0, [(0, 0, -1), (0, 1, -1)])
+        show(trace, 0, {0: (0, 0, -1)}, at=100)
+        show(trace, 1, {1: (0, 1, -1)}, at=at)
+        return trace
+
+    feeds = {"out": "in/c"}
+    assert judge(shown(300), mode=mode, feeds=feeds).clean
+    assert judge(shown(150), mode=mode, feeds=feeds).forbidden == {PRECOMMITTED_READ: 1}

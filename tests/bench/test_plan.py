@@ -203,6 +203,13 @@ def test_spread_counts_with_a_host_for_each_tablet() -> None:
     assert {cell.options.hosts for cell in plan(Asked(hosts=SPREAD, partitions=2)).cells} == {1, 5}
 
 
+def test_who_has_no_network_to_wait_for_is_named() -> None:
+    (note,) = plan(Asked(rtt=0.005)).notes
+    assert "SQLite (1 per COMMIT)" in note and "kafka" not in note
+    assert plan(Asked(rtt=0.005, systems=("deterministic", "kafka"))).notes == []
+    assert plan(Asked()).notes == []
+
+
 # the search ---------------------------------------------------------------------------------------
 
 

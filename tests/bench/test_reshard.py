@@ -144,6 +144,48 @@ def test_a_system_that_cannot_keep_up_has_no_latencies(tmp_path: Path, monkeypat
     assert result.end_to_end_ms is None and result.write_ms is None and result.commit_ms is None
 
 
+def test_what_its_reader_never_got_was_not_sustained(tmp_path: Path, monkeypatch: Any) -> None:
+    """Else the slowest of all would be the ones that no latency counts."""
+
+    class Blind(engine._Follower):
+        def poll(self, timeout: float) -> Any:
+            return [shown for shown in super().poll(timeout) if shown.partition != 1]
+
+    monkeypatch.setattr(runner, "SUSTAINED_SHARE", 0.2)  # whatever else the machine does
+    monkeypatch.setattr("planstep.bench.workloads.driving._LAST_SECONDS", 0.1)
+    result = ran(tmp_path, commit_interval=5.0)
+    assert result.verified and result.sustained and result.end_to_end_ms is not None
+    monkeypatch.setattr(engine, "_Follower", Blind)
+    result = ran(tmp_path, commit_interval=5.0)
+    assert result.verified and result.sustained is False and result.end_to_end_ms is None
+
+
+def test_visible_is_when_readers_can_see_it(tmp_path: Path) -> None:
+    """In mode kafka, of workers that write to all partitions: once the others' transactions are over, too."""
+    result = ran(tmp_path, "kafka", "separate", commit_interval=0.3, duration=1.0)
+    trace = Trace.load(tmp_path / "cell" / "trace")
+    rows = {row.tx: row for row in trace.transactions if row.outcome == COMMITTED}
+    for batch in trace.batches:
+        assert batch.published == rows[batch.tx].visible
+    late = [row for row in rows.values() if (row.visible or 0) - (row.decided or 0) > 50_000_000]
+    assert len(late) > len(rows) / 3, "most wait for what another worker has open"
+    assert result.visible_ms is not None and result.visible_ms["max"] > 50
+
+
+@pytest.mark.parametrize("workload", ["reshard", "plain"])
+def test_a_key_whose_records_are_in_two_partitions_is_found(
+    tmp_path: Path, monkeypatch: Any, workload: str
+) -> None:
+    class Flawed(engine.EngineSystem):
+        def records(self, topic: str, partition: int) -> Iterator[Any]:
+            for taken in super().records(topic, partition):
+                yield taken._replace(keys=[b"a user", *taken.keys[1:]])
+
+    monkeypatch.setattr(engine, "EngineSystem", Flawed)
+    result = ran(tmp_path, workload=workload)
+    assert not result.verified and result.violations_by == {"scattered": 5}
+
+
 @pytest.mark.parametrize("flaw", ["lost", "repeated", "reordered", "foreign"])
 def test_a_run_that_does_not_verify_has_no_figures(
     tmp_path: Path, monkeypatch: Any, flaw: str

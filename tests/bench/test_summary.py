@@ -15,8 +15,10 @@ from planstep.bench.cell import FAILED, IMPOSSIBLE, INTERRUPTED, Cell, Result
 from planstep.bench.harness import Outcome
 from planstep.bench.judging import shared_fate, who_wins
 from planstep.bench.layout import WIDTH
+from planstep.bench.measure import untimed
 from planstep.bench.plan import Asked, Plan, plan
 from planstep.bench.search import Search
+from planstep.bench.summary import entry as entry_of
 from planstep.bench.summary import summarize
 from planstep.bench.words import words
 
@@ -251,6 +253,18 @@ def test_who_wins_is_said_only_where_ranges_keep_apart() -> None:
     assert winners(a=placed(1.0, 1.0, 1.0, 1), b=placed(1.3, 1.3, 1.3, 1)) == [("a", "b")]
 
 
+def test_a_rate_that_was_searched_is_of_single_runs() -> None:
+    """To about a tenth, however often the rate that was asked for was repeated."""
+
+    def sustaining(rate: float) -> dict[str, Any]:
+        made = placed(1.0, 0.9, 1.1)
+        made["reshard"]["full"]["shared"]["highest_sustained_mb_s"] = rate
+        return made
+
+    assert winners(a=sustaining(100.0), b=sustaining(109.0)) == []
+    assert winners(a=sustaining(100.0), b=sustaining(140.0)) == [("b", "a")]
+
+
 def test_who_did_not_verify_or_keep_up_neither_wins_nor_loses() -> None:
     for name in ("verified", "sustained"):
         out = placed(0.1, 0.1, 0.1)
@@ -274,6 +288,27 @@ def test_protocol_and_fate_add_up_to_the_difference() -> None:
     row = fate["full"]["cpu_cores"]
     assert (row["difference"], row["protocol"], row["fate"]) == (3.0, 2.25, 0.75)
     assert shared_fate({"deterministic": mode(1.0, 1.5)}) is None
+
+
+def test_latencies_at_the_highest_rate_are_of_the_run_at_that_rate(
+    asked: Asked, outcome: Outcome
+) -> None:
+    cell = outcome.plan.search[0]
+    search = Search(10.0, True)
+    while (rate := search.next()) is not None:
+        slow = latencies(7777.0)
+        search.tell(rate, True, rate < 33, min(rate, 90.0), write_ms=slow, end_to_end_ms=slow)
+    outcome.searches = [(cell, search)]
+    assert "7,777" in words(json.loads(json.dumps(summarize(asked, outcome, MACHINE))))
+
+
+def test_percentiles_of_what_was_not_sustained_are_not_told() -> None:
+    tree = {"n": 1, "write_ms": latencies(1.0), "part": {"of": {"e2e": latencies(2.0), "m": 2}}}
+    assert untimed(tree) == {"n": 1, "part": {"of": {"m": 2}}}
+    cell = Cell("held-open", "kafka")
+    late = [Result(cell, verified=True, sustained=n < 1, extra=tree) for n in range(3)]
+    assert entry_of(late, 3)["extra"] == untimed(tree)
+    assert entry_of(late[:1], 1)["extra"] == tree
 
 
 # words --------------------------------------------------------------------------------------------

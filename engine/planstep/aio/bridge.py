@@ -138,6 +138,8 @@ class Bridge:
         try:
             with runtime.watches.watch(tablets, wake):
                 if not any(runtime.views.end(tablet) > ends[tablet] for tablet in tablets):
+                    if runtime._stopped is not None:
+                        runtime._check_open()  # nothing comes any more
                     await asyncio.wait([future], timeout=min(seconds, _LOOK_SECONDS))
         finally:
             self.waiting.pop(future, None)

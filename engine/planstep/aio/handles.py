@@ -116,6 +116,7 @@ class AsyncTopic:
         """As Topic.read: waits up to `timeout` seconds for records, and holds no thread."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds("timeout", timeout)
+        seen: dict[int, int] | None = None
         while True:
             batch, ends = await self._bridge.call(
                 self._sync._read_now, start, partition, max_records, max_bytes
@@ -123,7 +124,9 @@ class AsyncTopic:
             left = deadline - loop.time()
             if batch or left <= 0:
                 return batch
-            await self._bridge.published(tuple(ends), ends, left)
+            if ends == seen:  # else they may have moved behind the read: it looks once more
+                await self._bridge.published(tuple(ends), ends, left)
+            seen = ends
 
     create_consumer = on_thread(Topic.create_consumer)
     consumers = on_thread(Topic.consumers)

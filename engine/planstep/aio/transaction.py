@@ -212,6 +212,7 @@ class AsyncTransaction:
         tx = self._sync
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds("timeout", timeout)
+        seen: dict[int, int] | None = None
         while True:
             batch = await self._bridge.call(
                 tx._read_on, topic, consumer, max_records, max_bytes, partition
@@ -221,7 +222,9 @@ class AsyncTransaction:
                 return batch
             tablets, ends = await self._bridge.look(tx._ends, topic, partition)
             tx._release()
-            await self._bridge.published(tablets, ends, deadline - loop.time())
+            if ends == seen:  # else they may have moved behind the read: it looks once more
+                await self._bridge.published(tablets, ends, deadline - loop.time())
+            seen = ends
 
     consume = in_loop(Transaction.consume)
     pending = on_thread(Transaction.pending)

@@ -245,8 +245,7 @@ class Life(ABC):
     def _give_up(self, error: BaseException) -> None:
         """What was sent ahead cannot be committed: `run` may try again with another transaction."""
         self._failure = error
-        if self._state == "open":
-            self.rollback()
+        self._leave()
 
     def _take_back(self) -> None:
         """What went ahead of a commit that will not be."""

@@ -66,7 +66,8 @@ class Operations(Opened):
 
         planned   its place was durable; None in mode "kafka"
         decided   its outcome was durable: with mode "kafka", when its coordinator had written that
-        visible   all of it could be read by others; mode "kafka": its last marker was durable, behind the answer
+        visible   all of it could be read by others; mode "kafka": its last marker was durable, behind the answer.
+                  Readers there may still wait for what others have open before it
 
         ValueError for a transaction that nothing is known of.
         """

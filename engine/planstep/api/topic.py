@@ -146,12 +146,15 @@ class Topic(TopicColumns):
         seconds for a record, in whichever of these partitions it comes first.
         """
         deadline = time.monotonic() + seconds("timeout", timeout)
+        seen: dict[int, int] | None = None
         while True:
             batch, ends = self._read_now(start, partition, max_records, max_bytes)
             left = deadline - time.monotonic()
             if batch or left <= 0:
                 return batch
-            self._engine._runtime.wait_published(ends, ends, left)
+            if ends == seen:  # else they may have moved behind the read: it looks once more
+                self._engine._runtime.wait_published(ends, ends, left)
+            seen = ends
 
     def _read_now(
         self,

@@ -82,6 +82,7 @@ class Transaction(Life):
         more. A transaction that must not count if a record came meanwhile says so with a row.
         """
         deadline = time.monotonic() + seconds("timeout", timeout)
+        seen: dict[int, int] | None = None
         while True:
             batch = self._read_on(topic, consumer, max_records, max_bytes, partition)
             if batch or not self._waitable or time.monotonic() >= deadline:
@@ -89,7 +90,9 @@ class Transaction(Life):
                 return batch
             tablets, ends = self._ends(topic, partition)
             self._release()
-            self._runtime.wait_published(tablets, ends, deadline - time.monotonic())
+            if ends == seen:  # else they may have moved behind the read: it looks once more
+                self._runtime.wait_published(tablets, ends, deadline - time.monotonic())
+            seen = ends
 
     def _read_on(
         self, topic: str, consumer: str, max_records: int, max_bytes: int, partition: int | None

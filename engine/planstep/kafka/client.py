@@ -159,6 +159,11 @@ class Client:
         if hops:
             self._runtime.ledger.replied(tx, hops)
 
+    def flushed(self, tx: bytes) -> None:
+        """Its owner has waited for all that it sent: a commit has only what follows before it."""
+        if tx in self._hops:
+            self._hops[tx] = 0
+
     def outstanding(self, tx: bytes) -> int:
         """Batches of a transaction that were sent and not answered."""
         return len(self._held.get(tx, ()))

@@ -228,7 +228,7 @@ class Writing:
             self._flushes[call] = tx
         self._runtime.asked()
         self._runtime._wait_for(waiter, None)
-        waiter.result()
+        self._runtime._without_doubt(waiter)
 
     def end_flushes(self) -> None:
         """Whenever something has changed: under the client's lock."""
@@ -239,6 +239,7 @@ class Writing:
             elif self._client.outstanding(tx):
                 continue
             else:
+                self._client.flushed(tx)
                 self._runtime._answers[call] = Commit(tx, NO_PLACE, {})
             del self._flushes[call]
 
