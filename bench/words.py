@@ -67,6 +67,8 @@ def _verification(systems: dict[str, Any]) -> list[str]:
     totals: dict[str, list[int]] = {}
     bad, late = [], []
     for name, workload, durability, placement, entry in entries(systems):
+        if entry["status"] == "interrupted":
+            continue
         where = f"{workload}, {label(name)}, durability {durability}, {placement}"
         total = totals.setdefault(workload, [0] * (1 + len(_COUNTS)))
         total[0] += entry["repeats"]
@@ -176,7 +178,7 @@ def _latencies(summary: dict[str, Any]) -> list[str]:
             [] if parts else [(name, "", *write, *end) for name, write, end in published.LATENCIES]
         )
         names = [percentile.replace("_", ".") for percentile in _PERCENTILES]
-        columns = ("ms", "placement", *names, *(f"e2e {name}" for name in names))
+        columns = ("ms", "placement", *names, f"e2e {names[0]}", *names[1:])
         blocks.append(table(columns, rows, left=2))
         if not parts:
             blocks.append(paragraph(f"{published.HARDWARE}; at {published.RATE}."))
