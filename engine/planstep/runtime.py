@@ -333,8 +333,8 @@ class Runtime(Turns):
         return self.views.snapshot()
 
     def wait_published(self, tablets: Iterable[int], seen: dict[int, int], timeout: float) -> bool:
-        """Waits until one of the partitions has a released end beyond `seen`; False at time-out. HostStopped, as any
-        commit has it, where nothing comes any more."""
+        """Waits until one of the partitions has a released end beyond `seen`; False at time-out. HostStopped
+        where nothing comes any more, as commits have it."""
         deadline = time.monotonic() + timeout
         watched = list(tablets)
         queue: SimpleQueue[None] = SimpleQueue()
