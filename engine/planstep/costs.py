@@ -59,6 +59,7 @@ class _Entry(Costs):
     planned: int = 0
     decided: int = 0
     visible: int = 0
+    aborted: bool = False
 
 
 Steps = dict[tuple[int, str], int]
@@ -119,7 +120,8 @@ class Ledger:
         found = self._of.get(tx)
         if found is None:
             return None
-        return Phases(found.planned or None, found.decided or None, found.visible or None)
+        visible = None if found.aborted else found.visible or None
+        return Phases(found.planned or None, found.decided or None, visible)
 
     def _entry(self, tx: bytes) -> _Entry:
         found = self._of.get(tx)
@@ -147,6 +149,11 @@ class Ledger:
         """The client has its answer."""
         with self._lock:
             self._entry(tx).hops = hops
+
+    def aborted(self, tx: bytes) -> None:
+        """Nothing of it is visible at any time."""
+        with self._lock:
+            self._entry(tx).aborted = True
 
     def decided(self, tx: bytes, ago_ns: int) -> None:
         """A client outside of the hosts' turns has heard how its transaction ends, which left so long ago."""

@@ -238,6 +238,7 @@ class Turns(Answers):
                 )
             else:
                 self.conflicts += 1
+                self.ledger.aborted(result.tx)
                 cause = result.reason[1]
                 self.aborted[cause] = self.aborted.get(cause, 0) + 1
                 self._answers[result.tx] = failure(result.tx, result.reason, self.names.of_tablet)

@@ -157,6 +157,28 @@ def test_a_conflict_found_at_its_place_was_planned_and_decided() -> None:
         assert planned is not None and decided is not None and planned <= decided
 
 
+def test_what_is_aborted_is_visible_at_no_time(
+    db: planstep.Engine, until: Callable[[Callable[[], object]], None]
+) -> None:
+    db.topic("in").write(b"x", partition=0)
+    first, second = db.transaction(worker="a"), db.transaction(worker="b")
+    for tx in (first, second):
+        tx.read("in", "c", timeout=10)
+        tx.write_batch("out", [b"1", b"2"], partition=[0, 1])
+        tx.flush()
+    first.commit()
+    if db.mode == "kafka":
+        second.rollback()
+    else:
+        with pytest.raises(planstep.Conflict):
+            second.commit()
+    with db.transaction(worker="b") as following:  # behind whatever the former had to end
+        following.write("out", b"3", partition=0)
+        following.flush()
+    assert db.phases(second.id).visible is None
+    until(lambda: db.phases(first.id).visible)
+
+
 def test_durable_steps_are_counted_by_what_made_them(tmp_path: Path) -> None:
     """Placement "separate": who persists what, of one transaction from two partitions' records to two more."""
 

@@ -359,6 +359,8 @@ class Writing:
         self._forget_if_free(producer)
 
     def _ended_as(self, tx: bytes, state: str) -> None:
+        if state == "aborted":
+            self._runtime.ledger.aborted(tx)
         self.ended[tx] = state
         while len(self.ended) > OUTCOMES_KEPT:
             del self.ended[next(iter(self.ended))]
