@@ -8,7 +8,7 @@ idempotent produce. Next: interval.py.
 
 from collections.abc import Callable
 
-from ..measure import Schedule
+from ..measure import Latencies, Schedule
 from ..trace import TOPIC, Batch
 from .base import Run, Verdict, Workload
 from .driving import Arrivals, Input, Watching, read_by, threads
@@ -68,7 +68,7 @@ def _write(
     arrivals: Arrivals,
     begin: int,
 ) -> Callable[[], None]:
-    lag = run.latency("generator_lag_ms")
+    lag = run.latency("generator_lag_ms") if plan.interval else Latencies()  # nothing is due then
     name = f"writer-{number}"
     lane = run.trace.lane(TOPIC, "made", number)
 

@@ -64,13 +64,17 @@ def test_it_verifies_and_leaves_a_trace(
             assert row.appends and row.participants and row.participants >= 2
 
 
-def test_at_maximum_rate_nothing_is_offered(tmp_path: Path, monkeypatch: Any) -> None:
+@pytest.mark.parametrize("workload", ["reshard", "plain"])
+def test_at_maximum_rate_nothing_is_offered(
+    tmp_path: Path, monkeypatch: Any, workload: str
+) -> None:
     monkeypatch.setattr("planstep.bench.workloads.reshard._MAX_BYTES", 3_000_000)
     monkeypatch.setattr("planstep.bench.workloads.reshard._MAX_PIECE_BYTES", 100_000)
-    result = ran(tmp_path, rate=None, duration=20.0)
+    result = ran(tmp_path, rate=None, duration=20.0, workload=workload)
     assert result.verified and result.records >= 3_000_000 // 512 // 200 * 195
     assert result.sustained is None and result.throughput_mb_s
     assert result.end_to_end_ms is None and result.write_ms is None
+    assert result.generator_lag_ms is None, "nothing was due"
 
 
 def test_real_events_are_resharded(tmp_path: Path) -> None:
