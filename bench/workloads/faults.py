@@ -55,6 +55,7 @@ class Faults(Workload):
         dropped = faults_dropped.drop(run, partitions)
         killed, acknowledged = faults_killed.kill(run, partitions, until)
         run.latencies.clear()  # of a few commits each: `extra` says what they took
+        run.visible_of.clear()
         run.kept["acknowledged"] = acknowledged
         run.extra = {"dropped": dropped, "killed": killed, "settings": _settings(run, partitions)}
         run.seconds = run.now() / 1e9

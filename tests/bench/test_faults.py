@@ -61,6 +61,7 @@ def test_work_goes_on_and_nothing_is_lost(
         monkeypatch.setattr(faults_dropped, "HELD_S", 0.1)
     result = ran(tmp_path, system, placement=placement, durability=durability)
     assert (result.status, result.verified, result.problems) == (OK, True, [])
+    assert result.commit_ms is None and result.visible_ms is None, "of a few commits each"
     dropped, killed = result.extra["dropped"], result.extra["killed"]
     rows = {} if TIME_OUT in kills else {ROW_READ: "Conflict"}
     assert set(dropped) == {UNDISTURBED, *kills, *rows}
