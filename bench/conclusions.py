@@ -18,7 +18,7 @@ _TEXT_MAX = 20
 _FIRST = {
     "interval": "First of commits every 100 ms, or of the shortest interval there was time for. ",
     "transfer": "First of the few. ",
-    "contention": "First of both together. ",
+    "contention": "First of the hot consumer, which every system has. ",
     "held-open": "First of the quick ones. ",
     "plain-beside": "First the plain writes beside transactions (write, e2e), and the transactions "
     "(commit). ",

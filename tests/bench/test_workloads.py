@@ -128,6 +128,8 @@ def test_what_is_not_possible_is_said(tmp_path: Path) -> None:
             reason = opened.missing.get(SHARED_ROWS)
         assert result.extra["hot_rows"].get("impossible") == reason
         assert result.extra["hot_consumer"]["successes"] > 0
+        assert result.transactions == result.extra["hot_consumer"]["successes"], "all can do that"
+        assert result.cancelled == result.extra["hot_consumer"]["cancelled"]
 
 
 def test_an_interval_that_the_time_is_too_short_for_is_left_out(tmp_path: Path) -> None:
