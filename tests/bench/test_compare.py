@@ -4,11 +4,13 @@ import importlib
 import json
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
 import tomllib
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -164,6 +166,11 @@ def test_on_a_slow_machine_repeats_are_left_out_for_all_alike(tmp_path: Path) ->
         (("--systems", "oracle"), "no 'oracle'"),
         (("--rate", "fast"), "use MB/s, as in 20, or max"),
         (("--rate", "-1"), "--rate is at least"),
+        (("--rate", "1e9"), "--rate is at most"),
+        (("--duration", "1e9"), "--duration is at most"),
+        (("--commit-interval", "inf"), "--commit-interval is at most"),
+        (("--workload", "reshard", "--rate", "50000", "--duration", "5000"), "free on the disk"),
+        (("--rate", "0.001", "--record-size", "1048576"), "less than a record of 1048576 bytes"),
         (("--hosts", "0"), "use 1 to 255, or spread"),
         (("--hosts", "many"), "use 1 to 255, or spread"),
         (("--placement", "apart"), "no 'apart'"),
@@ -251,6 +258,23 @@ def test_without_out_nothing_is_left(
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     assert call(*SMALL).exit_code == 0
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_is_still_written_to_is_removed(
+    call: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    removed, remove = [], shutil.rmtree
+
+    def late(path: Path, **more: Any) -> None:
+        remove(path, **more)
+        if path.parent == tmp_path and not removed:
+            removed.append(path)
+            path.mkdir()  # by a process that has not ended yet
+
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr("shutil.rmtree", late)
+    assert call(*SMALL).exit_code == 0
+    assert removed and list(tmp_path.iterdir()) == []
 
 
 # how it ends --------------------------------------------------------------------------------------
@@ -382,6 +406,25 @@ def test_a_child_that_dies_is_a_failed_run(tmp_path: Path) -> None:
     assert result.status == FAILED and result.reason is not None
     assert "no-such-workload" in result.reason
     assert list((tmp_path / "cells").glob("*.json")) == []
+
+
+def test_a_child_ends_in_good_order_or_says_why(tmp_path: Path) -> None:
+    shape = Shape(rate=1.0, partitions=1, duration=0.1)
+    spec = tmp_path / "spec.json"
+    for workers, status in ((1, 0), (0, 1)):
+        cell = Cell("plain", "deterministic", shape=replace(shape, workers=workers))
+        told = {"cell": cell.dump(), "folder": os.fspath(tmp_path / "cell"), "attended": True}
+        spec.write_text(json.dumps(told))
+        child = subprocess.Popen(
+            [sys.executable, "-m", "planstep.bench.run", os.fspath(spec)],
+            stdin=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+        assert child.stdin is not None
+        with child.stdin:
+            assert child.wait(20) == status
+    failed = run_apart(cell, tmp_path / "x")
+    assert failed.reason is not None and failed.reason.startswith("exit status 1: ZeroDivision")
 
 
 def test_a_child_that_does_not_end_is_ended(
