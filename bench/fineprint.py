@@ -129,6 +129,10 @@ def _limits(summary: dict[str, Any]) -> str:
                 network,
                 "All of it is Python, generator and readers included, and they share the processors "
                 "with the system under test: ratios say more than absolute figures.",
+                "reshard's workers commit in turn, spread over the interval, and all write to all "
+                "partitions. A reader of committed records in the kafka-style mode waits for whoever is "
+                "open before them: workers that commit together, or keep to partitions of their own, "
+                "would show less of that.",
                 "Seconds, not days: no growth over time, no compaction of weeks of data.",
             ]
         ),
