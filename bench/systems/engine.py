@@ -38,8 +38,8 @@ from .base import (
 )
 
 T = TypeVar("T")
-STATE_PARTITIONS = 16
-"""Of a changelog: one a worker."""
+STATE_PARTITIONS = 256
+"""Of a changelog: one a worker, of as many as `planstep compare` lets there be."""
 _READ_BYTES = 64 << 20
 _READ = 50_000
 _KAFKA = {  # how docs/kafka.md names them

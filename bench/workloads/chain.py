@@ -34,6 +34,7 @@ RATE_MB_S = 1.0
 """At most; less where the run's shape says so."""
 JITTER = 0.3
 _PIECE_S = 0.02
+"""Between pieces; more where a single record is more than the rate has room for."""
 _READ_MAX = 10_000
 _LEAD_NS = 50_000_000
 _GRACE_NS = 10_000_000_000
@@ -52,8 +53,9 @@ class Chain(Workload):
         size = shape.record_size or 100
         rate = min(shape.rate or RATE_MB_S, RATE_MB_S) * 1e6 / size
         records = max(1, round(rate * _PIECE_S))
+        piece_s = max(_PIECE_S, records / rate)
         through = STAGES * shape.commit_interval
-        pieces = max(PARTITIONS, int(max(shape.duration - through, shape.duration / 3) / _PIECE_S))
+        pieces = max(PARTITIONS, int(max(shape.duration - through, shape.duration / 3) / piece_s))
         counts = [0] * PARTITIONS
         for n in range(pieces):
             counts[n % PARTITIONS] += records
@@ -61,13 +63,13 @@ class Chain(Workload):
         arrivals = Arrivals(counts)
         doing = [Doing(run, f"stage-{n}", f"stage-{n}", n) for n in range(STAGES)]
         begin = run.now() + _LEAD_NS
-        last = begin + int(pieces * _PIECE_S * 1e9)
+        last = begin + int(pieces * piece_s * 1e9)
         until = last + int(through * 1e9) + _GRACE_NS
         with Watching(run, TOPICS[-1], arrivals, sum(counts)):
             threads(
                 run,
                 [
-                    _write(run, records, pieces, begin, arrivals, size),
+                    _write(run, records, pieces, piece_s, begin, arrivals, size),
                     *(_stage(run, one, n, sum(counts), until) for n, one in enumerate(doing)),
                 ],
             )
@@ -77,7 +79,7 @@ class Chain(Workload):
         run.cancelled = sum(one.cancelled for one in doing)
         run.payload = sum(batch.bytes for batch in run.trace.batches if batch.tx < 0)
         run.seconds = (last - begin) / 1e9
-        run.offered = records * size / _PIECE_S / 1e6
+        run.offered = records * size / piece_s / 1e6
         run.lag_limit_ms = 100 * shape.commit_interval
         read_by(run, arrivals)
         bound = 1000 * STAGES * shape.commit_interval
@@ -110,14 +112,20 @@ class Chain(Workload):
 
 
 def _write(
-    run: Run, records: int, pieces: int, begin: int, arrivals: Arrivals, size: int
+    run: Run,
+    records: int,
+    pieces: int,
+    piece_s: float,
+    begin: int,
+    arrivals: Arrivals,
+    size: int,
 ) -> Callable[[], None]:
     lag, write = run.latency("generator_lag_ms"), run.latency("write_ms")
     makers = [Maker(run, n, size, "writer") for n in range(PARTITIONS)]
 
     def work() -> None:
         writer = run.system.writer(TOPICS[0])
-        for n, moment in Schedule(begin + run.zero, _PIECE_S, pieces, lag):
+        for n, moment in Schedule(begin + run.zero, piece_s, pieces, lag):
             if run.stop.is_set():
                 return
             maker, due = makers[n % PARTITIONS], moment - run.zero

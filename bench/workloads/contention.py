@@ -31,6 +31,8 @@ _TAKE = 5
 """Records a transaction of the hot consumer takes."""
 _SECONDLY = 20_000
 """Records loaded for each second."""
+_LOADED = 50_000
+"""At once."""
 
 
 class Contention(Workload):
@@ -42,8 +44,9 @@ class Contention(Workload):
     def prepare(self, run: Run) -> None:
         run.system.prepare({IN: 1, OUT: 1}, () if _no_rows(run) else (ROWS,))
         count = run.kept["count"] = int(_SECONDLY * run.shape.duration) + 10
-        values = [identity(0, n) + b"h" * 76 for n in range(count)]
-        run.system.load(IN, 0, values, None)
+        for begin in range(0, count, _LOADED):  # one transaction has no room for minutes of it
+            numbers = range(begin, min(count, begin + _LOADED))
+            run.system.load(IN, 0, [identity(0, n) + b"h" * 76 for n in numbers], None)
 
     def run(self, run: Run) -> None:
         impossible = _no_rows(run)

@@ -54,7 +54,7 @@ class Input:
         weights = [1 / rank for rank in range(1, USERS + 1)]
         total = 0.0
         self._weights = [total := total + weight for weight in weights]
-        self._filler = self._draw.randbytes(1 << 16)
+        self._filler = self._draw.randbytes(max(1 << 16, 2 * (shape.record_size or 0)))
         self._events: Iterator[tuple[bytes, bytes]] | None = None
         if shape.demo:
             self._events = _demo_events()

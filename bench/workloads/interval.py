@@ -2,7 +2,7 @@
 
     plain ─ 10 ms ─ 100 ms ─ 500 ms ─ plain      one part after the other, as fast as it goes, all workers
 
-Both do the same: batches of RECORDS, each acknowledged before the next is begun.
+Both do the same: batches of up to RECORDS, each acknowledged before the next is begun.
 In a transaction an acknowledged batch is on the side, or in place (flush); where there is no such thing it waits
 in memory for a commit that takes longer than the interval then: between_commits_ms. Nothing is consumed.
 
@@ -30,7 +30,8 @@ INTERVALS_MS = (10, 100, 500)
 FIRST = 100
 PUBLISHED_LOSS_PERCENT_AT_100_MS = 3.0
 MIN_COMMITS = 2
-RECORDS = 100
+RECORDS, _BATCH_BYTES_MAX = 100, 1 << 20
+"""Of a batch; of large records there are fewer."""
 _SHARES = {0: 0.15, 10: 0.2, 100: 0.2, 500: 0.3}
 """Of the time; plain, 0, twice."""
 _BYTES_PER_SECOND_MAX = 250_000_000
@@ -134,14 +135,20 @@ class _Part:
         }
 
 
+def _records(maker: Maker) -> int:
+    """Of a batch."""
+    return max(1, min(RECORDS, _BATCH_BYTES_MAX // maker.size))
+
+
 def _write(run: Run, maker: Maker, until: int, limit: int) -> Callable[[], None]:
     def work() -> None:
         writer, end = run.system.writer(OUT), maker.bytes + limit
+        records = _records(maker)
         while run.now() < until and maker.bytes < end and not run.stop.is_set():
             begun = run.now()
             partition = maker.source
-            writer.write(maker.make(RECORDS), None, partition)
-            run.trace.batches.append(maker.wrote(RECORDS, begun, run.now()))
+            writer.write(maker.make(records), None, partition)
+            run.trace.batches.append(maker.wrote(records, begun, run.now()))
 
     return work
 
@@ -152,16 +159,16 @@ def _transact(
     """One that is cancelled fails the run: nothing is consumed here, nothing can be in its way."""
 
     def work() -> None:
-        end = maker.bytes + limit
+        end, records = maker.bytes + limit, _records(maker)
         while run.now() < until and maker.bytes < end and not run.stop.is_set():
             attempt, opened, rows = doing.begin(), run.now(), []
             last = min(opened + interval, until)
             while True:
                 begun = run.now()
                 partition = maker.source
-                doing.write(attempt, OUT, maker.make(RECORDS, attempt.tx), partition)
+                doing.write(attempt, OUT, maker.make(records, attempt.tx), partition)
                 written = run.now() if doing.flush(attempt) else None
-                rows.append(maker.wrote(RECORDS, begun, written, attempt.tx))
+                rows.append(maker.wrote(records, begun, written, attempt.tx))
                 if run.now() >= last or maker.bytes >= end or run.stop.is_set():
                     break
             doing.commit(attempt)

@@ -21,7 +21,7 @@ class Maker:
         self._run, self.source, self._name = run, source, name
         self._filler = b"m" * max(0, size - IDENTITY_BYTES)
         self._lane = run.trace.lane(TOPIC, "made", source)
-        self._size = IDENTITY_BYTES + len(self._filler)
+        self.size = IDENTITY_BYTES + len(self._filler)
         self.count = self.bytes = 0
 
     def make(self, count: int, tx: int = -1) -> list[bytes]:
@@ -31,7 +31,7 @@ class Maker:
 
     def wrote(self, count: int, intended: int, written: int | None, tx: int = -1) -> Batch:
         """The next so many were."""
-        size = count * self._size
+        size = count * self.size
         batch = Batch(tx, self._name, self._lane, self.count, count, size, intended, written)
         self.count += count
         self.bytes += size

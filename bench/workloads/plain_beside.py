@@ -1,6 +1,6 @@
 """Plain writes beside transactions on the same topic: what each costs the other.
 
-    plain writer     batch of RECORDS, RATE a second, open loop      ALONE of the time by itself, then beside
+    plain writer     batch of up to RECORDS, RATE a second, open loop      ALONE of the time by itself, then beside
     transactions     a batch as often, into the same partitions, acknowledged at once where that can be,
                      a commit each interval                          the rest of the time
 
@@ -21,8 +21,8 @@ from .verifying import written_whole
 
 OUT = "out"
 PARTITIONS = 4
-RATE, RECORDS = 50, 10
-"""Batches a second, of each writer and worker, and records of each."""
+RATE, RECORDS, _BATCH_BYTES_MAX = 50, 10, 1 << 16
+"""Batches a second, of each writer and worker, and records of each; of large ones there are fewer."""
 _ALONE = 0.3
 _LEAD_NS = 50_000_000
 
@@ -41,7 +41,8 @@ class PlainBeside(Workload):
         workers = max(1, shape.workers - plain)
         batches = max(1, int(RATE * shape.duration))
         beside = max(1, int(RATE * shape.duration * (1 - _ALONE)))
-        counts = [batches * RECORDS] * plain + [beside * RECORDS] * workers
+        records = max(1, min(RECORDS, _BATCH_BYTES_MAX // size))
+        counts = [batches * records] * plain + [beside * records] * workers
         run.kept["counts"] = counts
         arrivals = Arrivals(counts)
         begin = run.now() + _LEAD_NS
@@ -54,11 +55,11 @@ class PlainBeside(Workload):
                 run,
                 [
                     *(
-                        _write(run, maker, batches, begin, joined, arrivals, alone)
+                        _write(run, maker, records, batches, begin, joined, arrivals, alone)
                         for maker in makers[:plain]
                     ),
                     *(
-                        _transact(run, one, maker, beside, joined, arrivals, transactional)
+                        _transact(run, one, maker, records, beside, joined, arrivals, transactional)
                         for one, maker in zip(doing, makers[plain:], strict=True)
                     ),
                 ],
@@ -100,6 +101,7 @@ class PlainBeside(Workload):
 def _write(
     run: Run,
     maker: Maker,
+    records: int,
     count: int,
     begin: int,
     joined: int,
@@ -114,10 +116,10 @@ def _write(
             if run.stop.is_set():
                 return
             due = moment - run.zero
-            arrivals.is_due(maker.source, n * RECORDS, RECORDS, due)
-            writer.write(maker.make(RECORDS), None, (maker.source + n) % PARTITIONS)
+            arrivals.is_due(maker.source, n * records, records, due)
+            writer.write(maker.make(records), None, (maker.source + n) % PARTITIONS)
             now = run.now()
-            run.trace.batches.append(maker.wrote(RECORDS, due, now))
+            run.trace.batches.append(maker.wrote(records, due, now))
             (alone if due < joined else beside).add(now - due)
 
     return work
@@ -127,6 +129,7 @@ def _transact(
     run: Run,
     doing: Doing,
     maker: Maker,
+    records: int,
     count: int,
     begin: int,
     arrivals: Arrivals,
@@ -143,12 +146,12 @@ def _transact(
             if run.stop.is_set():
                 break
             due = moment - run.zero
-            arrivals.is_due(maker.source, n * RECORDS, RECORDS, due)
+            arrivals.is_due(maker.source, n * records, records, due)
             attempt = attempt or doing.begin()
-            values = maker.make(RECORDS, attempt.tx)
+            values = maker.make(records, attempt.tx)
             doing.write(attempt, OUT, values, (maker.source + n) % PARTITIONS)
             written = run.now() if doing.flush(attempt) else None
-            rows.append(maker.wrote(RECORDS, due, written, attempt.tx))
+            rows.append(maker.wrote(records, due, written, attempt.tx))
             if len(rows) == per_commit or n == count - 1:
                 doing.commit(attempt)
                 replied = run.now()

@@ -25,7 +25,6 @@ from .verifying import passed_on
 
 ORDERS, DONE, ACCOUNTS, CONSUMER = "orders", "done", "accounts", "transfers"
 IN_FLIGHT = 16
-"""As many as have a changelog partition of their own in mode kafka."""
 _ACCOUNTS = 1000
 _SHARE = 0.6
 """Of the time for the first part."""

@@ -106,6 +106,21 @@ def test_who_is_held_up_by_an_open_transaction(tmp_path: Path, workload: str, sy
             assert result.extra["staged"] == (STAGING not in opened.missing)
 
 
+@pytest.mark.parametrize("workload", ["chain", "interval", "plain-beside", "reshard"])
+def test_large_records_are_as_large_as_was_asked(tmp_path: Path, workload: str) -> None:
+    result = ran(tmp_path, workload, "deterministic", record_size=65_560, rate=4.0, duration=0.2)
+    assert (result.status, result.verified) == (OK, True)
+    batches = Trace.load(tmp_path / "cell" / "trace").batches
+    assert {batch.bytes / batch.records for batch in batches} == {65_560}
+    assert max(batch.bytes for batch in batches) <= 1 << 20
+    if workload == "chain":
+        assert result.offered_mb_s == pytest.approx(1.0)
+
+
+def test_each_worker_has_its_own_changelog(tmp_path: Path) -> None:
+    assert ran(tmp_path, "transfer", "kafka", workers=34).verified
+
+
 def test_what_is_not_possible_is_said(tmp_path: Path) -> None:
     for system in ("kafka", "deterministic"):
         result = ran(tmp_path, "contention", system)
