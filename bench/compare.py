@@ -155,7 +155,7 @@ def compare(
         typer.Option(
             "--find-rate/--no-find-rate",
             help="Search the highest rate that each system sustains, in up to 6 short runs. Default: when "
-            "--workload names reshard.",
+            "--workload names reshard, and without --quick.",
             show_default=False,
         ),
     ] = None,
@@ -227,9 +227,12 @@ def compare(
         def told(outcome: Outcome) -> dict[str, Any]:
             return summarize(asked, outcome, facts, kept.traces)
 
+        def partly(outcome: Outcome) -> dict[str, Any]:
+            return told(outcome) | {"interrupted": True}  # if this process ends here
+
         with _progress() as tell:
             outcome = carry_out(
-                planned, run_apart, kept.path, tell, lambda so_far: kept.save(told(so_far))
+                planned, run_apart, kept.path, tell, lambda so_far: kept.save(partly(so_far))
             )
         summary = told(outcome)
         report = words(summary)

@@ -3,10 +3,11 @@
 Next: layout.py.
 """
 
+import textwrap
 from typing import Any
 
 from .judging import entries
-from .layout import bullets, paragraph, section, table
+from .layout import WIDTH, bullets, section, table
 from .systems import LABELS, label
 
 _NAME_MAX = 32
@@ -19,7 +20,7 @@ def fineprint(summary: dict[str, Any]) -> list[str]:
 
 def _settings(summary: dict[str, Any]) -> list[str]:
     """The command that does the same again; each system's settings, Kafka's default beside."""
-    blocks = ["The same again:\n" + paragraph(command(summary["settings"]), "    ")]
+    blocks = ["The same again:\n" + _shell(command(summary["settings"]))]
     for name, by_workload in summary["systems"].items():
         listed: list[dict[str, Any]] = next(
             (
@@ -49,15 +50,30 @@ def command(settings: dict[str, Any]) -> str:
     said = ["planstep compare"]
     for name, option in _OPTIONS.items():
         value = settings[name]
-        if isinstance(value, bool):
+        if name == "find_rate" and value is False:
+            said.append("--no-find-rate")
+        elif isinstance(value, bool):
             said += [option] if value else []
         elif isinstance(value, list):
             said.append(f"{option} {','.join(value)}")
         elif name == "rate_mb_s":
-            said.append(f"{option} {'max' if value is None else f'{value:g}'}")
+            said.append(f"{option} {'max' if value is None else f'{value:.9g}'}")
         elif value is not None:
-            said.append(f"{option} {f'{value:g}' if isinstance(value, float) else value}")
+            said.append(f"{option} {f'{value:.9g}' if isinstance(value, float) else value}")
     return " ".join(said)
+
+
+def _shell(line: str) -> str:
+    """Filled, so that a shell takes it as one line."""
+    filled = textwrap.wrap(
+        line,
+        WIDTH - 2,
+        initial_indent="    ",
+        subsequent_indent="      ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return " \\\n".join(filled)
 
 
 _OPTIONS = {

@@ -57,7 +57,7 @@ class Asked:
 
     rate        MB/s offered             record_size  bytes; None: 1,024, or as real events are
     rtt         seconds there and back   hosts        SPREAD: a host for each tablet
-    find_rate   None: when reshard was asked for by name, at a rate
+    find_rate   None: when reshard was asked for by name, at a rate, and not quick
     """
 
     workloads: tuple[str, ...] | None = None
@@ -178,7 +178,7 @@ def plan(asked: Asked) -> Plan:
     groups = [group for group in _groups(asked, made) if group.cells]
     if not groups:
         raise ValueError("nothing is left to run: " + "; ".join(x.why for x in made.left_out))
-    groups = _within_budget(groups, asked.quick, made)
+    groups = _within_budget(groups, asked, made)
     for round_ in range(max(group.repeats for group in groups)):
         for n, group in enumerate(groups):
             if round_ < group.repeats:
@@ -190,12 +190,12 @@ def plan(asked: Asked) -> Plan:
     return made
 
 
-def _within_budget(groups: list[_Group], quick: bool, made: Plan) -> list[_Group]:
-    left = QUICK_BUDGET_S if quick else BUDGET_S
+def _within_budget(groups: list[_Group], asked: Asked, made: Plan) -> list[_Group]:
+    left = QUICK_BUDGET_S if asked.quick else BUDGET_S
     kept = []
     for n, group in sorted(enumerate(groups), key=lambda item: (item[1].rank, item[0])):
         if group.rank and group.seconds > left:
-            made.left_out.append(_too_long(group, quick))
+            made.left_out.append(_too_long(group, asked))
         else:
             left -= group.seconds
             kept.append(n)
@@ -224,7 +224,7 @@ def _searches(asked: Asked) -> bool:
     if asked.find_rate is not None:
         return asked.find_rate
     named = asked.workloads is not None and "reshard" in asked.workloads
-    return named and asked.rate is not None and asked.hosts != SPREAD
+    return named and not asked.quick and asked.rate is not None and asked.hosts != SPREAD
 
 
 def _say_what_differs(asked: Asked, made: Plan) -> None:
@@ -249,12 +249,17 @@ _NO_OS = LeftOut(
 )
 
 
-def _too_long(group: _Group, quick: bool) -> LeftOut:
+def _too_long(group: _Group, asked: Asked) -> LeftOut:
     cell = group.cells[0]
-    standing = " standing otherwise" if group.rank == 2 else ""
+    durability, corner = cell.options.durability, cell.options.placement != headline(cell.system)
+    standing = " standing otherwise" if corner else ""
+    way = f"--workload {cell.workload}"
+    if asked.quick or asked.workloads is not None or asked.duration or asked.repeat:
+        way = "--placement both" if corner else f"--durability {durability}"
+        way += " --durability os" if corner and durability == "os" else ""
     return LeftOut(
-        f"{cell.workload} at durability {cell.options.durability}{standing}",
-        f"beyond {'90 seconds' if quick else 'five minutes'}; --workload {cell.workload} runs it",
+        f"{cell.workload} at durability {durability}{standing}",
+        f"beyond {'90 seconds' if asked.quick else 'five minutes'}; {way} runs it",
     )
 
 

@@ -66,6 +66,8 @@ def _verification(systems: dict[str, Any]) -> list[str]:
     totals: dict[str, list[int]] = {}
     bad, late = [], []
     for name, workload, durability, placement, entry in entries(systems):
+        if entry["status"] == "interrupted":
+            continue
         where = f"{workload}, {label(name)}, durability {durability}, {placement}"
         total = totals.setdefault(workload, [0] * (1 + len(_COUNTS)))
         total[0] += entry["repeats"]

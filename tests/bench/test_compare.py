@@ -3,6 +3,7 @@
 import importlib
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -267,6 +268,36 @@ def test_an_interrupted_comparison_tells_what_there_is(call: Any, tmp_path: Path
     assert told["systems"]["deterministic"]["transfer"]["full"]["shared"]["verified"] is True
     entry = told["systems"]["kafka"]["transfer"]["full"]["separate"]
     assert (entry["status"], entry["verified"]) == ("interrupted", False)
+
+
+def test_what_is_there_before_the_end_is_called_interrupted(call: Any, tmp_path: Path) -> None:
+    seen: list[bool] = []
+
+    def run(cell: Cell, folder: Path) -> Result:
+        seen.append(json.loads((tmp_path / "results.json").read_text())["interrupted"])
+        return good(cell, folder)
+
+    assert call(*SMALL, "--out", tmp_path, run=run).exit_code == 0
+    assert seen == [True, True]
+    assert json.loads((tmp_path / "results.json").read_text())["interrupted"] is False
+
+
+def test_nothing_is_called_verified_when_nothing_ran(call: Any) -> None:
+    def run(cell: Cell, folder: Path) -> Result:
+        raise KeyboardInterrupt
+
+    ended = call(*SMALL, run=run)
+    assert "Nothing ran to its end" in ended.stdout and "was verified" not in ended.stdout
+
+
+def test_the_command_that_is_printed_does_the_same_again(call: Any) -> None:
+    words = (*SMALL, "--rate", "0.12345678", "--no-find-rate", "--partitions", "7")
+    first = call(*words).stdout
+    shown = first.partition("The same again:\n")[2].partition("\n\n")[0]
+    again = shlex.split(shown.replace("\\\n", ""))
+    assert again[:2] == ["planstep", "compare"] and "--no-find-rate" in again
+    assert "0.12345678" in again and "7" in again
+    assert call(*again[2:]).stdout.partition("The same")[2] == first.partition("The same")[2]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -80,6 +80,19 @@ def test_what_the_budget_has_no_room_for_is_said() -> None:
     assert not any(what.startswith("faults") for what in left), "os was never meant for it"
 
 
+def test_how_to_run_what_was_left_out() -> None:
+    def way(**asked: Any) -> set[str]:
+        return {f"{left.what}: {left.why.split('; ')[1]}" for left in plan(Asked(**asked)).left_out}
+
+    assert "transfer at durability os: --workload transfer runs it" in way()
+    named = way(workloads=("interval",), duration=60.0)
+    assert named == {"interval at durability os: --durability os runs it"}
+    assert way(quick=True, duration=10.0) >= {
+        "reshard at durability full standing otherwise: --placement both runs it",
+        "reshard at durability os standing otherwise: --placement both --durability os runs it",
+    }
+
+
 def test_sqlite_64_joins_in_transfer_only() -> None:
     made = plan(Asked())
     assert {cell.workload for cell in made.cells if cell.system == "sqlite-64"} == {"transfer"}
@@ -216,6 +229,8 @@ def test_the_rate_is_searched_when_reshard_was_asked_for_by_name() -> None:
     assert plan(Asked(workloads=("reshard",), rate=None)).search == []
     assert plan(Asked(workloads=("reshard",), find_rate=False)).search == []
     assert len(plan(Asked(find_rate=True)).search) == 3
+    assert plan(Asked(workloads=("reshard",), quick=True)).search == [], "it would take minutes"
+    assert plan(Asked(workloads=("reshard",), quick=True, find_rate=True)).search != []
 
 
 def found(limit: float, search: Search) -> float | None:
