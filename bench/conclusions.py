@@ -10,10 +10,20 @@ from . import published
 from .judging import DURABILITIES, Entry, figure, in_words, placed, workloads_of
 from .layout import bullets, number, paragraph, section, table
 from .systems import LABELS, label
+from .workloads import workload as of
 
 _SAID = ("write_ms.p50", "commit_ms.p50", "end_to_end_ms.p50", "end_to_end_ms.p99", "cpu_cores")
 """Of the corners, what is said in words as well."""
 _TEXT_MAX = 20
+_FIRST = {
+    "interval": "First of commits every 100 ms, or of the shortest interval there was time for. ",
+    "transfer": "First of the few. ",
+    "contention": "First of both together. ",
+    "held-open": "First of the quick ones. ",
+    "plain-beside": "First the plain writes beside transactions (write, e2e), and the transactions "
+    "(commit). ",
+}
+"""What a workload's first table is of, where that is not all."""
 _SHORT = {"deterministic": "det.", "kafka": "kafka-style", "kafka-v1": "kafka-style v1"}
 
 
@@ -54,7 +64,8 @@ def _fate(fate: dict[str, Any] | None) -> list[str]:
         sentences = bullets(
             _split(name, rows[name]) for name in _SAID if name in rows and rows[name]["difference"]
         )
-        blocks = [*([] if parts else [about]), table(columns, body), sentences]
+        blocks = [*([] if parts else [about]), table(columns, body)]
+        blocks += [sentences] if sentences else []
         parts.append(section(f"reshard: mode × placement, durability {durability}", *blocks))
     return parts
 
@@ -110,10 +121,17 @@ def _workload(systems: dict[str, Any], workload: str) -> list[str]:
             for name, placement, entry in shown
         ]
         blocks = [table(columns, rows, left=2), *_extras(shown)]
+        if not parts:
+            blocks.insert(0, paragraph(_about(workload)))
         if workload == "interval":
             blocks.append(paragraph(f"Published, on other hardware: {published.INTERVAL}."))
         parts.append(section(f"{workload}, durability {durability}", *blocks))
     return parts
+
+
+def _about(workload: str) -> str:
+    about = of(workload).about
+    return f"{about[0].upper()}{about[1:]}. {_FIRST.get(workload, '')}Latencies, ms: p50, then p99."
 
 
 def _extras(shown: list[tuple[str, str, Entry]]) -> list[str]:
@@ -132,12 +150,16 @@ def _extras(shown: list[tuple[str, str, Entry]]) -> list[str]:
     for name in names:
         values = [leaves.get(name) for _, leaves in found]
         long = [value for value in values if isinstance(value, str) and len(value) > _TEXT_MAX]
+        if name.startswith("published"):
+            continue  # it is nobody's
         if not long:
             rows.append((name, *values))
             continue
+        said: dict[str, list[str]] = {}
         for (who, _), value in zip(found, values, strict=True):
             if value is not None:
-                notes.append(f"{who}, {name}: {number(value)}")
+                said.setdefault(number(value), []).append(who)
+        notes += [f"{', '.join(all_)}, {name}: {text}" for text, all_ in said.items()]
     blocks = [table(("", *(who for who, _ in found)), rows)] if rows else []
     return [*blocks, *([bullets(notes)] if notes else [])]
 

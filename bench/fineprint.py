@@ -99,7 +99,7 @@ _OPTIONS = {
 
 def _elided(name: str) -> str:
     half = _NAME_MAX // 2
-    return name if len(name) <= _NAME_MAX else f"{name[:half]}…{name[-half:]}"
+    return name if len(name) <= _NAME_MAX else f"{name[:half]}…{name[1 - half :]}"
 
 
 def _left_out(summary: dict[str, Any]) -> list[str]:

@@ -50,7 +50,10 @@ def bullets(lines: Iterable[str]) -> str:
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], left: int = 1) -> str:
-    """The first `left` columns stand left, numbers right; a column that is empty throughout is left out."""
+    """The first `left` columns stand left, numbers right; a column that is empty throughout is left out.
+
+    One that is too wide goes on below, its first `left` columns again.
+    """
     cells = [[number(value) for value in row] for row in rows]
     shown = [
         n
@@ -59,10 +62,27 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], left: int = 1) 
     ]
     lines = [[columns[n] for n in shown], *([row[n] for n in shown] for row in cells)]
     widths = [max(len(line[i]) for line in lines) for i in range(len(shown))]
-    return "\n".join(
-        "  ".join(
-            text.ljust(width) if shown[i] < left else text.rjust(width)
-            for i, (text, width) in enumerate(zip(line, widths, strict=True))
-        ).rstrip()
-        for line in lines
+    parts = _parts(widths, sum(n < left for n in shown))
+    return "\n\n".join(
+        "\n".join(
+            "  ".join(
+                line[i].ljust(widths[i]) if shown[i] < left else line[i].rjust(widths[i])
+                for i in part
+            ).rstrip()
+            for line in lines
+        )
+        for part in parts
     )
+
+
+def _parts(widths: Sequence[int], left: int) -> list[list[int]]:
+    """Columns that fit side by side."""
+    always = list(range(left))
+    parts = [always]
+    for i in range(left, len(widths)):
+        wide = sum(widths[n] + 2 for n in (*parts[-1], i)) - 2
+        if wide > WIDTH and parts[-1] != always:
+            parts.append([*always, i])
+        else:
+            parts[-1] = [*parts[-1], i]
+    return parts

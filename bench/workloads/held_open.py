@@ -33,9 +33,7 @@ _GRACE_NS = 10_000_000_000
 
 class HeldOpen(Workload):
     name = "held-open"
-    about = (
-        "one transaction stays open for 5 s beside quick ones: what readers of the quick ones wait"
-    )
+    about = "one transaction stays open for up to 5 s beside quick ones: what readers of the quick ones wait"
 
     def prepare(self, run: Run) -> None:
         run.system.prepare({OUT: PARTITIONS})

@@ -293,6 +293,26 @@ def test_no_line_is_too_long_and_nothing_is_called_kafka_alone(summary: dict[str
         assert not line.startswith(("kafka ", "Kafka "))
 
 
+def test_many_systems_go_on_below(summary: dict[str, Any]) -> None:
+    long = "transaction.abort.timed.out.transaction.cleanup.interval.ms"
+    for name in ("kafka-v1", "sqlite-64"):
+        summary["systems"][name] = json.loads(json.dumps(summary["systems"]["kafka"]))
+    for by_workload in summary["systems"].values():
+        for entry in by_workload["interval"]["full"].values():
+            entry["extra"]["100"] = {"seconds, and so on": "12.345, 123.456"}
+        for by_durability in by_workload.values():
+            for by_placement in by_durability.values():
+                for entry in by_placement.values():
+                    setting = {"name": "transaction_max_timeout_ms", "kafka_name": long}
+                    setting |= {"value": "read_committed", "kafka_default": "5 (0 before Kafka 4)"}
+                    entry["settings"].append(setting)
+        interval = by_workload["interval"]["full"]
+        interval["separate"] = interval["shared"] = next(iter(interval.values()))
+    text = words(summary)
+    assert [line for line in text.splitlines() if len(line) > WIDTH] == []
+    assert text.count("100: seconds, and so on") > 2
+
+
 def test_full_and_os_never_share_a_table(summary: dict[str, Any]) -> None:
     for block in words(summary).split("\n\n"):
         if "  " in block:  # a table
