@@ -8,6 +8,8 @@ Next: plan.py.
 
 import contextlib
 import signal
+import sys
+import threading
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,7 +25,7 @@ from . import machine
 from .harness import Outcome, Step, carry_out
 from .keeping import Kept
 from .plan import HOSTS_MAX, SPREAD, Asked, plan
-from .runner import run_apart
+from .runner import ENDING, run_apart
 from .summary import summarize
 from .systems import DEFAULT
 from .words import words
@@ -240,12 +242,18 @@ def compare(
     if as_json:
         print_json(summary)
     else:
-        print(report, end="")
+        _print(report)
     if outcome.interrupted:
         say("interrupted" + ("" if out is None else f"; what there is is in {out}"))
         raise typer.Exit(130)
     if not outcome.verified:
         raise typer.Exit(1)
+
+
+def _print(report: str) -> None:
+    """Whatever the terminal's encoding: minutes of measuring must not end in an error."""
+    encoding = sys.stdout.encoding or "utf-8"
+    print(report.encode(encoding, "replace").decode(encoding), end="")
 
 
 def _names(text: str, option: str) -> list[str]:
@@ -286,20 +294,22 @@ def _needs(asked: Asked) -> None:
 
 @contextlib.contextmanager
 def _terminated_as_interrupted() -> Iterator[None]:
-    """SIGTERM (`timeout`, a CI's patience) ends the child and cleans up, too."""
+    """Other signals than Ctrl-C end the child and clean up, too; `nohup` keeps its meaning."""
 
     def interrupt(number: int, frame: object) -> None:
         raise KeyboardInterrupt
 
-    try:
-        former = signal.signal(signal.SIGTERM, interrupt)
-    except ValueError:  # not in the main thread
+    if threading.current_thread() is not threading.main_thread():
         yield
         return
+    former = {n: signal.getsignal(n) for n in ENDING if signal.getsignal(n) is signal.SIG_DFL}
+    for number in former:
+        signal.signal(number, interrupt)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, former)
+        for number, handler in former.items():
+            signal.signal(number, handler)
 
 
 @contextlib.contextmanager

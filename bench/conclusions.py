@@ -92,7 +92,7 @@ def _split(name: str, row: dict[str, float]) -> str:
 
 
 def _workload(systems: dict[str, Any], workload: str) -> list[str]:
-    parts = []
+    parts: list[str] = []
     columns = (
         "",
         "placement",

@@ -11,6 +11,7 @@ Its own results.json is how a folder is known: such a one is begun anew, any oth
 Next: compare.py.
 """
 
+import fcntl
 import json
 import os
 import shutil
@@ -18,6 +19,8 @@ import tempfile
 from pathlib import Path
 from types import TracebackType
 from typing import Any
+
+from planstep.errors import PlanstepError
 
 from .summary import KIND
 
@@ -31,6 +34,7 @@ class Kept:
     def __init__(self, out: Path | None) -> None:
         """ValueError for a folder that holds something else; nothing is changed before `with`."""
         self.out = out
+        self._lock: int | None = None
         if out is not None and out.exists():
             if not out.is_dir():
                 raise ValueError(f"--out {out} is no folder")
@@ -41,11 +45,13 @@ class Kept:
                 )
 
     def __enter__(self) -> "Kept":
+        """PlanstepError while another comparison has the folder."""
         if self.out is None:
             self.path = Path(tempfile.mkdtemp(prefix="planstep-compare-"))
         else:
             self.path = self.out
             self.path.mkdir(parents=True, exist_ok=True)
+            self._lock = _locked(self.path)
             self.save({"kind": KIND, "interrupted": True})
             for name in _OURS[1:]:
                 _remove(self.path / name)
@@ -58,6 +64,8 @@ class Kept:
         trace: TracebackType | None,
     ) -> None:
         _remove(self.path if self.out is None else self.path / "cells")
+        if self._lock is not None:
+            os.close(self._lock)
 
     @property
     def traces(self) -> str | None:
@@ -73,6 +81,21 @@ class Kept:
                 _replace(self.path / REPORT, words)
 
 
+def _locked(folder: Path) -> int:
+    """A descriptor that holds it for this process; its end lets go, whichever it is."""
+    lock = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        raise PlanstepError(
+            f"--out {folder} is in use by another comparison; name another folder, or wait for its end"
+        ) from None
+    except OSError:
+        pass  # a file system without locks
+    return lock
+
+
 def _is_comparison(folder: Path) -> bool:
     try:
         found = json.loads((folder / RESULTS).read_text())
@@ -83,7 +106,7 @@ def _is_comparison(folder: Path) -> bool:
 
 def _replace(path: Path, text: str) -> None:
     fresh = path.with_name(path.name + ".new")
-    fresh.write_text(text)
+    fresh.write_text(text, encoding="utf-8")
     fresh.replace(path)
 
 

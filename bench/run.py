@@ -214,9 +214,10 @@ def _sustained(run: Run, result: Result) -> bool | None:
     return lag is None or run.lag_limit_ms is None or lag["p99"] <= run.lag_limit_ms
 
 
-def _end_with_parent() -> None:
-    """Whoever started this has ended, however that was: nobody would read what this comes to."""
+def _end_with_parent(folder: Path) -> None:
+    """Whoever started this has ended, however that was: nobody would read what this comes to, nor remove it."""
     sys.stdin.buffer.read()
+    shutil.rmtree(folder, ignore_errors=True)
     os._exit(1)
 
 
@@ -224,7 +225,7 @@ def main() -> None:
     spec = json.loads(Path(sys.argv[1]).read_text())
     cell, folder = Cell.load(spec["cell"]), Path(spec["folder"])
     if spec.get("attended"):
-        threading.Thread(target=_end_with_parent, daemon=True).start()
+        threading.Thread(target=_end_with_parent, args=(folder,), daemon=True).start()
     try:
         result = run_cell(cell, folder)
     except KeyboardInterrupt:

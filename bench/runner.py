@@ -21,6 +21,8 @@ from typing import Any
 from .cell import FAILED, Cell, Result
 
 RESULT = "result.json"
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Ctrl-C; `timeout`, a CI's patience; a terminal that is closed."""
 _PATIENCE_S = 120.0
 _GRACE_S = 2.0
 
@@ -40,6 +42,7 @@ def run_apart(cell: Cell, folder: Path) -> Result:
                 with _undivided():  # between its start and our knowing of it a child would be lost
                     child = subprocess.Popen(
                         [sys.executable, "-m", "planstep.bench.run", os.fspath(spec)],
+                        env=_environment(),
                         stdin=subprocess.PIPE,  # its end is this process's end: see run.py
                         stdout=stream,
                         stderr=stream,
@@ -61,6 +64,13 @@ def run_apart(cell: Cell, folder: Path) -> Result:
         said.unlink(missing_ok=True)
 
 
+def _environment() -> dict[str, str]:
+    """`-m` would look for modules in the working directory first, where a user's random.py may be."""
+    if {"", os.getcwd()} & set(sys.path):
+        return dict(os.environ)  # this process does so, too: perhaps we are there
+    return {**os.environ, "PYTHONSAFEPATH": "1"}
+
+
 @contextlib.contextmanager
 def _undivided() -> Iterator[None]:
     """Handlers of signals, which may raise, are called when the block is left, not before."""
@@ -68,7 +78,7 @@ def _undivided() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    former: dict[Any, Any] = {n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)}
+    former: dict[Any, Any] = {n: signal.getsignal(n) for n in ENDING}
     former = {number: handler for number, handler in former.items() if callable(handler)}
     for number in former:
         signal.signal(number, lambda *signalled: came.append(signalled))

@@ -23,10 +23,13 @@ from planstep.bench import compare as module
 from planstep.bench.cell import FAILED, IMPOSSIBLE, Cell, Result
 from planstep.bench.compare import compare
 from planstep.bench.harness import carry_out
+from planstep.bench.keeping import Kept
 from planstep.bench.plan import Asked, plan
 from planstep.bench.runner import run_apart
+from planstep.bench.workloads.base import Shape
 from planstep.cli.command import Command
 from planstep.cli.output import errors
+from planstep.errors import PlanstepError
 
 ROOT = Path(__file__).parents[2]
 app = typer.Typer(pretty_exceptions_enable=False, rich_markup_mode="rich")
@@ -300,7 +303,58 @@ def test_the_command_that_is_printed_does_the_same_again(call: Any) -> None:
     assert call(*again[2:]).stdout.partition("The same")[2] == first.partition("The same")[2]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_folder_is_of_one_comparison_at_a_time(call: Any, tmp_path: Path) -> None:
+    def run(cell: Cell, folder: Path) -> Result:
+        with pytest.raises(PlanstepError, match="in use by another comparison"):
+            Kept(tmp_path).__enter__()
+        return good(cell, folder)
+
+    assert call(*SMALL, "--out", tmp_path, run=run).exit_code == 0
+    assert call(*SMALL, "--out", tmp_path).exit_code == 0
+
+
+def test_a_report_is_printed_in_any_encoding(tmp_path: Path) -> None:
+    words = ["--workload", "plain", "--systems", "deterministic", "--durability", "full"]
+    words += ["--duration", "0.1", "--rate", "1", "--partitions", "1", "--out", os.fspath(tmp_path)]
+    ended = subprocess.run(
+        [sys.executable, "-c", PROGRAM, *words],
+        env={**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0", "LC_ALL": "POSIX"},
+        capture_output=True,
+        check=False,
+    )
+    assert (ended.returncode, ended.stderr.count(b"Traceback")) == (0, 0)
+    assert ended.stdout.startswith(b"planstep compare: 1 of 1")
+    assert "─" in (tmp_path / "report.txt").read_text(encoding="utf-8")
+
+
+def test_modules_in_the_working_directory_are_no_concern(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "random.py").write_text("raise SystemExit('mine')")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [p for p in sys.path if p not in ("", os.fspath(tmp_path))])
+    shape = Shape(rate=1.0, partitions=1, duration=0.1)
+    result = run_apart(Cell("plain", "deterministic", shape=shape), tmp_path / "x")
+    assert (result.status, result.reason) == ("ok", None)
+
+
+def test_a_child_whose_parent_was_killed_ends_and_leaves_nothing(tmp_path: Path) -> None:
+    spec, folder = tmp_path / "spec.json", tmp_path / "cell"
+    cell = Cell("plain", "deterministic", shape=Shape(rate=1.0, partitions=1, duration=60.0))
+    told = {"cell": cell.dump(), "folder": os.fspath(folder), "attended": True}
+    spec.write_text(json.dumps(told))
+    child = subprocess.Popen(
+        [sys.executable, "-m", "planstep.bench.run", os.fspath(spec)], stdin=subprocess.PIPE
+    )
+    while not (folder / "store").exists():
+        assert child.poll() is None
+    assert child.stdin is not None
+    child.stdin.close()  # as the end of its parent would
+    assert child.wait(20) == 1
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_the_run_under_way(tmp_path: Path, number: signal.Signals) -> None:
     out = tmp_path / "out"
     words = ["--workload", "plain", "--systems", "deterministic", "--duration", "60", "--json"]
