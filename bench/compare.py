@@ -25,6 +25,7 @@ from . import machine
 from .harness import Outcome, Step, carry_out
 from .keeping import Kept
 from .plan import HOSTS_MAX, SPREAD, Asked, plan
+from .room import check_room
 from .runner import ENDING, run_apart
 from .summary import summarize
 from .systems import DEFAULT
@@ -219,6 +220,7 @@ def compare(
         asked.check()
         planned = plan(asked)
         kept = Kept(out)
+        check_room(planned, out)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
     _needs(asked)

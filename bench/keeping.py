@@ -16,6 +16,7 @@ import json
 import os
 import shutil
 import tempfile
+import time
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -25,6 +26,7 @@ from planstep.errors import PlanstepError
 from .summary import KIND
 
 RESULTS, REPORT, TRACES = "results.json", "report.txt", "traces"
+_PAUSES_S = (0.05, 0.2, 1.0)
 _OURS = (RESULTS, REPORT, TRACES, "stores", "cells")
 
 
@@ -111,7 +113,11 @@ def _replace(path: Path, text: str) -> None:
 
 
 def _remove(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
+    if not path.is_dir():
         path.unlink(missing_ok=True)
+        return
+    for pause in _PAUSES_S:  # of a run that was killed, a process may still be about to end
+        shutil.rmtree(path, ignore_errors=True)
+        if not path.exists():
+            return
+        time.sleep(pause)

@@ -11,7 +11,6 @@ but not needed are taken while that lasts. What was asked for explicitly is done
 Next: search.py, which looks for the highest rate; harness.py, which carries both out.
 """
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
@@ -27,8 +26,9 @@ BUDGET_S, QUICK_BUDGET_S = 290.0, 80.0
 LIMIT_S, QUICK_LIMIT_S = 297.0, 88.0
 OVERHEAD_S, OVERHEAD_S_PER_MB = 1.2, 0.014
 """Of a cell, on one of two cores: its process; and to load, and read back, what it works on."""
-_MOST_MB = 400.0
-SEARCH_OVERHEAD_S = OVERHEAD_S + OVERHEAD_S_PER_MB * _MOST_MB / 2
+MOST_MB = 400.0
+"""Of input, at maximum rate."""
+SEARCH_OVERHEAD_S = OVERHEAD_S + OVERHEAD_S_PER_MB * MOST_MB / 2
 SECONDS = {
     "reshard": 12.0,
     "plain": 2.0,
@@ -90,14 +90,16 @@ class Asked:
         _one_of("--durability", self.durability, (None, "full", "os", "both"))
         if not self.systems:
             raise ValueError(f"--systems names none; there are {', '.join(SYSTEMS)}")
-        for option, value, least in (
-            ("--rate", self.rate, 0.001),
-            ("--commit-interval", self.commit_interval, 0.001),
-            ("--duration", self.duration, 0.1),
-            ("--rtt", self.rtt, 0.0),
+        for option, value, least, most in (
+            ("--rate", self.rate, 0.001, 100_000.0),
+            ("--commit-interval", self.commit_interval, 0.001, 3600.0),
+            ("--duration", self.duration, 0.1, 86_400.0),
+            ("--rtt", self.rtt, 0.0, 60.0),
         ):
-            if value is not None and not (math.isfinite(value) and value >= least):
+            if value is not None and not value >= least:
                 raise ValueError(f"{option} is at least {least:g}, not {value:g}")
+            if value is not None and value > most:
+                raise ValueError(f"{option} is at most {most:g}, not {value:g}")
         if self.find_rate and self.rate is None:
             raise ValueError("--find-rate begins at a rate: --rate is a number with it, not max")
         if self.find_rate and "reshard" not in self.chosen:
@@ -149,7 +151,7 @@ def overhead_of(cell: Cell) -> float:
     if cell.workload not in ("reshard", "plain"):
         return OVERHEAD_S
     rate, duration = cell.shape.rate, cell.shape.duration
-    return OVERHEAD_S + OVERHEAD_S_PER_MB * (_MOST_MB if rate is None else rate * duration)
+    return OVERHEAD_S + OVERHEAD_S_PER_MB * (MOST_MB if rate is None else rate * duration)
 
 
 def seconds_of(cell: Cell) -> float:

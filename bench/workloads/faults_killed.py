@@ -121,7 +121,7 @@ def _plan(run: Run, until: int) -> Iterator[str]:
 
 
 class _Process:
-    """An owner that runs. Ends with its parent at the latest: it listens to a pipe of that."""
+    """An owner that runs. It ends with its parent's process group, or when the pipe that it listens to does."""
 
     def __init__(self, run: Run, partitions: int, name: str, incarnation: int) -> None:
         spec = {
@@ -142,7 +142,6 @@ class _Process:
             stdout=subprocess.PIPE,
             text=True,
             bufsize=1,
-            start_new_session=True,  # Ctrl-C is its parent's, which ends it
         )
         self._listener = threading.Thread(target=self._listen, name="bench-owner", daemon=True)
         self._listener.start()

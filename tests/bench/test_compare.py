@@ -4,6 +4,7 @@ import importlib
 import json
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -164,6 +165,11 @@ def test_on_a_slow_machine_repeats_are_left_out_for_all_alike(tmp_path: Path) ->
         (("--systems", "oracle"), "no 'oracle'"),
         (("--rate", "fast"), "use MB/s, as in 20, or max"),
         (("--rate", "-1"), "--rate is at least"),
+        (("--rate", "1e9"), "--rate is at most"),
+        (("--duration", "1e9"), "--duration is at most"),
+        (("--commit-interval", "inf"), "--commit-interval is at most"),
+        (("--workload", "reshard", "--rate", "50000", "--duration", "5000"), "free on the disk"),
+        (("--rate", "0.001", "--record-size", "1048576"), "less than a record of 1048576 bytes"),
         (("--hosts", "0"), "use 1 to 255, or spread"),
         (("--hosts", "many"), "use 1 to 255, or spread"),
         (("--placement", "apart"), "no 'apart'"),
@@ -251,6 +257,23 @@ def test_without_out_nothing_is_left(
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     assert call(*SMALL).exit_code == 0
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_is_still_written_to_is_removed(
+    call: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    removed, remove = [], shutil.rmtree
+
+    def late(path: Path, **more: Any) -> None:
+        remove(path, **more)
+        if path.parent == tmp_path and not removed:
+            removed.append(path)
+            path.mkdir()  # by a process that has not ended yet
+
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr("shutil.rmtree", late)
+    assert call(*SMALL).exit_code == 0
+    assert removed and list(tmp_path.iterdir()) == []
 
 
 # how it ends --------------------------------------------------------------------------------------

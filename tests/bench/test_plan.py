@@ -173,6 +173,7 @@ def test_record_sizes() -> None:
         ({"durability": "none"}, "--durability: no 'none'"),
         ({"rate": 0.0}, "--rate is at least"),
         ({"rate": float("nan")}, "--rate is at least"),
+        ({"rate": float("inf")}, "--rate is at most"),
         ({"duration": 0.0}, "--duration is at least"),
         ({"commit_interval": -1.0}, "--commit-interval is at least"),
         ({"rate": None, "find_rate": True}, "--find-rate begins at a rate"),

@@ -1,0 +1,91 @@
+"""Whether a plan's runs fit: what they write on the disk, what they hold in memory, in bytes, about.
+
+    rate × duration ─▶ input, made before the clock runs ─▶ its output
+    a run at a time; with --keep-stores all of them
+
+And whether there is anything for each worker to do.
+
+Left out: what others write meanwhile; what a system keeps for itself, a few MB.
+
+Next: harness.py.
+"""
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+from .cell import Cell
+from .plan import MOST_MB, Plan
+
+_ON_DISK = {"reshard": 3.0, "plain": 1.5}
+"""Of what is offered: input, output, and a system's log of it."""
+_IN_MEMORY = {"reshard": 0.1, "plain": 1.2}
+_TRACE_BYTES = 250
+"""Of a record: what is recorded of it."""
+_RARE_S = 10.0
+"""A worker that has a record less often than that, and than a run takes, would be waited for."""
+
+
+def check_room(plan: Plan, out: Path | None) -> None:
+    """ValueError, before anything runs, for what the disk or the memory has no room for, and for too low a rate."""
+    for cell in plan.cells:
+        _check_rate(cell)
+    place = _existing(out)
+    disk = [on_disk(cell) for cell in plan.cells]
+    for needed, there, what in (
+        (
+            sum(disk) if any(cell.keep_store for cell in plan.cells) else max(disk),
+            shutil.disk_usage(place).free,
+            f"free on the disk of {place}",
+        ),
+        (max(map(in_memory, plan.cells)), _memory(), "of memory"),
+    ):
+        if needed > there:
+            raise ValueError(
+                f"a run takes about {needed / 1e9:.3g} GB, and there are {there / 1e9:.3g} GB {what}: "
+                "--rate or --duration must be less"
+            )
+
+
+def _check_rate(cell: Cell) -> None:
+    shape, size = cell.shape, cell.shape.record_size or 100
+    if shape.rate is None or cell.workload not in (*_ON_DISK, "chain"):
+        return
+    if shape.workers * size / 1e6 / shape.rate > max(shape.duration, _RARE_S):
+        raise ValueError(
+            f"--rate {shape.rate:g} is less than a record of {size} bytes from each of "
+            f"{shape.workers} workers in {shape.duration:g} s"
+        )
+
+
+def on_disk(cell: Cell) -> float:
+    return _ON_DISK.get(cell.workload, 0.0) * _offered(cell)
+
+
+def in_memory(cell: Cell) -> float:
+    offered = _offered(cell)
+    each = _TRACE_BYTES / (cell.shape.record_size or 100)
+    return (_IN_MEMORY.get(cell.workload, 0.0) + each) * offered
+
+
+def _offered(cell: Cell) -> float:
+    """Bytes; none of workloads with a rate of their own, which is low."""
+    if cell.workload not in _ON_DISK:
+        return 0.0
+    rate = cell.shape.rate
+    return MOST_MB * 1e6 if rate is None else rate * 1e6 * cell.shape.duration
+
+
+def _existing(out: Path | None) -> Path:
+    """The nearest folder that is there already."""
+    if out is None:
+        return Path(tempfile.gettempdir())
+    place = out.absolute()
+    while not place.exists():
+        place = place.parent
+    return place
+
+
+def _memory() -> int:
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
