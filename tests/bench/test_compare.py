@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -405,6 +406,25 @@ def test_a_child_that_dies_is_a_failed_run(tmp_path: Path) -> None:
     assert result.status == FAILED and result.reason is not None
     assert "no-such-workload" in result.reason
     assert list((tmp_path / "cells").glob("*.json")) == []
+
+
+def test_a_child_ends_in_good_order_or_says_why(tmp_path: Path) -> None:
+    shape = Shape(rate=1.0, partitions=1, duration=0.1)
+    spec = tmp_path / "spec.json"
+    for workers, status in ((1, 0), (0, 1)):
+        cell = Cell("plain", "deterministic", shape=replace(shape, workers=workers))
+        told = {"cell": cell.dump(), "folder": os.fspath(tmp_path / "cell"), "attended": True}
+        spec.write_text(json.dumps(told))
+        child = subprocess.Popen(
+            [sys.executable, "-m", "planstep.bench.run", os.fspath(spec)],
+            stdin=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+        assert child.stdin is not None
+        with child.stdin:
+            assert child.wait(20) == status
+    failed = run_apart(cell, tmp_path / "x")
+    assert failed.reason is not None and failed.reason.startswith("exit status 1: ZeroDivision")
 
 
 def test_a_child_that_does_not_end_is_ended(
