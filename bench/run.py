@@ -214,11 +214,20 @@ def _sustained(run: Run, result: Result) -> bool | None:
     return lag is None or run.lag_limit_ms is None or lag["p99"] <= run.lag_limit_ms
 
 
+_TRIES = 20
+_orphaned = threading.Event()
+
+
 def _end_with_parent(folder: Path) -> None:
     """Whoever started this has ended, however that was: nobody would read what this comes to, nor remove it."""
     while os.read(0, 1 << 10):  # sys.stdin has a lock that Python's end would wait for, and abort
         pass
-    shutil.rmtree(folder, ignore_errors=True)
+    _orphaned.set()
+    for _ in range(_TRIES):  # while it is still written to
+        shutil.rmtree(folder, ignore_errors=True)
+        if not folder.exists():
+            break
+        time.sleep(0.02)
     os._exit(1)
 
 
@@ -235,6 +244,8 @@ def main() -> None:
         if os.environ.get("PLANSTEP_DEBUG"):
             raise
         result = Result(cell, FAILED, f"{type(error).__name__}: {error}")
+    if _orphaned.is_set():
+        threading.Event().wait()  # its folder is being removed, then it ends
     temporary = folder / "result.json.new"
     folder.mkdir(parents=True, exist_ok=True)
     temporary.write_text(json.dumps(result.dump(), indent=1) + "\n")
