@@ -34,6 +34,8 @@ from ..trace import (
 from .base import Run, Shape
 
 USERS = 20_000
+DEMO_BYTES = 115
+"""Of a real event with its identity, on average."""
 _LOAD_BYTES = 4 << 20
 """Below what goes ahead of its commit: a write by itself stays a plain one, and can be read once it returns."""
 _LAST_SECONDS = 10.0
@@ -100,7 +102,7 @@ def load(run: Run, topic: str, counts: Sequence[int], made: Input) -> int:
     """Writes so many records into each partition; returns their bytes."""
     total = 0
     for partition, count in enumerate(counts):
-        each = max(1, _LOAD_BYTES // (run.shape.record_size or 100))
+        each = max(1, _LOAD_BYTES // (run.shape.record_size or DEMO_BYTES))
         for begin in range(0, count, each):
             values, keys = made.records(partition, begin, min(each, count - begin))
             run.system.load(topic, partition, values, keys)

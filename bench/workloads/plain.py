@@ -51,7 +51,8 @@ class Plain(Workload):
         run.seconds = (max(batch.written or 0 for batch in batches) - begin) / 1e9
         write = run.latency("write_ms")
         if paced:
-            run.offered, run.lag_limit_ms = shape.rate, 100 * shape.commit_interval
+            size = sum(len(value) for mine in pieces for values, _ in mine for value in values)
+            run.offered, run.lag_limit_ms = plan.offered(size), 100 * shape.commit_interval
             for batch in batches:
                 write.add((batch.written or 0) - batch.intended)
             read_by(run, arrivals)

@@ -17,7 +17,18 @@ from ..measure import Schedule
 from ..systems.base import Cancelled
 from ..trace import Batch
 from .base import Run, Verdict, Workload
-from .driving import Arrivals, Attempt, Doing, Input, Watching, load, piece, read_by, threads
+from .driving import (
+    DEMO_BYTES,
+    Arrivals,
+    Attempt,
+    Doing,
+    Input,
+    Watching,
+    load,
+    piece,
+    read_by,
+    threads,
+)
 from .verifying import passed_on
 
 IN, OUT, CONSUMER = "in", "out", "resharder"
@@ -38,7 +49,7 @@ class Plan:
 
     def __init__(self, run: Run) -> None:
         shape = run.shape
-        size = shape.record_size or 100
+        size = shape.record_size or DEMO_BYTES
         self.workers = min(shape.workers, shape.partitions)
         if shape.rate is None:
             self.records = max(1, min(10_000, _MAX_PIECE_BYTES // size))
@@ -53,6 +64,10 @@ class Plan:
         self.interval = self.records / a_second
         self.pieces = max(1, int(shape.duration / self.interval))
         self.per_commit = max(1, round(shape.commit_interval / self.interval))
+
+    def offered(self, size: int) -> float:
+        """MB/s, where all input comes to `size` bytes."""
+        return size / 1e6 / (self.pieces * self.interval)
 
     def counts(self, partitions: int) -> list[int]:
         """Records of each input partition: what its worker takes from it in turn."""
@@ -74,7 +89,7 @@ class Reshard(Workload):
         partitions = run.shape.partitions
         run.system.prepare({IN: partitions, OUT: partitions})
         counts = Plan(run).counts(partitions)
-        load(run, IN, counts, Input(run.shape))
+        run.kept["input"] = load(run, IN, counts, Input(run.shape))
         run.kept["counts"] = counts
 
     def run(self, run: Run) -> None:
@@ -101,7 +116,7 @@ class Reshard(Workload):
         ended = max((row.reply or 0 for row in run.trace.transactions), default=begin)
         run.seconds = (ended - begin) / 1e9
         if paced:
-            run.offered = shape.rate
+            run.offered = plan.offered(run.kept["input"])
             run.lag_limit_ms = 100 * shape.commit_interval
             write = run.latency("write_ms")
             for batch in run.trace.batches:

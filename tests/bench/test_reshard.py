@@ -76,6 +76,9 @@ def test_at_maximum_rate_nothing_is_offered(tmp_path: Path, monkeypatch: Any) ->
 def test_real_events_are_resharded(tmp_path: Path) -> None:
     result = ran(tmp_path, demo=True, record_size=None)
     assert result.verified and result.records > 400
+    batches = Trace.load(tmp_path / "cell" / "trace").batches
+    due = sum(batch.bytes for batch in batches) / 1e6 / 0.5
+    assert result.offered_mb_s == pytest.approx(due, rel=0.02) == pytest.approx(0.5, rel=0.05)
 
 
 class _Worker:
