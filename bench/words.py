@@ -15,7 +15,7 @@ from typing import Any
 from . import published
 from .conclusions import conclusions
 from .fineprint import fineprint
-from .judging import DURABILITIES, Entry, entries, figure, placed
+from .judging import DURABILITIES, Entry, entries, figure, placed, workloads_of
 from .layout import bullets, number, paragraph, section, table
 from .machine import IN_MEMORY
 from .persists import who_persists
@@ -149,7 +149,8 @@ def _latencies(summary: dict[str, Any]) -> list[str]:
     parts: list[str] = []
     settings = summary["settings"]
     rate = settings["rate_mb_s"]
-    speed = "full speed" if rate is None else f"{rate:g} MB/s"
+    if rate is None:
+        return _no_latencies(summary["systems"])
     for durability, meaning in DURABILITIES.items():
         shown = list(placed(summary["systems"], "reshard", durability))
         rows: list[tuple[Any, ...]] = [
@@ -181,8 +182,17 @@ def _latencies(summary: dict[str, Any]) -> list[str]:
         blocks.append(table(columns, rows, left=2))
         if not parts:
             blocks.append(paragraph(f"{published.HARDWARE}; at {published.RATE}."))
-        parts.append(section(f"reshard: latency at {speed}, durability {durability}", *blocks))
+        parts.append(
+            section(f"reshard: latency at {rate:g} MB/s, durability {durability}", *blocks)
+        )
     return parts
+
+
+def _no_latencies(systems: dict[str, Any]) -> list[str]:
+    if "reshard" not in workloads_of(systems):
+        return []
+    about = "As fast as it goes nothing is due at any time, so nothing is late: --rate MB/s has latencies."
+    return [section("reshard: no latency at full speed", paragraph(about))]
 
 
 def _latency(entry: Entry, name: str) -> list[float | None]:

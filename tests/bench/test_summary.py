@@ -293,6 +293,14 @@ def test_no_line_is_too_long_and_nothing_is_called_kafka_alone(summary: dict[str
         assert not line.startswith(("kafka ", "Kafka "))
 
 
+def test_at_full_speed_there_is_no_latency_to_stand_beside_the_published(
+    summary: dict[str, Any],
+) -> None:
+    summary["settings"]["rate_mb_s"] = None
+    text = words(summary)
+    assert "no latency at full speed" in text and "reshard: latency" not in text
+
+
 def test_many_systems_go_on_below(summary: dict[str, Any]) -> None:
     long = "transaction.abort.timed.out.transaction.cleanup.interval.ms"
     for name in ("kafka-v1", "sqlite-64"):
