@@ -34,7 +34,9 @@ def run_apart(cell: Cell, folder: Path) -> Result:
     spec.write_text(
         json.dumps({"cell": cell.dump(), "folder": os.fspath(folder), "attended": True})
     )
-    patience = _PATIENCE_S + 10 * cell.shape.duration
+    shape = cell.shape
+    patience = _PATIENCE_S + 10 * (shape.duration + shape.commit_interval)
+    patience += 100 * cell.options.rtt  # what is not measured goes to and fro as well
     try:
         with said.open("wb") as stream:
             child = None

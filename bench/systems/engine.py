@@ -72,6 +72,7 @@ class EngineSystem(System):
         self.history = "kafka" if mode == "kafka" else "places"
         self.fences = mode == "kafka"
         self._options = options
+        self._known: dict[tuple[str, str, str], dict[int, int]] = {}
         version: Any = protocol_version
         # The coordinator looks for what is overdue more often than that is due, as an operator would set it.
         scan = max(20, min(10_000, options.transaction_timeout_ms // 4))
@@ -183,7 +184,7 @@ class EngineSystem(System):
 
     def records(self, topic: str, partition: int) -> Iterator[Taken]:
         handle = self.db.topic(topic)
-        at = handle.describe().partitions[partition].start
+        at = self._of_all(self._starts, topic, "")[partition]
         while batch := handle.read({partition: at}, max_records=_READ, max_bytes=_READ_BYTES):
             yield _taken(batch, partition, at)
             at = batch.ends[partition]
@@ -201,7 +202,24 @@ class EngineSystem(System):
         return found
 
     def position(self, topic: str, consumer: str, partition: int) -> int:
-        return self.db.topic(topic).position(consumer)[partition]
+        return self._of_all(self._positions, topic, consumer)[partition]
+
+    def _of_all(
+        self, find: Callable[[str, str], dict[int, int]], topic: str, consumer: str
+    ) -> dict[int, int]:
+        """Of all partitions at once: found anew for each, thousands would take minutes."""
+        if not self._options.read_only:
+            return find(topic, consumer)
+        key = find.__name__, topic, consumer
+        if key not in self._known:
+            self._known[key] = find(topic, consumer)
+        return self._known[key]
+
+    def _positions(self, topic: str, consumer: str) -> dict[int, int]:
+        return self.db.topic(topic).position(consumer)
+
+    def _starts(self, topic: str, _: str) -> dict[int, int]:
+        return {part.partition: part.start for part in self.db.topic(topic).describe().partitions}
 
     def close(self) -> None:
         self.db.close()
