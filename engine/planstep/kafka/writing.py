@@ -36,9 +36,7 @@ class Writing:
         self._assigned: dict[bytes, Producer] = {}
         self._pool = Pool()
         self._ready: dict[Producer, list[bytes]] = {}  # calls that wait for it to be initialized
-        self._flushes: dict[
-            bytes, bytes
-        ] = {}  # calls that wait until all that was sent is written → tx
+        self._flushes: dict[bytes, bytes] = {}  # calls that wait for what a tx has sent → tx
         self._runtime = runtime
         self._client = runtime.client
         self._settings = runtime.settings
