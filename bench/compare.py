@@ -31,7 +31,7 @@ from .summary import summarize
 from .systems import DEFAULT
 from .words import words
 
-_RATE = 10.0
+_RATE = 5.0
 
 
 def compare(

@@ -62,7 +62,7 @@ class Asked:
 
     workloads: tuple[str, ...] | None = None
     systems: tuple[str, ...] = DEFAULT
-    rate: float | None = 10.0
+    rate: float | None = 5.0
     record_size: int | None = None
     partitions: int = 100
     commit_interval: float = 0.5

