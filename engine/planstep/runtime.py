@@ -277,6 +277,7 @@ class Runtime(Turns):
                     self._turn(node)
         finally:
             self._answer()
+            self._poke(node)  # for what came meanwhile, or followed from it
             self._submitted.set()  # for futures that were in the turn, too
 
     def outcome(self, tx: bytes | str) -> Outcome:

@@ -430,7 +430,7 @@ class Turns(Answers):
 
     def _checkpoint(self, node: Node, now: float) -> None:
         if node.host.store.checkpoint_due(now):
-            node.host.store.checkpoint()
+            node.host.store.checkpoint(self._stopping.wait)
 
     def _outlive(self, what: str, call: Callable[[], Any]) -> None:
         """Without these threads nothing is ever checkpointed, and nobody is told."""

@@ -116,10 +116,10 @@ def test_what_was_submitted_does_not_wait_for_a_checkpoint(
         store: Any = db._runtime.nodes[0].host.store
         inner = store.checkpoint
 
-        def slow() -> Any:
+        def slow(*rest: Any) -> Any:
             begun.set()
             assert go_on.wait(60)
-            return inner()
+            return inner(*rest)
 
         monkeypatch.setattr(store, "checkpoint", slow)
         table.put("k", 1)

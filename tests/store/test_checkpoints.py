@@ -5,6 +5,7 @@ import random
 import threading
 from pathlib import Path
 
+import pytest
 from storekit import TABLETS, FastFiles, contents, crash, write
 
 from planstep.store import DiskStore
@@ -73,3 +74,33 @@ def test_a_torn_commit_of_the_tables_is_not_seen(quick_path: Path) -> None:
         seen.add(store.counters.replayed_turns > 0)
         crash(store)
     assert seen == {True, False}
+
+
+def test_a_checkpoint_rests_unless_the_next_one_comes_near(
+    quick_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("planstep.store.table._REST_EVERY", 10)
+    rests: list[float] = []
+    store = open_small(quick_path / "rests")
+
+    def many(begin: int) -> None:
+        turn = store.begin()
+        for n in range(begin, begin + 100):
+            turn.put(A + b"%04d" % n, n)
+        store.commit(turn)
+
+    many(0)
+    store.checkpoint(rests.append)
+    assert len(rests) == 10
+    many(100)
+    store.checkpoint()  # somebody waits for it
+    many(200)
+    monkeypatch.setattr("planstep.store.behind.CHECKPOINT_KEYS", 40)
+
+    def one_more(seconds: float) -> None:
+        rests.append(seconds)
+        many(1000)
+
+    store.checkpoint(one_more)
+    assert len(rests) == 11, "behind the first rest more waits than half of the next one"
+    store.close()

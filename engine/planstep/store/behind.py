@@ -12,6 +12,7 @@ Next: rewrite.py.
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from ..errors import Corruption, NoSpace, PlanstepError
@@ -25,13 +26,15 @@ from .rewrite import choose, rewrite
 from .table import Extent, Table
 from .turn import StoreCounters
 
+Rest = Callable[[float], object]
+"""Waits for so many seconds, or less."""
 CHECKPOINT_BYTES = 64 << 20
 CHECKPOINT_KEYS = 50_000
 CHECKPOINT_SECONDS = 5.0
 WAITING_BYTES_MAX = 256 << 20
 RETRY_SECONDS = 5.0
-_BREATH_SECONDS = 0.002
-"""About as long as the changes between two breaths take."""
+_REST_SECONDS = 0.002
+"""About as long as the changes between two rests take."""
 
 
 class Behind:
@@ -49,7 +52,6 @@ class Behind:
     def __init__(self, sync: bool) -> None:
         self._sync = sync  # each turn: durability "full"
         self._closed = False
-        self._hurried = False  # somebody waits for the checkpoint
         self._appending = threading.Lock()  # taken before `_mutex`
         self._mutex = threading.Lock()
         self._checkpointing = threading.Lock()
@@ -82,24 +84,24 @@ class Behind:
             or (self._lacks_spare() and now >= self._chores_at)
         )
 
-    def checkpoint(self) -> bool:
-        """Writes the layers to LMDB, then does the chores; False when there was no layer to write."""
+    def checkpoint(self, rest: Rest | None = None) -> bool:
+        """Writes the layers to LMDB, then does the chores; False when there was no layer to write. `rest` is what
+        it does now and then, for so many seconds, if nobody waits for its end."""
         self._lock.check()
         with self._checkpointing:
             if self._closed:
                 return False
-            written = self._write_checkpoint()
+            written = self._write_checkpoint(rest)
             self._chores()
             return written
 
     def _checkpoint_all(self) -> None:
         """Before closing: whatever is in memory."""
-        self._hurried = True
         with self._checkpointing:
             while self._write_checkpoint():
                 pass
 
-    def _write_checkpoint(self) -> bool:
+    def _write_checkpoint(self, rest: Rest | None = None) -> bool:
         with self._appending, self._mutex:
             frozen = self._layers[1]
             if frozen is None:
@@ -116,7 +118,7 @@ class Behind:
         try:
             if not self._sync:
                 self._sync_log(self._frozen_at[0])
-            written = self._commit_frozen(frozen)
+            written = self._commit_frozen(frozen, rest)
         except Exception as error:
             self.counters.failed_checkpoints += 1
             self._failing = error
@@ -135,11 +137,11 @@ class Behind:
         self.counters.checkpoint_bytes += written
         return True
 
-    def _commit_frozen(self, frozen: Layer) -> int:
+    def _commit_frozen(self, frozen: Layer, rest: Rest | None) -> int:
         runs, dropped = self._runs[: self._frozen_runs], self._dropped[: self._frozen_dropped]
         try:
             written, _ = self._table.checkpoint(
-                frozen.values, runs, dropped, self._frozen_at, self._breathe
+                frozen.values, runs, dropped, self._frozen_at, partial(self._rest, rest)
             )
         except NoSpace:
             if not self._folder.give_back_spare():
@@ -147,15 +149,14 @@ class Behind:
             written, _ = self._table.checkpoint(frozen.values, runs, dropped, self._frozen_at)
         return written
 
-    def _breathe(self) -> None:
+    def _rest(self, rest: Rest | None) -> None:
         """Turns need the interpreter, too: a checkpoint is not in a hurry, unless the next one comes near."""
-        hurried = (
-            self._hurried
-            or self._unsaved_bytes > CHECKPOINT_BYTES // 2
+        near = (
+            self._unsaved_bytes > CHECKPOINT_BYTES // 2
             or len(self._layers[0]) > CHECKPOINT_KEYS // 2
         )
-        if not hurried:
-            time.sleep(_BREATH_SECONDS)
+        if rest is not None and not near:
+            rest(_REST_SECONDS)
 
     def _sync_log(self, turn: int) -> None:
         """At durability "os": what LMDB is to hold is durable in the log first."""

@@ -172,7 +172,7 @@ class ReadOnlyStore:
     def checkpoint_due(self, now: float) -> bool:
         return False
 
-    def checkpoint(self) -> bool:
+    def checkpoint(self, rest: Callable[[float], object] | None = None) -> bool:
         return False
 
     def close(self) -> None:

@@ -42,8 +42,8 @@ _MAP_BYTES = 1 << 40
 _READERS_MAX = 1024
 _LOCK_BYTES = _READERS_MAX * 64 + 4096  # 64 for each reader and a header; LMDB takes more for more
 _MASK = (1 << 64) - 1
-_BREATH = 256
-"""Changes of a checkpoint between two moments of rest: some 2 ms."""
+_REST_EVERY = 256
+"""Changes of a checkpoint between two rests: some 2 ms."""
 _STATE = [int, int, str, bool, int]
 _FOREIGN = (TypeError, ValueError)
 """What reading bytes that nobody wrote raises, msgpack's own errors included."""
@@ -212,18 +212,18 @@ class Table:
         payloads: list[Extent],
         dropped: list[tuple[int, int]],
         state: tuple[Any, ...],
-        breathe: Callable[[], None] = lambda: None,
+        rest: Callable[[], None] = lambda: None,
     ) -> tuple[int, dict[str, int]]:
-        """One synced transaction; returns (bytes written, live payload bytes by file). `breathe` is called every
-        few changes."""
+        """One synced transaction; returns (bytes written, live payload bytes by file). `rest` is called every few
+        changes."""
         written = 0
         digests: dict[bytes, list[int]] = {}
         try:
             self._env.reader_check()  # a reader that was killed would hold back every freed page
             with self._env.begin(write=True) as txn:
                 for n, (key, value) in enumerate(changes.items(), 1):
-                    if not n % _BREATH:
-                        breathe()
+                    if not n % _REST_EVERY:
+                        rest()
                     tablet = digests.get(key[:4])
                     if tablet is None:
                         stored = txn.get(b"d" + key[:4])
