@@ -1,9 +1,36 @@
-"""The kits of this folder are imported by name."""
+"""The kits of this folder are imported by name; a store of the system that a fixture `name` names."""
 
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from planstep.bench.systems import SYSTEMS
+from planstep.bench.systems.base import Options, System
+
 sys.path.insert(0, str(Path(__file__).parent))
 pytest.register_assert_rewrite("contract")
+
+
+@pytest.fixture
+def opened(name: str, tmp_path: Path) -> Iterator[Callable[..., System]]:
+    """Opens the same store each time; the one before is closed."""
+    systems: list[System] = []
+
+    def make(**options: object) -> System:
+        if systems:
+            systems.pop().close()
+        systems.append(SYSTEMS[name](tmp_path, Options(**options)))
+        return systems[-1]
+
+    yield make
+    for system in systems:
+        system.close()
+
+
+@pytest.fixture
+def system(opened: Callable[..., System]) -> System:
+    system = opened()
+    system.prepare({"in": 4, "out": 4}, ("state",))
+    return system

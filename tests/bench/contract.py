@@ -1,17 +1,15 @@
 """What every system under test must do (bench/systems/base.py), whichever it is.
 
-A test module imports all of it, and says in a fixture `name` which systems of SYSTEMS it is about.
+A test class of a system inherits these, and says in a fixture `name` which systems of SYSTEMS it is about.
 """
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from itertools import count
-from pathlib import Path
 
 import pytest
 
-from planstep.bench.systems import SYSTEMS
 from planstep.bench.systems.base import (
     SHARED_ROWS,
     SNAPSHOTS,
@@ -20,7 +18,6 @@ from planstep.bench.systems.base import (
     Cancelled,
     Follower,
     Impossible,
-    Options,
     System,
     Worker,
 )
@@ -28,29 +25,6 @@ from planstep.bench.trace import identities, identity
 
 WAIT_S = 10.0
 """For what comes at once, unless something is broken."""
-
-
-@pytest.fixture
-def opened(name: str, tmp_path: Path) -> Iterator[Callable[..., System]]:
-    """Opens the same store each time; the one before is closed."""
-    systems: list[System] = []
-
-    def make(**options: object) -> System:
-        if systems:
-            systems.pop().close()
-        systems.append(SYSTEMS[name](tmp_path, Options(**options)))
-        return systems[-1]
-
-    yield make
-    for system in systems:
-        system.close()
-
-
-@pytest.fixture
-def system(opened: Callable[..., System]) -> System:
-    system = opened()
-    system.prepare({"in": 4, "out": 4}, ("state",))
-    return system
 
 
 def numbered(partition: int, many: int, begin: int = 0) -> list[bytes]:
@@ -81,283 +55,278 @@ def finish(worker: Worker, step: Callable[[Worker], bool]) -> bool:
             assert cancelled.retryable
 
 
-def test_what_is_missing_is_known(system: System) -> None:
-    assert set(system.missing) <= {TABLES, SNAPSHOTS, SHARED_ROWS, STAGING}
-    assert all(system.missing.values())
+class SystemContract:
+    """Of every system."""
 
+    def test_what_is_missing_is_known(self, system: System) -> None:
+        assert set(system.missing) <= {TABLES, SNAPSHOTS, SHARED_ROWS, STAGING}
+        assert all(system.missing.values())
 
-def test_what_is_committed_is_there_when_opened_anew(
-    system: System, opened: Callable[..., System]
-) -> None:
-    worker = system.worker("w", "c")
-    values = numbered(0, 5)
-    tx = worker.begin()
-    tx.write("out", values[:3], [b"a", None, b"c"], partition=2)
-    tx.write("out", values[3:], partition=2)
-    published = tx.commit().published
-    assert published in ({}, {("out", 2): (0, 5)})
-    worker.close()
-    again = opened(read_only=True)
-    taken = list(again.records("out", 2))
-    assert [value for part in taken for value in part.values] == values
-    assert [key for part in taken for key in part.keys] == [b"a", None, b"c", None, None]
-    assert stored(again, "out", 0) == []
-
-
-def test_preparing_twice_keeps_what_is_there(system: System) -> None:
-    system.load("in", 1, numbered(1, 3), None)
-    system.prepare({"in": 4, "more": 2}, ("state", "other"))
-    assert stored(system, "in", 1) == numbered(1, 3)
-    assert stored(system, "more", 1) == []
-
-
-def test_what_is_rolled_back_has_no_effect(system: System) -> None:
-    system.load("in", 0, numbered(0, 4), None)
-    worker = system.worker("w", "c")
-    tx = worker.begin()
-    assert tx.read("in", 0, 3).values == numbered(0, 3)
-    tx.write("out", numbered(0, 3), partition=0)
-    tx.add("state", "n", 1)
-    tx.rollback()
-    tx.rollback()
-    tx = worker.begin()
-    taken = tx.read("in", 0, 3)
-    assert (taken.begin, taken.end, taken.values) == (0, 3, numbered(0, 3))
-    tx.rollback()
-    assert stored(system, "out", 0) == []
-    assert not system.rows("state").get("n")
-
-
-def test_a_position_moves_with_the_commit(system: System, opened: Callable[..., System]) -> None:
-    system.load("in", 3, numbered(3, 5), None)
-    worker = system.worker("w", "c")
-    tx = worker.begin()
-    assert tx.read("in", 3, 2).values == numbered(3, 2)
-    assert tx.read("in", 3, 2).values == numbered(3, 2, 2), "behind what it has read itself"
-    tx.commit()
-    tx = worker.begin()
-    assert tx.read("in", 3, 10).values == numbered(3, 1, 4)
-    tx.rollback()
-    other = system.worker("other", "its-own", 1)
-    tx = other.begin()
-    assert tx.read("in", 3, 10).values == numbered(3, 5)
-    tx.rollback()
-    assert opened(read_only=True).position("in", "c", 3) == 4
-
-
-def test_a_read_waits_for_records(system: System) -> None:
-    worker, writer = system.worker("w", "c"), system.writer("in")
-    tx = worker.begin()
-    assert tx.read("in", 0, 10).values == []
-    assert tx.read("in", 0, 10, timeout=0.01).values == []
-    tx.rollback()
-    thread = threading.Thread(target=writer.write, args=(numbered(0, 2), None, 0))
-    tx = worker.begin()
-    thread.start()
-    assert tx.read("in", 0, 10, timeout=WAIT_S).values
-    thread.join()
-    tx.rollback()
-
-
-def test_of_two_who_consume_the_same_one_commits(system: System) -> None:
-    """Both under one name, as mode kafka asks for."""
-    system.load("in", 0, numbered(0, 1), None)
-    workers = [system.worker("w", "c") for _ in range(2)]
-    committed = 0
-    works = []
-    for worker in workers:
+    def test_what_is_committed_is_there_when_opened_anew(
+        self, system: System, opened: Callable[..., System]
+    ) -> None:
+        worker = system.worker("w", "c")
+        values = numbered(0, 5)
         tx = worker.begin()
-        assert tx.read("in", 0, 1).values == numbered(0, 1)
-        works.append(tx)
-    for tx in works:
-        try:
-            tx.write("out", numbered(0, 1), partition=0)
-            tx.commit()
-            committed += 1
-        except Cancelled as cancelled:
-            assert cancelled.retryable and cancelled.cause
-            tx.rollback()
-    assert committed == 1
+        tx.write("out", values[:3], [b"a", None, b"c"], partition=2)
+        tx.write("out", values[3:], partition=2)
+        published = tx.commit().published
+        assert published in ({}, {("out", 2): (0, 5)})
+        worker.close()
+        again = opened(read_only=True)
+        taken = list(again.records("out", 2))
+        assert [value for part in taken for value in part.values] == values
+        assert [key for part in taken for key in part.keys] == [b"a", None, b"c", None, None]
+        assert stored(again, "out", 0) == []
 
+    def test_preparing_twice_keeps_what_is_there(self, system: System) -> None:
+        system.load("in", 1, numbered(1, 3), None)
+        system.prepare({"in": 4, "more": 2}, ("state", "other"))
+        assert stored(system, "in", 1) == numbered(1, 3)
+        assert stored(system, "more", 1) == []
 
-def test_exactly_once_and_in_order(system: System, opened: Callable[..., System]) -> None:
-    """Four at once, each with a partition; each rolls back every third time."""
-    each = 60
-    for partition in range(4):
-        system.load("in", partition, numbered(partition, each), None)
-
-    def step(worker: Worker, partition: int, roll_back: bool) -> bool:
+    def test_what_is_rolled_back_has_no_effect(self, system: System) -> None:
+        system.load("in", 0, numbered(0, 4), None)
+        worker = system.worker("w", "c")
         tx = worker.begin()
-        try:
-            taken = tx.read("in", partition, 7)
-            tx.write("out", taken.values, partition=(partition + 1) % 4)
-            tx.add("state", "copied", len(taken.values))
-            if roll_back:
+        assert tx.read("in", 0, 3).values == numbered(0, 3)
+        tx.write("out", numbered(0, 3), partition=0)
+        tx.add("state", "n", 1)
+        tx.rollback()
+        tx.rollback()
+        tx = worker.begin()
+        taken = tx.read("in", 0, 3)
+        assert (taken.begin, taken.end, taken.values) == (0, 3, numbered(0, 3))
+        tx.rollback()
+        assert stored(system, "out", 0) == []
+        assert not system.rows("state").get("n")
+
+    def test_a_position_moves_with_the_commit(
+        self, system: System, opened: Callable[..., System]
+    ) -> None:
+        system.load("in", 3, numbered(3, 5), None)
+        worker = system.worker("w", "c")
+        tx = worker.begin()
+        assert tx.read("in", 3, 2).values == numbered(3, 2)
+        assert tx.read("in", 3, 2).values == numbered(3, 2, 2), "behind what it has read itself"
+        tx.commit()
+        tx = worker.begin()
+        assert tx.read("in", 3, 10).values == numbered(3, 1, 4)
+        tx.rollback()
+        other = system.worker("other", "its-own", 1)
+        tx = other.begin()
+        assert tx.read("in", 3, 10).values == numbered(3, 5)
+        tx.rollback()
+        assert opened(read_only=True).position("in", "c", 3) == 4
+
+    def test_a_read_waits_for_records(self, system: System) -> None:
+        worker, writer = system.worker("w", "c"), system.writer("in")
+        tx = worker.begin()
+        assert tx.read("in", 0, 10).values == []
+        assert tx.read("in", 0, 10, timeout=0.01).values == []
+        tx.rollback()
+        thread = threading.Thread(target=writer.write, args=(numbered(0, 2), None, 0))
+        tx = worker.begin()
+        thread.start()
+        assert tx.read("in", 0, 10, timeout=WAIT_S).values
+        thread.join()
+        tx.rollback()
+
+    def test_of_two_who_consume_the_same_one_commits(self, system: System) -> None:
+        """Both under one name, as mode kafka asks for."""
+        system.load("in", 0, numbered(0, 1), None)
+        workers = [system.worker("w", "c") for _ in range(2)]
+        committed = 0
+        works = []
+        for worker in workers:
+            tx = worker.begin()
+            assert tx.read("in", 0, 1).values == numbered(0, 1)
+            works.append(tx)
+        for tx in works:
+            try:
+                tx.write("out", numbered(0, 1), partition=0)
+                tx.commit()
+                committed += 1
+            except Cancelled as cancelled:
+                assert cancelled.retryable and cancelled.cause
+                tx.rollback()
+        assert committed == 1
+
+    def test_exactly_once_and_in_order(self, system: System, opened: Callable[..., System]) -> None:
+        """Four at once, each with a partition; each rolls back every third time."""
+        each = 60
+        for partition in range(4):
+            system.load("in", partition, numbered(partition, each), None)
+
+        def step(worker: Worker, partition: int, roll_back: bool) -> bool:
+            tx = worker.begin()
+            try:
+                taken = tx.read("in", partition, 7)
+                tx.write("out", taken.values, partition=(partition + 1) % 4)
+                tx.add("state", "copied", len(taken.values))
+                if roll_back:
+                    tx.rollback()
+                else:
+                    tx.commit()
+            except BaseException:
+                tx.rollback()
+                raise
+            return bool(taken.values)
+
+        def work(partition: int) -> None:
+            worker = system.worker(f"w{partition}", "c", partition)
+            for n in count():
+                if not finish(worker, partial(step, partition=partition, roll_back=n % 3 == 0)):
+                    break
+            worker.close()
+
+        threads = [threading.Thread(target=work, args=(partition,)) for partition in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        again = opened(read_only=True)
+        for partition in range(4):
+            sources, ordinals, _ = identities(stored(again, "out", (partition + 1) % 4))
+            assert set(sources) == {partition} and list(ordinals) == list(range(each))
+            assert again.position("in", "c", partition) >= each
+        assert again.rows("state") == {"copied": 4 * each}
+
+    def test_writing_ahead_of_the_commit(self, system: System) -> None:
+        worker, follower = system.worker("w", "c"), system.follower("out")
+        tx = worker.begin()
+        tx.write("out", numbered(0, 2), partition=0)
+        if STAGING in system.missing:
+            with pytest.raises(Impossible):
+                tx.flush()
+        else:
+            tx.flush()
+            assert stored(system, "out", 0) == []
+        tx.write("out", numbered(0, 1, 2), partition=0)
+        tx.commit()
+        assert [value for _, _, value in shown(follower, 3)] == numbered(0, 3)
+
+    def test_a_follower_sees_what_is_committed_in_order(self, system: System) -> None:
+        worker = system.worker("w", "c")
+        before = system.follower("out")
+        tx = worker.begin()
+        tx.write("out", numbered(9, 1), partition=0)
+        tx.commit()
+        shown(before, 1)
+        follower = system.follower("out")
+        assert follower.poll(0.0) == [], "from where the topic ends now"
+        for n in range(4):
+            tx = worker.begin()
+            tx.write("out", numbered(0, 1, n), partition=n % 2)
+            if n == 2:
                 tx.rollback()
             else:
                 tx.commit()
-        except BaseException:
-            tx.rollback()
-            raise
-        return bool(taken.values)
+        found = shown(follower, 3)
+        assert sorted(value for _, _, value in found) == [numbered(0, 1, n)[0] for n in (0, 1, 3)]
+        for partition in range(2):
+            offsets = [offset for at, offset, _ in found if at == partition]
+            assert offsets == sorted(set(offsets))
+        assert follower.poll(0.01) == []
 
-    def work(partition: int) -> None:
-        worker = system.worker(f"w{partition}", "c", partition)
-        for n in count():
-            if not finish(worker, partial(step, partition=partition, roll_back=n % 3 == 0)):
-                break
-        worker.close()
+    def test_a_plain_write_can_be_read_at_once(self, system: System) -> None:
+        follower = system.follower("out")
+        writer = system.writer("out")
+        writer.write(numbered(0, 2), None, 1)
+        writer.write(numbered(1, 2), [b"a", b"a"], None)
+        found = shown(follower, 4)
+        assert sorted(value for _, _, value in found) == sorted(numbered(0, 2) + numbered(1, 2))
+        assert len({at for at, _, value in found if value in numbered(1, 2)}) == 1
 
-    threads = [threading.Thread(target=work, args=(partition,)) for partition in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    again = opened(read_only=True)
-    for partition in range(4):
-        sources, ordinals, _ = identities(stored(again, "out", (partition + 1) % 4))
-        assert set(sources) == {partition} and list(ordinals) == list(range(each))
-        assert again.position("in", "c", partition) >= each
-    assert again.rows("state") == {"copied": 4 * each}
-
-
-def test_writing_ahead_of_the_commit(system: System) -> None:
-    worker, follower = system.worker("w", "c"), system.follower("out")
-    tx = worker.begin()
-    tx.write("out", numbered(0, 2), partition=0)
-    if STAGING in system.missing:
-        with pytest.raises(Impossible):
-            tx.flush()
-    else:
-        tx.flush()
-        assert stored(system, "out", 0) == []
-    tx.write("out", numbered(0, 1, 2), partition=0)
-    tx.commit()
-    assert [value for _, _, value in shown(follower, 3)] == numbered(0, 3)
-
-
-def test_a_follower_sees_what_is_committed_in_order(system: System) -> None:
-    worker = system.worker("w", "c")
-    before = system.follower("out")
-    tx = worker.begin()
-    tx.write("out", numbered(9, 1), partition=0)
-    tx.commit()
-    shown(before, 1)
-    follower = system.follower("out")
-    assert follower.poll(0.0) == [], "from where the topic ends now"
-    for n in range(4):
-        tx = worker.begin()
-        tx.write("out", numbered(0, 1, n), partition=n % 2)
-        if n == 2:
-            tx.rollback()
-        else:
+    def test_a_key_has_one_partition(self, system: System, opened: Callable[..., System]) -> None:
+        worker = system.worker("w", "c")
+        keys = [b"k%d" % (n % 5) for n in range(20)]
+        for _ in range(2):
+            tx = worker.begin()
+            tx.write("out", numbered(0, 20), keys)
             tx.commit()
-    found = shown(follower, 3)
-    assert sorted(value for _, _, value in found) == [numbered(0, 1, n)[0] for n in (0, 1, 3)]
-    for partition in range(2):
-        offsets = [offset for at, offset, _ in found if at == partition]
-        assert offsets == sorted(set(offsets))
-    assert follower.poll(0.01) == []
-
-
-def test_a_plain_write_can_be_read_at_once(system: System) -> None:
-    follower = system.follower("out")
-    writer = system.writer("out")
-    writer.write(numbered(0, 2), None, 1)
-    writer.write(numbered(1, 2), [b"a", b"a"], None)
-    found = shown(follower, 4)
-    assert sorted(value for _, _, value in found) == sorted(numbered(0, 2) + numbered(1, 2))
-    assert len({at for at, _, value in found if value in numbered(1, 2)}) == 1
-
-
-def test_a_key_has_one_partition(system: System, opened: Callable[..., System]) -> None:
-    worker = system.worker("w", "c")
-    keys = [b"k%d" % (n % 5) for n in range(20)]
-    for _ in range(2):
-        tx = worker.begin()
-        tx.write("out", numbered(0, 20), keys)
-        tx.commit()
-    worker.close()
-    again = opened(read_only=True)
-    held = [
-        {key for taken in again.records("out", partition) for key in taken.keys}
-        for partition in range(4)
-    ]
-    assert sum(map(len, held)) == 5 and set().union(*held) == set(keys)
-
-
-def test_rows(system: System, opened: Callable[..., System]) -> None:
-    worker = system.worker("w", "c")
-    for n in (1, 2):
-        tx = worker.begin()
-        tx.add("state", "a", n)
-        tx.add("state", "a", 10)
-        tx.put("state", "b", [n, "text"])
-        tx.commit()
-    tx = worker.begin()
-    assert (tx.get("state", "a"), tx.get("state", "b"), tx.get("state", "c")) == (
-        23,
-        [2, "text"],
-        None,
-    )
-    tx.put("state", "a", 7)
-    tx.add("state", "a", 1)
-    tx.put("state", "b", [0])
-    tx.rollback()
-    worker.close()
-    assert opened(read_only=True).rows("state") == {"a": 23, "b": [2, "text"]}
-
-
-def test_rows_that_all_update_lose_no_update(system: System, opened: Callable[..., System]) -> None:
-    if SHARED_ROWS in system.missing:
-        pytest.skip(system.missing[SHARED_ROWS])
-    each = 25
-
-    def step(worker: Worker) -> bool:
-        tx = worker.begin()
-        try:
-            tx.put("state", "n", (tx.get("state", "n") or 0) + 1)
-            tx.commit()
-        except BaseException:
-            tx.rollback()
-            raise
-        return True
-
-    def work(number: int) -> None:
-        worker = system.worker(f"w{number}", "c", number)
-        for _ in range(each):
-            finish(worker, step)
         worker.close()
+        again = opened(read_only=True)
+        held = [
+            {key for taken in again.records("out", partition) for key in taken.keys}
+            for partition in range(4)
+        ]
+        assert sum(map(len, held)) == 5 and set().union(*held) == set(keys)
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert opened(read_only=True).rows("state") == {"n": 4 * each}
-
-
-@pytest.mark.parametrize("durability", ["full", "os"])
-def test_what_it_cost_is_told(opened: Callable[..., System], durability: str) -> None:
-    system = opened(durability=durability)
-    system.prepare({"out": 1}, ())
-    before = system.counters()
-    worker = system.worker("w", "c")
-    ids = []
-    for n in range(3):
+    def test_rows(self, system: System, opened: Callable[..., System]) -> None:
+        worker = system.worker("w", "c")
+        for n in (1, 2):
+            tx = worker.begin()
+            tx.add("state", "a", n)
+            tx.add("state", "a", 10)
+            tx.put("state", "b", [n, "text"])
+            tx.commit()
         tx = worker.begin()
-        tx.write("out", numbered(0, 10, 10 * n), partition=0)
-        tx.commit()
-        ids.append(tx.id)
-    worker.close()
-    after = system.counters()
-    assert after.transactions - before.transactions == 3
-    assert after.disk_bytes - before.disk_bytes >= 3 * 320
-    assert len(set(ids)) == 3
-    for tx_id in ids:
-        moments = [at for at in system.moments(tx_id) if at is not None]
-        assert moments == sorted(moments)
-        hops = system.costs(tx_id).hops
-        assert hops is None or hops >= 1
-    assert system.moments("nobody's") == (None, None, None)
-    assert {setting.name for setting in system.settings()}
+        assert (tx.get("state", "a"), tx.get("state", "b"), tx.get("state", "c")) == (
+            23,
+            [2, "text"],
+            None,
+        )
+        tx.put("state", "a", 7)
+        tx.add("state", "a", 1)
+        tx.put("state", "b", [0])
+        tx.rollback()
+        worker.close()
+        assert opened(read_only=True).rows("state") == {"a": 23, "b": [2, "text"]}
+
+    @pytest.mark.parametrize("durability", ["full", "os"])
+    def test_what_it_cost_is_told(self, opened: Callable[..., System], durability: str) -> None:
+        system = opened(durability=durability)
+        system.prepare({"out": 1}, ())
+        before = system.counters()
+        worker = system.worker("w", "c")
+        ids = []
+        for n in range(3):
+            tx = worker.begin()
+            tx.write("out", numbered(0, 10, 10 * n), partition=0)
+            tx.commit()
+            ids.append(tx.id)
+        worker.close()
+        after = system.counters()
+        assert after.transactions - before.transactions == 3
+        assert after.disk_bytes - before.disk_bytes >= 3 * 320
+        assert len(set(ids)) == 3
+        for tx_id in ids:
+            moments = [at for at in system.moments(tx_id) if at is not None]
+            assert moments == sorted(moments)
+            hops = system.costs(tx_id).hops
+            assert hops is None or hops >= 1
+        assert system.moments("nobody's") == (None, None, None)
+        assert {setting.name for setting in system.settings()}
+
+
+class SharedRowsContract:
+    """Of systems with rows that several workers update."""
+
+    def test_rows_that_all_update_lose_no_update(
+        self, system: System, opened: Callable[..., System]
+    ) -> None:
+        each = 25
+
+        def step(worker: Worker) -> bool:
+            tx = worker.begin()
+            try:
+                tx.put("state", "n", (tx.get("state", "n") or 0) + 1)
+                tx.commit()
+            except BaseException:
+                tx.rollback()
+                raise
+            return True
+
+        def work(number: int) -> None:
+            worker = system.worker(f"w{number}", "c", number)
+            for _ in range(each):
+                finish(worker, step)
+            worker.close()
+
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert opened(read_only=True).rows("state") == {"n": 4 * each}

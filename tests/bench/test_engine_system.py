@@ -4,17 +4,29 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from contract import *  # noqa: F403
+from contract import SharedRowsContract, SystemContract
 
 import planstep
 from planstep.bench.systems import open_system
-from planstep.bench.systems.base import Options
+from planstep.bench.systems.base import SHARED_ROWS, SNAPSHOTS, TABLES, Options, System
 
 
-@pytest.fixture(params=["deterministic", "kafka", "kafka-v1"])
-def name(request: pytest.FixtureRequest) -> str:
-    found: str = request.param
-    return found
+class TestModes(SystemContract):
+    @pytest.fixture(params=["deterministic", "kafka", "kafka-v1"])
+    def name(self, request: pytest.FixtureRequest) -> str:
+        found: str = request.param
+        return found
+
+
+class TestDeterministic(SharedRowsContract):
+    @pytest.fixture
+    def name(self) -> str:
+        return "deterministic"
+
+
+@pytest.mark.parametrize("name", ["kafka", "kafka-v1"])
+def test_mode_kafka_says_what_it_has_not(system: System) -> None:
+    assert set(system.missing) == {TABLES, SNAPSHOTS, SHARED_ROWS}
 
 
 def test_thousands_of_partitions_are_looked_at_once(

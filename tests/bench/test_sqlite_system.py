@@ -6,8 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from contract import *  # noqa: F403
-from contract import WAIT_S, numbered
+from contract import WAIT_S, SharedRowsContract, SystemContract, numbered
 
 from planstep.bench.systems.base import Cancelled, Impossible, Options, System
 from planstep.bench.systems.sqlite import SqliteSystem
@@ -17,6 +16,10 @@ from planstep.bench.systems.sqlite import SqliteSystem
 def name(request: pytest.FixtureRequest) -> str:
     found: str = request.param
     return found
+
+
+class TestSqlite(SystemContract, SharedRowsContract):
+    """Of both."""
 
 
 @pytest.mark.parametrize("durability, synchronous", [("full", "FULL"), ("os", "NORMAL")])
