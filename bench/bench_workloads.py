@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from planstep.bench.cell import IMPOSSIBLE, Cell, Result
+from planstep.bench.cell import Cell, Result
 from planstep.bench.systems import HEADLINE, SYSTEMS
 from planstep.bench.systems.base import Options
 from planstep.bench.workloads.base import Shape
 
-SHAPE = Shape(rate=5.0, partitions=20, commit_interval=0.2, duration=3.0)
+SHAPE = Shape(rate=2.0, partitions=20, commit_interval=0.2, duration=3.0)
 
 
 def _end_to_end(result: Result) -> float | None:
@@ -76,12 +76,9 @@ def test_workload(benchmark: Any, tmp_path: Path, workload: str, system: str) ->
         keep_trace=False,
     )
     result = run(cell, tmp_path)
-    if result.status == IMPOSSIBLE:
-        pytest.skip(result.reason or "")
     assert result.verified, result.reason or result.problems
     shown = read(result)
-    if shown is None:
-        pytest.skip("not sustained")
+    assert shown is not None, "the rate was not sustained: there is no figure to show"
 
     def tell() -> None:
         figure.now += shown

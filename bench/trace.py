@@ -39,7 +39,6 @@ IDENTITY_BYTES = 24
 _IDENTITY = struct.Struct("<qqq")
 
 CONSUME, PRODUCE, READ, WRITE = "consume", "produce", "read", "write"
-OPS = (CONSUME, PRODUCE, READ, WRITE)
 COMMITTED, ABORTED, UNDETERMINED = "committed", "aborted", "undetermined"
 TOPIC, CONSUMER, ROW = "topic", "consumer", "row"
 
