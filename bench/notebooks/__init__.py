@@ -1,0 +1,1 @@
+"""Notebooks as plain Python (jupytext's percent format): `jupytext --to ipynb` makes .ipynb of them."""
