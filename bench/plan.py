@@ -48,6 +48,7 @@ FAULTS_TIME_OUT_MS = 1000
 """After which transactions whose owner is gone end, where they do: Kafka's minute would be all that is seen."""
 HOSTS_MAX = 255
 _SPREAD_PARTITIONS = 4
+_NO_STORE_OF_OURS = ("sqlite", "sqlite-64")
 _RECORD_SIZE = 1024
 
 
@@ -58,6 +59,7 @@ class Asked:
     rate        MB/s offered             record_size  bytes; None: 1,024, or as real events are
     rtt         seconds there and back   hosts        SPREAD: a host for each tablet
     find_rate   None: when reshard was asked for by name, at a rate, and not quick
+    spark_reads whether Spark will read stores: the first of reshard's runs of each kind are left for it
     """
 
     workloads: tuple[str, ...] | None = None
@@ -78,6 +80,7 @@ class Asked:
     seed: int = 1
     keep_stores: bool = False
     keep_traces: bool = False
+    spark_reads: bool = False
     find_rate: bool | None = None
 
     def check(self) -> None:
@@ -185,11 +188,19 @@ def plan(asked: Asked) -> Plan:
         for n, group in enumerate(groups):
             if round_ < group.repeats:
                 made.cells += _rotated(group.cells, round_ + n, round_)
+    if asked.spark_reads:
+        made.cells = list(map(_left_for_spark, made.cells))
     if asked.workloads is None and asked.duration is None and asked.repeat is None:
         made.limit = QUICK_LIMIT_S if asked.quick else LIMIT_S
     if _searches(asked):
         made.search = list(_beginnings(asked, made.cells))
     return made
+
+
+def _left_for_spark(cell: Cell) -> Cell:
+    """One of each kind, for they are large: traces do not show that they are what was stored."""
+    read = cell.workload == "reshard" and not cell.repeat and cell.system not in _NO_STORE_OF_OURS
+    return replace(cell, keep_store=True) if read else cell
 
 
 def _within_budget(groups: list[_Group], asked: Asked, made: Plan) -> list[_Group]:

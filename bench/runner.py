@@ -41,10 +41,10 @@ def run_apart(cell: Cell, folder: Path) -> Result:
         with said.open("wb") as stream:
             child = None
             try:
-                with _undivided():  # between its start and our knowing of it a child would be lost
+                with undivided():  # between its start and our knowing of it a child would be lost
                     child = subprocess.Popen(
                         [sys.executable, "-m", "planstep.bench.run", os.fspath(spec)],
-                        env=_environment(),
+                        env=environment(),
                         stdin=subprocess.PIPE,  # its end is this process's end: see run.py
                         stdout=stream,
                         stderr=stream,
@@ -55,18 +55,18 @@ def run_apart(cell: Cell, folder: Path) -> Result:
                 return Result(cell, FAILED, f"it had not ended after {patience:.0f} s")
             finally:
                 if child is not None:
-                    with _undivided():
-                        _end(child)
+                    with undivided():
+                        end_group(child)
         try:
             return Result.load(json.loads((folder / RESULT).read_text()))
         except (OSError, ValueError, TypeError, KeyError):
-            return Result(cell, FAILED, f"exit status {status}: {_last_words(said)}")
+            return Result(cell, FAILED, f"exit status {status}: {last_words(said)}")
     finally:
         spec.unlink(missing_ok=True)
         said.unlink(missing_ok=True)
 
 
-def _environment() -> dict[str, str]:
+def environment() -> dict[str, str]:
     """`-m` would look for modules in the working directory first, where a user's random.py may be."""
     if {"", os.getcwd()} & set(sys.path):
         return dict(os.environ)  # this process does so, too: perhaps we are there
@@ -74,7 +74,7 @@ def _environment() -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def _undivided() -> Iterator[None]:
+def undivided() -> Iterator[None]:
     """Handlers of signals, which may raise, are called when the block is left, not before."""
     came: list[tuple[Any, Any]] = []
     if threading.current_thread() is not threading.main_thread():
@@ -93,12 +93,12 @@ def _undivided() -> Iterator[None]:
             former[number](number, frame)
 
 
-def _last_words(said: Path) -> str:
+def last_words(said: Path) -> str:
     lines = [line.strip() for line in said.read_text(errors="replace").splitlines()]
     return next((line for line in reversed(lines) if line), "it said nothing")
 
 
-def _end(child: "subprocess.Popen[bytes]") -> None:
+def end_group(child: "subprocess.Popen[Any]") -> None:
     """The whole group: a workload may have started processes, and killed some."""
     if child.poll() is None:
         _signal(child, signal.SIGTERM)
@@ -110,6 +110,6 @@ def _end(child: "subprocess.Popen[bytes]") -> None:
         child.stdin.close()
 
 
-def _signal(child: "subprocess.Popen[bytes]", number: int) -> None:
+def _signal(child: "subprocess.Popen[Any]", number: int) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(child.pid, number)

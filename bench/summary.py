@@ -21,6 +21,7 @@ from .harness import Outcome
 from .judging import shared_fate, who_wins
 from .measure import untimed
 from .plan import SPREAD, Asked
+from .proving import without
 from .systems import LABELS
 
 SCHEMA_VERSION = 1
@@ -79,6 +80,7 @@ def summarize(
         "systems": systems,
         "who_wins": who_wins(systems),
         "shared_fate": shared_fate(systems),
+        "spark": without("it reads what --out DIR keeps"),
         "plan": {
             "cells": len(plan.cells),
             "done": sum(result.status != INTERRUPTED for result in outcome.results),

@@ -30,7 +30,7 @@ _COUNTS = ("records", "missing", "duplicated", "out_of_order", "violations")
 def words(summary: dict[str, Any]) -> str:
     """All of it, with a line end behind."""
     systems = summary["systems"]
-    parts = [_title(summary), *_verification(systems), *_latencies(summary), *_resources(summary)]
+    parts = [_title(summary), *_verification(summary), *_latencies(summary), *_resources(summary)]
     parts += [*_rates(systems), *who_persists(systems), *conclusions(summary)]
     parts += fineprint(summary)
     return "\n\n".join(parts) + "\n"
@@ -62,8 +62,9 @@ def _title(summary: dict[str, Any]) -> str:
 # verification -------------------------------------------------------------------------------------
 
 
-def _verification(systems: dict[str, Any]) -> list[str]:
+def _verification(summary: dict[str, Any]) -> list[str]:
     """What was read back, and whatever was not as it should be, before any figure."""
+    systems = summary["systems"]
     totals: dict[str, list[int]] = {}
     bad, late = [], []
     for name, workload, durability, placement, entry in entries(systems):
@@ -97,6 +98,7 @@ def _verification(systems: dict[str, Any]) -> list[str]:
     blocks = [verdict, *([bullets(bad)] if bad else [])]
     blocks.append(table(columns, [(workload, *total) for workload, total in totals.items()]))
     blocks += _histories(systems)
+    blocks.append(_spark(summary["spark"]))
     if late:
         about = paragraph(
             "Rate not sustained (generator late, less than 98 % of it, or not read ten seconds later): such a run "
@@ -104,6 +106,22 @@ def _verification(systems: dict[str, Any]) -> list[str]:
         )
         blocks.append(f"{about}\n{bullets(late)}")
     return [section("Verification", *blocks)]
+
+
+def _spark(spark: dict[str, Any]) -> str:
+    """What Spark made of the traces."""
+    if not spark["ran"]:
+        return paragraph(f"Spark did not run: {spark['why_not']}. The verdicts above are Python's.")
+    found = {name: n for check in spark["checks"] for name, n in check["found"].items() if n}
+    said = ", ".join(f"{name} {n:,}" for name, n in found.items()) or "nothing that may not be"
+    agrees = "as Python did" if spark["agrees_with_python"] else "which is NOT what Python found"
+    text = (
+        f"Spark {spark['version']} ({spark['master']}) judged all traces by itself, {spark['rows_read']:,} rows "
+        f"and records in {spark['seconds']:.0f} s, {len(spark['checks'])} checks: found {said}, {agrees}."
+    )
+    return "\n".join(
+        [paragraph(text), *([bullets(spark["disagreements"])] if spark["disagreements"] else [])]
+    )
 
 
 def _histories(systems: dict[str, Any]) -> list[str]:

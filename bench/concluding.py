@@ -1,0 +1,49 @@
+"""What follows the runs, where they were kept: Spark's verdict, the figures, the report.
+
+    summary ─▶ results.json ─▶ Spark, apart (proving.py) ─▶ summary["spark"], figures
+                                   └ did not run ─▶ figures made in Python
+                                                        └▶ report.html, png/ ─▶ summary["report"]
+
+A comparison that was interrupted is not put to Spark: who ended it waits for the end.
+
+Next: proving.py, report/page.py.
+"""
+
+from typing import Any
+
+from ..cli.output import say
+from .keeping import Kept
+from .proving import prove_apart, without
+
+NO_SPARK = ""
+"""In place of a master."""
+
+
+def conclude(summary: dict[str, Any], kept: Kept, master: str | None) -> None:
+    """Into the summary; `master`: NO_SPARK, or None for local[*]. Ctrl-C ends Spark, and makes it interrupted."""
+    from .report import figures, page
+
+    kept.save(summary)
+    proof: dict[str, Any] = {}
+    if summary["interrupted"]:
+        summary["spark"] = without("the comparison was interrupted")
+    elif master == NO_SPARK:
+        summary["spark"] = without("--no-spark")
+    else:
+        say("Spark judges every run from its trace")
+        try:
+            proof = prove_apart(kept.path, master, say)
+            summary["spark"] = proof["spark"]
+        except KeyboardInterrupt:
+            summary["spark"], summary["interrupted"] = without("it was interrupted"), True
+        if not summary["spark"]["ran"]:
+            say(f"Spark did not run: {summary['spark']['why_not']}")
+    kept.save(summary)
+    made = proof.get("figures") or figures.figures(kept.path, summary)
+    summary["report"] |= page.write(kept.path, summary, made)
+
+
+def refuted(summary: dict[str, Any]) -> bool:
+    """Whether Spark found what may not be, or other than Python did."""
+    spark = summary["spark"]
+    return spark["agrees_with_python"] is False or any(check["found"] for check in spark["checks"])
