@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -34,3 +35,11 @@ def system(opened: Callable[..., System]) -> System:
     system = opened()
     system.prepare({"in": 4, "out": 4}, ("state",))
     return system
+
+
+@pytest.fixture
+def call(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """See comparing.py, which needs the command line's packages."""
+    from comparing import caller
+
+    return caller(monkeypatch)

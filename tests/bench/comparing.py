@@ -1,0 +1,49 @@
+"""`planstep compare` to call in tests, with a runner that runs nothing."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("typer")
+
+import typer
+from typer.testing import CliRunner
+
+from planstep.bench import compare as module
+from planstep.bench.cell import Cell, Result
+from planstep.bench.compare import compare
+from planstep.cli.command import Command
+
+app = typer.Typer(pretty_exceptions_enable=False, rich_markup_mode="rich")
+app.command(cls=Command)(compare)
+SMALL = ("--workload", "transfer", "--systems", "deterministic,kafka", "--durability", "full")
+PROGRAM = (
+    "import typer; from planstep.cli.command import Command;"
+    "from planstep.bench.compare import compare;"
+    "app = typer.Typer(); app.command(cls=Command)(compare); app()"
+)
+
+
+def good(cell: Cell, folder: Path) -> Result:
+    result = Result(cell, verified=True, records=100, transactions=10, seconds=1.0)
+    result.throughput_mb_s = 5.0
+    if cell.keep_trace:
+        (folder / "trace").mkdir(parents=True)
+        (folder / "trace" / "run.json").write_text("{}")
+        result.trace = str(folder / "trace")
+    if cell.keep_store:
+        (folder / "store").mkdir(parents=True)
+    return result
+
+
+def caller(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """`compare WORDS` with a runner that runs nothing, and leaves nothing that Spark could judge."""
+
+    def call(*words: object, run: Any = good) -> Any:
+        monkeypatch.setattr(module, "run_apart", run)
+        given = ["--no-spark", *map(str, words)]
+        return CliRunner().invoke(app, given)
+
+    return call

@@ -1,0 +1,204 @@
+"""`planstep compare`: how it ends, whoever ends it."""
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("typer")
+
+from comparing import PROGRAM, SMALL, good
+
+from planstep.bench.cell import FAILED, Cell, Result
+from planstep.bench.keeping import Kept
+from planstep.bench.runner import run_apart
+from planstep.bench.workloads.base import Shape
+from planstep.errors import PlanstepError
+
+
+def test_an_interrupted_comparison_tells_what_there_is(call: Any, tmp_path: Path) -> None:
+    def run(cell: Cell, folder: Path) -> Result:
+        if cell.system == "kafka":
+            raise KeyboardInterrupt
+        return good(cell, folder)
+
+    out = tmp_path / "out"
+    ended = call(*SMALL, "--out", out, run=run)
+    assert ended.exit_code == 130
+    assert ended.stdout.startswith("INTERRUPTED")
+    told = json.loads((out / "results.json").read_text())
+    assert told["interrupted"] is True
+    assert told["systems"]["deterministic"]["transfer"]["full"]["shared"]["verified"] is True
+    entry = told["systems"]["kafka"]["transfer"]["full"]["separate"]
+    assert (entry["status"], entry["verified"]) == ("interrupted", False)
+
+
+def test_what_is_there_before_the_end_is_called_interrupted(call: Any, tmp_path: Path) -> None:
+    seen: list[bool] = []
+
+    def run(cell: Cell, folder: Path) -> Result:
+        seen.append(json.loads((tmp_path / "results.json").read_text())["interrupted"])
+        return good(cell, folder)
+
+    assert call(*SMALL, "--out", tmp_path, run=run).exit_code == 0
+    assert seen == [True, True]
+    assert json.loads((tmp_path / "results.json").read_text())["interrupted"] is False
+
+
+def test_nothing_is_called_verified_when_nothing_ran(call: Any) -> None:
+    def run(cell: Cell, folder: Path) -> Result:
+        raise KeyboardInterrupt
+
+    ended = call(*SMALL, run=run)
+    assert "Nothing ran to its end" in ended.stdout and "was verified" not in ended.stdout
+
+
+def test_the_command_that_is_printed_does_the_same_again(call: Any) -> None:
+    words = (*SMALL, "--rate", "0.12345678", "--no-find-rate", "--partitions", "7")
+    first = call(*words).stdout
+    shown = first.partition("The same again:\n")[2].partition("\n\n")[0]
+    again = shlex.split(shown.replace("\\\n", ""))
+    assert again[:2] == ["planstep", "compare"] and "--no-find-rate" in again
+    assert "0.12345678" in again and "7" in again
+    assert call(*again[2:]).stdout.partition("The same")[2] == first.partition("The same")[2]
+
+
+def test_a_folder_is_of_one_comparison_at_a_time(call: Any, tmp_path: Path) -> None:
+    def run(cell: Cell, folder: Path) -> Result:
+        with pytest.raises(PlanstepError, match="in use by another comparison"):
+            Kept(tmp_path).__enter__()
+        return good(cell, folder)
+
+    assert call(*SMALL, "--out", tmp_path, run=run).exit_code == 0
+    assert call(*SMALL, "--out", tmp_path).exit_code == 0
+
+
+def test_a_report_is_printed_in_any_encoding(tmp_path: Path) -> None:
+    words = ["--workload", "plain", "--systems", "deterministic", "--durability", "full"]
+    words += ["--duration", "0.1", "--rate", "1", "--partitions", "1", "--out", os.fspath(tmp_path)]
+    ended = subprocess.run(
+        [sys.executable, "-c", PROGRAM, *words],
+        env={**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0", "LC_ALL": "POSIX"},
+        capture_output=True,
+        check=False,
+    )
+    assert (ended.returncode, ended.stderr.count(b"Traceback")) == (0, 0)
+    assert ended.stdout.startswith(b"planstep compare: 1 of 1")
+    assert "─" in (tmp_path / "report.txt").read_text(encoding="utf-8")
+
+
+def test_modules_in_the_working_directory_are_no_concern(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "random.py").write_text("raise SystemExit('mine')")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [p for p in sys.path if p not in ("", os.fspath(tmp_path))])
+    shape = Shape(rate=1.0, partitions=1, duration=0.1)
+    result = run_apart(Cell("plain", "deterministic", shape=shape), tmp_path / "x")
+    assert (result.status, result.reason) == ("ok", None)
+
+
+def test_a_child_whose_parent_was_killed_ends_and_leaves_nothing(tmp_path: Path) -> None:
+    spec, folder = tmp_path / "spec.json", tmp_path / "cell"
+    cell = Cell("plain", "deterministic", shape=Shape(rate=1.0, partitions=1, duration=60.0))
+    told = {"cell": cell.dump(), "folder": os.fspath(folder), "attended": True}
+    spec.write_text(json.dumps(told))
+    child = subprocess.Popen(
+        [sys.executable, "-m", "planstep.bench.run", os.fspath(spec)], stdin=subprocess.PIPE
+    )
+    while not (folder / "store").exists():
+        assert child.poll() is None
+    assert child.stdin is not None
+    child.stdin.close()  # as the end of its parent would
+    assert child.wait(20) == 1
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_the_run_under_way(tmp_path: Path, number: signal.Signals) -> None:
+    out = tmp_path / "out"
+    words = ["--workload", "plain", "--systems", "deterministic", "--duration", "60", "--json"]
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, *words, "--rate", "1", "--out", os.fspath(out)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    for line in process.stderr:
+        if line.startswith("[1/"):
+            break
+    process.send_signal(number)
+    said, _ = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert json.loads(said)["interrupted"] is True
+    assert not (out / "cells").exists()
+    commands = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline")]
+    assert not any(os.fsencode(out) in command for command in commands), "the child is still there"
+
+
+def test_a_child_that_dies_is_a_failed_run(tmp_path: Path) -> None:
+    result = run_apart(Cell("no-such-workload", "deterministic"), tmp_path / "cells" / "x")
+    assert result.status == FAILED and result.reason is not None
+    assert "no-such-workload" in result.reason
+    assert list((tmp_path / "cells").glob("*.json")) == []
+
+
+def test_a_child_ends_in_good_order_or_says_why(tmp_path: Path) -> None:
+    shape = Shape(rate=1.0, partitions=1, duration=0.1)
+    spec = tmp_path / "spec.json"
+    for workers, status in ((1, 0), (0, 1)):
+        cell = Cell("plain", "deterministic", shape=replace(shape, workers=workers))
+        told = {"cell": cell.dump(), "folder": os.fspath(tmp_path / "cell"), "attended": True}
+        spec.write_text(json.dumps(told))
+        child = subprocess.Popen(
+            [sys.executable, "-m", "planstep.bench.run", os.fspath(spec)],
+            stdin=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+        assert child.stdin is not None
+        with child.stdin:
+            assert child.wait(20) == status
+    failed = run_apart(cell, tmp_path / "x")
+    assert failed.reason is not None and failed.reason.startswith("exit status 1: ZeroDivision")
+
+
+def test_a_child_that_does_not_end_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("planstep.bench.runner._PATIENCE_S", -599.5)
+    cell = Cell("plain", "deterministic")
+    slow = Cell.load({**cell.dump(), "shape": {**cell.dump()["shape"], "duration": 60, "rate": 1}})
+    result = run_apart(slow, tmp_path / "x")
+    assert result.status == FAILED and "had not ended" in str(result.reason)
+
+
+def test_it_compares(tmp_path: Path) -> None:
+    """The whole of it, on a small scale: real systems, real processes."""
+    out = tmp_path / "out"
+    words = "--workload reshard,plain --systems deterministic,kafka --durability full --rate 1 "
+    words += (
+        "--duration 0.5 --repeat 1 --partitions 4 --commit-interval 0.1 --no-find-rate --json --out"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", PROGRAM, *words.split(), os.fspath(out)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    told = json.loads(ended.stdout)
+    assert told == json.loads((out / "results.json").read_text())
+    for name in ("deterministic", "kafka"):
+        for placement in ("shared", "separate"):
+            entry = told["systems"][name]["reshard"]["full"][placement]
+            assert entry["verified"] and entry["records"] > 0 and entry["missing"] == 0
+    assert len(list((out / "traces").glob("*"))) == 4 + 2
+    assert "Verification" in (out / "report.txt").read_text()
