@@ -30,7 +30,8 @@ from .summary import summarize
 from .systems import DEFAULT
 from .words import words
 
-_RATE = 5.0
+_RATE, _DEMO_RATE = 5.0, 1.0
+"""MB/s. Real events are a tenth as large as generated records, and each costs as much."""
 
 
 def compare(
@@ -52,12 +53,14 @@ def compare(
         ),
     ] = ",".join(DEFAULT),
     rate: Annotated[
-        str,
+        str | None,
         typer.Option(
             metavar="MB/s|max",
-            help="Payload offered a second, 10⁶ bytes, whoever keeps up or not; max: as fast as it goes.",
+            help="Payload offered a second, 10⁶ bytes, whoever keeps up or not; max: as fast as it goes. "
+            f"Default: {_RATE:g}; with --demo, whose records are smaller, {_DEMO_RATE:g}.",
+            show_default=False,
         ),
-    ] = f"{_RATE:g}",
+    ] = None,
     record_size: Annotated[
         int | None,
         typer.Option(
@@ -219,7 +222,7 @@ def compare(
     asked = Asked(
         workloads=None if not workload else tuple(_names(",".join(workload), "--workload")),
         systems=tuple(_names(systems, "--systems")),
-        rate=_rate(rate),
+        rate=(_DEMO_RATE if demo else _RATE) if rate is None else _rate(rate),
         record_size=record_size,
         partitions=partitions,
         commit_interval=commit_interval,
