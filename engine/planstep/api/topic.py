@@ -143,7 +143,8 @@ class Topic(TopicColumns):
         `start` is an offset of `partition` (or of the only one), 0 for the oldest record still
         there, or a dict of partition to offset: `topic.read(batch.ends)` reads on in the partitions
         of a batch. OffsetOutOfRange outside the log. Where there is nothing it waits up to `timeout`
-        seconds for a record, in whichever of these partitions it comes first.
+        seconds for a record, in whichever of these partitions it comes first; an engine that was
+        opened read-only stands still, and waits in vain.
         """
         deadline = time.monotonic() + seconds("timeout", timeout)
         seen: dict[int, int] | None = None
