@@ -211,16 +211,21 @@ def wins(who_wins: list[dict[str, Any]]) -> Section:
         return section("Who wins where", about, "Nobody, by that rule.")
     blocks: list[Block] = [about]
     for workload, durability in dict.fromkeys((w["workload"], w["durability"]) for w in who_wins):
-        lines: dict[str, list[str]] = {}
-        runs = []
-        for won in who_wins:
-            if (won["workload"], won["durability"]) == (workload, durability):
-                front, rest = (" and ".join(map(label, won[part])) for part in ("best", "behind"))
-                figures = " : ".join(map(number, (*won["best"].values(), *won["behind"].values())))
-                said = f"{in_words(won['figure'])} {figures}"
-                lines.setdefault(f"{front} before {rest}", []).append(said)
-                runs.append(won["runs"])
-        times = "a single run each" if min(runs) == 1 else f"{min(runs)} runs each"
-        body = [f"{order}: {'; '.join(said)}" for order, said in lines.items()]
-        blocks.append(Bullets(body, f"{workload}, durability {durability}, {times}"))
+        lines, runs = orders(who_wins, workload, durability)
+        times = "a single run each" if runs == 1 else f"{runs} runs each"
+        blocks.append(Bullets(lines, f"{workload}, durability {durability}, {times}"))
     return section("Who wins where", *blocks)
+
+
+def orders(who_wins: list[dict[str, Any]], workload: str, durability: str) -> tuple[list[str], int]:
+    """A line for each order in which systems came, and how many runs it is of, at least."""
+    lines: dict[str, list[str]] = {}
+    runs = []
+    for won in who_wins:
+        if (won["workload"], won["durability"]) == (workload, durability):
+            front, rest = (" and ".join(map(label, won[part])) for part in ("best", "behind"))
+            figures = " : ".join(map(number, (*won["best"].values(), *won["behind"].values())))
+            said = f"{in_words(won['figure'])} {figures}"
+            lines.setdefault(f"{front} before {rest}", []).append(said)
+            runs.append(won["runs"])
+    return [f"{order}: {'; '.join(said)}" for order, said in lines.items()], min(runs, default=0)
