@@ -199,8 +199,8 @@ def latencies(summary: dict[str, Any]) -> list[Section]:
         )
         names = [percentile.replace("_", ".") for percentile in _PERCENTILES]
         columns = ("ms", "placement", *names, f"e2e {names[0]}", *names[1:])
-        long = ("", "placement", *(f"write {n}, ms" for n in names))
-        long += tuple(f"end to end {n}, ms" for n in names)
+        long = ("ms", "placement", *(f"write {n}" for n in names))
+        long += tuple(f"end to end {n}" for n in names)
         apart = frozenset(range(measured, len(rows)))
         blocks.append(Table(columns, rows, 2, long, apart))
         if not parts:

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from ..judging import DURABILITIES
+from ..judging import DURABILITIES, in_words
 from ..layout import Block, Section, Table, number
-from .drawing import Drawing
+from ..systems import SYSTEMS
+from .drawing import Drawing, look
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +79,32 @@ class Win(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Wins:
-    """`systems`: columns, (name, what it is called)."""
+    """`systems`: columns, (name, what it is called). `alone`: of a single workload."""
 
     systems: Sequence[tuple[str, str]]
     rows: Sequence[Win]
+    alone: bool = False
+
+
+def wins(
+    who_wins: Sequence[dict[str, Any]], durability: str, workload: str | None = None
+) -> Wins | None:
+    """Of one durability, and one workload or all; None where nobody is in front."""
+    rows = [
+        Win(
+            won["workload"],
+            in_words(won["figure"]),
+            {name: number(value) for name, value in {**won["best"], **won["behind"]}.items()},
+            list(won["best"]),
+            list(won["behind"]),
+        )
+        for won in who_wins
+        if won["durability"] == durability and workload in (None, won["workload"])
+    ]
+    names = dict.fromkeys(name for row in rows for name in row.values)
+    order = [name for name in SYSTEMS if name in names]
+    order += [name for name in names if name not in SYSTEMS]
+    return Wins([(n, look(n).name) for n in order], rows, workload is not None) if rows else None
 
 
 Part = Block | Heading | Durability | Drawn | Note | Aside | Key | Glossary | Wins

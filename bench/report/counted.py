@@ -8,10 +8,12 @@ from typing import Any
 from ..judging import DURABILITIES, at_headline, in_words
 from ..layout import number
 from ..persists import ROWS, by_row
+from ..published import WHO_PERSISTS
 from .drawing import GRID, INK, MUTED, Drawing, Sheet, line, look, quiet, title
-from .marks import ROW_IN, slopes
+from .marks import slopes
 
 _ROWS = [row for row, _ in ROWS]
+_LINE_IN = 0.22
 _CORNERS = (
     *("write_ms.p50", "commit_ms.p50", "visible_ms.p50", "end_to_end_ms.p50", "cpu_cores"),
     *("hops_before_reply", "messages_per_transaction", "syncs_per_transaction"),
@@ -36,62 +38,60 @@ def persists(systems: dict[str, Any]) -> Drawing | None:
         "persists",
         f"Durable changes a transaction, by what they are for. {told}.",
         "Durable changes a transaction makes, counted, in the order in which they happen; the axis is logarithmic. "
-        "An empty line: nothing is made durable for that. Below it, where the talk says that Kafka and YDB keep it.",
+        "What the talk says of Kafka and YDB, on disk and where, is in the table, too.",
         lambda sheet: _paint_persists(sheet, counted),
     )
 
 
 def _paint_persists(sheet: Sheet, counted: dict[str, dict[str, float]]) -> None:
-    from ..published import WHO_PERSISTS
-
+    """Of each row its name, what the talk says where there is room, and a line for each system."""
     talk = {row: (kafka, ydb) for row, kafka, ydb in WHO_PERSISTS}
     legend = [
         (look(name).name, {"color": look(name).color, "marker": look(name).marker, "linewidth": 0})
         for name in counted
     ]
+    each = 1.15 + len(counted)
     (axes,) = sheet.panels(
-        1, height=len(_ROWS) * (ROW_IN + 0.14), left=0.2, right=0.4, top=0.1, legend=legend
+        1, height=len(_ROWS) * each * _LINE_IN, left=0.2, right=0.5, top=0.1, legend=legend
     )
-    axes.set_xscale("log")
     known = [n for counts in counted.values() for n in counts.values() if n > 0]
-    low, high = min(known, default=1.0) / 2, max(known, default=1.0) * 2
+    low, high = min(known, default=1.0) / 2, max(known, default=1.0) * 1.5
+    axes.set_xscale("log")
     axes.set_xlim(low, high)
     axes.xaxis.set_minor_locator(_none())
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:,g}")
-    axes.set_ylim(len(_ROWS) - 0.3, -0.6)
+    axes.set_ylim(len(_ROWS) * each - 0.6, -0.6)
     axes.set_yticks([])
     axes.grid(axis="x", color=GRID)
     quiet(axes, y=False)
     axes.set_xlabel("durable changes a transaction")
-    for y, row in enumerate(_ROWS):
-        axes.axhline(y, color=GRID, linewidth=0.8, zorder=1)
-        axes.text(0, y - 0.2, row, transform=axes.get_yaxis_transform(), va="bottom", color=INK)
-        if row in talk:
-            kafka, ydb = talk[row]
-            axes.text(
-                1,
-                y - 0.2,
-                f"talk: Kafka {kafka} · YDB {ydb}" if sheet.wide else "",
-                transform=axes.get_yaxis_transform(),
-                va="bottom",
-                ha="right",
-                color=MUTED,
-            )
-        values = sorted((counts[row], name) for name, counts in counted.items() if counts.get(row))
-        for place, (value, name) in enumerate(values):
-            of = look(name)
-            axes.plot([value], [y], marker=of.marker, markersize=7, color=of.color, zorder=3)
-            axes.annotate(
-                number(float(value)),
-                (value, y),
-                xytext=(-9, 0) if place == 0 and len(values) > 1 else (9, 0),
-                textcoords="offset points",
-                ha="right" if place == 0 and len(values) > 1 else "left",
-                va="center",
-                color=of.color,
-                bbox={"facecolor": "white", "edgecolor": "none", "pad": 1},
-                zorder=2,
-            )
+    beside = axes.get_yaxis_transform()
+    for n, row in enumerate(_ROWS):
+        top = n * each
+        axes.text(0, top, row, transform=beside, va="center", color=INK, fontweight="bold")
+        if row in talk and sheet.wide:
+            said = "the talk: Kafka {}, YDB {}".format(*talk[row])
+            axes.text(1, top, said, transform=beside, va="center", ha="right", color=MUTED)
+        for place, (name, counts) in enumerate(counted.items()):
+            _count(axes, top + 0.95 + place, name, counts.get(row), low)
+
+
+def _count(axes: Any, y: float, name: str, value: float | None, low: float) -> None:
+    of = look(name)
+    axes.axhline(y, color=GRID, linewidth=0.8, zorder=1)
+    if value:
+        axes.plot([low, value], [y, y], color=of.color, linewidth=1.2, alpha=0.35, zorder=2)
+        axes.plot([value], [y], marker=of.marker, markersize=7, color=of.color, zorder=3)
+    axes.annotate(
+        number(float(value)) if value else "nothing",
+        (value or low, y),
+        xytext=(9 if value else 2, 0),
+        textcoords="offset points",
+        va="center",
+        color=of.color if value else MUTED,
+        bbox={"facecolor": "white", "edgecolor": "none", "pad": 1},
+        zorder=3,
+    )
 
 
 def _none() -> Any:
@@ -124,8 +124,8 @@ def _corners(durability: str, kafka: str, shown: list[tuple[str, dict[str, float
     return Drawing(
         f"corners-{durability}",
         f"Mode by placement, durability {durability}. {told}.",
-        "Each panel has four corners: a line is a mode, its ends are where the tablets stand. How far a line climbs is "
-        "what shared fate saves; how far the lines are apart is what the protocol makes.",
+        "Each panel has four corners: a line is a mode, its ends are where the tablets stand. How far a line "
+        "climbs is what shared fate saves; how far the lines are apart is what the protocol makes.",
         lambda sheet: _paint_corners(sheet, kafka, shown),
     )
 

@@ -159,7 +159,7 @@ class Sheet:
         return rows
 
     def _entry_width(self, text: str) -> float:
-        return 0.62 + len(text) * self.points * 0.0088
+        return 0.62 + len(text) * self.points * 0.0071
 
     def _legend(self, legend: Sequence[tuple[str, dict[str, Any]]], total: float) -> None:
         from matplotlib.lines import Line2D
@@ -168,6 +168,8 @@ class Sheet:
             y, x = 1 - (0.14 + 0.23 * n) / total, 0.12
             for text, style in row:
                 ends = [x / self.width, (x + 0.34) / self.width]
+                if "marker" in style:
+                    ends = [sum(ends) / 2] * 2
                 key = Line2D(ends, [y, y], transform=self.figure.transFigure, **style)
                 self.figure.add_artist(key)
                 self.figure.text(
@@ -181,9 +183,11 @@ def title(axes: Any, text: str, unit: str = "") -> None:
     shown = axes.set_title(text, loc="left", pad=6, fontweight="bold", color=INK)
     if unit:
         axes.annotate(
-            f"  {unit}",
+            unit,
             (1, 0.5),
             xycoords=shown,
+            xytext=(6, 0),
+            textcoords="offset points",
             va="center",
             color=MUTED,
             annotation_clip=False,

@@ -13,7 +13,7 @@ from .series import Comparison, Series, curve, ms, untold
 _PANELS = (
     ("write_ms", "write", "due → durable"),
     ("commit_ms", "commit", "called → answered"),
-    ("visible_ms", "visible", "commit called → readers can see all of it"),
+    ("visible_ms", "visible", "commit called → all readable"),
     ("end_to_end_ms", "end to end", "due → received by a reader"),
 )
 _NAMES = tuple(name for name, _, _ in _PANELS)

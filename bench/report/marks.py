@@ -6,20 +6,22 @@ Next: latency.py.
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from .drawing import GRID, INK, MUTED, Sheet, look, quiet, title
+from .drawing import GRID, INK, MUTED, look, quiet, title
 from .series import ms
 
 
 def milliseconds(axes: Any, low: float, high: float) -> None:
-    """A logarithmic x axis from `low` to `high`, in words: 1 ms, 10 ms, 1 s."""
+    """A logarithmic x axis from `low` to `high`, in words: 1 ms, 10 ms, 1 s; with less to show 2 and 5 as well."""
     from matplotlib.ticker import FixedLocator, NullLocator
 
     axes.set_xscale("log")
     axes.set_xlim(low, high)
-    powers = [10.0**n for n in range(-3, 7) if low <= 10.0**n <= high]
-    axes.xaxis.set_major_locator(FixedLocator(powers))
+    steps = (1,) if high / low > 30 else (1, 2, 5)
+    ticks = [step * 10.0**n for n in range(-3, 7) for step in steps]
+    shown = [tick for tick in ticks if low <= tick <= high]
+    axes.xaxis.set_major_locator(FixedLocator(shown))
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.set_xticklabels([_in_words(power) for power in powers])
+    axes.set_xticklabels([_in_words(tick) for tick in shown])
     axes.grid(axis="x", color=GRID)
 
 
@@ -34,6 +36,13 @@ def span(values: Sequence[float], least: float = 0.01) -> tuple[float, float]:
     while high / low < 10:
         low, high = low / 1.3, high * 1.3
     return low, high
+
+
+class Group(NamedTuple):
+    """Whose the rows below are."""
+
+    label: str
+    system: str
 
 
 class Row(NamedTuple):
@@ -51,7 +60,7 @@ ROW_IN = 0.44
 """Of a row of `dots`."""
 
 
-def dots(axes: Any, rows: Sequence[Row | None], low: float, high: float) -> None:
+def dots(axes: Any, rows: Sequence[Row | Group | None], low: float, high: float) -> None:
     """One below the other, each with its name above its line; None: a gap. Logarithmic milliseconds."""
     milliseconds(axes, low, high)
     axes.set_ylim(len(rows) - 0.3, -0.75)
@@ -61,13 +70,32 @@ def dots(axes: Any, rows: Sequence[Row | None], low: float, high: float) -> None
         if row is None:
             continue
         of = look(row.system)
+        if isinstance(row, Group):
+            axes.text(
+                0,
+                y + 0.2,
+                row.label,
+                transform=axes.get_yaxis_transform(),
+                color=of.color,
+                fontweight="bold",
+                va="bottom",
+            )
+            continue
         axes.plot([low, high], [y, y], color=GRID, linewidth=0.8, zorder=1)
         axes.text(
             0, y - 0.22, row.label, transform=axes.get_yaxis_transform(), color=INK, va="bottom"
         )
         said = row.said
         if row.value is None:
-            axes.text(0, y + 0.02, said or "–", transform=axes.get_yaxis_transform(), color=MUTED)
+            axes.text(
+                1,
+                y - 0.22,
+                said or "–",
+                transform=axes.get_yaxis_transform(),
+                ha="right",
+                va="bottom",
+                color=MUTED,
+            )
             continue
         value = max(row.value, low)
         if row.far is not None:
@@ -149,7 +177,3 @@ def _beside(axes: Any, end: int, values: Any, top: float, said: Any) -> None:
 def note(axes: Any, text: str) -> None:
     """In the middle of a panel that has nothing else."""
     axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", color=MUTED)
-
-
-def legend_of(sheet: Sheet, systems: Sequence[tuple[str, dict[str, Any]]]) -> list[Any]:
-    return [(text, style) for text, style in systems]

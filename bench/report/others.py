@@ -8,15 +8,15 @@ from typing import Any
 
 from ..conclusions import of_workload, orders
 from ..judging import entries
-from ..layout import Bullets, Section
-from .content import Aside, Drawn, Durability, Heading, Note, Part, by_durability, has_figures
+from ..layout import Bullets, Paragraph, Section, Table
+from .content import Aside, Drawn, Durability, Heading, Note, Part, by_durability, has_figures, wins
 from .drawing import Drawing, called
 from .parts import chain, contention, deep, interval, told, transfer
-from .series import Comparison
-from .waits import faults, held_open, plain_beside
+from .series import Comparison, ms
+from .waits import faults, held_open, plain_beside, with_and_without
 
 Painter = Callable[[Comparison, str], Drawing | None]
-_NAMES: tuple[tuple[str, str, str, Painter | None], ...] = (
+_NAMES: tuple[tuple[str, str, str, Painter], ...] = (
     (
         "interval",
         "Commit intervals",
@@ -26,8 +26,8 @@ _NAMES: tuple[tuple[str, str, str, Painter | None], ...] = (
     (
         "chain",
         "A chain of three stages",
-        "If each stage commits every so often before the next one sees anything, how long does a record take through "
-        "three of them, against three commit intervals?",
+        "If each stage commits every so often before the next one sees anything, how long does a record take "
+        "through three of them, against three commit intervals?",
         chain,
     ),
     (
@@ -65,7 +65,7 @@ _NAMES: tuple[tuple[str, str, str, Painter | None], ...] = (
         "plain",
         "Without transactions",
         "The same bytes as reshard, written without transactions: what is it that transactions cost?",
-        None,
+        with_and_without,
     ),
 )
 
@@ -81,7 +81,7 @@ def others(comparison: Comparison, who_wins: list[dict[str, Any]]) -> list[Part]
         sections = by_durability(of_workload(comparison.systems, workload))
         for durability in durabilities:
             parts.append(Durability(durability))
-            drawing = paint(comparison, durability) if paint else None
+            drawing = paint(comparison, durability)
             if drawing is not None:
                 parts.append(Drawn(drawing))
             parts += _came_of_it(comparison, who_wins, workload, durability)
@@ -95,11 +95,50 @@ def _came_of_it(
 ) -> list[Part]:
     if workload == "faults":
         return _kept(comparison, durability)
-    lines, runs = orders(who_wins, workload, durability)
-    if not lines:
-        return [Note("absent", "What came of it: nobody is beyond doubt in front, by the rule.")]
-    times = "a single run each" if runs == 1 else f"{runs} runs each"
-    return [Bullets(lines, f"What came of it, {times}, figures in the order of the names:")]
+    parts: list[Part] = []
+    lines = [
+        f"{one.name}: median {words} {ms(before)}, {then} {ms(after)}: {_times(after / before)}"
+        for words, then, first, second in _TWICE.get(workload, ())
+        for one in told(comparison, workload, durability)
+        if (before := deep(one.entry["extra"], *first))
+        and (after := deep(one.entry["extra"], *second))
+    ]
+    if lines:
+        parts.append(Bullets(lines, "What came of it:"))
+    found = wins(who_wins, durability, workload)
+    if found is None:
+        return [*parts, Note("absent", "By the rule nobody is beyond doubt in front here.")]
+    times = (
+        "a single run each" if runs_of(who_wins, workload, durability) == 1 else "by their ranges"
+    )
+    head = f"Who is in front (●) beyond doubt, {times}; whatever is not in the table is too close to tell:"
+    return [*parts, Paragraph(head), found]
+
+
+_TWICE: dict[str, tuple[tuple[str, str, tuple[str, ...], tuple[str, ...]], ...]] = {
+    "held-open": (
+        ("end to end", "while one is held open", ("before", "p50"), ("while_held", "p50")),
+    ),
+    "plain-beside": (
+        (
+            "end to end of plain writes, alone",
+            "beside transactions",
+            ("plain_alone", "end_to_end_ms", "p50"),
+            ("plain_beside", "end_to_end_ms", "p50"),
+        ),
+    ),
+}
+"""(what, then, where it is in `extra` before, and then)."""
+
+
+def _times(ratio: float) -> str:
+    if 0.8 <= ratio <= 1.25:
+        return "about the same"
+    return f"{ratio:,.0f} times as much" if ratio >= 10 else f"{ratio:.2g} times as much"
+
+
+def runs_of(who_wins: list[dict[str, Any]], workload: str, durability: str) -> int:
+    return orders(who_wins, workload, durability)[1]
 
 
 def _kept(comparison: Comparison, durability: str) -> list[Part]:
@@ -116,13 +155,13 @@ def _kept(comparison: Comparison, durability: str) -> list[Part]:
 
 
 def _tables(section: Section | None) -> list[Part]:
-    """Its first table as it is, what else there is folded away."""
-    if section is None:
-        return []
-    first, *rest = section.tables
-    kept = [block for block in section.blocks if block in rest or isinstance(block, Bullets)]
-    parts: list[Part] = [first] if has_figures(first) else []
-    return [*parts, *([Aside("All figures of this workload", kept)] if kept else [])]
+    """Folded away."""
+    kept = [
+        block
+        for block in (section.blocks if section else ())
+        if isinstance(block, Bullets) or (isinstance(block, Table) and has_figures(block))
+    ]
+    return [Aside("All figures of this workload", kept)] if kept else []
 
 
 def absent(systems: dict[str, Any], workload: str) -> list[Part]:

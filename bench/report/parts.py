@@ -74,7 +74,7 @@ def _paint_interval(sheet: Sheet, rows: list[tuple[Series, list[Any], list[Any]]
             )
         axes.set_xlim(-0.3, len(names) - 0.7)
         axes.set_xticks(range(len(names)), names)
-        axes.set_ylim(bottom=0)
+        axes.set_ylim(0, 1.1 * max((v for row in rows for v in row[which] if v), default=1.0))
         axes.grid(axis="y")
         axes.locator_params(axis="y", nbins=5)
         axes.set_xlabel("a commit every")
@@ -147,8 +147,8 @@ def contention(comparison: Comparison, durability: str) -> Drawing | None:
     return Drawing(
         f"contention-{durability}",
         f"What workers' time went into, durability {durability}. {'. '.join(said)}.",
-        "Where the workers' time went: into transactions that counted (waiting for a lock included), into attempts "
-        "that were cancelled, into pauses before another try.",
+        "Where the workers' time went. In colour: into transactions that counted, waiting for a lock included; "
+        "black: into attempts that were cancelled; grey: into pauses before another try.",
         lambda sheet: _paint_contention(sheet, series),
     )
 
@@ -164,9 +164,8 @@ def _contended(part: Any) -> str:
 
 def _paint_contention(sheet: Sheet, series: list[Series]) -> None:
     legend = [
-        ("counted, or waiting", {"color": "#7f8b99", "linewidth": 7}),
         ("cancelled attempts", {"color": INK, "linewidth": 7}),
-        ("pauses", {"color": "#d3d9e0", "linewidth": 7}),
+        ("pauses", {"color": GRID, "linewidth": 7}),
     ]
     axes = sheet.panels(
         2,

@@ -14,7 +14,7 @@ from .drawing import GRID, INK, MUTED, Drawing, Sheet, look, title
 
 _WORKER, _COORDINATOR, _PARTITION, _READER = 0, 1, 2, 3
 _X = (0.09, 0.40, 0.68, 0.93)
-_ROW_IN = 0.31
+_ROW_IN = 0.33
 
 
 class Step(NamedTuple):
@@ -53,7 +53,7 @@ PROTOCOLS = (
             Step("committed", _PARTITION, _WORKER),
         ),
         5,
-        "not in the log",
+        "nothing",
         "all at once",
     ),
     Protocol(
@@ -62,7 +62,7 @@ PROTOCOLS = (
         _LANES,
         (
             Step("records", _WORKER, _PARTITION),
-            Step("takes part", _COORDINATOR),
+            Step("who takes part", _COORDINATOR),
             Step("in the log", _PARTITION),
             Step("commit", _WORKER, _COORDINATOR),
             Step("the decision", _COORDINATOR),
@@ -71,8 +71,8 @@ PROTOCOLS = (
             Step("commit marker", _PARTITION),
         ),
         7,
-        "stops before it",
-        "if none open before",
+        "stop here",
+        "past the marker",
     ),
     Protocol(
         "sqlite",
@@ -85,7 +85,7 @@ PROTOCOLS = (
             Step("committed", _PARTITION, _WORKER),
         ),
         2,
-        "in the worker's memory",
+        "nothing",
         "all at once",
     ),
 )
@@ -106,9 +106,10 @@ def protocols(systems: Sequence[str]) -> Drawing:
     return Drawing(
         "protocols",
         f"How each system commits, step by step, from top to bottom. {said}.",
-        "Time runs down. ● is durable before anything goes on. Right: pale while a reader sees nothing of it, full once "
-        "it may. In placement shared all of a host's discs up to an answer go to disk with one sync; in placement "
-        "separate each waits for the one before.",
+        "Time runs down. ● is durable before anything goes on. Right: pale while a reader sees nothing of it, "
+        "full once it may; in the Kafka-style mode only when whoever was open before in that partition has "
+        "ended, too. In placement shared all of a host's discs up to an answer go to disk with one sync; in "
+        "placement separate each waits for the one before.",
         lambda sheet: _paint(sheet, shown),
     )
 
@@ -121,9 +122,9 @@ def _words(protocol: Protocol, step: Step) -> str:
 
 
 def _paint(sheet: Sheet, shown: Sequence[Protocol]) -> None:
-    rows = max(len(protocol.steps) for protocol in shown) + 1.2
+    rows = max(len(protocol.steps) for protocol in shown) + 0.6
     axes = sheet.panels(
-        len(shown), height=rows * _ROW_IN, left=0.1, right=0.1, bottom=0.08, top=0.36
+        len(shown), height=(rows + 1.3) * _ROW_IN, left=0.1, right=0.1, bottom=0.08, top=0.36
     )
     for panel, protocol in zip(axes, shown, strict=True):
         _protocol(panel, protocol, rows)
@@ -133,9 +134,9 @@ def _protocol(axes: Any, protocol: Protocol, rows: float) -> None:
     color = look(protocol.system).color
     title(axes, look(protocol.system).name, protocol.idea)
     axes.set_xlim(0, 1)
-    axes.set_ylim(rows - 0.7, -1.0)
+    axes.set_ylim(rows + 0.2, -1.1)
     axes.axis("off")
-    bottom = rows - 0.75
+    bottom = rows - 0.7
     for x, name in zip(_X, protocol.lanes, strict=True):
         if name:
             axes.text(x, -0.62, name, ha="center", va="center", color=MUTED)
@@ -144,21 +145,8 @@ def _protocol(axes: Any, protocol: Protocol, rows: float) -> None:
     x = _X[_READER]
     axes.plot([x, x], [-0.3, seen], color=color, alpha=0.18, linewidth=9, solid_capstyle="butt")
     axes.plot([x, x], [seen, bottom], color=color, linewidth=9, solid_capstyle="butt")
-    for text, y, fill in ((protocol.hidden, seen / 2, color), (protocol.visible, 0, "white")):
-        at = y if fill == color else (seen + bottom) / 2
-        room = (bottom - seen) if fill == "white" else seen
-        if room < 3.2 and fill == "white":
-            axes.text(0.985, bottom + 0.05, text, ha="right", va="top", color=color)
-        else:
-            axes.text(
-                x,
-                at,
-                text,
-                rotation=90,
-                ha="center",
-                va="center",
-                color=color if fill == color else "white",
-            )
+    said = f"readers: {protocol.hidden}, then {protocol.visible}"
+    axes.text(0.97, bottom + 0.62, said, ha="right", va="center", color=color)
     for y, step in enumerate(protocol.steps):
         _step(axes, step, y, color)
 

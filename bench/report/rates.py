@@ -4,24 +4,19 @@ Next: counted.py.
 """
 
 from ..judging import DURABILITIES
-from .drawing import MUTED, Drawing, Sheet, line, look, quiet, title
+from .drawing import INK, MUTED, Drawing, Sheet, line, look, quiet, title
 from .marks import over_time
 from .series import Comparison, Series
-
-_WORKLOADS = (("reshard", "with transactions"), ("plain", "without: plain writes"))
 
 
 def throughput(comparison: Comparison) -> dict[str, Drawing]:
     """By durability."""
     found = {}
     for durability in DURABILITIES:
-        panels = [
-            (workload, words, shown)
-            for workload, words in _WORKLOADS
-            if (shown := [one for one in comparison.of(workload, durability) if _points(one)])
-        ]
-        if panels:
-            found[durability] = _throughput(durability, panels)
+        plain = {one.system: _points(one) for one in comparison.of("plain", durability)}
+        shown = [one for one in comparison.of("reshard", durability) if _points(one)]
+        if shown:
+            found[durability] = _throughput(durability, shown, plain)
     return found
 
 
@@ -31,39 +26,43 @@ def _points(one: Series) -> list[list[float]]:
     return points[:-1]
 
 
-def _throughput(durability: str, panels: list[tuple[str, str, list[Series]]]) -> Drawing:
-    told = "; ".join(
-        f"{words}: "
-        + ", ".join(f"{one.name} {one.entry['throughput_mb_s'] or 0:.3g} MB/s" for one in shown)
-        for _, words, shown in panels
-    )
+def _throughput(
+    durability: str, shown: list[Series], plain: dict[str, list[list[float]]]
+) -> Drawing:
+    told = ", ".join(f"{one.name} {one.entry['throughput_mb_s'] or 0:.3g} MB/s" for one in shown)
     return Drawing(
         f"throughput-{durability}",
-        f"Payload committed over time, durability {durability}, on average {told}.",
-        "Payload whose commit was answered, in steps of half a second, first run of each. Dotted: what was offered. "
-        "Who falls below it does not keep up; what comes late shows above it.",
-        lambda sheet: _paint_throughput(sheet, panels),
+        f"Payload committed over time in reshard, durability {durability}; on average {told}.",
+        "Payload whose commit was answered, in steps of half a second, first run of each. Dotted: what was "
+        "offered. Grey line: the same bytes without transactions. Who falls below the dotted line does not keep "
+        "up.",
+        lambda sheet: _paint_throughput(sheet, shown, plain),
     )
 
 
-def _paint_throughput(sheet: Sheet, panels: list[tuple[str, str, list[Series]]]) -> None:
-    named = {one.name: line(one.system, one.placement) for _, _, shown in panels for one in shown}
-    axes = sheet.panels(
-        len(panels), height=1.7, columns=2, legend=list(named.items()), left=0.5, top=0.36
-    )
-    most = max((p[1] for _, _, shown in panels for one in shown for p in _points(one)), default=1)
-    for panel, (_, words, shown) in zip(axes, panels, strict=True):
-        until = max(points[-1][0] for one in shown if (points := _points(one)))
-        over_time(panel, words, "MB/s", max(until, 1.0))
-        panel.set_ylim(0, most * 1.1 or 1.0)
-        for offered in sorted({one.entry["offered_mb_s"] or 0.0 for one in shown}):
-            if offered:
-                panel.axhline(offered, color=MUTED, linewidth=1, linestyle=(0, (1, 2)))
-        for one in reversed(shown):
-            points = _points(one)
-            panel.plot(
-                [p[0] for p in points], [p[1] for p in points], **line(one.system, one.placement)
-            )
+def _paint_throughput(
+    sheet: Sheet, shown: list[Series], plain: dict[str, list[list[float]]]
+) -> None:
+    columns = 2 if len(shown) in (2, 4) else 3
+    axes = sheet.panels(len(shown), height=1.15, columns=columns, left=0.5, top=0.36, bottom=0.44)
+    most = max([p[1] for one in shown for p in _points(one)] + [_offered(one) for one in shown])
+    until = max(1.0, *(_points(one)[-1][0] for one in shown))
+    for panel, one in zip(axes, shown, strict=True):
+        of, points = look(one.system), _points(one)
+        times, sizes = [p[0] for p in points], [p[1] for p in points]
+        over_time(panel, one.name, "MB/s", until)
+        panel.fill_between(times, sizes, color=of.color, alpha=0.15, linewidth=0)
+        panel.plot(times, sizes, **line(one.system))
+        if beside := [] if one.aside else plain.get(one.system, []):
+            panel.plot([p[0] for p in beside], [p[1] for p in beside], color=MUTED, linewidth=1)
+        if offered := _offered(one):
+            panel.axhline(offered, color=INK, linewidth=1, linestyle=(0, (1, 2)))
+        panel.set_xlim(0, until)
+        panel.set_ylim(0, most * 1.15 or 1.0)
+
+
+def _offered(one: Series) -> float:
+    return float(one.entry["offered_mb_s"] or 0.0)
 
 
 def highest(comparison: Comparison) -> dict[str, Drawing]:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from .. import conclusions, fineprint, words
-from ..judging import DURABILITIES, in_words
-from ..layout import Bullets, Command, Paragraph, Section, Table, number
+from ..judging import DURABILITIES
+from ..layout import Bullets, Command, Paragraph, Section, Table
 from ..persists import who_persists
 from .content import (
     Aside,
@@ -21,15 +21,14 @@ from .content import (
     Heading,
     Note,
     Part,
-    Win,
-    Wins,
     block_parts,
     by_durability,
     has_figures,
     only,
+    wins,
 )
 from .counted import corners, persists
-from .drawing import Drawing, look
+from .drawing import Drawing
 from .latency import latencies
 from .others import absent, others, troubles
 from .phases import phases
@@ -90,8 +89,8 @@ def _verification(summary: dict[str, Any]) -> Chapter:
             parts.append(block)
     parts += _spark(summary.get("spark"))
     lead = (
-        "Before any figure: behind each run its store was opened anew, to look only, and every record accounted for. "
-        "A run that did not verify has no figures anywhere in this report."
+        "Before any figure: behind each run its store was opened anew, to look only, and every record accounted "
+        "for. A run that did not verify has no figures anywhere in this report."
     )
     return Chapter(1, "verification", "What was proven, and by whom", lead, parts)
 
@@ -100,9 +99,9 @@ def _spark(spark: dict[str, Any] | None) -> list[Part]:
     parts: list[Part] = [Heading("Who checked", "who-checked")]
     parts.append(
         Paragraph(
-            "A checker in Python looked at each run as it ended: certificates of transactions, positions, offsets, what "
-            "readers were shown. Apache Spark looks at all of them once more with code of its own, which shares "
-            "nothing with it but the format of the traces."
+            "A checker in Python looked at each run as it ended: certificates of transactions, positions, "
+            "offsets, what readers were shown. Apache Spark looks at all of them once more with code of its "
+            "own, which shares nothing with it but the format of the traces."
         )
     )
     if not spark:
@@ -197,7 +196,11 @@ def _latency(summary: dict[str, Any], comparison: Comparison) -> Chapter:
         if durability in drawings:
             parts.append(Drawn(drawings[durability]))
         for block in section.blocks if section else ():
-            if isinstance(block, Table) and not has_figures(block):
+            meaning = f"{durability}: {DURABILITIES[durability]}."
+            if isinstance(block, Paragraph) and block.text.startswith(meaning):
+                if rest := block.text.removeprefix(meaning).strip():
+                    parts.append(Paragraph(rest))
+            elif isinstance(block, Table) and not has_figures(block):
                 parts.append(
                     Note("partial", "No system sustained the rate here, so nothing has latencies.")
                 )
@@ -217,8 +220,8 @@ def _phases(comparison: Comparison) -> Chapter:
     for durability, drawing in phases(comparison).items():
         _pieces(parts, durability, drawing, None)
     lead = (
-        "What happens to one transaction, from its first piece of work to the moment a reader may see all of it, drawn "
-        "from its trace, in each mode and placement on the same axes."
+        "What happens to one transaction, from its first piece of work to the moment a reader may see all of "
+        "it, drawn from its trace, in each mode and placement on the same axes."
     )
     return Chapter(3, "phases", "A transaction's phases", lead, parts or _no_trace(comparison))
 
@@ -255,8 +258,8 @@ def _throughput(comparison: Comparison) -> Chapter:
 
 def _persists(summary: dict[str, Any]) -> Chapter:
     lead = (
-        "The difference between the protocols is what has to be on the disk before anything goes on. The talk has it "
-        "as a table; here each row is counted."
+        "The difference between the protocols is what has to be on the disk before anything goes on. The talk "
+        "has it as a table; here each row is counted."
     )
     parts: list[Part] = []
     drawing = persists(summary["systems"])
@@ -286,14 +289,21 @@ def _persists(summary: dict[str, Any]) -> Chapter:
 
 def _corners(summary: dict[str, Any]) -> Chapter:
     lead = (
-        "A deterministic store that shares its turns against a Kafka-style one that stands apart compares two things at "
-        "once: the protocol, and whether tablets share their fate. All four corners tell them apart."
+        "A deterministic store that shares its turns against a Kafka-style one that stands apart compares two "
+        "things at once: the protocol, and whether tablets share their fate. All four corners tell them apart. "
+        "Made by the protocol: the other mode in the same place; by shared fate: the other place in the same "
+        "mode; each averaged over both. Together they are what kafka-style separate has more than deterministic "
+        "shared."
     )
     parts: list[Part] = []
     drawings = corners(summary["shared_fate"])
     sections = by_durability(conclusions.mode_by_placement(summary["shared_fate"]))
     for durability in DURABILITIES:
-        _pieces(parts, durability, drawings.get(durability), sections.get(durability))
+        section = sections.get(durability)
+        if section is not None:  # what its first paragraph explains are abbreviations
+            kept = [block for block in section.blocks if not isinstance(block, Paragraph)]
+            section = Section(section.title, kept)
+        _pieces(parts, durability, drawings.get(durability), section)
     if not parts:
         command = "planstep compare --workload reshard --placement both --out DIR"
         parts.append(
@@ -328,25 +338,15 @@ def _others(summary: dict[str, Any], comparison: Comparison) -> Chapter:
 
 
 def _wins(summary: dict[str, Any]) -> Chapter:
-    section = conclusions.wins(summary["who_wins"])
-    parts: list[Part] = [section.blocks[0]]
+    parts: list[Part] = [conclusions.wins(summary["who_wins"]).blocks[0]]
     for durability in DURABILITIES:
-        rows = [_win(won) for won in summary["who_wins"] if won["durability"] == durability]
-        if rows:
-            names = dict.fromkeys(name for row in rows for name in row.values)
-            order = [name for name in summary["systems"] if name in names]
-            parts += [Durability(durability), Wins([(n, look(n).name) for n in order], rows)]
+        found = wins(summary["who_wins"], durability)
+        if found is not None:
+            parts += [Durability(durability), found]
     if len(parts) == 1:
         parts.append(Note("absent", "Nobody, by that rule."))
-    lead = "By a rule that was fixed before, not by eye."
+    lead = "By a rule that was fixed before, not by eye. ● is in front; several: no telling them apart."
     return Chapter(9, "wins", "Who wins where", lead, parts)
-
-
-def _win(won: dict[str, Any]) -> Win:
-    values = {name: number(value) for name, value in {**won["best"], **won["behind"]}.items()}
-    return Win(
-        won["workload"], in_words(won["figure"]), values, list(won["best"]), list(won["behind"])
-    )
 
 
 def _limits(summary: dict[str, Any], figures: dict[str, Any]) -> Chapter:

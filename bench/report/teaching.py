@@ -46,14 +46,14 @@ def read_first(summary: dict[str, Any]) -> Chapter:
     systems = summary["systems"]
     lead = "For who knows neither system: three minutes that the rest of this page relies on."
     bullets = [
-        "Latency counts from when work was due, by a schedule fixed before the run, not from when somebody got to it: "
-        "waiting is part of it.",
+        "Latency counts from when work was due, by a schedule fixed before the run, not from when somebody got "
+        "to it: waiting is part of it.",
         "Figures are medians over repeats. “–” is a figure that is not there: its run did not verify, or did not "
         "sustain the rate; the text says which.",
         f"Durability full: {DURABILITIES['full']}. Durability os: {DURABILITIES['os']}. The two never share a drawing "
         "or a table.",
-        "Striped rows marked “published” are of the talk that this comparison reproduces, on other hardware: to look "
-        "at, not to compare with.",
+        "Striped rows marked “published” are of the talk that this comparison reproduces, on other hardware: to "
+        "look at, not to compare with.",
         "Kafka-style is Kafka's protocol in this engine. A number says something about the protocol, nothing about "
         "Kafka's brokers.",
     ]
@@ -68,11 +68,11 @@ def read_first(summary: dict[str, Any]) -> Chapter:
             Heading("How each of them commits", "protocols"),
             Paragraph(
                 "All three do the same: make a transaction's records readable together, once, and not before. "
-                "Deterministic: records wait on the side; a coordinator gives the transaction a place in one order, "
-                "and each partition publishes at that place. Readers need no filter, and an open transaction delays "
-                "nobody. Kafka-style: records go straight into the log; a coordinator's decision is followed by a "
-                "marker in each partition, and readers stop where something is still open. SQLite: one writer at a "
-                "time, everything in one file."
+                "Deterministic: records wait on the side; a coordinator gives the transaction a place in one "
+                "order, and each partition publishes at that place. Readers need no filter, and an open "
+                "transaction delays nobody. Kafka-style: records go straight into the log; a coordinator's "
+                "decision is followed by a marker in each partition, and readers stop where something is still "
+                "open. SQLite: one writer at a time, everything in one file."
             ),
             Drawn(protocols(list(systems))),
             Heading("Words", "glossary"),

@@ -17,6 +17,8 @@ _PANELS = (
     (5, "over links", "MB/s: a network's part", "network_mb_s"),
 )
 
+_APART_S = 0.2
+
 
 def usage(comparison: Comparison) -> dict[str, Drawing]:
     """By durability."""
@@ -29,8 +31,12 @@ def usage(comparison: Comparison) -> dict[str, Drawing]:
 
 
 def _points(one: Series) -> list[list[float]]:
-    points: list[list[float]] = one.runs[0]["resources"]["points"] if one.runs else []
-    return points
+    """Of its first run, without moments so close to one another that what they tell is noise."""
+    found: list[list[float]] = []
+    for point in one.runs[0]["resources"]["points"] if one.runs else []:
+        if not found or point[0] - found[-1][0] >= _APART_S:
+            found.append(point)
+    return found
 
 
 def _drawing(durability: str, shown: list[Series]) -> Drawing:
@@ -53,11 +59,16 @@ def _paint(sheet: Sheet, shown: list[Series]) -> None:
     legend = [(one.name, line(one.system, one.placement)) for one in shown]
     panels = [panel for panel in _PANELS if any(p[panel[0]] for one in shown for p in _points(one))]
     axes = sheet.panels(
-        len(panels), height=1.35, columns=3, legend=legend, left=0.5, bottom=0.46, top=0.34
+        len(panels),
+        height=1.35,
+        columns=4 if len(panels) == 4 else 3,
+        legend=legend,
+        left=0.5,
+        bottom=0.46,
+        top=0.34,
     )
     until = max(points[-1][0] for one in shown if (points := _points(one)))
     for panel, (column, words, unit, _) in zip(axes, panels, strict=True):
-        over_time(panel, words, unit, until)
         for one in reversed(shown):
             points = _points(one)
             panel.plot(
@@ -65,4 +76,4 @@ def _paint(sheet: Sheet, shown: list[Series]) -> None:
                 [p[column] for p in points],
                 **line(one.system, one.placement),
             )
-        panel.set_ylim(bottom=0)
+        over_time(panel, words, unit, until)

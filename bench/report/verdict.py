@@ -11,10 +11,19 @@ from typing import Any, NamedTuple
 
 from ..conclusions import split
 from ..judging import DURABILITIES, at_headline, entries, figure
+from ..layout import number
 from .drawing import called, look
 from .series import ms
 
 _WHO_LOSES = ("missing", "duplicated", "out_of_order", "violations")
+
+
+class Board(NamedTuple):
+    """Medians at a glance, each system where it is meant to stand. `rows`: (system, what it is called, figures)."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: list[tuple[str, str, list[str]]]
 
 
 class Verdict(NamedTuple):
@@ -24,6 +33,7 @@ class Verdict(NamedTuple):
     headline: str
     sentences: list[str]
     wrong: list[str]
+    board: Board | None
 
 
 def verdict(summary: dict[str, Any]) -> Verdict:
@@ -56,13 +66,14 @@ def verdict(summary: dict[str, Any]) -> Verdict:
             "Apache Spark read every record and every trace row and judged by itself"
             + said.get(str(spark.get("agrees_with_python")), ".")
         )
-    for durability in DURABILITIES:
-        found = _at_the_rate(summary, durability)
-        if found:
-            sentences += found
-            sentences += _why(summary, durability)
-            break  # the other durability has its own part below
-    return Verdict(tone, headline, sentences, wrong)
+    board = None
+    for durability in DURABILITIES:  # the first that there is; each has its own parts below
+        shown = [one for one in at_headline(systems, "reshard", durability) if one[1]["verified"]]
+        if shown:
+            board = _board(summary, durability, shown)
+            sentences += _in_words(summary, durability, shown)
+            break
+    return Verdict(tone, headline, sentences, wrong, board)
 
 
 def _losses(ran: list[dict[str, Any]]) -> str:
@@ -93,49 +104,68 @@ def _wrong(summary: dict[str, Any]) -> list[str]:
     return found
 
 
-def _at_the_rate(summary: dict[str, Any], durability: str) -> list[str]:
+Shown = list[tuple[str, dict[str, Any]]]
+_BOARD = (
+    ("a write is durable", "write_ms.p50"),
+    ("a commit is answered", "commit_ms.p50"),
+    ("a reader has it", "end_to_end_ms.p50"),
+)
+
+
+def _board(summary: dict[str, Any], durability: str, shown: Shown) -> Board:
     rate = summary["settings"]["rate_mb_s"]
-    shown = [
-        (n, e) for n, e in at_headline(summary["systems"], "reshard", durability) if e["verified"]
-    ]
-    if rate is None or not shown:
+    at = f"at {rate:g} MB/s" if rate else "as fast as it goes"
+    columns = (*(words for words, _ in _BOARD), "CPU cores" if rate else "MB/s")
+    rows = []
+    for name, entry in shown:
+        late = entry["sustained"] is False
+        told = ["not sustained" if late else ms(figure(entry, key)) for _, key in _BOARD]
+        last = entry["cpu_cores"] if rate else entry["throughput_mb_s"]
+        rows.append((name, look(name).name, [*told, number(last)]))
+    return Board(f"reshard {at}, durability {durability}: medians", columns, rows)
+
+
+def _in_words(summary: dict[str, Any], durability: str, shown: Shown) -> list[str]:
+    rate = summary["settings"]["rate_mb_s"]
+    if rate is None:
         return []
-    late = [look(name).name for name, entry in shown if entry["sustained"] is False]
+    won = {
+        w["figure"]: w
+        for w in summary["who_wins"]
+        if (w["workload"], w["durability"]) == ("reshard", durability)
+    }
     said = []
-    able = [(name, entry) for name, entry in shown if entry["write_ms"]]
-    if able:
-        writes = _each(able, "write_ms.p50", "write_ms.p99")
-        said.append(
-            f"At {rate:g} MB/s, durability {durability}, half of all writes were durable within (and 99 % within): "
-            f"{writes}."
-        )
-        seen = _each(able, "end_to_end_ms.p50", "end_to_end_ms.p99")
-        said.append(
-            f"A reader of committed records had half of them within (and 99 % within): {seen}."
-        )
+    for what, name in (
+        ("A write was durable", "write_ms.p50"),
+        ("A reader had a record", "end_to_end_ms.p50"),
+    ):
+        able = [(system, value) for system, e in shown if (value := figure(e, name)) is not None]
+        if len(able) > 1:
+            said.append(_compared(what, sorted(able, key=lambda one: one[1]), won.get(name)))
+    rows = (summary["shared_fate"] or {}).get(durability) or {}
+    row = rows.get("end_to_end_ms.p50")
+    if row and row["difference"]:
+        said.append(f"Taken apart by mode and placement: {split('end_to_end_ms.p50', row)}")
+    late = [look(name).name for name, entry in shown if entry["sustained"] is False]
     if late:
+        have = "have" if len(late) > 1 else "has"
         said.append(
-            f"{' and '.join(late)} did not sustain {rate:g} MB/s on this machine, durability {durability}, and "
-            f"{'have' if len(late) > 1 else 'has'} no latencies there."
+            f"{' and '.join(late)} did not sustain {rate:g} MB/s on this machine, so {have} no latencies here."
         )
     return said
 
 
-def _each(able: list[tuple[str, Any]], half: str, most: str) -> str:
-    ordered = sorted(able, key=lambda one: figure(one[1], half) or 0.0)
-    return ", ".join(
-        f"{look(name).name} {ms(figure(entry, half))} ({ms(figure(entry, most))})"
-        for name, entry in ordered
+def _compared(what: str, able: list[tuple[str, float]], won: dict[str, Any] | None) -> str:
+    """By the rule; where that is in no doubt, who was first."""
+    each = [f"{look(system).name} {ms(value)}" for system, value in able]
+    if won is None:
+        return f"{what}, in half of all cases, in {', '.join(each)}: no telling them apart."
+    best = " and ".join(look(system).name for system, _ in able if system in won["best"])
+    first = " and ".join(ms(value) for system, value in able if system in won["best"])
+    rest = ", ".join(
+        one for one, (system, _) in zip(each, able, strict=True) if system not in won["best"]
     )
-
-
-def _why(summary: dict[str, Any], durability: str) -> list[str]:
-    rows = (summary["shared_fate"] or {}).get(durability) or {}
-    return [
-        f"Why, by the four corners of mode and placement: {split(name, rows[name])}"
-        for name in ("end_to_end_ms.p50", "hops_before_reply")
-        if name in rows and rows[name]["difference"]
-    ][:1]
+    return f"{what} soonest with {best}: {first} in half of all cases, against {rest}."
 
 
 def forbidden(check: dict[str, Any]) -> str:

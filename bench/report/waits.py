@@ -4,19 +4,19 @@ Next: protocols.py.
 """
 
 from .drawing import Drawing, Sheet, title
-from .marks import ROW_IN, Row, dots, span
+from .marks import ROW_IN, Group, Row, dots, span
 from .parts import deep, told
 from .series import Comparison, Series, ms
 
-Panel = tuple[str, str, list[Row | None]]
+Panel = tuple[str, str, list[Row | Group | None]]
 _HELD = (
     ("before", "before"),
     ("while_held", "while one transaction is open"),
     ("after", "after it has ended"),
 )
 _BESIDE = (
-    ("plain_alone", "plain writes, alone"),
-    ("plain_beside", "plain writes, beside transactions"),
+    ("plain_alone", "alone"),
+    ("plain_beside", "beside transactions"),
 )
 
 
@@ -28,7 +28,8 @@ def held_open(comparison: Comparison, durability: str) -> Drawing | None:
     return _drawing(
         f"held-open-{durability}",
         f"End to end of quick transactions before, while and after another one is held open, durability {durability}",
-        "Dot: median, bar: 99 %. A reader of committed records is kept where data lies in the log before it counts.",
+        "Dot: median, bar: 99 %. A reader of committed records is kept where data lies in the log before it "
+        "counts.",
         [panel],
     )
 
@@ -57,11 +58,11 @@ def _by_part(
     unit: str,
     path: tuple[str, ...],
 ) -> Panel | None:
-    rows: list[Row | None] = []
+    rows: list[Row | Group | None] = []
     for one in series:
         found = [
             Row(
-                f"{one.name}, {said}",
+                said,
                 one.system,
                 value,
                 deep(one.entry["extra"], name, *path, "p99"),
@@ -70,8 +71,39 @@ def _by_part(
             if (value := deep(one.entry["extra"], name, *path, "p50")) is not None
         ]
         if found:
-            rows += [*([None] if rows else []), *found]
+            rows += [Group(one.name, one.system), *found]
     return (words, unit, rows) if rows else None
+
+
+def with_and_without(comparison: Comparison, durability: str) -> Drawing | None:
+    """Reshard beside plain writes of the same bytes, at the same rate."""
+    plain = {(o.system, o.placement): o for o in comparison.of("plain", durability)}
+    panels: list[Panel] = []
+    for name, words, unit in (
+        ("write_ms", "write", "due → durable"),
+        ("end_to_end_ms", "end to end", "due → received"),
+    ):
+        rows: list[Row | Group | None] = []
+        for one in comparison.of("reshard", durability):
+            beside = plain.get((one.system, one.placement))
+            if beside is None:
+                continue
+            found = [
+                Row(said, one.system, told["p50"], told["p99"])
+                for said, of in (("with transactions", one), ("without", beside))
+                if (told := of.entry[name])
+            ]
+            rows += [Group(one.name, one.system), *found] if found else []
+        if rows:
+            panels.append((words, unit, rows))
+    if not panels:
+        return None
+    return _drawing(
+        f"plain-{durability}",
+        f"Latency with and without transactions, the same bytes at the same rate, durability {durability}",
+        "Dot: median, bar: 99 %. With transactions a record waits for its commit before a reader has it.",
+        panels,
+    )
 
 
 # faults -------------------------------------------------------------------------------------------
@@ -98,10 +130,10 @@ def faults(comparison: Comparison, durability: str) -> Drawing | None:
 
 
 def _faults(series: list[Series], what: str, words: str, names: tuple[str, str]) -> Panel | None:
-    rows: list[Row | None] = []
+    rows: list[Row | Group | None] = []
     for one in series:
         ways = one.entry["extra"].get(what)
-        found: list[Row | None] = []
+        found: list[Row] = []
         for way, figures in (ways if isinstance(ways, dict) else {}).items():
             if not isinstance(figures, dict):
                 continue
@@ -109,9 +141,9 @@ def _faults(series: list[Series], what: str, words: str, names: tuple[str, str])
             limit = deep(figures, "not_within_ms")
             said = f"not within {ms(limit)}" if first is None and limit is not None else None
             if first is not None or said is not None:
-                found.append(Row(f"{one.name}, {way}", one.system, first, readable, said))
+                found.append(Row(way, one.system, first, readable, said))
         if found:
-            rows += [*([None] if rows else []), *found]
+            rows += [Group(one.name, one.system), *found]
     return (words, "until it goes on … is readable", rows) if rows else None
 
 
@@ -119,23 +151,24 @@ def _faults(series: list[Series], what: str, words: str, names: tuple[str, str])
 
 
 def _drawing(name: str, alt: str, caption: str, panels: list[Panel]) -> Drawing:
-    said = [
-        f"{row.label} ({words}) {row.said or f'{ms(row.value)}, {ms(row.far)}'}"
-        for words, _, rows in panels
-        for row in rows
-        if row is not None
-    ]
+    said = []
+    for words, _, rows in panels:
+        for row in rows:
+            if isinstance(row, Group):
+                said.append(f"{row.label} ({words})")
+            elif row is not None:
+                said.append(f"{row.label} {row.said or f'{ms(row.value)}, {ms(row.far)}'}")
     return Drawing(name, f"{alt}: {'; '.join(said)}.", caption, lambda sheet: _paint(sheet, panels))
 
 
 def _paint(sheet: Sheet, panels: list[Panel]) -> None:
     values = [
-        v
+        value
         for _, _, rows in panels
         for row in rows
-        if row
-        for v in (row.value, row.far)
-        if v is not None
+        if isinstance(row, Row)
+        for value in (row.value, row.far)
+        if value is not None
     ]
     low, high = span(values, 0.1)
     tall = max(len(rows) for _, _, rows in panels)
