@@ -180,6 +180,9 @@ class Sheet:
 
 def title(axes: Any, text: str, unit: str = "") -> None:
     """Above a panel, to its left; the unit, fainter, behind."""
+    if not text:
+        axes.set_title(unit, loc="left", pad=6, color=MUTED)
+        return
     shown = axes.set_title(text, loc="left", pad=6, fontweight="bold", color=INK)
     if unit:
         axes.annotate(

@@ -1,6 +1,6 @@
 """What the drawings are drawn from, made of the traces in Python: columns of Arrow and NumPy, no loop over records.
 
-    DIR/traces/<run>/*.parquet ─▶ {"source": "python", "runs": {run: latencies, throughput, phases, costs, resources}}
+    DIR/traces/<run>/*.parquet ─▶ {"source": "python", "runs": {run: latencies, throughput, phases, …}}
 
 Spark makes the same of the same (bench/spark): where both ran, one checks the other. A latency is here only
 where a trace holds all that the workload counted, and nothing else:

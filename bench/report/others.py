@@ -175,6 +175,7 @@ def absent(systems: dict[str, Any], workload: str) -> list[Part]:
 def troubles(systems: dict[str, Any], workload: str) -> list[Part]:
     """What did not come to figures."""
     parts: list[Part] = []
+    late = []
     for name, of, durability, placement, entry in entries(systems):
         if of != workload:
             continue
@@ -188,7 +189,12 @@ def troubles(systems: dict[str, Any], workload: str) -> list[Part]:
         elif not entry["verified"]:
             parts.append(Note("bad", f"{where}: did not verify, so it has no figures"))
         elif entry["sustained"] is False:
-            parts.append(
-                Note("partial", f"{where}: the rate was not sustained, so it has no latencies")
+            late.append(where)
+    if late:
+        parts.append(
+            Note(
+                "partial",
+                f"Without latencies, because the rate was not sustained: {'; '.join(late)}.",
             )
+        )
     return parts

@@ -56,7 +56,7 @@ def interval(comparison: Comparison, durability: str) -> Drawing | None:
     )
 
 
-def _paint_interval(sheet: Sheet, rows: list[tuple[Series, list[Any], list[Any]]]) -> None:
+def _paint_interval(sheet: Sheet, rows: list[Any]) -> None:
     legend = [(one.name, line(one.system, one.placement)) for one, _, _ in rows]
     left, right = sheet.panels(2, height=1.7, columns=2, legend=legend, left=0.5)
     ends = [f"{name} ms" for name in _INTERVALS]
@@ -109,7 +109,7 @@ def transfer(comparison: Comparison, durability: str) -> Drawing | None:
     return Drawing(
         f"transfer-{durability}",
         f"Transfers a second with {counts[0]:.0f} and {counts[1]:.0f} workers, durability {durability}: {said}.",
-        f"From {counts[0]:.0f} workers to {counts[1]:.0f}: who can share a sync among transactions gains by more of them.",
+        f"From {counts[0]:.0f} workers to {counts[1]:.0f}: who can share a sync gains by more of them.",
         lambda sheet: _paint_transfer(sheet, rows, [f"{count:.0f} workers" for count in counts]),
     )
 

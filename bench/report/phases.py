@@ -11,8 +11,8 @@ Next: rates.py.
 from typing import Any
 
 from ..judging import figure
-from .drawing import GRID, INK, MUTED, Drawing, Sheet, look, quiet, title
-from .marks import milliseconds, span
+from .drawing import INK, Drawing, Sheet, look, quiet, title
+from .marks import Row, dots, span
 from .series import Comparison, Series, ms
 
 _AFTER = (
@@ -23,7 +23,7 @@ _AFTER = (
 )
 _ON_ITS_WAY, _LEAST_MS = "#c3cad3", 0.1
 _PIECES_MAX = 24
-_ROW_IN = 1.3
+_ROW_IN = 1.7
 
 
 def phases(comparison: Comparison) -> dict[str, Drawing]:
@@ -63,9 +63,9 @@ def _drawing(durability: str, shown: list[tuple[Series, dict[str, Any]]]) -> Dra
         if (commit := figure(one.entry, "commit_ms.p50")) is not None
     ]
     caption = (
-        "Left, a line for each piece of work: grey while it is on its way, pale once it is durable and hidden, "
-        "full once a reader of committed records may see it; the dashed line is the call of commit. Right, what "
-        "follows that call, on a logarithmic axis. One transaction each, of median length."
+        "Bars, one for each piece of work: grey while it is on its way, pale once it is durable and hidden, full once a "
+        "reader of committed records may see it; dashed: the call of commit. Points: what follows that call, on a "
+        "logarithmic axis. One transaction each, of median length."
     )
     if medians:
         caption += f" Medians over all, commit answered and visible: {'; '.join(medians)}."
@@ -150,36 +150,11 @@ def _pieces(axes: Any, one: Series, example: dict[str, Any], begin: float, until
 def _commit(
     axes: Any, one: Series, example: dict[str, Any], low: float, high: float, wide: bool
 ) -> None:
-    of, after = look(one.system), _after(example)
+    after = _after(example)
     title(axes, "" if wide else one.name, "since commit was called")
-    milliseconds(axes, low, high)
-    axes.set_ylim(len(_AFTER) - 0.45, -0.55)
-    axes.set_yticks([])
-    quiet(axes, y=False)
-    for y, (name, words) in enumerate(_AFTER):
+    rows = []
+    for name, words in _AFTER:
         value = after.get(name)
-        at = None if value is None else max(value, _LEAST_MS)
-        axes.axhline(y, color=GRID, linewidth=0.8, zorder=1)
-        left = at is None or at > (low * high) ** 0.5
-        label = f"{words}: {'no such moment' if value is None else ms(value)}"
-        if at is not None:
-            axes.plot(
-                [at],
-                [y],
-                marker=of.marker,
-                markersize=6,
-                color=of.color,
-                markerfacecolor=of.color if name == "visible" else "white",
-                zorder=3,
-            )
-        axes.annotate(
-            label,
-            (low if at is None else at, y),
-            xytext=(-8 if at is not None and left else 8, 0),
-            textcoords="offset points",
-            ha="right" if at is not None and left else "left",
-            va="center",
-            color=MUTED if value is None else INK,
-            bbox={"facecolor": "white", "edgecolor": "none", "pad": 1},
-            zorder=2,
-        )
+        said = "no such moment" if value is None else ms(value)
+        rows.append(Row(words, one.system, value, said=said, hollow=name != "visible"))
+    dots(axes, rows, low, high)

@@ -74,11 +74,8 @@ def _verification(summary: dict[str, Any]) -> Chapter:
     parts: list[Part] = []
     if summary["interrupted"]:
         plan = summary["plan"]
-        parts.append(
-            Note(
-                "partial", f"Interrupted: {plan['done']} of {plan['cells']} runs had ended by then."
-            )
-        )
+        ended = f"{plan['done']} of {plan['cells']} runs had ended by then."
+        parts.append(Note("partial", f"Interrupted, or still under way: {ended}"))
     bad = section.blocks and isinstance(section.blocks[0], str) and "NOT" in section.blocks[0]
     for n, block in enumerate(section.blocks):
         if n == 0 and isinstance(block, str):
@@ -364,8 +361,8 @@ def _limits(summary: dict[str, Any], figures: dict[str, Any]) -> Chapter:
     source = {"spark": "Apache Spark", "python": "Python"}.get(figures.get("source", ""), "nobody")
     parts.append(
         Paragraph(
-            f"Drawings were made of the traces by {source}; tables are of results.json, medians over repeats. The same "
-            "report again, from the same folder:"
+            f"Drawings were made of the traces by {source}; tables are of results.json, medians over repeats. "
+            "The same report again, from the same folder:"
         )
     )
     parts.append(Command("", "python -m planstep.bench.report DIR"))

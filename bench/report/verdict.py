@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from ..conclusions import split
 from ..judging import DURABILITIES, at_headline, entries, figure
 from ..layout import number
+from ..systems import headline
 from .drawing import called, look
 from .series import ms
 
@@ -44,13 +45,13 @@ def verdict(summary: dict[str, Any]) -> Verdict:
     records = sum(entry["records"] * entry["repeats"] for entry in ran)
     wrong = _wrong(summary)
     if wrong:
-        tone, headline = "bad", "Not everything verified. What did not has no figures."
+        tone, said = "bad", "Not everything verified. What did not has no figures."
     elif not runs:
-        tone, headline = "partial", "Nothing ran to its end: there is nothing to compare."
+        tone, said = "partial", "Nothing ran to its end: there is nothing to compare."
     elif summary["interrupted"]:
-        tone, headline = "partial", "Interrupted: what there is verified, some of it is missing."
+        tone, said = "partial", "Interrupted: what there is verified, some of it may be missing."
     else:
-        tone, headline = "good", "Every run verified: each record there once, in order."
+        tone, said = "good", "Every run verified: each record there once, in order."
     sentences = []
     if runs:
         sentences.append(
@@ -73,7 +74,7 @@ def verdict(summary: dict[str, Any]) -> Verdict:
             board = _board(summary, durability, shown)
             sentences += _in_words(summary, durability, shown)
             break
-    return Verdict(tone, headline, sentences, wrong, board)
+    return Verdict(tone, said, sentences, wrong, board)
 
 
 def _losses(ran: list[dict[str, Any]]) -> str:
@@ -105,6 +106,7 @@ def _wrong(summary: dict[str, Any]) -> list[str]:
 
 
 Shown = list[tuple[str, dict[str, Any]]]
+"""(system, entry)."""
 _BOARD = (
     ("a write is durable", "write_ms.p50"),
     ("a commit is answered", "commit_ms.p50"),
@@ -121,8 +123,15 @@ def _board(summary: dict[str, Any], durability: str, shown: Shown) -> Board:
         late = entry["sustained"] is False
         told = ["not sustained" if late else ms(figure(entry, key)) for _, key in _BOARD]
         last = entry["cpu_cores"] if rate else entry["throughput_mb_s"]
-        rows.append((name, look(name).name, [*told, number(last)]))
+        rows.append((name, _stands(summary, durability, name, entry), [*told, number(last)]))
     return Board(f"reshard {at}, durability {durability}: medians", columns, rows)
+
+
+def _stands(summary: dict[str, Any], durability: str, name: str, entry: dict[str, Any]) -> str:
+    """Its name, and where it stands if that is not where it is meant to."""
+    stood = summary["systems"][name]["reshard"][durability]
+    placement = next(placement for placement, of in stood.items() if of is entry)
+    return look(name).name if placement == headline(name) else called(name, placement)
 
 
 def _in_words(summary: dict[str, Any], durability: str, shown: Shown) -> list[str]:

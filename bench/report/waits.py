@@ -27,7 +27,7 @@ def held_open(comparison: Comparison, durability: str) -> Drawing | None:
         return None
     return _drawing(
         f"held-open-{durability}",
-        f"End to end of quick transactions before, while and after another one is held open, durability {durability}",
+        f"End to end of quick transactions before, while and after one is held open, durability {durability}",
         "Dot: median, bar: 99 %. A reader of committed records is kept where data lies in the log before it "
         "counts.",
         [panel],
