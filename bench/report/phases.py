@@ -63,8 +63,8 @@ def _drawing(durability: str, shown: list[tuple[Series, dict[str, Any]]]) -> Dra
         if (commit := figure(one.entry, "commit_ms.p50")) is not None
     ]
     caption = (
-        "Bars, one for each piece of work: grey while it is on its way, pale once it is durable and hidden, full once a "
-        "reader of committed records may see it; dashed: the call of commit. Points: what follows that call, on a "
+        "Bars, one for each piece of work: grey while it is on its way, pale once it is durable and hidden, full once "
+        "a reader of committed records may see it; dashed: the call of commit. Points: what follows that call, on a "
         "logarithmic axis. One transaction each, of median length."
     )
     if medians:

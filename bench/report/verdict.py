@@ -59,13 +59,13 @@ def verdict(summary: dict[str, Any]) -> Verdict:
             f"back, {_losses(ran)}."
         )
     if spark.get("ran"):
-        said = {
+        agreement = {
             "True": "; it agrees with the Python checker.",
             "False": "; it does NOT agree with the Python checker.",
         }
         sentences.append(
             "Apache Spark read every record and every trace row and judged by itself"
-            + said.get(str(spark.get("agrees_with_python")), ".")
+            + agreement.get(str(spark.get("agrees_with_python")), ".")
         )
     board = None
     for durability in DURABILITIES:  # the first that there is; each has its own parts below
