@@ -66,6 +66,8 @@ def dots(axes: Any, rows: Sequence[Row | Group | None], low: float, high: float)
     axes.set_ylim(len(rows) - 0.3, -0.75)
     axes.set_yticks([])
     quiet(axes, y=False)
+    lines = [y for y, row in enumerate(rows) if isinstance(row, Row)]
+    axes.hlines(lines, low, high, color=GRID, linewidth=0.8, zorder=1)
     for y, row in enumerate(rows):
         if row is None:
             continue
@@ -81,7 +83,6 @@ def dots(axes: Any, rows: Sequence[Row | Group | None], low: float, high: float)
                 va="bottom",
             )
             continue
-        axes.plot([low, high], [y, y], color=GRID, linewidth=0.8, zorder=1)
         axes.text(
             0, y - 0.22, row.label, transform=axes.get_yaxis_transform(), color=INK, va="bottom"
         )

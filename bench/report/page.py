@@ -35,7 +35,7 @@ def write(folder: Path, summary: dict[str, Any], figures: dict[str, Any]) -> dic
     available()
     made = page(summary, figures)
     rendered = {drawn.drawing.name: render(drawn.drawing) for drawn in _drawn(made)}
-    html = _html(made, rendered)
+    text = html(made, rendered)
     fresh = folder / f"{PNG}.new"
     shutil.rmtree(fresh, ignore_errors=True)
     fresh.mkdir(parents=True)
@@ -44,7 +44,7 @@ def write(folder: Path, summary: dict[str, Any], figures: dict[str, Any]) -> dic
     shutil.rmtree(folder / PNG, ignore_errors=True)
     fresh.replace(folder / PNG)
     temporary = folder / f"{HTML}.new"
-    temporary.write_text(html, encoding="utf-8")
+    temporary.write_text(text, encoding="utf-8")
     temporary.replace(folder / HTML)
     return {"html": HTML, "png": [f"{PNG}/{name}.png" for name in rendered]}
 
@@ -56,7 +56,7 @@ def _drawn(made: Page) -> Iterator[Drawn]:
                 yield part
 
 
-def _html(made: Page, rendered: dict[str, Rendered]) -> str:
+def html(made: Page, rendered: dict[str, Rendered]) -> str:
     try:
         from jinja2 import Environment, StrictUndefined
         from markupsafe import Markup

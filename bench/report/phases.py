@@ -63,8 +63,8 @@ def _drawing(durability: str, shown: list[tuple[Series, dict[str, Any]]]) -> Dra
         if (commit := figure(one.entry, "commit_ms.p50")) is not None
     ]
     caption = (
-        "Bars, one for each piece of work: grey while it is on its way, pale once it is durable and hidden, full once "
-        "a reader of committed records may see it; dashed: the call of commit. Points: what follows that call, on a "
+        "Bars, one for each piece of work: grey while it is on its way, pale once it is durable and hidden, full "
+        "once a reader of committed records may see it; dashed: the call of commit. Points: what follows it, on a "
         "logarithmic axis. One transaction each, of median length."
     )
     if medians:
@@ -124,26 +124,19 @@ def _pieces(axes: Any, one: Series, example: dict[str, Any], begin: float, until
     quiet(axes, y=False)
     axes.grid(axis="x")
     thick = min(5.0, 60 / max(1, len(pieces)))
+    bars: dict[tuple[str, float], list[tuple[int, float, float]]] = {}
     for y, piece in enumerate(pieces):
-        due, written = piece["intended"], piece["written"]
-        if due is None:
-            continue
-        seen = piece["published"]
-        bounds = [
-            (due, written, _ON_ITS_WAY, 1.0),
-            (written, seen if seen is not None else until, color, 0.28),
-            (seen, until, color, 1.0),
-        ]
-        for left, right, fill, alpha in bounds:
+        due, written, seen = (piece[name] for name in ("intended", "written", "published"))
+        for left, right, look_ in (
+            (due, written, (_ON_ITS_WAY, 1.0)),
+            (written, until if seen is None else seen, (color, 0.28)),
+            (seen, until, (color, 1.0)),
+        ):
             if left is not None and right is not None and right > left:
-                axes.plot(
-                    [left, right],
-                    [y, y],
-                    color=fill,
-                    alpha=alpha,
-                    linewidth=thick,
-                    solid_capstyle="butt",
-                )
+                bars.setdefault(look_, []).append((y, left, right))
+    for (fill, alpha), rows in bars.items():
+        ys, lefts, rights = zip(*rows, strict=True)
+        axes.hlines(ys, lefts, rights, color=fill, alpha=alpha, linewidth=thick)
     axes.axvline(example["moments"]["proposed"], color=INK, linewidth=1.2, linestyle=(0, (3, 2)))
 
 
