@@ -56,13 +56,14 @@ class Command:
 @dataclass(frozen=True, slots=True)
 class Table:
     """The first `left` columns stand left, numbers right. `long`: columns where there is room; `apart`: numbers of
-    rows that were not measured here."""
+    rows that were not measured here; `zero`: columns of what must not be."""
 
     columns: Sequence[str]
     rows: Sequence[Sequence[Any]]
     left: int = 1
     long: Sequence[str] | None = None
     apart: frozenset[int] = frozenset()
+    zero: frozenset[int] = frozenset()
 
     @property
     def shown(self) -> list[int]:

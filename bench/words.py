@@ -113,7 +113,8 @@ def verification(systems: dict[str, Any]) -> Section:
     )
     columns = ("workload", "runs", "records read", *(c.replace("_", " ") for c in _COUNTS[1:]))
     blocks: list[Block] = [verdict, *([Bullets(bad)] if bad else [])]
-    blocks.append(Table(columns, [(workload, *total) for workload, total in totals.items()]))
+    rows = [(workload, *total) for workload, total in totals.items()]
+    blocks.append(Table(columns, rows, zero=frozenset(range(3, len(columns)))))
     blocks += _histories(systems)
     if late:
         about = (

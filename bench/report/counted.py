@@ -71,7 +71,14 @@ def _paint_persists(sheet: Sheet, counted: dict[str, dict[str, float]]) -> None:
         axes.text(0, top, row, transform=beside, va="center", color=INK, fontweight="bold")
         if row in talk and sheet.wide:
             said = "the talk: Kafka {}, YDB {}".format(*talk[row])
-            axes.text(1, top, said, transform=beside, va="center", ha="right", color=MUTED)
+            axes.text(
+                *(1, top, said),
+                transform=beside,
+                va="center",
+                ha="right",
+                color=MUTED,
+                bbox={"facecolor": "white", "edgecolor": "none", "pad": 1},
+            )
         for place, (name, counts) in enumerate(counted.items()):
             _count(axes, top + 0.95 + place, name, counts.get(row), low)
 
@@ -88,7 +95,7 @@ def _count(axes: Any, y: float, name: str, value: float | None, low: float) -> N
         xytext=(9 if value else 2, 0),
         textcoords="offset points",
         va="center",
-        color=of.color if value else MUTED,
+        color=of.color,
         bbox={"facecolor": "white", "edgecolor": "none", "pad": 1},
         zorder=3,
     )

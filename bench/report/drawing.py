@@ -159,7 +159,7 @@ class Sheet:
         return rows
 
     def _entry_width(self, text: str) -> float:
-        return 0.62 + len(text) * self.points * 0.0071
+        return 0.66 + len(text) * self.points * 0.0071
 
     def _legend(self, legend: Sequence[tuple[str, dict[str, Any]]], total: float) -> None:
         from matplotlib.lines import Line2D
@@ -173,7 +173,7 @@ class Sheet:
                 key = Line2D(ends, [y, y], transform=self.figure.transFigure, **style)
                 self.figure.add_artist(key)
                 self.figure.text(
-                    (x + 0.41) / self.width, y, text, va="center", color=INK, fontsize=self.points
+                    (x + 0.45) / self.width, y, text, va="center", color=INK, fontsize=self.points
                 )
                 x += self._entry_width(text)
 

@@ -16,7 +16,7 @@ def milliseconds(axes: Any, low: float, high: float) -> None:
 
     axes.set_xscale("log")
     axes.set_xlim(low, high)
-    steps = (1,) if high / low > 30 else (1, 2, 5)
+    steps = (1,) if high / low > 80 else (1, 2, 5)
     ticks = [step * 10.0**n for n in range(-3, 7) for step in steps]
     shown = [tick for tick in ticks if low <= tick <= high]
     axes.xaxis.set_major_locator(FixedLocator(shown))

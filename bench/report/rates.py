@@ -22,8 +22,8 @@ def throughput(comparison: Comparison) -> dict[str, Drawing]:
 
 def _points(one: Series) -> list[list[float]]:
     """Of its first run; the last bucket is not whole."""
-    points: list[list[float]] = one.runs[0]["throughput"]["points"] if one.runs else []
-    return points[:-1]
+    points = one.runs[0]["throughput"]["points"] if one.runs else []
+    return [[at, size or 0.0, count] for at, size, count in points[:-1]]
 
 
 def _throughput(

@@ -1,4 +1,4 @@
-"""For who knows neither system: how to read the report, the protocols drawn, the words.
+"""For those who know neither system: how to read the report, the protocols drawn, the words.
 
 Next: protocols.py.
 """
@@ -84,7 +84,7 @@ _TERMS = (
 
 def read_first(summary: dict[str, Any]) -> Chapter:
     systems = summary["systems"]
-    lead = "For who knows neither system: three minutes that the rest of this page relies on."
+    lead = "For those who know neither system: three minutes that the rest of this page relies on."
     bullets = [
         "Latency counts from when work was due, by a schedule fixed before the run, not from when somebody got "
         "to it: waiting is part of it.",

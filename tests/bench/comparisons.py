@@ -28,7 +28,7 @@ MACHINE: dict[str, Any] = {
     "planstep": "0.1.0",
 }
 _EXTRAS = json.loads(Path(__file__).with_name("extras.json").read_text())
-_WRITE_MS = {"deterministic": 2.0, "kafka": 3.0, "sqlite": 40.0, "sqlite-64": 30.0}
+_WRITE_MS = {"deterministic": 2.0, "kafka": 3.0, "kafka-v1": 3.5, "sqlite": 40.0, "sqlite-64": 30.0}
 _STEPS = {
     "deterministic": {"coordinator: PlanRequest": 1.0, "partition: Stage": 100.0},
     "kafka": {"partition: Produce": 100.0, "transaction coordinator: EndTxn": 1.0},
