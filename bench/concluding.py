@@ -21,7 +21,8 @@ NO_SPARK = ""
 
 def conclude(summary: dict[str, Any], kept: Kept, master: str | None) -> None:
     """Into the summary; `master`: NO_SPARK, or None for local[*]. Ctrl-C ends Spark, and makes it interrupted."""
-    from .report import figures, page
+    from .report.figures import figures
+    from .report.page import write
 
     kept.save(summary)
     proof: dict[str, Any] = {}
@@ -39,8 +40,8 @@ def conclude(summary: dict[str, Any], kept: Kept, master: str | None) -> None:
         if not summary["spark"]["ran"]:
             say(f"Spark did not run: {summary['spark']['why_not']}")
     kept.save(summary)
-    made = proof.get("figures") or figures.figures(kept.path, summary)
-    summary["report"] |= page.write(kept.path, summary, made)
+    made = proof.get("figures") or figures(kept.path, summary)
+    summary["report"] |= write(kept.path, summary, made)
 
 
 def refuted(summary: dict[str, Any]) -> bool:

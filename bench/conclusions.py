@@ -8,7 +8,7 @@ from typing import Any
 
 from . import published
 from .judging import DURABILITIES, Entry, figure, in_words, placed, workloads_of
-from .layout import bullets, number, paragraph, section, table
+from .layout import Block, Bullets, Paragraph, Section, Table, number, section
 from .systems import LABELS, label
 from .workloads import workload as of
 
@@ -24,23 +24,44 @@ _FIRST = {
     "(commit). ",
 }
 """What a workload's first table is of, where that is not all."""
+_LONG = (
+    "",
+    "placement",
+    "MB/s",
+    "transactions/s",
+    "cancelled",
+    "write p50, ms",
+    "write p99",
+    "commit p50, ms",
+    "commit p99",
+    "end to end p50, ms",
+    "end to end p99",
+)
 _SHORT = {"deterministic": "det.", "kafka": "kafka-style", "kafka-v1": "kafka-style v1"}
 
 
-def conclusions(summary: dict[str, Any]) -> list[str]:
-    """Sections."""
+def conclusions(summary: dict[str, Any]) -> list[Section]:
     systems = summary["systems"]
-    parts = _fate(summary["shared_fate"])
+    parts = mode_by_placement(summary["shared_fate"])
     for name in workloads_of(systems):
         if name != "reshard":
-            parts += _workload(systems, name)
-    return [*parts, *_wins(summary["who_wins"])]
+            parts += of_workload(systems, name)
+    return [*parts, wins(summary["who_wins"])]
 
 
-def _fate(fate: dict[str, Any] | None) -> list[str]:
-    parts: list[str] = []
+def mode_by_placement(fate: dict[str, Any] | None) -> list[Section]:
+    parts: list[Section] = []
     corners = ("deterministic_shared", "deterministic_separate", "kafka_shared", "kafka_separate")
     columns = ("", "det. shared", "det. sep.", "style shared", "style sep.", "protocol", "fate")
+    long = (
+        "",
+        "deterministic, shared",
+        "deterministic, separate",
+        "kafka-style, shared",
+        "kafka-style, separate",
+        "made by the protocol",
+        "made by shared fate",
+    )
     for durability in DURABILITIES:
         rows = (fate or {}).get(durability)
         if not rows:
@@ -54,18 +75,18 @@ def _fate(fate: dict[str, Any] | None) -> list[str]:
             )
             for name, row in rows.items()
         ]
-        about = paragraph(
+        about = Paragraph(
             f"det(erministic) and {LABELS['kafka']}. shared: a host's tablets share its turns, and their "
             "fate; sep(arate): each stands for a server of its own. protocol: the other mode in the same "
             "place; fate: the other place in the same mode; each averaged over both. Together they are "
             "what kafka-style separate has more than deterministic shared. The two others are shorter "
             "runs, if not asked for."
         )
-        sentences = bullets(
-            _split(name, rows[name]) for name in _SAID if name in rows and rows[name]["difference"]
-        )
-        blocks = [*([] if parts else [about]), table(columns, body)]
-        blocks += [sentences] if sentences else []
+        sentences = [
+            split(name, rows[name]) for name in _SAID if name in rows and rows[name]["difference"]
+        ]
+        blocks: list[Block] = [*([] if parts else [about]), Table(columns, body, long=long)]
+        blocks += [Bullets(sentences)] if sentences else []
         parts.append(section(f"reshard: mode × placement, durability {durability}", *blocks))
     return parts
 
@@ -74,7 +95,7 @@ def _signed(value: float) -> str:
     return f"{'+' if value > 0 else '−' if value < 0 else ''}{number(abs(value))}"
 
 
-def _split(name: str, row: dict[str, float]) -> str:
+def split(name: str, row: dict[str, float]) -> str:
     """In words; in percent only where both pull in one direction."""
     whole, protocol, fate = row["difference"], row["protocol"], row["fate"]
     less = "more" if whole > 0 else "less"
@@ -91,8 +112,8 @@ def _split(name: str, row: dict[str, float]) -> str:
 # the other workloads ------------------------------------------------------------------------------
 
 
-def _workload(systems: dict[str, Any], workload: str) -> list[str]:
-    parts: list[str] = []
+def of_workload(systems: dict[str, Any], workload: str) -> list[Section]:
+    parts: list[Section] = []
     columns = (
         "",
         "placement",
@@ -120,11 +141,11 @@ def _workload(systems: dict[str, Any], workload: str) -> list[str]:
             )
             for name, placement, entry in shown
         ]
-        blocks = [table(columns, rows, left=2), *_extras(shown)]
+        blocks: list[Block] = [Table(columns, rows, left=2, long=_LONG), *_extras(shown)]
         if not parts:
-            blocks.insert(0, paragraph(_about(workload)))
+            blocks.insert(0, Paragraph(_about(workload)))
         if workload == "interval":
-            blocks.append(paragraph(f"Published, on other hardware: {published.INTERVAL}."))
+            blocks.append(Paragraph(f"Published, on other hardware: {published.INTERVAL}."))
         parts.append(section(f"{workload}, durability {durability}", *blocks))
     return parts
 
@@ -134,7 +155,7 @@ def _about(workload: str) -> str:
     return f"{about[0].upper()}{about[1:]}. {_FIRST.get(workload, '')}Latencies, ms: p50, then p99."
 
 
-def _extras(shown: list[tuple[str, str, Entry]]) -> list[str]:
+def _extras(shown: list[tuple[str, str, Entry]]) -> list[Block]:
     """What only this workload has: a line for each figure, a column for each system; what is text below."""
     twice = len({name for name, _, _ in shown}) < len(shown)
     found = [
@@ -160,8 +181,8 @@ def _extras(shown: list[tuple[str, str, Entry]]) -> list[str]:
             if value is not None:
                 said.setdefault(number(value), []).append(who)
         notes += [f"{', '.join(all_)}, {name}: {text}" for text, all_ in said.items()]
-    blocks = [table(("", *(who for who, _ in found)), rows)] if rows else []
-    return [*blocks, *([bullets(notes)] if notes else [])]
+    blocks: list[Block] = [Table(("", *(who for who, _ in found)), rows)] if rows else []
+    return [*blocks, *([Bullets(notes)] if notes else [])]
 
 
 def _leaves(tree: dict[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
@@ -179,27 +200,32 @@ def _leaves(tree: dict[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
             yield path, value
 
 
-def _wins(who_wins: list[dict[str, Any]]) -> list[str]:
+def wins(who_wins: list[dict[str, Any]]) -> Section:
     """Of each workload and durability a line for each order in which systems came."""
-    about = paragraph(
+    about = Paragraph(
         "By rule: same workload, same durability, verified, rate sustained; ranges over repeats do not "
         "overlap and medians are 5 % apart, single runs a fifth. Figures in the order of the names; several "
         "in front: no telling them apart."
     )
     if not who_wins:
-        return [section("Who wins where", about, "Nobody, by that rule.")]
-    blocks = [about]
+        return section("Who wins where", about, "Nobody, by that rule.")
+    blocks: list[Block] = [about]
     for workload, durability in dict.fromkeys((w["workload"], w["durability"]) for w in who_wins):
-        lines: dict[str, list[str]] = {}
-        runs = []
-        for won in who_wins:
-            if (won["workload"], won["durability"]) == (workload, durability):
-                front, rest = (" and ".join(map(label, won[part])) for part in ("best", "behind"))
-                figures = " : ".join(map(number, (*won["best"].values(), *won["behind"].values())))
-                said = f"{in_words(won['figure'])} {figures}"
-                lines.setdefault(f"{front} before {rest}", []).append(said)
-                runs.append(won["runs"])
-        times = "a single run each" if min(runs) == 1 else f"{min(runs)} runs each"
-        body = bullets(f"{order}: {'; '.join(said)}" for order, said in lines.items())
-        blocks.append(f"{workload}, durability {durability}, {times}\n{body}")
-    return [section("Who wins where", *blocks)]
+        lines, runs = orders(who_wins, workload, durability)
+        times = "a single run each" if runs == 1 else f"{runs} runs each"
+        blocks.append(Bullets(lines, f"{workload}, durability {durability}, {times}"))
+    return section("Who wins where", *blocks)
+
+
+def orders(who_wins: list[dict[str, Any]], workload: str, durability: str) -> tuple[list[str], int]:
+    """A line for each order in which systems came, and how many runs it is of, at least."""
+    lines: dict[str, list[str]] = {}
+    runs = []
+    for won in who_wins:
+        if (won["workload"], won["durability"]) == (workload, durability):
+            front, rest = (" and ".join(map(label, won[part])) for part in ("best", "behind"))
+            figures = " : ".join(map(number, (*won["best"].values(), *won["behind"].values())))
+            said = f"{in_words(won['figure'])} {figures}"
+            lines.setdefault(f"{front} before {rest}", []).append(said)
+            runs.append(won["runs"])
+    return [f"{order}: {'; '.join(said)}" for order, said in lines.items()], min(runs, default=0)

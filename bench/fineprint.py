@@ -3,24 +3,22 @@
 Next: layout.py.
 """
 
-import textwrap
 from typing import Any
 
 from .judging import entries
-from .layout import WIDTH, bullets, section, table
+from .layout import Block, Bullets, Command, Section, Table, section
 from .systems import LABELS, label
 
 _NAME_MAX = 32
 
 
-def fineprint(summary: dict[str, Any]) -> list[str]:
-    """Sections."""
-    return [*_settings(summary), *_left_out(summary), _limits(summary)]
+def fineprint(summary: dict[str, Any]) -> list[Section]:
+    return [*settings(summary), *left_out(summary), limits(summary)]
 
 
-def _settings(summary: dict[str, Any]) -> list[str]:
+def settings(summary: dict[str, Any]) -> list[Section]:
     """The command that does the same again; each system's settings, Kafka's default beside."""
-    blocks = ["The same again:\n" + _shell(command(summary["settings"]))]
+    blocks: list[Block] = [Command("The same again:", command(summary["settings"]))]
     for name, by_workload in summary["systems"].items():
         listed: list[dict[str, Any]] = next(
             (
@@ -37,7 +35,7 @@ def _settings(summary: dict[str, Any]) -> list[str]:
         ]
         if rows:
             columns = (label(name), "here", "Kafka's default", "and its name there")
-            blocks.append(table(columns, rows, left=4))
+            blocks.append(Table(columns, rows, left=4))
     return [section("Settings", *blocks)]
 
 
@@ -61,19 +59,6 @@ def command(settings: dict[str, Any]) -> str:
         elif value is not None:
             said.append(f"{option} {f'{value:.9g}' if isinstance(value, float) else value}")
     return " ".join(said)
-
-
-def _shell(line: str) -> str:
-    """Filled, so that a shell takes it as one line."""
-    filled = textwrap.wrap(
-        line,
-        WIDTH - 2,
-        initial_indent="    ",
-        subsequent_indent="      ",
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
-    return " \\\n".join(filled)
 
 
 _OPTIONS = {
@@ -102,17 +87,17 @@ def _elided(name: str) -> str:
     return name if len(name) <= _NAME_MAX else f"{name[:half]}…{name[1 - half :]}"
 
 
-def _left_out(summary: dict[str, Any]) -> list[str]:
+def left_out(summary: dict[str, Any]) -> list[Section]:
     said: dict[str, None] = {
         f"{workload}, {label(name)}: {entry['reason']}": None
         for name, workload, _, _, entry in entries(summary["systems"])
         if entry["status"] == "impossible"
     }
     said |= {f"{left['what']}: {left['why']}": None for left in summary["plan"]["left_out"]}
-    return [section("What was not possible, or left out", bullets(said))] if said else []
+    return [section("What was not possible, or left out", Bullets(list(said)))] if said else []
 
 
-def _limits(summary: dict[str, Any]) -> str:
+def limits(summary: dict[str, Any]) -> Section:
     rtt = summary["settings"]["rtt_ms"]
     network = (
         f"There is no network: a wait of {rtt:g} ms there and back stands for it, of any number of bytes."
@@ -121,7 +106,7 @@ def _limits(summary: dict[str, Any]) -> str:
     )
     return section(
         "What this cannot show",
-        bullets(
+        Bullets(
             [
                 f"{LABELS['kafka']} follows Kafka's protocol, states and client rules in this engine; it "
                 "is not Kafka. It says something about the protocol, nothing about Kafka's brokers.",

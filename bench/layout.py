@@ -1,11 +1,15 @@
-"""Plain text of a fixed width: headings, tables, paragraphs, bullets, numbers.
+"""What a report is made of, and as plain text of a fixed width.
+
+    Section ▸ Paragraph, Bullets, Table, Command, or a line of text ─▶ text(section)      report.txt
+                                                                    └▶ report/page.py     report.html
 
 Next: words.py.
 """
 
 import re
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 WIDTH = 100
@@ -28,39 +32,116 @@ def number(value: Any) -> str:
     return f"{value:.2f}" if size >= 0.1 or not value else f"{value:.2g}"
 
 
-def section(title: str, *blocks: str) -> str:
-    return "\n\n".join([f"{title}\n{'─' * min(len(title), WIDTH)}", *blocks])
+@dataclass(frozen=True, slots=True)
+class Paragraph:
+    text: str
 
 
-def paragraph(text: str, indent: str = "", first: str | None = None) -> str:
-    """Filled; a number keeps its unit. `first`: the first line's indent."""
-    together = re.sub(r"(?<=\d) (?=(?:%|ms|s|MB|MB/s|KB|GB)\b|%)", "\u00a0", text)
-    filled = textwrap.fill(
+@dataclass(frozen=True, slots=True)
+class Bullets:
+    """`head`: what is said right before."""
+
+    lines: Sequence[str]
+    head: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """`line`: as one would type it."""
+
+    head: str
+    line: str
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """The first `left` columns stand left, numbers right. `long`: columns where there is room; `apart`: numbers of
+    rows that were not measured here; `zero`: columns of what must not be."""
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Any]]
+    left: int = 1
+    long: Sequence[str] | None = None
+    apart: frozenset[int] = frozenset()
+    zero: frozenset[int] = frozenset()
+
+    @property
+    def shown(self) -> list[int]:
+        """Columns; one that is empty throughout is left out."""
+        return [
+            n
+            for n in range(len(self.columns))
+            if not n or not self.rows or any(number(row[n]) not in (NONE, "") for row in self.rows)
+        ]
+
+
+Block = str | Paragraph | Bullets | Command | Table
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    title: str
+    blocks: Sequence[Block]
+
+    @property
+    def tables(self) -> Iterator[Table]:
+        return (block for block in self.blocks if isinstance(block, Table))
+
+
+def section(title: str, *blocks: Block) -> Section:
+    return Section(title, blocks)
+
+
+# as text ------------------------------------------------------------------------------------------
+
+
+def text(section: Section) -> str:
+    heading = f"{section.title}\n{'─' * min(len(section.title), WIDTH)}"
+    return "\n\n".join([heading, *map(_block, section.blocks)])
+
+
+def _block(block: Block) -> str:
+    if isinstance(block, Paragraph):
+        return filled(block.text)
+    if isinstance(block, Bullets):
+        lines = [filled(line, "  ", "- ") for line in block.lines]
+        return "\n".join([*([filled(block.head)] if block.head else []), *lines])
+    if isinstance(block, Command):
+        return f"{block.head}\n{shell(block.line)}"
+    return _table(block) if isinstance(block, Table) else block
+
+
+def filled(line: str, indent: str = "", first: str | None = None) -> str:
+    """A number keeps its unit. `first`: the first line's indent."""
+    together = re.sub(r"(?<=\d) (?=(?:%|ms|s|MB|MB/s|KB|GB)\b|%)", "\u00a0", line)
+    found = textwrap.fill(
         together,
         WIDTH,
         initial_indent=indent if first is None else first,
         subsequent_indent=indent,
         break_on_hyphens=False,
     )
-    return filled.replace("\u00a0", " ")
+    return found.replace("\u00a0", " ")
 
 
-def bullets(lines: Iterable[str]) -> str:
-    return "\n".join(paragraph(line, "  ", "- ") for line in lines)
+def shell(line: str) -> str:
+    """Filled, so that a shell takes it as one line."""
+    found = textwrap.wrap(
+        line,
+        WIDTH - 2,
+        initial_indent="    ",
+        subsequent_indent="      ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return " \\\n".join(found)
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], left: int = 1) -> str:
-    """The first `left` columns stand left, numbers right; a column that is empty throughout is left out.
-
-    One that is too wide goes on below, its first `left` columns again.
-    """
-    cells = [[number(value) for value in row] for row in rows]
-    shown = [
-        n
-        for n in range(len(columns))
-        if not n or any(row[n] not in (NONE, "") for row in cells) or not cells
-    ]
-    lines = [[columns[n] for n in shown], *([row[n] for n in shown] for row in cells)]
+def _table(table: Table) -> str:
+    """One that is too wide goes on below, its first columns again."""
+    shown, left = table.shown, table.left
+    cells = [[number(value) for value in row] for row in table.rows]
+    lines = [[table.columns[n] for n in shown], *([row[n] for n in shown] for row in cells)]
     widths = [max(len(line[i]) for line in lines) for i in range(len(shown))]
     parts = _parts(widths, sum(n < left for n in shown))
     return "\n\n".join(

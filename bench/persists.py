@@ -12,7 +12,7 @@ from typing import Any
 
 from . import published
 from .judging import DURABILITIES, Entry, at_headline
-from .layout import paragraph, section, table
+from .layout import Paragraph, Section, Table, section
 from .systems import label
 
 ROWS = (
@@ -55,7 +55,7 @@ ROWS = (
 _OTHER = "anything else"
 
 
-def who_persists(systems: dict[str, Any]) -> list[str]:
+def who_persists(systems: dict[str, Any]) -> list[Section]:
     """Of each system as it is meant to stand."""
     shown: dict[str, Entry] = {}
     for durability in DURABILITIES:
@@ -74,12 +74,13 @@ def who_persists(systems: dict[str, Any]) -> list[str]:
     total = ("in all", *(sum(counts.values()) for counts in counted.values()), "", "")
     hosts = max(entry["hosts"] for entry in shown.values())
     columns = ("", *(_SHORT.get(name, label(name)) for name in shown), "Kafka, talk", "YDB, talk")
+    long = ("", *map(label, shown), "Kafka, published: who", "YDB, published: who")
     causes = sorted({cause for entry in shown.values() for cause in entry["steps"]})
     each = [(cause, *(entry["steps"].get(cause) for entry in shown.values())) for cause in causes]
     return [
         section(
             "reshard: who persists what, by count",
-            paragraph(
+            Paragraph(
                 "Durable changes a transaction"
                 + (
                     f"; {hosts} hosts: each tablet, and the coordinator, its own."
@@ -88,9 +89,13 @@ def who_persists(systems: dict[str, Any]) -> list[str]:
                 )
                 + " style: kafka-style (this engine). In the talk's columns: on disk, and where."
             ),
-            table(columns, [*rows, total]),
+            Table(columns, [*rows, total], long=long),
             "The same, by who makes the change and at which message:",
-            table(("", *(_SHORT.get(name, label(name)) for name in shown)), each),
+            Table(
+                ("", *(_SHORT.get(name, label(name)) for name in shown)),
+                each,
+                long=("", *map(label, shown)),
+            ),
         )
     ]
 

@@ -72,6 +72,7 @@ def run_cell(cell: Cell, folder: Path) -> Result:
             "steps": result.steps,
             "extra": result.extra,
             "seconds": run.seconds,
+            "sustained": result.sustained,
         }
         run.trace.save(folder / "trace")
         result.trace = str(folder / "trace")

@@ -17,26 +17,50 @@ from . import published
 from .conclusions import conclusions
 from .fineprint import fineprint
 from .judging import DURABILITIES, Entry, entries, figure, placed, workloads_of
-from .layout import bullets, number, paragraph, section, table
+from .layout import Block, Bullets, Paragraph, Section, Table, filled, number, section, text
 from .machine import IN_MEMORY
 from .persists import who_persists
 from .systems import label
 
 _PERCENTILES = ("p50", "p95", "p99", "p99_9")
 _AT_THAT_RATE = ("write p50", "p99", "e2e p50", "p99")
+_RESOURCES = (
+    "",
+    "placement",
+    "transactions",
+    "payload, MB/s",
+    "CPU cores",
+    "to disk, MB/s",
+    "over links, MB/s",
+    "disk bytes per payload byte",
+    "memory at most, MB",
+)
+_TALK = ("", "transactions", "CPU cores", "disk, MB/s", "network in, MB/s", "network out, MB/s")
+_ALL_OF_TALK = frozenset(range(len(published.RESOURCES)))
+_RATES = (
+    *("", "placement", "durability", "sustained, MB/s", "at most, MB/s"),
+    *("write p50, ms", "write p99", "end to end p50, ms", "end to end p99"),
+)
 _COUNTS = ("records", "missing", "duplicated", "out_of_order", "violations")
 
 
 def words(summary: dict[str, Any]) -> str:
     """All of it, with a line end behind."""
     systems = summary["systems"]
-    parts = [_title(summary), *_verification(summary), *_latencies(summary), *_resources(summary)]
-    parts += [*_rates(systems), *who_persists(systems), *conclusions(summary)]
-    parts += fineprint(summary)
-    return "\n\n".join(parts) + "\n"
+    parts = [verification(systems), by_spark(summary["spark"]), *latencies(summary)]
+    parts += [
+        *resources(summary),
+        *rates(systems),
+        *who_persists(systems),
+        *conclusions(summary),
+        *fineprint(summary),
+    ]
+    title = "\n".join(map(filled, titles(summary)))
+    return "\n\n".join([title, *map(text, parts)]) + "\n"
 
 
-def _title(summary: dict[str, Any]) -> str:
+def titles(summary: dict[str, Any]) -> list[str]:
+    """What ran, on what."""
     plan, machine = summary["plan"], summary["machine"]
     sync = machine["disk_sync_ms"]
     lines = [
@@ -56,15 +80,14 @@ def _title(summary: dict[str, Any]) -> str:
         )
     if summary["interrupted"]:
         lines.insert(0, "INTERRUPTED: what follows is of the runs that had ended by then")
-    return "\n".join(paragraph(line) for line in [*lines, *plan["notes"]])
+    return [*lines, *plan["notes"]]
 
 
 # verification -------------------------------------------------------------------------------------
 
 
-def _verification(summary: dict[str, Any]) -> list[str]:
+def verification(systems: dict[str, Any]) -> Section:
     """What was read back, and whatever was not as it should be, before any figure."""
-    systems = summary["systems"]
     totals: dict[str, list[int]] = {}
     bad, late = [], []
     for name, workload, durability, placement, entry in entries(systems):
@@ -88,43 +111,45 @@ def _verification(summary: dict[str, Any]) -> list[str]:
                 speed = "as fast as it goes" if rate is None else f"{rate:g} MB/s"
                 bad.append(f"{where}, searched at {speed}: NOT VERIFIED: {run['problem']}")
     if not totals:
-        return [section("Verification", "Nothing ran to its end.")]
+        return section("Verification", "Nothing ran to its end.")
     verdict = (
         "NOT all runs verified. These have no figures:"
         if bad
         else "Each run was verified from its store, opened anew: exactly once, in order."
     )
     columns = ("workload", "runs", "records read", *(c.replace("_", " ") for c in _COUNTS[1:]))
-    blocks = [verdict, *([bullets(bad)] if bad else [])]
-    blocks.append(table(columns, [(workload, *total) for workload, total in totals.items()]))
+    blocks: list[Block] = [verdict, *([Bullets(bad)] if bad else [])]
+    rows = [(workload, *total) for workload, total in totals.items()]
+    blocks.append(Table(columns, rows, zero=frozenset(range(3, len(columns)))))
     blocks += _histories(systems)
-    blocks.append(_spark(summary["spark"]))
     if late:
-        about = paragraph(
+        about = (
             "Rate not sustained (generator late, less than 98 % of it, or not read ten seconds later): such a run "
             "has no latencies, and counts as endlessly slow in its median."
         )
-        blocks.append(f"{about}\n{bullets(late)}")
-    return [section("Verification", *blocks)]
+        blocks.append(Bullets(late, about))
+    return section("Verification", *blocks)
 
 
-def _spark(spark: dict[str, Any]) -> str:
+def by_spark(spark: dict[str, Any]) -> Section:
     """What Spark made of the traces."""
+    title = "Verification, by Spark"
     if not spark["ran"]:
-        return paragraph(f"Spark did not run: {spark['why_not']}. The verdicts above are Python's.")
+        said = f"Spark did not run: {spark['why_not']}. The verdicts are Python's."
+        return section(title, said)
     found = {name: n for check in spark["checks"] for name, n in check["found"].items() if n}
-    said = ", ".join(f"{name} {n:,}" for name, n in found.items()) or "nothing that may not be"
+    listed = ", ".join(f"{name} {n:,}" for name, n in found.items()) or "nothing that may not be"
     agrees = "as Python did" if spark["agrees_with_python"] else "which is NOT what Python found"
-    text = (
+    said = (
         f"Spark {spark['version']} ({spark['master']}) judged all traces by itself, {spark['rows_read']:,} rows "
-        f"and records in {spark['seconds']:.0f} s, {len(spark['checks'])} checks: found {said}, {agrees}."
+        f"in {spark['seconds']:.0f} s, {len(spark['checks'])} checks. It found {listed}, {agrees}."
     )
-    return "\n".join(
-        [paragraph(text), *([bullets(spark["disagreements"])] if spark["disagreements"] else [])]
+    return section(
+        title, said, *([Bullets(spark["disagreements"])] if spark["disagreements"] else [])
     )
 
 
-def _histories(systems: dict[str, Any]) -> list[str]:
+def _histories(systems: dict[str, Any]) -> list[Block]:
     """How much of the runs' histories was held to their certificates, and what a system's model allows."""
     looked: dict[str, int] = {}
     allowed: dict[str, dict[str, int]] = {}
@@ -137,11 +162,11 @@ def _histories(systems: dict[str, Any]) -> list[str]:
     if not looked:
         return []
     said = ", ".join(f"{n:,} {_LOOKED_AT.get(what, what)}" for what, n in looked.items() if n)
-    text = f"Their histories were held to their certificates: {said}."
+    told = f"Their histories were held to their certificates: {said}."
     for who, counts in allowed.items():
         found = ", ".join(f"{what} {n:,}" for what, n in counts.items())
-        text += f" Found and allowed, as Kafka allows it, in {who}: {found}."
-    return [paragraph(text)]
+        told += f" Found and allowed, as Kafka allows it, in {who}: {found}."
+    return [Paragraph(told)]
 
 
 _LOOKED_AT = {
@@ -163,9 +188,9 @@ def _wrong(entry: Entry) -> str:
 # the talk's tables --------------------------------------------------------------------------------
 
 
-def _latencies(summary: dict[str, Any]) -> list[str]:
+def latencies(summary: dict[str, Any]) -> list[Section]:
     """A table for each durability; what explains them, and the published figures, in the first."""
-    parts: list[str] = []
+    parts: list[Section] = []
     settings = summary["settings"]
     rate = settings["rate_mb_s"]
     if rate is None:
@@ -192,34 +217,38 @@ def _latencies(summary: dict[str, Any]) -> list[str]:
                 "durable, on the side or in place. End to end (e2e): from when it was due to its receipt "
                 "by a reader of committed records. Medians over repeats."
             )
-        blocks = [paragraph(" ".join(about))]
+        blocks: list[Block] = [Paragraph(" ".join(about))]
+        measured = len(rows)
         rows += (
             [] if parts else [(name, "", *write, *end) for name, write, end in published.LATENCIES]
         )
         names = [percentile.replace("_", ".") for percentile in _PERCENTILES]
         columns = ("ms", "placement", *names, f"e2e {names[0]}", *names[1:])
-        blocks.append(table(columns, rows, left=2))
+        long = ("ms", "placement", *(f"write {n}" for n in names))
+        long += tuple(f"end to end {n}" for n in names)
+        apart = frozenset(range(measured, len(rows)))
+        blocks.append(Table(columns, rows, 2, long, apart))
         if not parts:
-            blocks.append(paragraph(f"{published.HARDWARE}; at {published.RATE}."))
+            blocks.append(Paragraph(f"{published.HARDWARE}; at {published.RATE}."))
         parts.append(
             section(f"reshard: latency at {rate:g} MB/s, durability {durability}", *blocks)
         )
     return parts
 
 
-def _no_latencies(systems: dict[str, Any]) -> list[str]:
+def _no_latencies(systems: dict[str, Any]) -> list[Section]:
     if "reshard" not in workloads_of(systems):
         return []
     about = "As fast as it goes nothing is due at any time, so nothing is late: --rate MB/s has latencies."
-    return [section("reshard: no latency at full speed", paragraph(about))]
+    return [section("reshard: no latency at full speed", Paragraph(about))]
 
 
 def _latency(entry: Entry, name: str) -> list[float | None]:
     return [figure(entry, f"{name}.{percentile}") for percentile in _PERCENTILES]
 
 
-def _resources(summary: dict[str, Any]) -> list[str]:
-    parts: list[str] = []
+def resources(summary: dict[str, Any]) -> list[Section]:
+    parts: list[Section] = []
     columns = ("", "placement", "tx", "MB/s", "cores", "disk", "network", "disk/B", "memory")
     for durability in DURABILITIES:
         rows = [
@@ -234,9 +263,9 @@ def _resources(summary: dict[str, Any]) -> list[str]:
         ]
         if not rows:
             continue
-        blocks = [table(columns, rows, left=3)]
+        blocks: list[Block] = [Table(columns, rows, 3, _RESOURCES)]
         if not parts:
-            about = paragraph(
+            about = Paragraph(
                 "tx: with or without transactions. MB/s of payload through; CPU cores; MB/s to disk and "
                 "over links (client to tablet, tablet to tablet; both are memory here); bytes to disk "
                 "per byte of payload; MB of memory at its most, all of it one process."
@@ -245,9 +274,9 @@ def _resources(summary: dict[str, Any]) -> list[str]:
             blocks = [
                 about,
                 *blocks,
-                paragraph(f"The talk's, of all hosts, at {published.RESOURCES_RATE}:"),
-                table(talk, published.RESOURCES, left=2),
-                paragraph(f"{published.HARDWARE}."),
+                Paragraph(f"The talk's, of all hosts, at {published.RESOURCES_RATE}:"),
+                Table(talk, published.RESOURCES, 2, _TALK, _ALL_OF_TALK),
+                Paragraph(f"{published.HARDWARE}."),
             ]
         parts.append(section(f"reshard: resources, durability {durability}", *blocks))
     return parts
@@ -258,7 +287,7 @@ def _is_rate(offered: float | None, rate: float | None) -> bool:
     return offered is not None and rate is not None and math.isclose(offered, rate, rel_tol=0.005)
 
 
-def _rates(systems: dict[str, Any]) -> list[str]:
+def rates(systems: dict[str, Any]) -> list[Section]:
     rows = []
     for name, workload, durability, placement, entry in entries(systems):
         if workload == "reshard" and entry["rate_search"]:
@@ -280,11 +309,11 @@ def _rates(systems: dict[str, Any]) -> list[str]:
     return [
         section(
             "reshard: highest sustained rate",
-            paragraph(
+            Paragraph(
                 "Found in short runs, to about a tenth. Sustained: at least 98 % of what was offered got "
                 "through, and the generator was on time. At most: as fast as it goes. Latencies, ms, at the "
                 "rate that was sustained."
             ),
-            table(columns, rows, left=3),
+            Table(columns, rows, 3, _RATES),
         )
     ]

@@ -61,7 +61,7 @@ LABELS = {
 
 def headline(name: str) -> str:
     """The placement that a system is meant to be run in."""
-    return HEADLINE.get(name, PLACEMENTS[name][0])
+    return HEADLINE.get(name, PLACEMENTS.get(name, ("shared",))[0])
 
 
 def label(name: str) -> str:

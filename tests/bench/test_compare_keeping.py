@@ -23,7 +23,10 @@ def test_out_keeps_results_report_and_traces_and_can_be_used_again(
         "traces/transfer-deterministic-full-shared-0"
     ]
     assert (out / "report.txt").read_text().startswith("planstep compare: 2 of 2")
-    assert sorted(path.name for path in out.iterdir()) == ["report.txt", "results.json", "traces"]
+    kept = ["png", "report.html", "report.txt", "results.json", "traces"]
+    assert sorted(path.name for path in out.iterdir()) == kept
+    assert told["report"]["html"] == "report.html"
+    assert all((out / name).is_file() for name in told["report"]["png"])
     assert len(list((out / "traces").iterdir())) == 2
 
     (out / "notes.txt").write_text("mine")

@@ -1,0 +1,180 @@
+"""What drawings have in common: axes of milliseconds, rows of dots with what is far behind them, lines over time.
+
+Next: latency.py.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from .drawing import GRID, INK, MUTED, look, quiet, title
+from .series import ms
+
+
+def milliseconds(axes: Any, low: float, high: float) -> None:
+    """A logarithmic x axis from `low` to `high`, in words: 1 ms, 10 ms, 1 s; with less to show 2 and 5 as well."""
+    from matplotlib.ticker import FixedLocator, NullLocator
+
+    axes.set_xscale("log")
+    axes.set_xlim(low, high)
+    steps = (1,) if high / low > 80 else (1, 2, 5)
+    ticks = [step * 10.0**n for n in range(-3, 7) for step in steps]
+    shown = [tick for tick in ticks if low <= tick <= high]
+    axes.xaxis.set_major_locator(FixedLocator(shown))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.set_xticklabels([_in_words(tick) for tick in shown])
+    axes.grid(axis="x", color=GRID)
+
+
+def _in_words(milliseconds: float) -> str:
+    return f"{milliseconds / 1000:g} s" if milliseconds >= 1000 else f"{milliseconds:g} ms"
+
+
+def span(values: Sequence[float], least: float = 0.01) -> tuple[float, float]:
+    """Limits of a logarithmic axis that has all of them, at least a decade."""
+    known = [max(value, least) for value in values] or [1.0]
+    low, high = min(known) / 1.6, max(known) * 1.6
+    while high / low < 10:
+        low, high = low / 1.3, high * 1.3
+    return low, high
+
+
+class Group(NamedTuple):
+    """Whose the rows below are."""
+
+    label: str
+    system: str
+
+
+class Row(NamedTuple):
+    """A dot at `value`, a line from it to `far`; `said` beside, where the default will not do."""
+
+    label: str
+    system: str
+    value: float | None
+    far: float | None = None
+    said: str | None = None
+    hollow: bool = False
+
+
+ROW_IN = 0.44
+"""Of a row of `dots`."""
+
+
+def dots(axes: Any, rows: Sequence[Row | Group | None], low: float, high: float) -> None:
+    """One below the other, each with its name above its line; None: a gap. Logarithmic milliseconds."""
+    milliseconds(axes, low, high)
+    axes.set_ylim(len(rows) - 0.3, -0.75)
+    axes.set_yticks([])
+    quiet(axes, y=False)
+    lines = [y for y, row in enumerate(rows) if isinstance(row, Row)]
+    axes.hlines(lines, low, high, color=GRID, linewidth=0.8, zorder=1)
+    for y, row in enumerate(rows):
+        if row is None:
+            continue
+        of = look(row.system)
+        if isinstance(row, Group):
+            axes.text(
+                0,
+                y + 0.2,
+                row.label,
+                transform=axes.get_yaxis_transform(),
+                color=of.color,
+                fontweight="bold",
+                va="bottom",
+            )
+            continue
+        axes.text(
+            0, y - 0.22, row.label, transform=axes.get_yaxis_transform(), color=INK, va="bottom"
+        )
+        said = row.said
+        if row.value is None:
+            axes.text(
+                1,
+                y - 0.22,
+                said or "–",
+                transform=axes.get_yaxis_transform(),
+                ha="right",
+                va="bottom",
+                color=MUTED,
+            )
+            continue
+        value = max(row.value, low)
+        if row.far is not None:
+            axes.plot([value, row.far], [y, y], color=of.color, linewidth=2, zorder=2)
+            axes.plot([row.far] * 2, [y - 0.16, y + 0.16], color=of.color, linewidth=2, zorder=2)
+        axes.plot(
+            [value],
+            [y],
+            marker=of.marker,
+            markersize=7,
+            color=of.color,
+            markerfacecolor="white" if row.hollow else of.color,
+            zorder=3,
+        )
+        if said is None:
+            said = ms(row.value) + ("" if row.far is None else f" … {ms(row.far)}")
+        axes.text(
+            1,
+            y - 0.22,
+            said,
+            transform=axes.get_yaxis_transform(),
+            ha="right",
+            va="bottom",
+            color=INK,
+        )
+
+
+def over_time(axes: Any, name: str, unit: str, until: float) -> None:
+    """A panel of something over the seconds of a run, from nothing."""
+    title(axes, name, unit)
+    axes.set_xlim(0, until)
+    axes.set_ylim(bottom=0)
+    axes.grid(axis="y")
+    quiet(axes)
+    axes.set_xlabel("seconds since the run began")
+    axes.margins(x=0)
+    axes.locator_params(axis="y", nbins=4)
+    axes.locator_params(axis="x", nbins=6)
+
+
+def slopes(
+    axes: Any,
+    ends: Sequence[str],
+    values: Sequence[tuple[str, Sequence[float | None]]],
+    said: Any = None,
+) -> None:
+    """A line for each system from one place to the next, values written beside the outer ones."""
+    axes.set_xlim(-0.55, len(ends) - 0.45)
+    axes.set_xticks(range(len(ends)), ends)
+    known = [value for _, row in values for value in row if value is not None]
+    top = max(known, default=1.0) or 1.0
+    axes.set_ylim(0, top * 1.15)
+    axes.grid(axis="y")
+    quiet(axes)
+    axes.locator_params(axis="y", nbins=4)
+    for end in (0, len(ends) - 1):
+        _beside(axes, end, values, top, said or (lambda value: f"{value:.3g}"))
+
+
+def _beside(axes: Any, end: int, values: Any, top: float, said: Any) -> None:
+    """Texts that would lie on one another are moved apart."""
+    there = sorted(
+        (row[end], system) for system, row in values if len(row) > end and row[end] is not None
+    )
+    at = -1.0
+    for value, system in there:
+        at = max(value, at + 0.115 * top)
+        axes.annotate(
+            said(value),
+            (end, at),
+            xytext=(7 if end else -7, 0),
+            textcoords="offset points",
+            ha="left" if end else "right",
+            va="center",
+            color=look(system).color,
+        )
+
+
+def note(axes: Any, text: str) -> None:
+    """In the middle of a panel that has nothing else."""
+    axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", color=MUTED)

@@ -1,0 +1,184 @@
+"""What came of it in a few plain sentences: every number in them is the summary's.
+
+    proven?      runs, records read back, what was wrong                       first, in red where it is not so
+    at the rate  who had its writes durable, its records read, when            where each stands as it is meant to
+    why          how much of the difference is protocol, how much shared fate
+
+Next: page.py.
+"""
+
+from typing import Any, NamedTuple
+
+from ..conclusions import split
+from ..judging import DURABILITIES, at_headline, entries, figure
+from ..layout import number
+from ..systems import headline
+from .drawing import called, look
+from .series import ms
+
+_WHO_LOSES = ("missing", "duplicated", "out_of_order", "violations")
+
+
+class Board(NamedTuple):
+    """Medians at a glance, each system where it is meant to stand. `rows`: (system, what it is called, figures)."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: list[tuple[str, str, list[str]]]
+
+
+class Verdict(NamedTuple):
+    """`tone`: "good", "bad" (something is wrong) or "partial" (some of it is missing)."""
+
+    tone: str
+    headline: str
+    sentences: list[str]
+    wrong: list[str]
+    board: Board | None
+
+
+def verdict(summary: dict[str, Any]) -> Verdict:
+    systems = summary["systems"]
+    spark = summary.get("spark") or {}
+    ran = [entry for *_, entry in entries(systems) if entry["status"] in ("ok", "failed")]
+    runs = sum(entry["repeats"] for entry in ran)
+    records = sum(entry["records"] * entry["repeats"] for entry in ran)
+    wrong = _wrong(summary)
+    if wrong:
+        tone, said = "bad", "Not everything verified. What did not has no figures."
+    elif not runs:
+        tone, said = "partial", "Nothing ran to its end: there is nothing to compare."
+    elif summary["interrupted"]:
+        tone, said = "partial", "Interrupted: what there is verified, some of it may be missing."
+    else:
+        tone, said = "good", "Every run verified: each record there once, in order."
+    sentences = []
+    if runs:
+        sentences.append(
+            f"{runs} runs, each on a store of its own, which was then opened anew: {records:,} records were read "
+            f"back, {_losses(ran)}."
+        )
+    if spark.get("ran"):
+        agreement = {
+            "True": "; it agrees with the Python checker.",
+            "False": "; it does NOT agree with the Python checker.",
+        }
+        sentences.append(
+            "Apache Spark read every record and every trace row and judged by itself"
+            + agreement.get(str(spark.get("agrees_with_python")), ".")
+        )
+    board = None
+    for durability in DURABILITIES:  # the first that there is; each has its own parts below
+        shown = [one for one in at_headline(systems, "reshard", durability) if one[1]["verified"]]
+        if shown:
+            board = _board(summary, durability, shown)
+            sentences += _in_words(summary, durability, shown)
+            break
+    return Verdict(tone, said, sentences, wrong, board)
+
+
+def _losses(ran: list[dict[str, Any]]) -> str:
+    counts = {name: sum(entry[name] for entry in ran) for name in _WHO_LOSES}
+    if not any(counts.values()):
+        return "none missing, none twice, none out of order"
+    return ", ".join(f"{n:,} {name.replace('_', ' ')}" for name, n in counts.items() if n)
+
+
+def _wrong(summary: dict[str, Any]) -> list[str]:
+    """What is wrong, not where: that is in the next part."""
+    found = []
+    for name, workload, durability, placement, entry in entries(summary["systems"]):
+        where = f"{workload}, {called(name, placement)}, durability {durability}"
+        if entry["status"] == "failed":
+            found.append(f"{where} failed: {entry['reason']}")
+        elif entry["status"] == "ok" and not entry["verified"]:
+            told = [f"{entry[n]:,} {n.replace('_', ' ')}" for n in _WHO_LOSES if entry[n]]
+            found.append(f"{where} did not verify: {', '.join(told) or 'the verifier said no'}")
+        for run in entry["rate_search"] or ():
+            if not run["verified"]:
+                found.append(f"{where}: a run that searched the highest rate did not verify")
+    spark = summary.get("spark") or {}
+    found += [f"Spark: {text}" for text in spark.get("disagreements") or ()]
+    for check in spark.get("checks") or ():
+        if counts := forbidden(check):
+            found.append(f"Spark, {check['name']}: {counts}")
+    return found
+
+
+Shown = list[tuple[str, dict[str, Any]]]
+"""(system, entry)."""
+_BOARD = (
+    ("a write is durable", "write_ms.p50"),
+    ("a commit is answered", "commit_ms.p50"),
+    ("a reader has it", "end_to_end_ms.p50"),
+)
+
+
+def _board(summary: dict[str, Any], durability: str, shown: Shown) -> Board:
+    rate = summary["settings"]["rate_mb_s"]
+    at = f"at {rate:g} MB/s" if rate else "as fast as it goes"
+    columns = (*(words for words, _ in _BOARD), "CPU cores" if rate else "MB/s")
+    rows = []
+    for name, entry in shown:
+        late = entry["sustained"] is False
+        told = ["not sustained" if late else ms(figure(entry, key)) for _, key in _BOARD]
+        last = entry["cpu_cores"] if rate else entry["throughput_mb_s"]
+        rows.append((name, _stands(summary, durability, name, entry), [*told, number(last)]))
+    return Board(f"reshard {at}, durability {durability}: medians", columns, rows)
+
+
+def _stands(summary: dict[str, Any], durability: str, name: str, entry: dict[str, Any]) -> str:
+    """Its name, and where it stands if that is not where it is meant to."""
+    stood = summary["systems"][name]["reshard"][durability]
+    placement = next(placement for placement, of in stood.items() if of is entry)
+    return look(name).name if placement == headline(name) else called(name, placement)
+
+
+def _in_words(summary: dict[str, Any], durability: str, shown: Shown) -> list[str]:
+    rate = summary["settings"]["rate_mb_s"]
+    if rate is None:
+        return []
+    won = {
+        w["figure"]: w
+        for w in summary["who_wins"]
+        if (w["workload"], w["durability"]) == ("reshard", durability)
+    }
+    said = []
+    for what, name in (
+        ("A write was durable", "write_ms.p50"),
+        ("A reader had a record", "end_to_end_ms.p50"),
+    ):
+        able = [(system, value) for system, e in shown if (value := figure(e, name)) is not None]
+        if len(able) > 1:
+            said.append(_compared(what, sorted(able, key=lambda one: one[1]), won.get(name)))
+    rows = (summary["shared_fate"] or {}).get(durability) or {}
+    row = rows.get("end_to_end_ms.p50")
+    if row and row["difference"]:
+        said.append(f"Taken apart by mode and placement: {split('end_to_end_ms.p50', row)}")
+    late = [look(name).name for name, entry in shown if entry["sustained"] is False]
+    if late:
+        have = "have" if len(late) > 1 else "has"
+        said.append(
+            f"{' and '.join(late)} did not sustain {rate:g} MB/s on this machine, so {have} no latencies here."
+        )
+    return said
+
+
+def _compared(what: str, able: list[tuple[str, float]], won: dict[str, Any] | None) -> str:
+    """By the rule; where that is in no doubt, who was first."""
+    each = [f"{look(system).name} {ms(value)}" for system, value in able]
+    if won is None:
+        return f"{what}, in half of all cases, in {', '.join(each)}: no telling them apart."
+    best = " and ".join(look(system).name for system, _ in able if system in won["best"])
+    first = " and ".join(ms(value) for system, value in able if system in won["best"])
+    rest = ", ".join(
+        one for one, (system, _) in zip(each, able, strict=True) if system not in won["best"]
+    )
+    return f"{what} soonest with {best}: {first} in half of all cases, against {rest}."
+
+
+def forbidden(check: dict[str, Any]) -> str:
+    """What one of Spark's checks found beyond what its system's model allows; "" when nothing."""
+    allowed = check.get("allowed") or {}
+    found = {n: k for n, k in (check.get("found") or {}).items() if k and allowed.get(n) != k}
+    return ", ".join(f"{name} {n:,}" for name, n in found.items())

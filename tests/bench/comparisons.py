@@ -1,0 +1,128 @@
+"""A comparison as it could have come out, with traces: summary and folder, quickly made, alike each time.
+
+`extras.json` is what workloads told in a real one.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from planstep.bench.cell import Cell, Result
+from planstep.bench.harness import Outcome
+from planstep.bench.plan import Asked, plan
+from planstep.bench.search import Search
+from planstep.bench.summary import summarize
+from planstep.bench.systems.base import Options
+from planstep.bench.trace import COMMITTED, TOPIC, Batch, Resources, Trace, Transaction, identity
+from planstep.bench.workloads.base import Shape
+
+MACHINE: dict[str, Any] = {
+    "cpus": 2,
+    "cpu_model": "a processor",
+    "memory_mb": 8000,
+    "filesystem": "ext4",
+    "disk_sync_ms": {"p50": 0.5, "p95": 0.7, "p99": 0.9, "p99_9": 1.2, "max": 1.5},
+    "kernel": "Linux 6",
+    "architecture": "x86_64",
+    "python": "CPython 3.11",
+    "planstep": "0.1.0",
+}
+_EXTRAS = json.loads(Path(__file__).with_name("extras.json").read_text())
+_WRITE_MS = {"deterministic": 2.0, "kafka": 3.0, "kafka-v1": 3.5, "sqlite": 40.0, "sqlite-64": 30.0}
+_STEPS = {
+    "deterministic": {"coordinator: PlanRequest": 1.0, "partition: Stage": 100.0},
+    "kafka": {"partition: Produce": 100.0, "transaction coordinator: EndTxn": 1.0},
+}
+TRANSACTIONS, PIECES, RECORDS = 12, 3, 5
+_MS = 1_000_000
+
+
+def times(p50: float) -> dict[str, float]:
+    return {"p50": p50, "p95": p50 * 2, "p99": p50 * 3, "p99_9": p50 * 4, "max": p50 * 5}
+
+
+def result(cell: Cell) -> Result:
+    paced = cell.workload in ("reshard", "plain")
+    write = _WRITE_MS[cell.system] * (1 + 0.1 * cell.repeat)
+    made = Result(cell, verified=True, sustained=True if paced else None)
+    made.records, made.transactions, made.seconds = 5000, 96, cell.shape.duration
+    made.offered_mb_s = cell.shape.rate if paced else None
+    made.throughput_mb_s = 5.0
+    made.write_ms, made.commit_ms = times(write), times(write / 2)
+    made.visible_ms, made.end_to_end_ms = times(write * 0.6), times(250 + write)
+    made.cpu_cores, made.memory_peak_mb, made.disk_mb_s, made.network_mb_s = 0.5, 60.0, 7.0, 6.0
+    made.disk_bytes_per_payload_byte = 1.05
+    made.hops_before_reply = {"deterministic": 1.0, "kafka": 4.0}.get(cell.system)
+    made.steps = _STEPS.get(cell.system)
+    made.judged = {"transactions": 96, "records": 5000}
+    made.extra = _EXTRAS.get(cell.workload, {}).get(cell.system, {})
+    made.trace = f"traces/{cell.name}"
+    return made
+
+
+def outcome(*workloads: str, **more: Any) -> tuple[Asked, Outcome]:
+    """Of these workloads, all by default; durability full, once, if nothing else is said."""
+    asked = Asked(**{"workloads": workloads or None, "repeat": 1, "durability": "full", **more})
+    planned = plan(asked)
+    searches = []
+    for cell in planned.search:
+        search = Search(20.0, True, low=80.0)
+        search.tell(float("inf"), True, None, 101.5)
+        search.tell(80.0, True, True, 80.0, write_ms=times(2.0), end_to_end_ms=times(250.0))
+        searches.append((cell, search))
+    return asked, Outcome(planned, [result(cell) for cell in planned.cells], searches, seconds=12.0)
+
+
+def summary(asked: Asked, of: Outcome) -> dict[str, Any]:
+    """As it is read from results.json."""
+    told: dict[str, Any] = json.loads(json.dumps(summarize(asked, of, MACHINE, "traces")))
+    return told
+
+
+def trace(cell: Cell) -> Trace:
+    """Transactions one after the other, each of some pieces, whose records the reader has a moment later."""
+    made = Trace()
+    source, target = made.lane(TOPIC, "in", 3), made.lane(TOPIC, "out", 0)
+    kafka = cell.system.startswith("kafka")
+    for tx in range(TRANSACTIONS):
+        begin = tx * 100 * _MS
+        proposed = begin + (90 + tx) * _MS
+        decided = proposed + (2 + tx % 3) * _MS
+        seen = decided + (30 if kafka else 0) * _MS
+        for n in range(PIECES):
+            ordinal = (tx * PIECES + n) * RECORDS
+            due = begin + (20 * n - 5) * _MS
+            written = due + (n + 1) * _MS
+            made.batches.append(
+                Batch(tx, "w", source, ordinal, RECORDS, 5000, due, written, seen, seen + _MS)
+            )
+            values = [identity(3, ordinal + k) for k in range(RECORDS)]
+            made.seen.add(target, range(ordinal, ordinal + RECORDS), values, tx, seen + _MS)
+        planned = None if kafka else decided
+        row = Transaction(tx, f"1-{tx}", "w", COMMITTED, begin=begin, staged=proposed - _MS)
+        made.transactions.append(
+            row._replace(
+                proposed=proposed,
+                planned=planned,
+                decided=decided,
+                visible=seen,
+                reply=decided + _MS,
+                requests=4.0,
+                participants=2,
+            )
+        )
+    for n in range(8):
+        at = 250 * _MS * (n + 1)
+        made.resources.append(Resources(at, 0.1 * n, 50_000_000 + n, 1_000_000 * n, n, n, 2 * n))
+    made.about = {"cell": cell.dump(), "seed": 1, "seconds": 1.2, "sustained": True}
+    return made
+
+
+def save_traces(folder: Path, of: Outcome) -> None:
+    for result in of.results:
+        if result.trace is not None:
+            trace(result.cell).save(folder / result.trace)
+
+
+def cell(workload: str = "reshard", system: str = "deterministic") -> Cell:
+    return Cell(workload, system, Options(), Shape())
