@@ -1,0 +1,248 @@
+"""What a load sees, for ever: one step, and what of it the DataFrame is.
+
+    load() ─▶ open read_only ─▶ step S ─┬─ topic: [start, end) of each partition as of S
+                                        └─ table: its rows as of S, in a file (tables.py)
+
+Records below an end never change, so tasks need no snapshot: they open the store, later than S, and read
+up to the ends. Mode kafka has no steps: each partition is as it was when the load looked at it.
+
+Next: reading.py.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import chain
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import planstep
+
+from ..api.reading import check_partition
+from ..errors import NotSupported, OffsetOutOfRange, SnapshotTooOld
+from . import snapshots, tables, values
+from .options import Offsets, ReadOptions, check_visible
+
+if TYPE_CHECKING:
+    from ..api.engine import Engine
+    from ..api.snapshot import SnapshotView
+    from ..names import TableInfo, TopicInfo
+
+_VALUES = 1
+
+
+class Span(NamedTuple):
+    """Offsets [start, end) of a partition, which is this tablet."""
+
+    partition: int
+    tablet: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """`step` is None in mode kafka; `spans` are a topic's, `file` is a table's. `store`, `id`: another store,
+    or another topic of the same name, is not the one that was seen. `stored` is the format."""
+
+    options: ReadOptions
+    store: str
+    step: int | None
+    id: int
+    stored: str
+    spans: tuple[Span, ...] = ()
+    file: str = ""
+    counts: tuple[int, ...] = ()
+    """Rows of the file's batches."""
+    key_type: Any = None
+    """Inferred Arrow types, where they were asked for."""
+    value_type: Any = None
+
+    @property
+    def format(self) -> str:
+        return self.options.format or self.stored
+
+    @property
+    def what(self) -> str:
+        step = "" if self.step is None else f" as of step {self.step}"
+        return f"{self.options.kind} {self.options.name!r}{step}"
+
+
+def take(options: ReadOptions, infer: tuple[str, ...]) -> Picture:
+    """Looks at the store, or at what a snapshot has of it. `infer`: of key and value, the columns whose
+    types are asked for."""
+    check_visible(options.path, "driver")
+    if options.snapshot is not None:
+        return _of_snapshot(options, snapshots.read(options.snapshot, options.step), infer)
+    with looked(options.path) as (db, view):
+        step = _step(options, db, view)
+        store = store_id(db)
+        if options.kind == "topic":
+            info = db._topic(options.name)
+            bounds = {p: _bounds(db, view, info, p, step) for p in _chosen(options, info)}
+            spans = _spans(options, info, bounds)
+            kind = _inferred(options, info.format, db, view, spans) if "value" in infer else None
+            return Picture(options, store, step, info.id, info.format, spans, value_type=kind)
+        table = db._table(options.name)
+        assert step is not None
+        file = _rows(options, store, view, table, step)
+        return _of_file(options, store, step, table.id, table.format, file, infer)
+
+
+def _of_snapshot(
+    options: ReadOptions, content: "snapshots.Content", infer: tuple[str, ...]
+) -> Picture:
+    store, step = content.store, content.step
+    if options.kind == "table":
+        number, form, file = content.table(options.name)
+        return _of_file(options, store, step, number, form, file, infer)
+    info, logs = content.topic(options.name)
+    spans = _spans(options, info, {p: logs[p] for p in _chosen(options, info)})
+    kind = None
+    if "value" in infer:
+        with looked(options.path) as (db, view):
+            kind = _inferred(options, info.format, db, view, spans)
+    return Picture(options, store, step, info.id, info.format, spans, value_type=kind)
+
+
+@contextmanager
+def looked(path: str) -> "Iterator[tuple[Engine, SnapshotView]]":
+    """The store as it is now, to read."""
+    with (
+        planstep.open(path, create=False, read_only=True, switch_interval=None) as db,
+        db._look() as view,
+    ):
+        yield db, view
+
+
+def store_id(db: "Engine") -> str:
+    found: bytes = db._runtime.nodes[0].host.store.store_id
+    return found.hex()
+
+
+def _step(options: ReadOptions, db: "Engine", view: "SnapshotView") -> int | None:
+    if db.mode == "kafka":
+        if options.step is not None:
+            raise NotSupported(
+                "leave asOfStep out: mode kafka has no steps, each partition is read as it is at load"
+            )
+        return None
+    if options.step is None:
+        return view.step
+    if options.step > view.step:
+        raise ValueError(
+            f"asOfStep={options.step} has not come yet: the newest step of {options.path} is {view.step}"
+        )
+    return options.step
+
+
+# topics ------------------------------------------------------------------------------------
+
+
+def _chosen(options: ReadOptions, info: "TopicInfo") -> Sequence[int]:
+    chosen = options.partitions
+    if chosen is None:
+        return range(len(info.partitions))
+    return [check_partition(info, partition) for partition in chosen]
+
+
+def _bounds(
+    db: "Engine", view: "SnapshotView", info: "TopicInfo", partition: int, step: int | None
+) -> tuple[int, int]:
+    """The log as of the step, of what is still there."""
+    if step is None or step == view.step:
+        return view._view().bounds(info.partitions[partition])
+    return _as_of(db, info, partition, step)
+
+
+def _as_of(db: "Engine", info: "TopicInfo", partition: int, step: int) -> tuple[int, int]:
+    views, tablet = db._runtime.views, info.partitions[partition]
+    start, now = views.log_bounds(tablet)
+    end = views.end_at(tablet, step)
+    if 0 < start == end < now:  # whether there was anything at that step, nobody knows any more
+        raise SnapshotTooOld(
+            f"topic {info.name!r}, partition {partition}: what there was as of step {step} was trimmed "
+            f"since, the log begins at offset {start}; take a later asOfStep, or leave the partition "
+            "out, with the option partitions"
+        )
+    return start, end
+
+
+def _spans(
+    options: ReadOptions, info: "TopicInfo", bounds: dict[int, tuple[int, int]]
+) -> tuple[Span, ...]:
+    for given in (options.start, options.end):
+        if isinstance(given, dict):
+            for partition in given:
+                check_partition(info, partition)
+                if partition not in bounds:
+                    raise ValueError(f"partition {partition} is not one of the option partitions")
+    found = []
+    for partition, (low, high) in bounds.items():
+        start, end = _of(options.start, partition), _of(options.end, partition)
+        start = low if not start else start  # 0 stands for the oldest record that is still there
+        end = high if end is None else end
+        if not low <= start <= end <= high:
+            raise OffsetOutOfRange(
+                f"topic {info.name!r}, partition {partition}: startingOffset to endingOffset, [{start}, "
+                f"{end}), is outside the log [{low}, {high})"
+            )
+        found.append(Span(partition, info.partitions[partition], start, end))
+    return tuple(found)
+
+
+def _of(given: Offsets, partition: int) -> int | None:
+    return given.get(partition) if isinstance(given, dict) else given
+
+
+def _inferred(
+    options: ReadOptions, stored: str, db: "Engine", view: "SnapshotView", spans: tuple[Span, ...]
+) -> Any:
+    """The type that holds some values of every partition."""
+    filled = [span for span in spans if span.start < span.end]
+    sample: list[Any] = []
+    for number, (_, tablet, start, end) in enumerate(filled):
+        share = -(-(options.infer_records - len(sample)) // (len(filled) - number))
+        count = min(share, end - start)
+        slices = db._runtime.read_slices(view._view().snap, tablet, start, count, 64 << 20)
+        sample += chain.from_iterable(s.batch.part(_VALUES, s.lo, s.hi) for s in slices)
+    return values.infer(options.format or stored, sample, f"values of topic {options.name!r}")
+
+
+# tables ------------------------------------------------------------------------------------
+
+
+def _of_file(
+    options: ReadOptions,
+    store: str,
+    step: int,
+    number: int,
+    stored: str,
+    file: str,
+    infer: tuple[str, ...],
+) -> Picture:
+    key_type = value_type = None
+    where = f"table {options.name!r}"
+    if infer:
+        keys, sample = tables.first_rows(file, tables.key_range(options), options.infer_records)
+        if "key" in infer:
+            key_type = values.infer_keys(keys, where)
+        if "value" in infer:
+            value_type = values.infer(options.format or stored, sample, f"values of {where}")
+    about = (options, store, step, number, stored)
+    return Picture(*about, (), file, tables.counts(file), key_type, value_type)
+
+
+def _rows(
+    options: ReadOptions, store: str, view: "SnapshotView", info: "TableInfo", step: int
+) -> str:
+    bounds = tables.key_range(options)
+    file = tables.rows_file(store, step, info, bounds, tables.local_folder())
+    if step == view.step:
+        tables.write_rows(view, info, bounds, file)
+    elif not file.exists():
+        raise SnapshotTooOld(
+            f"table {info.name!r} as of step {step} is gone: the store is at step {view.step}, and keeps "
+            "the newest rows only; read several at one step with pyspark_planstep.snapshot(path, "
+            "tables=[…]), or leave asOfStep out"
+        )
+    return str(file)

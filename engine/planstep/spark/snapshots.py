@@ -1,0 +1,149 @@
+"""Several tables and topics as of one step.
+
+    with pyspark_planstep.snapshot("shop.planstep", tables=["totals", "users"]) as snap:
+        totals = spark.read.format("planstep").options(**snap.options).option("table", "totals").load()
+        clicks = spark.read.format("planstep").options(**snap.options).option("topic", "clicks").load()
+
+One look at the store writes the tables down, and each topic's bounds. Then nothing of the store is held:
+no record below an end changes, and one that is trimmed meanwhile is an error in the task that misses it.
+
+Next: source.py.
+"""
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import planstep
+
+from ..api.engine import Engine
+from ..errors import SnapshotTooOld
+from ..names import TopicInfo
+from . import tables
+from .options import check_visible
+
+_CONTENT = "content.json"
+
+
+class Snapshot:
+    """`step`, and `options` for `.options(**snap.options)`. DataFrames read from it end with it."""
+
+    def __init__(
+        self, store: str | os.PathLike[str] | Engine, tables: Iterable[str], folder: str | None
+    ) -> None:
+        where = os.path.abspath(store.path if isinstance(store, Engine) else store)
+        names = [tables] if isinstance(tables, str) else list(tables)
+        check_visible(where, "driver")
+        self._folder = Path(tempfile.mkdtemp(prefix="planstep-snapshot-", dir=folder))
+        try:
+            if isinstance(store, Engine):
+                self.step = _write(store, names, self._folder)
+            else:
+                with planstep.open(where, create=False, read_only=True) as db:
+                    self.step = _write(db, names, self._folder)
+        except BaseException:
+            self.close()
+            raise
+        self.options = {
+            "path": where,
+            "asOfStep": str(self.step),
+            "snapshot": os.fspath(self._folder),
+        }
+
+    def close(self) -> None:
+        """Removes what was written."""
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def __enter__(self) -> "Snapshot":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Snapshot of {self.options['path']} as of step {self.step}>"
+
+
+def snapshot(
+    store: str | os.PathLike[str] | Engine, tables: Iterable[str] = (), folder: str | None = None
+) -> Snapshot:
+    """All topics, and these tables, as of one step: `snap.step`, and `snap.options` to load with.
+
+    `store`: its path; in the process that owns it, the engine.
+    `folder`: where the tables are written, which the tasks must see; None: the machine's for temporary
+    files. Removed at the end of the `with`, or by `close()`. UnknownName; NotSupported in mode kafka.
+    """
+    return Snapshot(store, tables, folder)
+
+
+def _write(db: Engine, names: list[str], folder: Path) -> int:
+    with db.snapshot() as view:
+        store: bytes = db._runtime.nodes[0].host.store.store_id
+        written: dict[str, Any] = {}
+        for name in names:
+            table = db._table(name)
+            file = folder / f"{table.id}.arrow"
+            tables.write_rows(view, table, (b"", b"\xff"), file)
+            written[name] = [table.id, table.format, file.name]
+        topics = {
+            name: [info.id, info.format, info.partitions, list(view.bounds(name).values())]
+            for name, info in db._runtime.names.topics.items()
+        }
+        content = {"store": store.hex(), "step": view.step, "tables": written, "topics": topics}
+        (folder / _CONTENT).write_text(json.dumps(content))
+        return view.step
+
+
+class Content:
+    """What a snapshot has written."""
+
+    def __init__(self, folder: str, content: dict[str, Any]) -> None:
+        self.store: str = content["store"]
+        self.step: int = content["step"]
+        self._folder = folder
+        self._content = content
+
+    def topic(self, name: str) -> tuple[TopicInfo, list[tuple[int, int]]]:
+        """It, and each partition's log."""
+        known = self._content["topics"].get(name)
+        if known is None:
+            raise SnapshotTooOld(
+                f"no topic {name!r} as of step {self.step}, of the snapshot; make a snapshot anew for what "
+                "was created since"
+            )
+        number, form, tablets, logs = known
+        return TopicInfo(number, name, tuple(tablets), form), [(a, b) for a, b in logs]
+
+    def table(self, name: str) -> tuple[int, str, str]:
+        """(id, format, file of its rows)."""
+        known = self._content["tables"].get(name)
+        if known is None:
+            raise SnapshotTooOld(
+                f"the snapshot has no table {name!r}: name it, as in "
+                f"pyspark_planstep.snapshot(path, tables=[{name!r}, …])"
+            )
+        number, form, file = known
+        return number, form, os.path.join(self._folder, file)
+
+
+def read(folder: str, step: int | None) -> Content:
+    """What the snapshot in `folder` has, if it is of this step."""
+    try:
+        content = json.loads(Path(folder, _CONTENT).read_text())
+    except OSError as error:
+        raise SnapshotTooOld(
+            "the snapshot is closed, or on another machine: load within its `with`"
+        ) from error
+    if content["step"] != step:
+        raise ValueError("pass all options of a snapshot: .options(**snap.options)")
+    return Content(folder, content)
