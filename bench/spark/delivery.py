@@ -110,7 +110,7 @@ class Delivery:
     def _inputs(self) -> tuple[list[int], Any] | None:
         """The input lanes of which records are known, and these; None if there are none."""
         traces = self._traces
-        wanted = sorted({one.inputs for one in traces.fed})
+        wanted = sorted({one.inputs for one in traces.fed if one.inputs >= 0})
         if not wanted:
             return None
         listed = ", ".join(map(str, wanted))
@@ -200,11 +200,19 @@ class Delivery:
         """Parts that should not be there, or not all of them; `all`: none of their records counts, `named`: those
         that name the transaction do not; the unexplained never do."""
         traces = self._traces
-        doubted = traces.sql(
-            f"""select *, if(owner >= 0, run * {TX} + owner, null) as t from {{parts}}
-            where (told is null and owner >= 0) or of_nobody > 0 or of_given_up > 0""",
-            parts=parts,
+        doubted = traces.keep(
+            traces.sql(
+                f"""select *, if(owner >= 0, run * {TX} + owner, null) as t from {{parts}}
+                where (told is null and owner >= 0) or of_nobody > 0 or of_given_up > 0""",
+                parts=parts,
+            )
         )
+        if doubted.isEmpty():
+            return traces.values(
+                "run bigint, l bigint, owner bigint, all boolean, named boolean, aborted bigint, "
+                "foreign bigint",
+                [],
+            )
         producers = traces.sql(
             f"select distinct t, true as producer from {{ranges}} where op = '{PRODUCE}' and ranked",
             ranges=traces.ranges,

@@ -157,8 +157,19 @@ class Traces:
             files=self.values("uri string, run bigint", files),
         )
 
-    def rows(self, name: str) -> int:
-        return sum(run.rows.get(name, 0) for run in self.runs)
+    def rows(self, name: str, runs: Iterable[int] | None = None) -> int:
+        """As the files say; `runs`: of these numbers."""
+        chosen = self.runs if runs is None else [self.runs[number] for number in runs]
+        return sum(run.rows.get(name, 0) for run in chosen)
+
+    def counts(self) -> dict[tuple[str, int], int]:
+        """By table and run, the rows that Spark reads."""
+        tables = {name: self.table(name).select("run") for name in COLUMNS}
+        each = " union all ".join(
+            f"select '{name}' as name, run, count(*) as rows from {{{name}}} group by run"
+            for name in tables
+        )
+        return {(row.name, row.run): row.rows for row in self.sql(each, **tables).collect()}
 
     def of_mode(self, *modes: str) -> list[int]:
         """Numbers of runs."""
