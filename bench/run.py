@@ -28,6 +28,7 @@ from .systems.base import Counters, Options
 from .trace import Resources
 from .workloads import workload
 from .workloads.base import Run, Verdict, Workload
+from .workloads.verifying import keep_inputs
 
 
 def run_cell(cell: Cell, folder: Path) -> Result:
@@ -54,6 +55,8 @@ def run_cell(cell: Cell, folder: Path) -> Result:
         try:
             verdict = chosen.verify(run)
             findings = _certified(chosen, run, verdict, result)
+            if cell.keep_trace:
+                keep_inputs(run, chosen.feeds)
             _made_readable(run, findings.readable)
         finally:
             run.system.close()
@@ -73,6 +76,8 @@ def run_cell(cell: Cell, folder: Path) -> Result:
             "extra": result.extra,
             "seconds": run.seconds,
             "sustained": result.sustained,
+            "history": run.system.history,
+            "feeds": dict(chosen.feeds),
         }
         run.trace.save(folder / "trace")
         result.trace = str(folder / "trace")

@@ -5,6 +5,7 @@
     operations.parquet     what they read, consumed, wrote and produced
     batches.parquet        pieces of work, from the moment they were due to the moment they were read
     records.parquet        what the store holds in the end, read by the verifier
+    inputs.parquet         … and of the topics that others are made of; may be missing
     seen.parquet           what the reader that ran beside it was shown, in the order in which it was
     lanes.parquet          what an `operations.lane`, `records.lane`, `seen.lane` number stands for
     resources.parquet      CPU, memory, bytes, every quarter of a second
@@ -37,6 +38,8 @@ from planstep.errors import MissingExtra
 SCHEMA = 1
 IDENTITY_BYTES = 24
 _IDENTITY = struct.Struct("<qqq")
+
+INPUT_COLUMNS = ("lane", "offset", "source", "ordinal")
 
 CONSUME, PRODUCE, READ, WRITE = "consume", "produce", "read", "write"
 COMMITTED, ABORTED, UNDETERMINED = "committed", "aborted", "undetermined"
@@ -212,6 +215,8 @@ class Trace:
     resources: list[Resources] = field(default_factory=list)
     records: Records = field(default_factory=Records)
     seen: Records = field(default_factory=Records)
+    inputs: Records = field(default_factory=Records)
+    """Without `tx`: they were there before."""
     lanes: list[Lane] = field(default_factory=list)
     about: dict[str, Any] = field(default_factory=dict)
     """run.json."""
@@ -254,6 +259,7 @@ class Trace:
             "lanes": _table(pa, Lane, self.lanes),
             "records": _columns(pa, self.records, ("lane", "offset", "source", "ordinal", "tx")),
             "seen": _columns(pa, self.seen, Records.__slots__),
+            "inputs": _columns(pa, self.inputs, INPUT_COLUMNS),
         }
         for name, table in tables.items():
             pq.write_table(table, folder / f"{name}.parquet", compression="zstd")
@@ -284,7 +290,9 @@ class Trace:
             columns = pq.read_table(folder / f"{name}.parquet").to_pydict()
             rows = zip(*(columns[field] for field in kind._fields), strict=True)
             getattr(trace, name).extend(map(kind._make, rows))
-        for name in ("records", "seen"):
+        for name in ("records", "seen", "inputs"):
+            if name == "inputs" and not (folder / "inputs.parquet").exists():
+                continue  # of an older run
             table = pq.read_table(folder / f"{name}.parquet")
             for column in table.column_names:
                 getattr(getattr(trace, name), column).extend(table[column].to_pylist())

@@ -3,9 +3,9 @@
 Next: ../check/__init__.py.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from ..trace import TOPIC, identities
+from ..trace import CONSUMER, TOPIC, identities
 from .base import Run, Verdict
 
 _SHOWN = 5
@@ -91,6 +91,22 @@ def _once(
             verdict.missing += missing
             _tell(verdict, f"{source}/{origin}: {missing} of {len(found)} are not in {target}")
     return verdict
+
+
+def keep_inputs(run: Run, feeds: Mapping[str, str]) -> None:
+    """What the store holds of the topics that others are made of: into the trace, unless it is there already."""
+    trace, inputs = run.trace, run.trace.inputs
+    there = {trace.lanes[lane].name for lane in set(trace.records.lane)}
+    lanes = {lane: number for number, lane in enumerate(trace.lanes) if lane.kind == CONSUMER}
+    for feed in sorted(set(feeds.values())):
+        topic = feed.rpartition("/")[0]
+        partitions = [lane.partition for lane in lanes if lane.name == feed]
+        if topic in there:
+            continue
+        for partition in sorted(partitions):  # nothing was consumed of any other
+            lane = trace.lane(TOPIC, topic, partition)
+            for taken in run.system.records(topic, partition):
+                inputs.add(lane, taken.offsets, taken.values)
 
 
 def _tell(verdict: Verdict, problem: str) -> None:

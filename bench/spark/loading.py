@@ -1,0 +1,398 @@
+"""All traces of a comparison as DataFrames: each table is read once, over all runs, with a column `run`.
+
+    DIR/traces/<run>/records.parquet ─┐
+    DIR/traces/<run>/records.parquet ─┼─▶ records   run │ l │ offset │ source │ ordinal │ tx
+    …                                 ┘             a run's number: where it stands in `Traces.runs`
+
+Numbers of transactions and lanes begin anew in each run, so joins and windows go by one long for both:
+
+    t   a transaction: run × TX + tx           l   a lane: run × LANE + lane
+    o   a topic that is checked for delivery: where it stands in `Traces.topics`
+
+A run's mode and feeds (see check.judge) are what its run.json says, "history" and "feeds"; where an older one says
+nothing, what its system and workload are known for.
+
+Next: delivery.py.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple, get_type_hints
+from urllib.parse import unquote, urlparse
+
+from ..systems import SYSTEMS
+from ..trace import (
+    ABORTED,
+    COMMITTED,
+    CONSUME,
+    CONSUMER,
+    PRODUCE,
+    READ,
+    SCHEMA,
+    TOPIC,
+    WRITE,
+    Batch,
+    Lane,
+    Operation,
+    Resources,
+    Transaction,
+)
+from ..workloads import NAMES, workload
+
+TX, LANE = 1 << 40, 1 << 32
+BEHIND_ALL = (1 << 32) - 1
+"""Stands for `n` of a transaction that only reads: behind all of its step."""
+ABSENT, IS_COMMITTED, IS_ABORTED, IS_UNDETERMINED = range(4)
+PLACES, KAFKA, NONE = "places", "kafka", "none"
+_BROADCAST_MAX = 2_000_000
+"""Rows of transactions that are sent to every task, some 60 bytes each; of more, both sides are shuffled."""
+HOT = 200_000
+"""Operations on one row of a table: more are sorted in pieces."""
+_SQL = {int: "bigint", float: "double", str: "string"}
+
+
+def _columns(kind: Any) -> dict[str, str]:
+    hints = get_type_hints(kind)
+    return {
+        name: _SQL[next(part for part in _SQL if part in (hint, *getattr(hint, "__args__", ())))]
+        for name, hint in hints.items()
+    }
+
+
+_RECORDS = {"lane": "int", **dict.fromkeys(("offset", "source", "ordinal", "tx"), "bigint")}
+COLUMNS: dict[str, dict[str, str]] = {
+    "transactions": _columns(Transaction),
+    "operations": _columns(Operation),
+    "batches": _columns(Batch),
+    "resources": _columns(Resources),
+    "lanes": _columns(Lane),
+    "records": _RECORDS,
+    "seen": {**_RECORDS, "poll": "bigint", "at": "bigint"},
+    "inputs": {name: _RECORDS[name] for name in ("lane", "offset", "source", "ordinal")},
+}
+"""Schema 1, as Spark's: nothing is inferred."""
+ORDERED = ("operations", "seen", "lanes")
+"""Whose order in the file means something: they get a column `nth`."""
+OPTIONAL = ("inputs",)
+
+
+class BadTrace(ValueError):
+    """A trace that cannot be judged: which file, and what is wrong with it."""
+
+
+class TracedRun(NamedTuple):
+    """`rows` by table, as its files say."""
+
+    number: int
+    name: str
+    folder: Path
+    mode: str
+    feeds: Mapping[str, str]
+    about: dict[str, Any]
+    rows: Mapping[str, int]
+
+    @property
+    def cell(self) -> dict[str, Any]:
+        found: dict[str, Any] = self.about.get("cell", {})
+        return found
+
+
+class Fed(NamedTuple):
+    """A partition that a consumer takes its input from: its positions' lane, and the input's, -1 if it has none."""
+
+    l: int  # noqa: E741
+    o: int
+    partition: int
+    inputs: int
+
+
+@dataclass
+class Traces:
+    """What all checks look at: DataFrames, made when they are first asked for."""
+
+    spark: Any
+    runs: list[TracedRun]
+
+    @classmethod
+    def of(cls, spark: Any, folder: Path) -> "Traces":
+        """BadTrace where a file is missing or no Parquet of this schema."""
+        traces = folder / "traces"
+        folders = sorted(path for path in traces.iterdir()) if traces.is_dir() else []
+        if not folders:
+            raise BadTrace(f"{traces} has no traces: they are kept with --out DIR")
+        return cls(spark, [_run(number, path) for number, path in enumerate(folders)])
+
+    # tables ------------------------------------------------------------------------------------
+
+    def table(self, name: str) -> Any:
+        """As it is in the files, and `run`; `nth`, where in its file, if it is ORDERED."""
+        columns = COLUMNS[name]
+        schema = ", ".join(f"{column} {kind}" for column, kind in columns.items())
+        paths = [
+            str(run.folder / f"{name}.parquet") for run in self.runs if run.rows.get(name, 0) > 0
+        ]
+        more = ", nth bigint" if name in ORDERED else ""
+        if not paths:
+            return self.spark.createDataFrame([], f"{schema}{more}, run bigint")
+        frame = self.spark.read.schema(schema).parquet(*paths)
+        numbers = {run.folder.resolve(): run.number for run in self.runs}
+        files = [  # _metadata writes file:/ where inputFiles() writes file:///
+            (
+                re.sub("^file:/+", "file:/", uri),
+                numbers[Path(unquote(urlparse(uri).path)).parent.resolve()],
+            )
+            for uri in frame.inputFiles()
+        ]
+        where = ["_metadata.file_path as uri"]
+        if name in ORDERED:
+            where.append("_metadata.row_index as nth")
+        return self.sql(
+            """select /*+ broadcast(files) */ files.run, found.* except (uri)
+            from {found} found join {files} files on found.uri = files.uri""",
+            found=frame.selectExpr("*", *where),
+            files=self.values("uri string, run bigint", files),
+        )
+
+    def rows(self, name: str, runs: Iterable[int] | None = None) -> int:
+        """As the files say; `runs`: of these numbers."""
+        chosen = self.runs if runs is None else [self.runs[number] for number in runs]
+        return sum(run.rows.get(name, 0) for run in chosen)
+
+    def counts(self) -> dict[tuple[str, int], int]:
+        """By table and run, the rows that Spark reads."""
+        tables = {name: self.table(name).select("run") for name in COLUMNS}
+        each = " union all ".join(
+            f"select '{name}' as name, run, count(*) as rows from {{{name}}} group by run"
+            for name in tables
+        )
+        return {(row.name, row.run): row.rows for row in self.sql(each, **tables).collect()}
+
+    def of_mode(self, *modes: str) -> list[int]:
+        """Numbers of runs."""
+        return [run.number for run in self.runs if run.mode in modes]
+
+    def sql(self, query: str, **frames: Any) -> Any:
+        return self.spark.sql(query, **frames)
+
+    def values(self, schema: str, rows: Iterable[Sequence[Any]]) -> Any:
+        """A small table, made without a job."""
+        columns = [column.rsplit(" ", 1) for column in schema.split(", ")]
+        names = ", ".join(name for name, _ in columns)
+        lines = [f"({', '.join(map(literal, row))})" for row in rows]
+        nothing = "" if lines else " where false"
+        lines = lines or [f"({', '.join(['null'] * len(columns))})"]
+        cast = ", ".join(f"cast({name} as {kind}) as {name}" for name, kind in columns)
+        return self.sql(f"select {cast} from values {', '.join(lines)} as v({names}){nothing}")
+
+    def keep(self, frame: Any) -> Any:
+        """Computed once, here; what is made of it knows nothing of how that was. (A frame that is cached and then
+        named in SQL is computed anew: Spark does not find it behind the view.)"""
+        return frame.localCheckpoint()
+
+    # transactions and what they did --------------------------------------------------------------
+
+    @cached_property
+    def transactions(self) -> Any:
+        """`state`; `ranked`: it has its place in the one order, where there is one, or is committed, where not;
+        (step, n, tx) is its rank."""
+        places = among(self.of_mode(PLACES))
+        return self.sql(
+            f"""select *, state = {IS_COMMITTED} and (not places or placed) as ranked from (
+              select run, tx, run * {TX} + tx as t, worker,
+                case outcome when '{COMMITTED}' then {IS_COMMITTED}
+                  when '{ABORTED}' then {IS_ABORTED} else {IS_UNDETERMINED} end as state,
+                {places} as places, step is not null as placed,
+                if({places}, step, 0) as step, if({places}, coalesce(n, {BEHIND_ALL}), 0) as n,
+                begin, staged, proposed, planned, decided, visible, reply
+              from {{told}})""",
+            told=self.table("transactions"),
+        )
+
+    def with_owner(self, frame: Any, owner: str, columns: str) -> Any:
+        """`frame` with columns of the transaction whose `t` is in its column `owner`; null where there is none."""
+        from pyspark.sql import functions as f
+
+        facts = self.sql(f"select t as {owner}, {columns} from {{facts}}", facts=self.transactions)
+        if self.rows("transactions") <= _BROADCAST_MAX:
+            facts = f.broadcast(facts)
+        return frame.join(facts, owner, "left")
+
+    def operations(self, *ops: str) -> Any:
+        """With their transaction's state and rank. One that no row tells of is undetermined."""
+        taken = self.sql(
+            f"""select run, tx, run * {TX} + tx as t, run * {LANE} + lane as l, op, begin, end,
+              records, version, nth from {{told}}
+            where op in ({", ".join(map(literal, ops))})""",
+            told=self.table("operations"),
+        )
+        joined = self.with_owner(taken, "t", "state, ranked, step, n")
+        return self.sql(
+            f"""select * except (state, ranked), coalesce(state, {IS_UNDETERMINED}) as state,
+              coalesce(ranked, false) as ranked from {{joined}}""",
+            joined=joined,
+        )
+
+    @cached_property
+    def ranges(self) -> Any:
+        """What was consumed and produced."""
+        return self.keep(self.operations(CONSUME, PRODUCE))
+
+    @cached_property
+    def records(self) -> Any:
+        return self.sql(
+            f"select run, run * {LANE} + lane as l, offset, source, ordinal, tx from {{told}}",
+            told=self.table("records"),
+        )
+
+    @cached_property
+    def inputs(self) -> Any:
+        return self.sql(
+            f"select run, run * {LANE} + lane as l, offset, source, ordinal from {{told}}",
+            told=self.table("inputs"),
+        )
+
+    @cached_property
+    def seen(self) -> Any:
+        return self.sql(
+            f"""select run, run * {LANE} + lane as l, offset, source, ordinal, tx, poll, at, nth
+            from {{told}}""",
+            told=self.table("seen"),
+        )
+
+    # counted first: how the checks are done depends on it -----------------------------------------
+
+    @cached_property
+    def counted(self) -> list[Any]:
+        """By run, op and lane: rows; of rows of tables only those of lanes with many."""
+        return list(
+            self.sql(
+                f"""select * from (
+                  select run, op, run * {LANE} + lane as l, count(*) as rows, max(tx) as last
+                  from {{told}} group by run, op, lane)
+                where op in ('{CONSUME}', '{PRODUCE}') or rows > {HOT}""",
+                told=self.table("operations"),
+            ).collect()
+        )
+
+    @cached_property
+    def sizes(self) -> Any:
+        """By run `size`: numbers below it are transactions', of an unknown fate where no row tells of them."""
+        return self.keep(
+            self.sql(
+                """select run, max(tx) + 1 as size from
+                  (select run, tx from {told} union all select run, tx from {done}) group by run""",
+                told=self.transactions,
+                done=self.table("operations"),
+            )
+        )
+
+    @cached_property
+    def hot(self) -> list[int]:
+        """Lanes of rows with more operations than one task should sort."""
+        return sorted({row.l for row in self.counted if row.op in (READ, WRITE)})
+
+    @cached_property
+    def lanes(self) -> list[Any]:
+        """Partitions and consumers."""
+        return list(
+            self.sql(
+                f"""select run, run * {LANE} + nth as l, kind, name, partition from {{told}}
+                where kind in ('{TOPIC}', '{CONSUMER}')""",
+                told=self.table("lanes"),
+            ).collect()
+        )
+
+    @cached_property
+    def topics(self) -> list[tuple[int, str]]:
+        """(run, name) of topics that a transaction produced to, or that are fed."""
+        names = {lane.l: (lane.run, lane.name) for lane in self.lanes}
+        written = {names[row.l] for row in self.counted if row.op == PRODUCE}
+        fed = {(run.number, topic) for run in self.runs for topic in run.feeds}
+        return sorted(written | fed)
+
+    @cached_property
+    def looked_at(self) -> dict[int, int]:
+        """l → o, of the topics' partitions."""
+        numbers = {topic: o for o, topic in enumerate(self.topics)}
+        return {
+            lane.l: numbers[lane.run, lane.name]
+            for lane in self.lanes
+            if lane.kind == TOPIC and (lane.run, lane.name) in numbers
+        }
+
+    @cached_property
+    def fed(self) -> list[Fed]:
+        """Where topics that are fed get their records from."""
+        topics = {
+            (lane.run, lane.name, lane.partition): lane.l
+            for lane in self.lanes
+            if lane.kind == TOPIC
+        }
+        numbers = {topic: o for o, topic in enumerate(self.topics)}
+        return [
+            Fed(lane.l, numbers[run.number, topic], lane.partition, inputs)
+            for run in self.runs
+            for topic, feed in run.feeds.items()
+            for lane in self.lanes
+            if lane.run == run.number and lane.kind == CONSUMER and lane.name == feed
+            for inputs in [topics.get((run.number, feed.rpartition("/")[0], lane.partition), -1)]
+        ]
+
+
+def among(numbers: Iterable[int], column: str = "run") -> str:
+    """SQL: whether the column is one of them."""
+    listed = ", ".join(map(str, numbers))
+    return f"({column} in ({listed}))" if listed else "false"
+
+
+def literal(value: Any) -> str:
+    if isinstance(value, str):
+        return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+    return "null" if value is None else str(value)
+
+
+# folders -----------------------------------------------------------------------------------------
+
+
+def _run(number: int, folder: Path) -> TracedRun:
+    try:
+        about = json.loads((folder / "run.json").read_text())
+    except (OSError, ValueError) as error:
+        raise BadTrace(f"{folder / 'run.json'}: {error}") from None
+    if not isinstance(about, dict) or about.get("schema") != SCHEMA:
+        raise BadTrace(f"{folder / 'run.json'}: not a trace of schema {SCHEMA}")
+    cell = about.get("cell", {})
+    system, work = cell.get("system", ""), cell.get("workload", "")
+    mode = about.get("history") or (
+        NONE if system not in SYSTEMS else KAFKA if system.startswith("kafka") else PLACES
+    )
+    feeds = about.get("feeds")
+    if feeds is None:
+        feeds = dict(workload(work).feeds) if work in NAMES else {}
+    rows = {}
+    for name, columns in COLUMNS.items():
+        path = folder / f"{name}.parquet"
+        if path.exists() or name not in OPTIONAL:
+            rows[name] = _looked_into(path, columns)
+    return TracedRun(number, folder.name, folder, mode, feeds, about, rows)
+
+
+def _looked_into(path: Path, columns: Mapping[str, str]) -> int:
+    """How many rows its footer tells; BadTrace where it cannot be read, or has other columns."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        footer = pq.read_metadata(path)
+    except (OSError, pa.ArrowException) as error:
+        raise BadTrace(f"{path} cannot be read: {error}") from None
+    kinds = {"int32": "int", "int64": "bigint", "double": "double", "string": "string"}
+    there = {one.name: kinds.get(str(one.type)) for one in footer.schema.to_arrow_schema()}
+    missing = [name for name, kind in columns.items() if there.get(name) != kind]
+    if missing:
+        raise BadTrace(f"{path} has not the columns of schema {SCHEMA}: {', '.join(missing)}")
+    return int(footer.num_rows)

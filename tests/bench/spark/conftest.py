@@ -1,0 +1,20 @@
+"""One Spark for all tests of this folder: it takes seconds to start."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from planstep.bench.spark.session import NoSpark, start
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    pytest.importorskip("pyspark")
+    try:
+        session = start("tests", Path(tmp_path_factory.mktemp("spark")), "local[2]")
+    except NoSpark as error:
+        pytest.skip(str(error))
+    yield session
+    session.stop()

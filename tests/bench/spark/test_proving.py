@@ -1,0 +1,224 @@
+"""Spark against the checker: histories with and without anomalies, all in one folder, so each check runs once."""
+
+import json
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from histories import Made, ended, put, show, took, wrote
+from test_check_model import committed, drawn, small
+from test_check_readers import RECORDS, A, B, C, followed, interleaved
+from test_check_records import spoiled
+
+from planstep.bench.check import KAFKA, NONE, PLACES, judge
+from planstep.bench.check.generate import FEEDS, Mix, generate
+from planstep.bench.check.plant import IN_STORES, KINDS, plant
+from planstep.bench.spark import certificate, loading
+from planstep.bench.spark.loading import BadTrace, Traces
+from planstep.bench.spark.logs import components
+from planstep.bench.spark.prove import Proof, prove
+from planstep.bench.trace import (
+    ABORTED,
+    COMMITTED,
+    CONSUME,
+    PRODUCE,
+    READ,
+    TOPIC,
+    UNDETERMINED,
+    WRITE,
+    Operation,
+    Trace,
+    Transaction,
+)
+
+PASSED_ON = ("lost", "repeated", "reordered")
+
+
+class Case(NamedTuple):
+    name: str
+    trace: Trace
+    mode: str
+    feeds: dict[str, str]
+
+
+def planted() -> Iterator[Case]:
+    for seed in range(2):
+        clean = generate(300, seed, Mix(inputs=2, outputs=3, rows=20, undetermined=0.02))
+        yield Case(f"clean-{seed}", clean, PLACES, FEEDS)
+        for kind in KINDS:
+            yield Case(f"{kind}-{seed}", plant(clean, kind, seed), PLACES, FEEDS if seed else {})
+    for kind in IN_STORES:
+        yield Case(f"kafka {kind}", plant(clean, kind, 5), KAFKA, FEEDS)
+    clean = generate(300, 4, Mix(passed_on=True, undetermined=0.02))
+    yield Case("clean, passed on", clean, PLACES, FEEDS)
+    for kind in PASSED_ON:
+        yield Case(f"{kind}, passed on", plant(clean, kind, 6), PLACES, FEEDS)
+
+
+def readers() -> Iterator[Case]:
+    polls: list[list[dict[int, Made]]] = [
+        [A | B, C],
+        [B | C],
+        [A | B],
+        [A, C],
+        [A | C],
+        [A | B, B | C],
+        [B | A, C],
+        [A | {1: (0, 8, 0)}, C],
+        [A | B | C, {3: (0, 3, 0)}],
+        [A | B | C, {3: (0, 3, 5)}],
+    ]
+    for n, shown in enumerate(polls):
+        yield Case(f"polls-{n}", followed(*shown), KAFKA, {})
+    yield Case("early", followed(A | B | C, proposed=101), KAFKA, {})
+    yield Case("not early", followed(A | B | C, proposed=100), KAFKA, {})
+    yield Case("aborted", followed(A | B | C, outcome=ABORTED), KAFKA, {})
+    for n, at in enumerate((300, 150)):
+        trace = Trace()
+        for tx, proposed in ((0, 50), (1, 200)):
+            ended(trace, tx, proposed=proposed)
+            took(trace, tx, tx, tx + 1)
+        put(trace, 0, [(0, 0, -1), (0, 1, -1)])
+        show(trace, 0, {0: (0, 0, -1)}, at=100)
+        show(trace, 1, {1: (0, 1, -1)}, at=at)
+        yield Case(f"passed on, shown {n}", trace, KAFKA, {"out": "in/c"})
+
+
+def logs() -> Iterator[Case]:
+    orders = ([[0, 0, 1], [0, 1, 1]], [[0, 1, 0]], [[0, 1], [1, 0]], [[0, 1], [1, 2], [2, 0]])
+    for n, order in enumerate(orders):
+        for mode in (KAFKA, NONE):
+            yield Case(f"{mode} log-{n}", interleaved(order), mode, {})
+    circle = interleaved([[0], [1]])
+    took(circle, 0, 0, 1, "out/c", 1)
+    took(circle, 1, 0, 1, "out/c", 0)
+    yield Case("circle", circle, KAFKA, {})
+    mixed = interleaved([[0, 1], [1]])
+    took(mixed, 0, 0, 1, "out/c", 1)
+    yield Case("mixed circle", mixed, KAFKA, {})
+    for replied in (10, 30):
+        trace = Trace()
+        ended(trace, 0, worker="w", begin=0, reply=replied)
+        ended(trace, 1, worker="w", begin=20, reply=40)
+        wrote(trace, 0, 1)
+        wrote(trace, 1, 1)
+        put(trace, 0, [(0, 0, 1), (1, 0, 0)])
+        yield Case(f"sends-{replied}", trace, KAFKA, {})
+    draw = random.Random(3)
+    for n in range(6):
+        order = [[draw.randrange(9) for _ in range(12)] for _ in range(2)]
+        yield Case(f"drawn log-{n}", interleaved(order), KAFKA, {})
+
+
+def certificates() -> Iterator[Case]:
+    aborted = Transaction(1, "1", "w", ABORTED)
+    for version in (1, -1, 3, 4, 9):
+        rows = (committed(0, 1), aborted, committed(2, 2), committed(3, 3), committed(4, 1, 1))
+        operations = [Operation(tx, WRITE, 0) for tx in (0, 1, 3)]
+        operations.append(Operation(2, READ, 0, version=version))
+        yield Case(f"version {version}", small(*rows, operations=operations), PLACES, {})
+    unknown = Transaction(1, "1", "w", UNDETERMINED)
+    rows = (committed(0, 1), unknown, committed(2, 2), committed(3, 3), committed(4, 4))
+    writes = [Operation(tx, WRITE, 0) for tx in (0, 1, 3)]
+    for version in (3, 1, 0):
+        seen = [*writes, Operation(2, READ, 0, version=1), Operation(4, READ, 0, version=version)]
+        yield Case(f"seen, then {version}", small(*rows, operations=seen), PLACES, {})
+    spans = [Operation(tx, CONSUME, 1, *span) for tx, span in ((0, (0, 2)), (2, (5, 6)))]
+    for n, tries in enumerate((((2, 5),), ((2, 4), (4, 5), (2, 6)), ((2, 4),), ((2, 6),))):
+        more = [Operation(1, CONSUME, 1, begin, end) for begin, end in tries]
+        trace = small(committed(0, 1), unknown, committed(2, 2), operations=[*spans, *more])
+        yield Case(f"bridge-{n}", trace, PLACES, {})
+    for n, row in enumerate(
+        ((committed(0, 1), committed(1, 1)), (committed(0, None),), (aborted._replace(step=1),))
+    ):
+        yield Case(f"places-{n}", small(*row), PLACES, {})
+    for n, between in enumerate(([(3, 0, -1)], [], [(3, 0, 0)])):
+        trace = Trace()
+        lane = trace.lane(TOPIC, "out", 0)
+        for tx, offset in enumerate((0, 2)):
+            ended(trace, tx, step=tx, n=0)
+            trace.operations.append(Operation(tx, PRODUCE, lane, offset, offset + 1, 1))
+        put(trace, 0, [(0, 0, 0), *between])
+        put(trace, 0, [(0, 1, 1)], at=2)
+        yield Case(f"room-{n}", trace, PLACES, {})
+    draw = random.Random(1)
+    for n in range(40):
+        yield Case(f"drawn-{n}", drawn(draw), PLACES, {})
+
+
+def deliveries() -> Iterator[Case]:
+    draw = random.Random(2)
+    for n in range(40):
+        trace, lanes = Trace(), [list[Made](), list[Made]()]
+        position, aborted, fed = [0, 0], list[int](), n % 2 == 0
+        for tx in range(draw.randrange(1, 6)):
+            outcome = draw.choice((ABORTED, COMMITTED, COMMITTED, UNDETERMINED))
+            source = draw.randrange(2)
+            begin, count = position[source], draw.randrange(1, 4)
+            took(trace, tx, begin, begin + count, partition=source)
+            made = [draw.randrange(2) for _ in range(count)]
+            for partition in sorted(set(made)):
+                wrote(trace, tx, made.count(partition), partition)
+            if outcome == ABORTED:
+                aborted.append(tx)
+            else:
+                position[source] += count
+                for at, partition in enumerate(made):
+                    lanes[partition].append((source, begin + at, -1 if fed else tx))
+            ended(trace, tx, outcome)
+        spoiled(draw, lanes, [] if fed else aborted)
+        for partition, lane in enumerate(lanes):
+            put(trace, partition, lane)
+        yield Case(f"delivered-{n}", trace, KAFKA, {"out": "in/c"} if fed else {})
+    skipped = Trace()
+    for tx, (begin, end) in enumerate(((0, 2), (3, 4))):
+        ended(skipped, tx)
+        took(skipped, tx, begin, end)
+    put(skipped, 0, [(0, 0, -1), (0, 1, -1), (0, 3, -1)])
+    yield Case("skipped", skipped, NONE, {"out": "in/c"})
+    given_up = Trace()
+    ended(given_up, 0, ABORTED)
+    took(given_up, 0, 0, 1)
+    put(given_up, 0, [(0, 0, -1), (0, 5, -1)])
+    yield Case("given up", given_up, NONE, {"out": "in/c"})
+    chain = Trace()
+    for tx, name in enumerate(("a/c", "b/c")):
+        ended(chain, tx)
+        took(chain, tx, 0, 2, name)
+    for topic, records in (("a", [4, 9]), ("b", [4, 9]), ("d", [4])):
+        put(chain, 0, [(7, ordinal, -1) for ordinal in records], topic)
+    yield Case("chain", chain, NONE, {"b": "a/c", "d": "b/c"})
+
+
+def saved(folder: Path, cases: list[Case]) -> Path:
+    for number, (name, trace, mode, feeds) in enumerate(cases):
+        trace.about = {**trace.about, "history": mode, "feeds": feeds}
+        trace.save(folder / "traces" / f"{number:03d}-{name.replace(' ', '-')}")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def cases() -> list[Case]:
+    return [*planted(), *readers(), *logs(), *certificates(), *deliveries()]
+
+
+def test_each_history_is_judged_as_the_checker_does(
+    spark: Any, tmp_path: Path, cases: list[Case], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows are hot from two operations on, and buckets small, so that what is for large histories is tried, too."""
+    monkeypatch.setattr(loading, "HOT", 5)
+    monkeypatch.setattr(certificate, "BUCKETS", 4)
+    traces = Traces.of(spark, saved(tmp_path, cases))
+    proof = Proof(traces, None, lambda line: None)
+    proof.read()
+    proof.check()
+    found = proof.by_run()
+    assert proof.rows_read > 10_000 and traces.hot
+    wrong = set()
+    for case, run in zip(cases, traces.runs, strict=True):
+        wanted = judge(case.trace, mode=case.mode, feeds=case.feeds).counts
+        assert found.get(run.name, {}) == wanted, run.name
+        wrong |= set(wanted)
+    assert wrong >= set(KINDS) and len(wrong) > 22, wrong
