@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -34,3 +35,27 @@ def system(opened: Callable[..., System]) -> System:
     system = opened()
     system.prepare({"in": 4, "out": 4}, ("state",))
     return system
+
+
+# for the report ---------------------------------------------------------------------------
+
+
+@pytest.fixture
+def summary() -> dict[str, Any]:
+    """Of all workloads, at both durabilities."""
+    import comparisons
+
+    return comparisons.summary(*comparisons.outcome(durability="both", find_rate=True))
+
+
+@pytest.fixture(scope="session")
+def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Its figures; not to be changed."""
+    import comparisons
+
+    from planstep.bench.report.figures import figures
+
+    folder = tmp_path_factory.mktemp("all")
+    asked, outcome = comparisons.outcome(durability="both", find_rate=True)
+    comparisons.save_traces(folder, outcome)
+    return figures(folder, comparisons.summary(asked, outcome))
