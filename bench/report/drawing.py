@@ -222,7 +222,7 @@ def render(drawing: Drawing) -> Rendered:
     svgs = {}
     png = b""
     for wide in (True, False):
-        with _style(wide):
+        with style(wide):
             sheet = Sheet(wide)
             drawing.paint(sheet)
             buffer = io.BytesIO()
@@ -253,7 +253,7 @@ def _matplotlib() -> tuple[Any, Any, Any]:
 
 
 @contextmanager
-def _style(wide: bool) -> Iterator[None]:
+def style(wide: bool) -> Iterator[None]:
     matplotlib, _, _ = _matplotlib()
     points = _POINTS[wide]
     settings = {

@@ -18,7 +18,8 @@ def milliseconds(axes: Any, low: float, high: float) -> None:
     axes.set_xlim(low, high)
     steps = (1,) if high / low > 80 else (1, 2, 5)
     ticks = [step * 10.0**n for n in range(-3, 7) for step in steps]
-    shown = [tick for tick in ticks if low <= tick <= high]
+    room = (high / low) ** 0.06  # a label beyond would be cut off
+    shown = [tick for tick in ticks if low <= tick <= high / room]
     axes.xaxis.set_major_locator(FixedLocator(shown))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.set_xticklabels([_in_words(tick) for tick in shown])

@@ -157,8 +157,8 @@ def _contended(part: Any) -> str:
     if deep(part, "per_second") is None:
         return "not possible"
     return (
-        f"{number(deep(part, 'per_second'))} a second, {deep(part, 'attempts_per_success') or 1:.3g} "
-        "attempts each"
+        f"{number(deep(part, 'per_second'))}/s, "
+        f"{deep(part, 'attempts_per_success') or 1:.3g} tries each"
     )
 
 
@@ -185,7 +185,8 @@ def _paint_contention(sheet: Sheet, series: list[Series]) -> None:
         quiet(panel, y=False)
         for y, one in enumerate(series):
             part = one.entry["extra"].get(name)
-            panel.text(0, y - 0.06, f"{one.name}: {_contended(part)}", va="bottom", color=INK)
+            panel.text(0, y - 0.06, one.name, va="bottom", color=INK)
+            panel.text(100, y - 0.06, _contended(part), va="bottom", ha="right", color=INK)
             if deep(part, "per_second") is None:
                 continue
             lost, paused = deep(part, "lost_percent") or 0.0, deep(part, "paused_percent") or 0.0

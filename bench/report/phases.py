@@ -144,7 +144,7 @@ def _commit(
     axes: Any, one: Series, example: dict[str, Any], low: float, high: float, wide: bool
 ) -> None:
     after = _after(example)
-    title(axes, "" if wide else one.name, "since commit was called")
+    title(axes, "" if wide else one.name, "since commit was called" if wide else "since commit")
     rows = []
     for name, words in _AFTER:
         value = after.get(name)

@@ -14,7 +14,7 @@ _PANELS = (
     (2, "memory", "MB", "memory_peak_mb"),
     (3, "to disk", "MB/s", "disk_mb_s"),
     (4, "syncs", "a second", None),
-    (5, "over links", "MB/s: a network's part", "network_mb_s"),
+    (5, "over links", "MB/s", "network_mb_s"),
 )
 
 _APART_S = 0.2

@@ -113,9 +113,7 @@ def faults(comparison: Comparison, durability: str) -> Drawing | None:
     series = told(comparison, "faults", durability)
     panels = [
         _faults(series, "dropped", "a session dropped", ("goes_on_ms", "readable_ms")),
-        _faults(
-            series, "killed", "the owner killed with kill -9", ("first_commit_ms", "readable_ms")
-        ),
+        _faults(series, "killed", "killed with kill -9", ("first_commit_ms", "readable_ms")),
     ]
     known = [panel for panel in panels if panel is not None]
     if not known:
@@ -144,7 +142,7 @@ def _faults(series: list[Series], what: str, words: str, names: tuple[str, str])
                 found.append(Row(way, one.system, first, readable, said))
         if found:
             rows += [Group(one.name, one.system), *found]
-    return (words, "until it goes on … is readable", rows) if rows else None
+    return (words, "goes on … is readable", rows) if rows else None
 
 
 # drawn --------------------------------------------------------------------------------------------

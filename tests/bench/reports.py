@@ -1,0 +1,78 @@
+"""A report as a browser sees it: its outline; and its drawings, left blank, which is quick."""
+
+import re
+from html.parser import HTMLParser
+from typing import Any
+
+from planstep.bench.report.content import Drawn
+from planstep.bench.report.drawing import Drawing, Rendered
+from planstep.bench.report.page import html
+from planstep.bench.report.sections import Page
+
+NOTHING: dict[str, Any] = {"schema_version": 1, "source": "python", "runs": {}}
+"""Figures of no run."""
+VOID = {"meta", "link", "br", "hr", "img", "input"}
+
+
+def drawings(made: Page) -> list[Drawing]:
+    return [
+        part.drawing
+        for chapter in made.chapters
+        for part in chapter.parts
+        if isinstance(part, Drawn)
+    ]
+
+
+def undrawn(made: Page) -> str:
+    """The page with its drawings left blank, which is quick."""
+    blank = "<svg></svg>"
+    return html(
+        made, {d.name: Rendered(d.name, d.alt, "", blank, blank, b"") for d in drawings(made)}
+    )
+
+
+class Outline(HTMLParser):
+    """What a browser would see of it."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.headings: list[tuple[int, str]] = []
+        self.references: list[str] = []
+        self.ids: list[str] = []
+        self.tags: list[str] = []
+        self.plates: list[str] = []
+        self._open: list[str] = []
+        self._heading: int | None = None
+        self.text = ""
+        self.feed(text)
+        assert not self._open, self._open
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        if tag not in VOID:
+            self._open.append(tag)
+        if re.fullmatch("h[1-6]", tag):
+            self._heading = int(tag[1])
+            self.headings.append((self._heading, ""))
+        for name, value in attrs:
+            if name in ("src", "href", "xlink:href", "data", "srcset", "action"):
+                self.references.append(value or "")
+            if name == "id":
+                self.ids.append(value or "")
+            if (name, value) == ("class", "plate"):
+                self.plates.append(dict(attrs)["aria-label"] or "")
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
+        if tag not in VOID:
+            self._open.pop()
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop() == tag
+        self._heading = None
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+        if self._heading is not None:
+            level, said = self.headings[-1]
+            self.headings[-1] = level, said + data

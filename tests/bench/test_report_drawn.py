@@ -1,0 +1,240 @@
+"""report.html is drawn: within its sheet, the same each time, one file; and looked at in a browser."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import comparisons
+import pytest
+from reports import NOTHING, Outline, drawings, undrawn
+
+from planstep.bench.report.drawing import Sheet, look, render, style
+from planstep.bench.report.page import again, write
+from planstep.bench.report.sections import page
+
+# drawn --------------------------------------------------------------------------------------------
+
+
+def test_a_system_has_one_look_and_no_other_has_it() -> None:
+    names = ("deterministic", "kafka", "kafka-v1", "sqlite", "sqlite-64")
+    for part in ("color", "dash", "marker", "name"):
+        assert len({str(getattr(look(name), part)) for name in names}) == len(names)
+    assert look("another").name == "another"
+
+
+def boxes_of(figure: Any, renderer: Any) -> list[tuple[str, Any]]:
+    """Of all texts that are drawn: an axis keeps labels of ticks that lie outside of it."""
+    from matplotlib.text import Text
+
+    left_out = set()
+    for axes in figure.axes:
+        for axis in (axes.xaxis, axes.yaxis):
+            shown = {id(tick) for tick in (axis._update_ticks() if axes.axison else ())}
+            ticks = (*axis.majorTicks, *axis.minorTicks)
+            left_out |= {id(tick.label1) for tick in ticks if id(tick) not in shown}
+    texts = [t for t in figure.findobj(Text) if t.get_text() and id(t) not in left_out]
+    return [
+        (text.get_text(), text.get_window_extent(renderer).extents)
+        for text in texts
+        if text.get_visible()
+    ]
+
+
+@pytest.mark.parametrize("wide", [True, False])
+def test_all_are_painted_within_their_sheet(
+    summary: dict[str, Any], told: dict[str, Any], wide: bool
+) -> None:
+    """Nothing is cut off, no text lies on another."""
+    import numpy as np
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    cut, met = [], []
+    for drawing in drawings(page(summary, told)):
+        if drawing.name.endswith("-os"):
+            continue
+        sheet = Sheet(wide)
+        with style(wide):
+            drawing.paint(sheet)
+            canvas = FigureCanvasAgg(sheet.figure)
+            canvas.draw()
+            renderer = canvas.get_renderer()
+            texts = boxes_of(sheet.figure, renderer)
+        width, height = canvas.get_width_height()
+        assert (width > 700) == wide and 30 < height < 3000, drawing.name
+        boxes = np.array([box for _, box in texts])
+        low, high = boxes[:, :2], boxes[:, 2:]
+        out = ((low < -1) | (high > (width + 1, height + 1))).any(axis=1)
+        cut += [(drawing.name, texts[n][0]) for n in np.flatnonzero(out)]
+        over = np.minimum(high[:, None], high) - np.maximum(low[:, None], low)
+        both = np.argwhere((over > (2, 4)).all(axis=2))
+        met += [(drawing.name, texts[a][0], texts[b][0]) for a, b in both if a < b]
+    assert not cut, cut
+    assert not met, met
+
+
+def test_the_same_figures_make_the_same_bytes(
+    summary: dict[str, Any], told: dict[str, Any]
+) -> None:
+    drawing = next(d for d in drawings(page(summary, told)) if d.name == "held-open-full")
+    first, second = render(drawing), render(drawing)
+    assert first == second
+    assert first.png.startswith(b"\x89PNG") and b"matplotlib" not in first.png
+    assert undrawn(page(summary, told)) == undrawn(page(summary, told))
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small one, all of it: from what a comparison leaves in its folder."""
+    folder = tmp_path_factory.mktemp("small")
+    asked, outcome = comparisons.outcome("reshard", systems=("deterministic", "kafka"))
+    comparisons.save_traces(folder, outcome)
+    (folder / "png").mkdir()
+    (folder / "png" / "of-another-run.png").write_bytes(b"")
+    (folder / "results.json").write_text(json.dumps(comparisons.summary(asked, outcome)))
+    made = again(folder)
+    assert made["html"] == "report.html" and made["png"]
+    assert {f"png/{path.name}" for path in (folder / "png").iterdir()} == set(made["png"])
+    assert sorted(path.name for path in folder.iterdir()) == [
+        *("png", "report.html", "results.json", "traces")
+    ]
+    return folder
+
+
+def test_it_is_one_file_that_needs_nothing_else(written: Path) -> None:
+    text = (written / "report.html").read_text()
+    outline = Outline(text)
+    assert all(reference.startswith("#") for reference in outline.references)
+    assert "script" not in outline.tags and "@import" not in text and "url(http" not in text
+    assert not re.findall(r"url\((?!#)", text)
+    assert len(outline.ids) == len(set(outline.ids))
+    assert len(text) < 3_000_000
+
+
+def test_every_drawing_has_its_words_and_its_png(written: Path) -> None:
+    text = (written / "report.html").read_text()
+    outline = Outline(text)
+    names = re.findall(r'<figure id="drawing-([^"]+)"', text)
+    assert len(outline.plates) == len(names) and all(outline.plates)
+    assert {path.stem for path in (written / "png").iterdir()} == set(names)
+    assert text.count("<svg viewBox") >= 2 * len(names)
+
+
+def test_text_in_drawings_is_text_and_large_enough(written: Path) -> None:
+    """A narrow drawing is 252 pt wide, and shown as 336 px at least, which is as much."""
+    text = (written / "report.html").read_text()
+    sizes = {float(size) for size in re.findall(r"font-size: ([\d.]+)px", text)}
+    assert sizes and min(sizes) >= 9.0
+    widths = {float(found) for found in re.findall(r'<svg viewBox="0 0 ([\d.]+) ', text)}
+    assert min(widths - {44.0}) == 252.0
+
+
+def test_the_command_makes_it_anew_and_refuses_what_is_no_comparison(
+    written: Path, tmp_path: Path
+) -> None:
+    from planstep.bench.report import page as module
+
+    def run(*arguments: str) -> int:
+        sys.argv = ["report", *arguments]
+        try:
+            module.main()
+        except SystemExit as ended:
+            return int(ended.code or 0)
+        return 0
+
+    former = sys.argv
+    try:
+        assert run() == run("--help") == 2
+        assert run(str(tmp_path)) == 1
+        (tmp_path / "results.json").write_text('{"kind": "planstep compare", "interrupted": true}')
+        assert run(str(tmp_path)) == 1
+    finally:
+        sys.argv = former
+
+
+def test_spark_s_figures_are_used_where_there_are_some(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from planstep.bench.report import page as module
+
+    seen = []
+    monkeypatch.setattr(module, "write", lambda *given: seen.append(given) or {})
+    asked, outcome = comparisons.outcome("interval")
+    (tmp_path / "results.json").write_text(json.dumps(comparisons.summary(asked, outcome)))
+    made = {"schema_version": 1, "source": "spark", "runs": {"a": {}}}
+    for figures_, source in ((made, "spark"), (None, "python"), ({"runs": {}}, "python")):
+        (tmp_path / "spark.json").write_text(
+            json.dumps({"spark": {"ran": True}, "figures": figures_})
+        )
+        again(tmp_path)
+        _, summary, found = seen.pop()
+        assert found["source"] == source and summary["spark"]["ran"]
+
+
+def test_no_plotting_is_imported_before_it_is_needed() -> None:
+    code = (
+        "import sys, planstep, planstep.bench.compare, planstep.bench.report.page\n"
+        "assert not {'matplotlib', 'jinja2', 'numpy'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+@pytest.mark.parametrize("package", ["matplotlib", "jinja2"])
+def test_a_package_that_is_missing_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, package: str
+) -> None:
+    from planstep.errors import MissingExtra
+
+    for name in [n for n in sys.modules if n.partition(".")[0] == package]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, package, None)
+    summary = comparisons.summary(*comparisons.outcome("interval", systems=("sqlite",)))
+    with pytest.raises(MissingExtra, match=package):
+        write(tmp_path, summary, NOTHING)
+    assert not list(tmp_path.iterdir())
+
+
+# in a browser -------------------------------------------------------------------------------------
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
+_FLAGS = (
+    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+)
+_PROBE = """<!doctype html><body><iframe src="{page}" style="width:{width}px;height:2000px;border:0"></iframe>
+<script>onload = () => {{
+  const page = document.querySelector("iframe").contentDocument, root = page.documentElement;
+  const wide = [...page.querySelectorAll("main *, header *")].filter(e => !e.closest(".scroll, svg, .unseen")
+    && e.getBoundingClientRect().right > root.clientWidth + 1).map(e => e.tagName + "." + e.className);
+  const small = [...page.querySelectorAll(".plate svg")].filter(e => e.getBoundingClientRect().width)
+    .map(e => [e.getBoundingClientRect().width / e.viewBox.baseVal.width, e.viewBox.baseVal.width])
+    .map(([scale, width]) => scale * (width > 500 ? 10 : 9) * 72 / 96);
+  document.title = JSON.stringify([root.scrollWidth - root.clientWidth, wide.slice(0, 5), Math.min(...small)]);
+}}</script>"""
+
+
+@pytest.fixture(params=[360, 1000, 1600])
+def seen(request: pytest.FixtureRequest, written: Path, tmp_path: Path) -> Iterator[list[Any]]:
+    """By how much it is too wide, what is, and how large the smallest text of drawings is shown, in points."""
+    if CHROMIUM is None:
+        pytest.skip("no chromium to look at it")
+    probe = tmp_path / "probe.html"
+    shutil.copy(written / "report.html", tmp_path)
+    probe.write_text(_PROBE.format(page="report.html", width=request.param))
+    command = [CHROMIUM, *_FLAGS, f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom"]
+    command += ["--allow-file-access-from-files", "--virtual-time-budget=5000"]
+    command += ["--window-size=1700,2100", probe.as_uri()]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    found = re.search(r"<title>(\[.*?\])</title>", done.stdout)
+    assert found is not None, done.stderr[-2000:]
+    yield json.loads(found[1])
+
+
+def test_nothing_is_wider_than_its_window(seen: list[Any]) -> None:
+    over, wide, points = seen
+    assert over <= 0 and not wide
+    assert points >= 8.95
