@@ -1,0 +1,381 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation: {extension: .py, format_name: percent}
+#   kernelspec: {display_name: Python 3, language: python, name: python3}
+# ---
+
+# %% [markdown]
+# # The first transaction
+#
+# **You will learn** what a store, a topic, a table and a consumer are; how one transaction reads, counts and writes
+# *exactly once*; what happens when two transactions conflict, and when the process is killed in between; and what
+# the place is that every commit returns.
+#
+# **It takes** about ten minutes to read and ten seconds to run. No server has to be started: planstep is a library,
+# and a store is a folder. It needs `pip install "planstep[notebooks,pandas]"`.
+#
+# Run all of it as often as you like: everything is in a temporary folder, which the last cell removes.
+
+# %%
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+from matplotlib.ticker import LogLocator, NullFormatter
+
+import planstep
+
+plt.rcParams.update({"figure.dpi": 110, "axes.spines.top": False, "axes.spines.right": False})
+temporary = tempfile.TemporaryDirectory(prefix="planstep-notebook-")
+store = Path(temporary.name) / "shop.planstep"
+
+# %% [markdown]
+# ## A store, in memory and on disk
+#
+# `:memory:` is an engine without files: for trying, and for tests. It is gone when it is closed.
+
+# %%
+with planstep.open(":memory:") as trial:
+    trial.create_table("greetings")
+    trial.table("greetings").put("hello", "world")
+    print(trial.table("greetings").get("hello"))
+
+# %% [markdown]
+# With a path the store is a folder. Opening it again in the same process gives the same engine, so a cell can be
+# run twice.
+
+# %%
+db = planstep.open(store)
+assert planstep.open(store) is db
+db.close()  # it was opened twice: this is the second one's
+print(*sorted(path.name for path in store.rglob("*") if path.is_file()), sep="\n")
+
+# %% [markdown]
+# ## A topic and a table
+#
+# A **topic** is a log of records, in partitions. Records with the same key are in the same partition, in order.
+# A **table** has rows: a key and a value.
+
+# %%
+clicks = db.create_topic("clicks", partitions=3, format="utf8", exist_ok=True)
+by_user = db.create_topic("clicks-by-user", partitions=3, format="utf8", exist_ok=True)
+totals = db.create_table("totals", exist_ok=True)
+
+pages = ["/home", "/cart", "/home", "/search", "/pay", "/home", "/cart", "/pay", "/home", "/help"]
+users = ["ada", "ada", "bob", "eve", "ada", "joe", "bob", "bob", "eve", "zoe"]
+clicks.write_batch(pages, keys=users)
+
+# %% [markdown]
+# `read` of a topic only looks. What it returns is shown as a table, and has columns.
+
+# %%
+clicks.read()
+
+# %% [markdown]
+# ## One transaction, exactly once
+#
+# A **consumer** is a name with a position in each partition. This transaction reads what the consumer `counter` has
+# not consumed yet, adds to the totals, and passes the records on. It commits all three together: the position, the
+# rows and the records become visible at one moment, or none of them does.
+
+
+# %%
+def count(tx: planstep.Transaction) -> int:
+    batch = tx.read("clicks", consumer="counter", max_records=6)
+    for user, n in batch.count_by_key().items():
+        tx.add("totals", user, n)
+    tx.write_batch("clicks-by-user", batch.values, keys=batch.keys)
+    return len(batch)
+
+
+print(db.run(count), "records counted;", clicks.lag("counter"), "are left")
+
+# %% [markdown]
+# The topic with what is consumed of it (filled) and what is not. The consumer's position is where the next
+# transaction reads on.
+
+
+# %%
+def draw_positions(title: str) -> None:
+    batch, position = clicks.read(), clicks.position("counter")
+    _, ax = plt.subplots(figsize=(9, 2.8))
+    for record in batch:
+        done = record.offset < position.get(record.partition, 0)
+        fill, text = ("tab:blue", "white") if done else ("white", "black")
+        where = record.offset + 0.45, record.partition
+        ax.barh(where[1], 0.9, left=record.offset, height=0.6, color=fill, edgecolor="tab:blue")
+        ax.text(*where, f"{record.key}\n{record.value}", ha="center", va="center", color=text)
+    for partition in range(3):
+        at = position.get(partition, 0) - 0.05
+        ax.plot([at, at], [partition - 0.42, partition + 0.42], color="tab:red", lw=2.5)
+    ax.plot([], [], color="tab:red", lw=2.5, label="position of the consumer")
+    ax.set(xlabel="offset", ylabel="partition", title=title, yticks=range(3), ylim=(2.6, -0.6))
+    ax.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False)
+    plt.show()
+
+
+draw_positions("clicks, behind the first transaction")
+
+# %% [markdown]
+# Again, until nothing is left. However often it runs, each click counts once.
+
+# %%
+while db.run(count):
+    pass
+assert db.run(count) == 0
+assert clicks.lag("counter") == 0
+assert sum(n for _, n in totals.scan()) == len(clicks.read()) == len(by_user.read())
+totals.scan()
+
+# %% [markdown]
+# ## When it fails inside
+#
+# An exception rolls back everything, the position too. The next attempt reads the same records.
+
+# %%
+clicks.write("/pay", key="ada")
+before = totals.get("ada")
+try:
+    with db.transaction() as tx:
+        tx.read("clicks", consumer="counter")
+        tx.add("totals", "ada", 1_000_000)
+        raise RuntimeError("the card was refused")
+except RuntimeError as error:
+    print("rolled back:", error)
+assert totals.get("ada") == before
+assert clicks.lag("counter") == 1
+
+# %% [markdown]
+# ## A conflict
+#
+# Nobody holds a lock, and nobody waits for a transaction that is open. At the commit it is checked that what the
+# transaction read still holds. Here it does not: somebody else writes the row that it has read.
+
+# %%
+tx = db.transaction()
+seen = tx.get("totals", "ada", 0)
+totals.add("ada", 5)  # another transaction comes first
+tx.put("totals", "ada", seen + 1)
+try:
+    tx.commit()
+except planstep.Conflict as conflict:
+    print(conflict)
+else:
+    raise AssertionError("the commit would have lost five")
+assert totals.get("ada") == seen + 5
+
+# %% [markdown]
+# `db.run` does what one does then: it runs the function again, in a new transaction. (A counter is better kept with
+# `tx.add`, as above: it reads nothing, so it never conflicts.)
+
+# %%
+attempts: list[int] = []  # what each has read
+
+
+def one_more(tx: planstep.Transaction) -> int:
+    seen = tx.get("totals", "ada", 0)
+    attempts.append(seen)
+    if len(attempts) == 1:
+        totals.add("ada", 5)  # only the first time somebody else is quicker
+    tx.put("totals", "ada", seen + 1)
+    return seen + 1
+
+
+print("ada has", db.run(one_more), "after", len(attempts), "attempts, which read", attempts)
+assert len(attempts) == 2
+assert totals.get("ada") == attempts[0] + 5 + 1
+
+# %% [markdown]
+# ## A crash in between
+#
+# The same work in a process of its own, which is killed with `SIGKILL`: nothing can be cleaned up. Once before the
+# commit, when its records are on the disk already (`tx.flush()`), and once right behind the commit.
+
+# %%
+CHILD = """
+import sys, planstep
+db = planstep.open(sys.argv[1])
+tx = db.transaction()
+batch = tx.read("clicks", consumer="counter")
+for user, n in batch.count_by_key().items():
+    tx.add("totals", user, n)
+tx.write_batch("clicks-by-user", batch.values, keys=batch.keys)
+tx.flush()                                  # durable, and seen by nobody
+if sys.argv[2] == "behind the commit":
+    tx.commit()
+print("ready", flush=True)
+sys.stdin.read()                            # until it is killed
+"""
+
+
+def killed(moment: str) -> tuple[int, int, int]:
+    """What the store has after a process was killed at that moment: (lag, ada's total, records passed on)."""
+    global db, clicks, by_user, totals
+    db.close()  # a store has one owner: now it is the child
+    child = subprocess.Popen(
+        [sys.executable, "-c", CHILD, str(store), moment],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert child.stdout is not None and child.stdout.readline() == b"ready\n"
+    child.kill()
+    child.communicate()
+    db = planstep.open(store)
+    clicks, by_user, totals = db.topic("clicks"), db.topic("clicks-by-user"), db.table("totals")
+    return clicks.lag("counter"), totals.get("ada", 0), len(by_user.read())
+
+
+clicks.write_batch(pages, keys=users)
+lag, ada, passed_on = clicks.lag("counter"), totals.get("ada", 0), len(by_user.read())
+new_of_ada = 1 + users.count("ada")  # with the payment that was rolled back
+print("to count:", lag, "of which ada's:", new_of_ada)
+
+# %%
+found = killed("before the commit")
+print("killed before the commit: lag, total, passed on =", found)
+assert found == (lag, ada, passed_on)  # as if it had never been
+
+# %%
+found = killed("behind the commit")
+print("killed behind the commit: lag, total, passed on =", found)
+assert found == (0, ada + new_of_ada, passed_on + lag)  # all of it
+
+# %% [markdown]
+# ## The place: a commit's certificate
+#
+# All transactions of a store are in one order, and `commit` returns the **place** in it: (step, n). Running them
+# one by one in the order of their places gives the same reads and the same end. That can be checked: four threads
+# fight over three rows, and each notes what it has read.
+
+# %%
+accounts = db.create_table("accounts", exist_ok=True)
+accounts.load({"ada": 100, "bob": 100, "eve": 100})
+names = ["ada", "bob", "eve"]
+Amounts = dict[str, int]
+history: list[
+    tuple[planstep.Place, Amounts, Amounts]
+] = []  # place, what was read, what was written
+
+
+def transfer(
+    source: str, target: str, tx: planstep.Transaction
+) -> tuple[planstep.Transaction, Amounts, Amounts]:
+    reads = {name: tx.get("accounts", name, 0) for name in {source, target}}
+    writes = dict(reads)
+    writes[source] -= 1
+    writes[target] += 1
+    for name, amount in writes.items():
+        tx.put("accounts", name, amount)
+    return tx, reads, writes
+
+
+def transfers(worker: int) -> None:
+    for number in range(20):
+        source, target = names[(worker + number) % 3], names[(worker + 2 * number + 1) % 3]
+        tx, reads, writes = db.run(partial(transfer, source, target))
+        place = tx.commit.place
+        assert place is not None
+        history.append((place, reads, writes))
+
+
+threads = [threading.Thread(target=transfers, args=(worker,)) for worker in range(4)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+print(len(history), "transfers committed; the sum is", sum(n for _, n in accounts.scan()))
+
+# %% [markdown]
+# Now one after the other, in the order of the places, on a plain dict:
+
+# %%
+history.sort(key=lambda done: done[0])
+replayed = {"ada": 100, "bob": 100, "eve": 100}
+for _, reads, writes in history:
+    assert reads == {name: replayed[name] for name in reads}
+    replayed.update(writes)
+assert replayed == dict(accounts.scan())
+print("every read saw what the order says, and the end is the same:", replayed)
+
+# %% [markdown]
+# ## Columns
+#
+# Topics and tables become pandas data frames (`to_pandas`) and Arrow tables (`to_arrow`).
+
+# %%
+clicks.to_pandas().groupby("key").agg(clicks=("value", "size"), last=("value", "last"))
+
+# %% [markdown]
+# ## How long a commit takes
+#
+# A commit returns when it is on the disk. One thread waits for the disk each time; many threads share the waiting:
+# commits that arrive during a sync are made durable together by the next one. Each dot is a commit, as they come.
+# (Where the temporary folder is in memory, a sync takes no time.)
+
+
+# %%
+def commits(threads: int, each: int) -> tuple[list[tuple[float, float]], float]:
+    """((ms since the start, ms it took) of each commit, syncs of the disk for each)."""
+    took: list[tuple[float, float]] = []
+    syncs = syncs_so_far()
+    start = time.perf_counter()
+
+    def work() -> None:
+        for _ in range(each):
+            began = time.perf_counter()
+            clicks.write("/home", key="ada")
+            ended = time.perf_counter()
+            took.append((1000 * (ended - start), 1000 * (ended - began)))
+
+    together(work, threads)
+    return took, (syncs_so_far() - syncs) / len(took)
+
+
+def together(work: Callable[[], None], threads: int) -> None:
+    started = [threading.Thread(target=work) for _ in range(threads)]
+    for thread in started:
+        thread.start()
+    for thread in started:
+        thread.join()
+
+
+def syncs_so_far() -> float:
+    return db.costs().syncs
+
+
+alone, alone_syncs = commits(threads=1, each=320)
+many, many_syncs = commits(threads=16, each=20)
+assert len(alone) == len(many) == 320
+figure, axes = plt.subplots(1, 2, figsize=(10, 3.4), sharex=True, sharey=True)
+for ax, took, syncs, title in (
+    (axes[0], alone, alone_syncs, "1 thread"),
+    (axes[1], many, many_syncs, "16 threads"),
+):
+    ax.plot(*zip(*took, strict=True), ".", ms=4, alpha=0.6)
+    rate = 1000 * len(took) / max(at for at, _ in took)
+    ax.set(xlabel="ms since the start", yscale="log")
+    ax.set_title(f"{title}: {rate:,.0f} commits a second,\n{syncs:.2f} syncs a commit", fontsize=10)
+axes[0].set_ylabel("a commit takes, ms")
+axes[0].yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+axes[0].yaxis.set_major_formatter("{x:g}")
+axes[0].yaxis.set_minor_formatter(NullFormatter())
+figure.tight_layout()
+plt.show()
+
+# %% [markdown]
+# ## Clean up
+
+# %%
+db.close()
+temporary.cleanup()
+
+# %% [markdown]
+# **Where to go on:** `02_two_ways_to_commit` shows what is on the disk at each moment of a transaction, here and in
+# Kafka's protocol. The guide has all of the library: docs/guide/first.md.
