@@ -6,7 +6,7 @@
         spark.json     what Spark found, and computed
         traces/<run>/  what each run recorded: see trace.py
         stores/<run>/  with --keep-stores; else until Spark has read some
-        cells/, spark/ of the run under way, and of Spark
+        cells/         of the run under way; .spark-…/, of Spark
 
 Its own results.json is how a folder is known: such a one is begun anew, any other that is not empty is refused.
 
@@ -29,9 +29,9 @@ from .proving import RESULT as SPARK
 from .summary import KIND
 
 RESULTS, REPORT, TRACES, STORES = "results.json", "report.txt", "traces", "stores"
-PAGE, PICTURES, SCRATCH = "report.html", "png", "spark"
+PAGE, PICTURES = "report.html", "png"
 _PAUSES_S = (0.05, 0.2, 1.0)
-_OURS = (RESULTS, REPORT, TRACES, STORES, "cells", PAGE, PICTURES, SPARK, SCRATCH)
+_OURS = (RESULTS, REPORT, TRACES, STORES, "cells", PAGE, PICTURES, SPARK)
 
 
 class Kept:
@@ -61,6 +61,8 @@ class Kept:
             self.save({"kind": KIND, "interrupted": True})
             for name in _OURS[1:]:
                 _remove(self.path / name)
+            for scratch in self.path.glob(".spark-*"):  # of one that was killed
+                _remove(scratch)
         return self
 
     def __exit__(
@@ -69,8 +71,7 @@ class Kept:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        for path in (self.path / "cells", self.path / SCRATCH) if self.out else (self.path,):
-            _remove(path)
+        _remove(self.path if self.out is None else self.path / "cells")
         if self._lock is not None:
             os.close(self._lock)
 

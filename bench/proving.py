@@ -23,6 +23,7 @@ from .runner import end_group, environment, undivided
 RESULT = "spark.json"
 CANNOT_START = 3
 """Exit status of the child; its last line says why."""
+_PROGRESS = "Spark: "
 _PATIENCE_S = 3600.0
 
 
@@ -94,4 +95,5 @@ def _read(child: "subprocess.Popen[str]", said: list[str], tell: Callable[[str],
         for line in child.stderr:
             if line.strip():
                 said.append(line.strip())
-                tell(said[-1])
+                if line.startswith(_PROGRESS):  # else it is Java's, about itself
+                    tell(said[-1])
