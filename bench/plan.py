@@ -199,7 +199,8 @@ def plan(asked: Asked) -> Plan:
 
 def _left_for_spark(cell: Cell) -> Cell:
     """One of each kind, for they are large: traces do not show that they are what was stored."""
-    read = cell.workload == "reshard" and not cell.repeat and cell.system not in _NO_STORE_OF_OURS
+    read = cell.workload == "reshard" and not cell.repeat and cell.options.durability == "full"
+    read = read and cell.system not in _NO_STORE_OF_OURS
     return replace(cell, keep_store=True) if read else cell
 
 

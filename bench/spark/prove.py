@@ -25,11 +25,16 @@ from .figures import Figures, told
 from .loading import KAFKA, NONE, PLACES, BadTrace, TracedRun, Traces
 from .logs import check_logs
 from .reader import check_reader
-from .session import java_of
+from .session import is_local, java_of
+from .stores import NOT_AS_STORED, Stored, stores
 from .wins import who_wins
 
 Tell = Callable[[str], None]
 CHECKS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "stores: as traced": (
+        "what Spark reads in the stores that were left for it, is what their traces say, record by record",
+        (NOT_AS_STORED,),
+    ),
     "delivery: exactly once": (
         "each record that was consumed, or that a commit says was written, is in the store once",
         (names.LOST, names.REPEATED, names.FOREIGN, names.ABORTED_VISIBLE),
@@ -94,6 +99,8 @@ def prove(spark: Any, folder: Path, tell: Tell = lambda line: None) -> dict[str,
     summary = _summary(folder)
     proof = Proof(traces, summary, tell)
     proof.read()
+    if is_local(spark.sparkContext.master):
+        proof.hold_against(folder)
     proof.check()
     figures = proof.figures()
     won = who_wins(figures)
@@ -163,6 +170,20 @@ class Proof:
                 table, run = key
                 path = self.traces.runs[run].folder / f"{table}.parquet"
                 raise BadTrace(f"{path} has {rows} rows, and Spark read {counted.get(key, 0)}")
+
+    def hold_against(self, folder: Path) -> None:
+        """The stores that are still there."""
+        there = stores(self.traces, folder)
+        if there:
+            held: list[Stored] = []
+
+            def read() -> list[Any]:
+                held.append(Stored(self.traces, there))
+                return held[0].found()
+
+            name, rows = "stores: as traced", self.traces.rows
+            self._check(name, rows("records", there) + rows("inputs", there), read)
+            self.rows_read += held[0].rows if held else 0
 
     def check(self) -> None:
         traces, rows = self.traces, self.traces.rows

@@ -1,0 +1,134 @@
+"""What stores hold, read by Spark itself: a trace is what was stored, or a verdict on it says nothing.
+
+    DIR/stores/<run>/store      ─ the data source "planstep" ─▶ partition, offset, identity ─┐
+    DIR/traces/<run>/records, inputs ──────────────────────────▶ partition, offset, identity ─┴▶ what only one has
+
+Here alone nothing stands between Spark and the engine's files but their reader: no harness, no Parquet, no checker.
+A cluster sees no files of this machine: it goes without.
+
+Next: prove.py.
+"""
+
+from functools import reduce
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ..trace import TOPIC
+from .loading import Traces
+
+NOT_AS_STORED = "not as stored"
+_INTEGERS = ("source", "ordinal", "tx")
+"""Of an identity: 8 bytes each, little endian."""
+_INPUTS, _RECORDS = "inputs", "records"
+
+
+class _Topic(NamedTuple):
+    run: int
+    name: str
+    told: str
+    """By which table of the trace."""
+
+
+def stores(traces: Traces, folder: Path) -> dict[int, Path]:
+    """Those that were left for Spark, by their runs' numbers."""
+    there = {run.number: folder / "stores" / run.name / "store" for run in traces.runs}
+    return {number: path.resolve() for number, path in there.items() if path.is_dir()}
+
+
+class Stored:
+    """The topics that the traces of some runs have records of; of inputs the partitions that were consumed.
+
+    rows   records that Spark has read
+    """
+
+    def __init__(self, traces: Traces, there: dict[int, Path]) -> None:
+        self._traces = traces
+        self._runs = ", ".join(map(str, there)) or "null"
+        read = [
+            self._read(there[topic.run], topic, partitions)
+            for topic, partitions in self._topics().items()
+        ]
+        self._frame = self._numbered(read, there) if read else None
+        self.rows = 0 if self._frame is None else int(self._frame.count())
+
+    def _topics(self) -> dict[_Topic, list[int]]:
+        """With the partitions that the trace has records of."""
+        counted = self._traces.sql(
+            f"""select distinct told, l from (
+              select run, l, '{_INPUTS}' as told from {{inputs}}
+              union all select run, l, '{_RECORDS}' as told from {{records}})
+            where run in ({self._runs})""",
+            inputs=self._traces.inputs,
+            records=self._traces.records,
+        ).collect()
+        lanes = {lane.l: lane for lane in self._traces.lanes}
+        found: dict[_Topic, list[int]] = {}
+        for told, number in sorted((row.told, row.l) for row in counted):
+            lane = lanes[number]
+            found.setdefault(_Topic(lane.run, lane.name, told), []).append(lane.partition)
+        return found
+
+    def _read(self, path: Path, topic: _Topic, partitions: list[int]) -> Any:
+        source = self._traces.spark.read.format("planstep").options(
+            path=str(path), topic=topic.name, columns="partition,offset,value", format="bytes"
+        )
+        if topic.told == _INPUTS:
+            source = source.option("partitions", ",".join(map(str, partitions)))
+        named = [f"{_integer(n)} as {name}" for n, name in enumerate(_INTEGERS)]
+        return (
+            source.load()
+            .selectExpr("partition", "offset", "hex(substring(value, 1, 24)) as head")
+            .selectExpr(
+                f"cast({topic.run} as bigint) as run",
+                f"'{topic.name}' as name",
+                f"'{topic.told}' as told",
+                *("partition", "offset"),
+                *named,
+            )
+        )
+
+    def _numbered(self, read: list[Any], there: dict[int, Path]) -> Any:
+        """With their lanes' numbers, null where the trace knows of no such partition."""
+        lanes = [
+            (lane.run, lane.name, lane.partition, lane.l)
+            for lane in self._traces.lanes
+            if lane.kind == TOPIC and lane.run in there
+        ]
+        numbers = self._traces.values("run bigint, name string, partition int, l bigint", lanes)
+        return self._traces.keep(
+            self._traces.sql(
+                """select /*+ broadcast(n) */ f.run, n.l, f.told, f.offset, f.source, f.ordinal, f.tx
+                from {frame} f left join {numbers} n
+                on f.run = n.run and f.name = n.name and f.partition = n.partition""",
+                frame=reduce(lambda a, b: a.unionAll(b), read),
+                numbers=numbers,
+            )
+        )
+
+    def found(self) -> list[Any]:
+        """Records that are in one of both only, or are another one there."""
+        if self._frame is None:
+            return []
+        return [
+            self._traces.sql(
+                f"""select coalesce(a.run, b.run) as run, '{NOT_AS_STORED}' as name, 1 as n
+                from {{stored}} a full join (
+                  select run, l, '{_RECORDS}' as told, offset, source, ordinal, tx from {{records}}
+                  where run in ({self._runs})
+                  union all
+                  select run, l, '{_INPUTS}' as told, offset, source, ordinal, null as tx from {{inputs}}
+                  where run in ({self._runs})) b
+                on a.l = b.l and a.told = b.told and a.offset = b.offset and a.source = b.source
+                  and a.ordinal = b.ordinal and (b.tx is null or a.tx = b.tx)
+                where a.run is null or b.run is null""",
+                stored=self._frame,
+                records=self._traces.records,
+                inputs=self._traces.inputs,
+            )
+        ]
+
+
+def _integer(n: int) -> str:
+    """SQL: the n-th of the identity, out of the hexadecimal digits `head`."""
+    digits = ", ".join(f"substring(head, {16 * n + 2 * byte + 1}, 2)" for byte in range(7, -1, -1))
+    return f"cast(conv(concat({digits}), 16, -10) as bigint)"
