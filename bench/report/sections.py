@@ -351,7 +351,7 @@ def _limits(summary: dict[str, Any], figures: dict[str, Any]) -> Chapter:
     for section in fineprint.left_out(summary):
         parts += [Heading(section.title, "left-out"), *section.blocks]
     parts.append(Heading("Settings, and the same again", "settings"))
-    for section in fineprint.settings(summary):
+    for section in fineprint.settings(summary, None):
         for block in section.blocks:
             if isinstance(block, Command):
                 parts.append(Command(block.head, f"{block.line} --out DIR"))

@@ -154,7 +154,10 @@ def _in_words(summary: dict[str, Any], durability: str, shown: Shown) -> list[st
     rows = (summary["shared_fate"] or {}).get(durability) or {}
     row = rows.get("end_to_end_ms.p50")
     if row and row["difference"]:
-        said.append(f"Taken apart by mode and placement: {split('end_to_end_ms.p50', row)}")
+        said.append(
+            "It waits for its transaction's commit, half an interval on average, and in the Kafka-style mode for "
+            f"whoever is open before it. By mode and placement, {split('end_to_end_ms.p50', row)}"
+        )
     late = [look(name).name for name, entry in shown if entry["sustained"] is False]
     if late:
         have = "have" if len(late) > 1 else "has"

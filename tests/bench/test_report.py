@@ -1,4 +1,4 @@
-"""report.html says verification first, a chapter for each thing, whatever is missing; it escapes what it was told."""
+"""report.html: verification first, a chapter for each thing, whatever is missing; it escapes what it is told."""
 
 import re
 from itertools import pairwise
@@ -99,7 +99,7 @@ def test_what_is_wrong_comes_first_and_in_red(summary: dict[str, Any]) -> None:
 @pytest.mark.parametrize("workload", ["plain", "chain", "transfer", "faults", "held-open"])
 def test_a_workload_that_did_not_run_says_which_command_does(workload: str) -> None:
     made = page(comparisons.summary(*comparisons.outcome("interval")), NOTHING)
-    text = undrawn(made)
+    text = Outline(undrawn(made)).text
     assert f"planstep compare --workload {workload} --out DIR" in text
     assert "planstep compare --workload reshard --out DIR" in text
     assert len(drawings(made)) == 2, "the protocols, and the interval"
