@@ -130,7 +130,11 @@ def _spark(spark: dict[str, Any] | None) -> list[Part]:
     rows = []
     for check in spark.get("checks") or ():
         if beyond := forbidden(check):
-            where = ", ".join(check.get("by_run") or ())
+            found = check["found"]
+            runs = [
+                run for run, counts in (check.get("by_run") or {}).items() if {*counts} & {*found}
+            ]
+            where = ", ".join(runs)
             parts.append(
                 Note("bad", f"{check['name']}: {beyond}" + (f", in {where}" if where else ""))
             )

@@ -181,7 +181,6 @@ def _compared(what: str, able: list[tuple[str, float]], won: dict[str, Any] | No
 
 
 def forbidden(check: dict[str, Any]) -> str:
-    """What one of Spark's checks found beyond what its system's model allows; "" when nothing."""
-    allowed = check.get("allowed") or {}
-    found = {n: k for n, k in (check.get("found") or {}).items() if k and allowed.get(n) != k}
+    """What one of Spark's checks found that no system's model allows; "" when nothing."""
+    found = {name: n for name, n in (check.get("found") or {}).items() if n}
     return ", ".join(f"{name} {n:,}" for name, n in found.items())
