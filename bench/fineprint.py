@@ -16,8 +16,9 @@ def fineprint(summary: dict[str, Any]) -> list[Section]:
     return [*settings(summary), *left_out(summary), limits(summary)]
 
 
-def settings(summary: dict[str, Any]) -> list[Section]:
-    """The command that does the same again; each system's settings, Kafka's default beside."""
+def settings(summary: dict[str, Any], name_max: int | None = _NAME_MAX) -> list[Section]:
+    """The command that does the same again; each system's settings, Kafka's default beside, its names shortened to
+    `name_max`."""
     blocks: list[Block] = [Command("The same again:", command(summary["settings"]))]
     for name, by_workload in summary["systems"].items():
         listed: list[dict[str, Any]] = next(
@@ -29,7 +30,12 @@ def settings(summary: dict[str, Any]) -> list[Section]:
             [],
         )
         rows = [
-            (s["name"], str(s["value"]), str(s["kafka_default"]), _elided(s["kafka_name"]))
+            (
+                s["name"],
+                str(s["value"]),
+                str(s["kafka_default"]),
+                _elided(s["kafka_name"], name_max),
+            )
             for s in listed
             if s["name"] not in _ASKED
         ]
@@ -82,9 +88,10 @@ _OPTIONS = {
 }
 
 
-def _elided(name: str) -> str:
-    half = _NAME_MAX // 2
-    return name if len(name) <= _NAME_MAX else f"{name[:half]}…{name[1 - half :]}"
+def _elided(name: str, most: int | None) -> str:
+    if most is None or len(name) <= most:
+        return name
+    return f"{name[: most // 2]}…{name[1 - most // 2 :]}"
 
 
 def left_out(summary: dict[str, Any]) -> list[Section]:

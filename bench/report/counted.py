@@ -45,6 +45,8 @@ def persists(systems: dict[str, Any]) -> Drawing | None:
 
 def _paint_persists(sheet: Sheet, counted: dict[str, dict[str, float]]) -> None:
     """Of each row its name, what the talk says where there is room, and a line for each system."""
+    others = [row for counts in counted.values() for row in counts if row not in _ROWS]
+    rows = [*_ROWS, *dict.fromkeys(others)]
     talk = {row: (kafka, ydb) for row, kafka, ydb in WHO_PERSISTS}
     legend = [
         (look(name).name, {"color": look(name).color, "marker": look(name).marker, "linewidth": 0})
@@ -52,7 +54,7 @@ def _paint_persists(sheet: Sheet, counted: dict[str, dict[str, float]]) -> None:
     ]
     each = 1.15 + len(counted)
     (axes,) = sheet.panels(
-        1, height=len(_ROWS) * each * _LINE_IN, left=0.2, right=0.5, top=0.1, legend=legend
+        1, height=len(rows) * each * _LINE_IN, left=0.2, right=0.5, top=0.1, legend=legend
     )
     known = [n for counts in counted.values() for n in counts.values() if n > 0]
     low, high = min(known, default=1.0) / 2, max(known, default=1.0) * 1.5
@@ -60,13 +62,13 @@ def _paint_persists(sheet: Sheet, counted: dict[str, dict[str, float]]) -> None:
     axes.set_xlim(low, high)
     axes.xaxis.set_minor_locator(_none())
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:,g}")
-    axes.set_ylim(len(_ROWS) * each - 0.6, -0.6)
+    axes.set_ylim(len(rows) * each - 0.6, -0.6)
     axes.set_yticks([])
     axes.grid(axis="x", color=GRID)
     quiet(axes, y=False)
     axes.set_xlabel("durable changes a transaction")
     beside = axes.get_yaxis_transform()
-    for n, row in enumerate(_ROWS):
+    for n, row in enumerate(rows):
         top = n * each
         axes.text(0, top, row, transform=beside, va="center", color=INK, fontweight="bold")
         if row in talk and sheet.wide:

@@ -68,6 +68,7 @@ def html(made: Page, rendered: dict[str, Rendered]) -> str:
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters["number"] = number
+    environment.filters["at"] = lambda n, names: names[n]
     environment.filters["kind"] = lambda part: type(part).__name__
     template = environment.from_string(here.joinpath("report.html").read_text(encoding="utf-8"))
     drawings = {

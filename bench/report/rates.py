@@ -101,7 +101,7 @@ def _highest(durability: str, rows: list[tuple[Series, float | None, float | Non
 
 
 def _paint_highest(sheet: Sheet, rows: list[tuple[Series, float | None, float | None]]) -> None:
-    (axes,) = sheet.panels(1, height=0.42 * len(rows) + 0.1, left=0.16, right=0.5)
+    (axes,) = sheet.panels(1, height=0.42 * len(rows) + 0.1, left=0.16, right=0.2)
     title(axes, "highest rate", "MB/s of payload")
     axes.set_ylim(len(rows) - 0.45, -0.6)
     axes.set_yticks([])
@@ -114,4 +114,6 @@ def _paint_highest(sheet: Sheet, rows: list[tuple[Series, float | None, float | 
         axes.barh(y + 0.15, low or 0.0, height=0.22, color=of.color)
         if at_most is not None:
             axes.plot([at_most] * 2, [y, y + 0.3], color=of.color, linewidth=2.5)
-        axes.text(0, y - 0.02, f"{one.name}: {_said(low)}, at most {_said(at_most)}", va="bottom")
+        axes.text(0, y - 0.02, one.name, va="bottom")
+        said = f"{_said(low)}, at most {_said(at_most)}"
+        axes.text(1, y - 0.02, said, transform=axes.get_yaxis_transform(), ha="right", va="bottom")

@@ -130,7 +130,11 @@ def _spark(spark: dict[str, Any] | None) -> list[Part]:
     rows = []
     for check in spark.get("checks") or ():
         if beyond := forbidden(check):
-            where = ", ".join(check.get("by_run") or ())
+            found = check["found"]
+            runs = [
+                run for run, counts in (check.get("by_run") or {}).items() if {*counts} & {*found}
+            ]
+            where = ", ".join(runs)
             parts.append(
                 Note("bad", f"{check['name']}: {beyond}" + (f", in {where}" if where else ""))
             )
@@ -351,7 +355,7 @@ def _limits(summary: dict[str, Any], figures: dict[str, Any]) -> Chapter:
     for section in fineprint.left_out(summary):
         parts += [Heading(section.title, "left-out"), *section.blocks]
     parts.append(Heading("Settings, and the same again", "settings"))
-    for section in fineprint.settings(summary):
+    for section in fineprint.settings(summary, None):
         for block in section.blocks:
             if isinstance(block, Command):
                 parts.append(Command(block.head, f"{block.line} --out DIR"))

@@ -1,4 +1,4 @@
-"""report.html says verification first, a chapter for each thing, whatever is missing; it escapes what it was told."""
+"""report.html: verification first, a chapter for each thing, whatever is missing; it escapes what it is told."""
 
 import re
 from itertools import pairwise
@@ -99,7 +99,7 @@ def test_what_is_wrong_comes_first_and_in_red(summary: dict[str, Any]) -> None:
 @pytest.mark.parametrize("workload", ["plain", "chain", "transfer", "faults", "held-open"])
 def test_a_workload_that_did_not_run_says_which_command_does(workload: str) -> None:
     made = page(comparisons.summary(*comparisons.outcome("interval")), NOTHING)
-    text = undrawn(made)
+    text = Outline(undrawn(made)).text
     assert f"planstep compare --workload {workload} --out DIR" in text
     assert "planstep compare --workload reshard --out DIR" in text
     assert len(drawings(made)) == 2, "the protocols, and the interval"
@@ -172,7 +172,7 @@ SPARK: dict[str, Any] = {
             "name": "certificate: reads",
             "what": "every read saw the last write before its place",
             "rows": 5000,
-            "found": {"G0": 8},
+            "found": {},
             "allowed": {"G0": 8},
             "by_run": {},
             "agrees": True,
@@ -194,7 +194,11 @@ def test_who_checked_is_said(summary: dict[str, Any]) -> None:
     against = {**SPARK, "agrees_with_python": False, "disagreements": [f"stale reads {EVIL}"]}
     other = text(against)
     assert "does NOT agree" in other and 'class="hero bad"' in other and EVIL not in other
-    check = {**SPARK["checks"][0], "found": {"stale read": 3}, "by_run": {"run-1": {}}}
+    check = {
+        **SPARK["checks"][0],
+        "found": {"stale read": 3},
+        "by_run": {"run-1": {"stale read": 3}, "run-2": {"G0": 8}},
+    }
     found = text({**SPARK, "checks": [check]})
     assert "certificate: reads: stale read 3, in run-1" in found and 'class="hero bad"' in found
 
