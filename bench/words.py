@@ -136,7 +136,7 @@ def by_spark(spark: dict[str, Any]) -> Section:
     title = "Verification, by Spark"
     if not spark["ran"]:
         said = f"Spark did not run: {spark['why_not']}. The verdicts are Python's."
-        return section(title, said)
+        return section(title, Paragraph(said))
     found = {name: n for check in spark["checks"] for name, n in check["found"].items() if n}
     listed = ", ".join(f"{name} {n:,}" for name, n in found.items()) or "nothing that may not be"
     agrees = "as Python did" if spark["agrees_with_python"] else "which is NOT what Python found"
@@ -144,9 +144,8 @@ def by_spark(spark: dict[str, Any]) -> Section:
         f"Spark {spark['version']} ({spark['master']}) judged all traces by itself, {spark['rows_read']:,} rows "
         f"in {spark['seconds']:.0f} s, {len(spark['checks'])} checks. It found {listed}, {agrees}."
     )
-    return section(
-        title, said, *([Bullets(spark["disagreements"])] if spark["disagreements"] else [])
-    )
+    differing = spark["disagreements"]
+    return section(title, Paragraph(said), *([Bullets(differing)] if differing else []))
 
 
 def _histories(systems: dict[str, Any]) -> list[Block]:
