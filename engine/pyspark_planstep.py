@@ -1,1 +1,11 @@
-"""Spark finds the data source "planstep" by this module's name; see planstep/spark/."""
+"""Spark finds the data source "planstep" by this module's name; see planstep/spark/source.py.
+
+    spark.read.format("planstep").option("path", "shop.planstep").option("topic", "clicks").load()
+    with pyspark_planstep.snapshot("shop.planstep", tables=["totals"]) as snap: ...
+"""
+
+from planstep.spark.snapshots import Snapshot, snapshot
+from planstep.spark.source import Source as DefaultSource
+from planstep.spark.source import as_of_step
+
+__all__ = ["DefaultSource", "Snapshot", "as_of_step", "snapshot"]

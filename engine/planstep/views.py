@@ -359,6 +359,23 @@ class Views:
                     break
         return low
 
+    def end_at(self, tablet: int, step: int) -> int:
+        """The log's end as of an earlier step; the log's start where all that is left came later.
+
+        Places never fall along a partition.
+        """
+        store, prefix = self._store(tablet), tablet_prefix(tablet) + b"b"
+        low, high = self.log_bounds(tablet)
+        while low < high:
+            at = prefix + ((low + high) // 2).to_bytes(8, "big") + b"\x00"
+            ((key, row),) = store.scan(prefix, at, reverse=True, limit=1)
+            begin = _first_offset(key)
+            if row[3] <= step:
+                low = begin + row[2]
+            else:
+                high = max(begin, low)
+        return low
+
     def _batch(
         self, store: Any, tablet: int, begin: int, lo: int, address: int, length: int
     ) -> Batch:

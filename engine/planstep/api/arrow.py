@@ -21,7 +21,7 @@ Next: columns.py, what users call.
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from ..errors import NoCommonType
 from ..proto.batch import Batch, decode_headers
@@ -37,6 +37,20 @@ SMALL = 256
 _RUN_BYTES = 64 << 20
 _KEYS, _VALUES, _HEADERS = range(3)
 _MADE_TYPES = (pa.int32(), pa.int64(), pa.timestamp("ms", tz="UTC"))
+
+
+class Part(Protocol):
+    """Records lo..hi of a stored batch, whatever else is known of them."""
+
+    @property
+    def lo(self) -> int: ...
+    @property
+    def hi(self) -> int: ...
+    @property
+    def batch(self) -> Batch: ...
+
+
+S = TypeVar("S", bound=Part)
 
 
 def key_type(form: str) -> Any:
@@ -66,7 +80,7 @@ def topic_table(
     if shown:
         names.append("headers")
         types.append(pa.map_(pa.string(), pa.binary()))
-    chunks = [_chunk(run, types) for run in _runs(segments)]
+    chunks = [_chunk(run, types) for run in runs(segments)]
     columns = [
         pa.chunked_array([chunk[i] for chunk in chunks], type=kind) for i, kind in enumerate(types)
     ]
@@ -78,9 +92,9 @@ def topic_table(
     return pa.table(columns, names=names)
 
 
-def _runs(segments: Sequence[Segment]) -> Iterator[list[Segment]]:
+def runs(segments: Sequence[S]) -> Iterator[list[S]]:
     """Segments that share a chunk: one, or a run of small ones."""
-    run: list[Segment] = []
+    run: list[S] = []
     size = 0
     for segment in segments:
         small = segment.hi - segment.lo < SMALL
@@ -110,7 +124,7 @@ def _chunk(run: list[Segment], types: list[Any]) -> list[Any]:
         stored(s.batch, _VALUES, s.lo, s.hi, types[4]),
     ]
     if len(types) > 5:
-        arrays.append(_header_maps(s.batch.part(_HEADERS, s.lo, s.hi), types[5]))
+        arrays.append(header_maps(s.batch.part(_HEADERS, s.lo, s.hi), types[5]))
     return arrays
 
 
@@ -128,7 +142,7 @@ def _copied(run: list[Segment], types: list[Any]) -> list[Any]:
     arrays = []
     for i, (column, kind) in enumerate(zip(columns, types, strict=True)):
         if i == 5:
-            arrays.append(_header_maps(column, kind))
+            arrays.append(header_maps(column, kind))
         elif kind == pa.string():  # stored as UTF-8: taken as binary, shown as text, not looked at
             arrays.append(pa.array(column, pa.binary()).view(kind))
         else:
@@ -147,7 +161,7 @@ def stored(batch: Batch, column: int, lo: int, hi: int, kind: Any) -> Any:
     return pa.Array.from_buffers(kind, hi - lo, views, offset=lo)
 
 
-def _header_maps(column: Iterable[bytes | None], kind: Any) -> Any:
+def header_maps(column: Iterable[bytes | None], kind: Any) -> Any:
     maps = [None if item is None else list(decode_headers(item).items()) for item in column]
     return pa.array(maps, kind)
 

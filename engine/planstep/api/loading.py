@@ -86,7 +86,7 @@ class Columns:
         missing = [name for name in [*self.key, self.value] if name is not None and name not in row]
         if missing:
             raise ValueError(f"{self.where}: row {number} has no {missing[0]!r}")
-        parts = tuple(_as_key(row[name]) for name in self.key)
+        parts = tuple(as_key(row[name]) for name in self.key)
         if None in parts:
             raise ValueError(
                 f"{self.where}: row {number} has no key: {self.key[parts.index(None)]!r} is None"
@@ -97,11 +97,11 @@ class Columns:
         return found, {name: item for name, item in row.items() if name not in self.key}
 
 
-def _as_key(part: Any) -> Any:
+def as_key(part: Any) -> Any:
     """Structs and lists are tuples in keys: what `Rows.to_arrow` made of tuples."""
     if isinstance(part, dict):
         part = list(part.values())
-    return tuple(map(_as_key, part)) if isinstance(part, list) else part
+    return tuple(map(as_key, part)) if isinstance(part, list) else part
 
 
 def _pairs(rows: Any, columns: Columns | None, where: str) -> Pairs:

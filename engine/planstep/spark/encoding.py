@@ -1,0 +1,178 @@
+"""A DataFrame's columns as a topic or table stores them.
+
+    topic   value [key headers partition]     or, without value: all but those, one object
+    table   key value                         or, without value: all but the key, one object
+
+What is wrong with the columns is told before any task runs; a value that does not fit, by its task.
+Next: staging.py.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from ..api import extras
+from ..api.formats import encode_record_keys, encode_values
+from ..api.limits import RECORD_BYTES_MAX
+from ..api.loading import as_key
+from ..api.outbox import pack_headers
+from ..errors import RecordTooLarge
+from ..proto.keys import encode_key
+from .options import Kind
+from .staging import SCHEMA
+
+pa = extras.pyarrow()
+
+_BESIDE = {"topic": ("key", "headers", "partition"), "table": ("key",)}
+
+
+class Columns:
+    """Checked against a schema, then used on batches of it. Pickled into the tasks."""
+
+    def __init__(self, kind: Kind, name: str, form: str, schema: StructType) -> None:
+        self.kind, self.form = kind, form
+        self.where = f"{kind} {name!r}"
+        types = {field.name: field.type for field in to_arrow_schema(schema, timezone="UTC")}
+        if len(types) < len(schema.fields):
+            raise ValueError(f"{self.where}: two columns have the same name")
+        self.beside = [column for column in _BESIDE[kind] if column in types]
+        others = [column for column in types if column not in self.beside]
+        self.whole = "value" in types
+        if self.whole and len(others) > 1:
+            extra = next(column for column in others if column != "value")
+            raise ValueError(
+                f"{self.where}: column {extra!r} goes nowhere beside a column value; leave it out, as in "
+                f'.select({", ".join(repr(c) for c in (*self.beside, "value"))})'
+            )
+        self.values = others
+        self._check(types)
+
+    def _check(self, types: dict[str, Any]) -> None:
+        form, t = self.form, pa.types
+        if not self.values:
+            raise ValueError(f"{self.where}: there is no column value, and none to make one of")
+        if form in ("bytes", "utf8"):
+            wanted = "binary" if form == "bytes" else "string"
+            if not self.whole or types["value"] != (pa.binary() if form == "bytes" else pa.string()):
+                raise TypeError(
+                    f'{self.where} has format="{form}": make a column value of type {wanted}, as in '
+                    f'.withColumn("value", to_json(struct("*")).cast("{wanted}"))'
+                )
+        for name in self.values:
+            wrong = _without_word(types[name])
+            if wrong is not None:
+                raise TypeError(
+                    f"{self.where}: column {name!r} has {wrong}, which json and msgpack have no word "
+                    "for; cast it to string or to a number, or leave it out"
+                )
+        key = types.get("key")
+        if self.kind == "table":
+            if key is None:
+                raise ValueError(f"{self.where}: name the column of keys key, with .withColumnRenamed")
+            if _without_word(key) is not None or t.is_map(key):
+                raise TypeError(f"{self.where}: no row has a key of {key}; cast it to string")
+            return
+        texts = (pa.string(), pa.binary()) if form == "bytes" else (pa.string(),)
+        if key is not None and key not in texts and not t.is_null(key):
+            kinds = "string or binary" if form == "bytes" else "string"
+            raise TypeError(f"{self.where}: keys of its records are {kinds}, and column key is {key}")
+        if "partition" in types and not t.is_integer(types["partition"]):
+            raise TypeError(f"{self.where}: column partition is an int")
+        headers = types.get("headers")
+        if headers is not None and not (
+            t.is_map(headers)
+            and headers.key_type == pa.string()
+            and headers.item_type in (pa.string(), pa.binary())
+        ):
+            raise TypeError(f"{self.where}: column headers is map<string, binary>, not {headers}")
+
+    def encode(self, batch: Any) -> Any:
+        """A record batch of Spark's as one of `SCHEMA`."""
+        count = batch.num_rows
+        columns = [self._keys(batch), self._encoded(batch)]
+        if "headers" in self.beside:
+            maps = batch["headers"].to_pylist()
+            packed = [pack_headers(None if m is None else dict(m), self.where) for m in maps]
+            columns.append(pa.array(packed, pa.binary()))
+        else:
+            columns.append(pa.nulls(count, pa.binary()))
+        if "partition" in self.beside:
+            columns.append(batch["partition"].cast(pa.int32()))
+        else:
+            columns.append(pa.nulls(count, pa.int32()))
+        return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+
+    def _keys(self, batch: Any) -> Any:
+        if self.kind == "table":
+            keys = batch["key"].to_pylist()
+            if None in keys:
+                raise ValueError(f"{self.where}: a row has no key: column key is null")
+            return pa.array([encode_key(as_key(key)) for key in keys], pa.binary())
+        if "key" not in self.beside:
+            return pa.nulls(batch.num_rows, pa.binary())
+        column = batch["key"]
+        if pa.types.is_binary(column.type):
+            return column
+        keys = encode_record_keys(self.form, column.to_pylist(), self.where)
+        return pa.array(keys, pa.binary())
+
+    def _encoded(self, batch: Any) -> Any:
+        if self.form in ("bytes", "utf8"):
+            column = batch["value"]
+            if column.null_count:
+                raise TypeError(f"{self.where}: a record has no value: column value is null")
+            return column.view(pa.binary())
+        if self.whole:
+            column = batch["value"]
+            values = _plain(column.type, column.to_pylist())
+        else:
+            columns = [_plain(batch[n].type, batch[n].to_pylist()) for n in self.values]
+            names = self.values
+            values = [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+        raw = encode_values(self.form, values, self.where)
+        if max(map(len, raw), default=0) > RECORD_BYTES_MAX:
+            raise RecordTooLarge(f"{self.where}: a value has more than {RECORD_BYTES_MAX:,} bytes")
+        return pa.array(raw, pa.binary())
+
+
+def _without_word(kind: Any) -> str | None:
+    """The type in it that json and msgpack lack, by name."""
+    t = pa.types
+    if t.is_temporal(kind) or t.is_decimal(kind):
+        return str(kind)
+    if t.is_struct(kind):
+        return next((w for w in map(_without_word, [f.type for f in kind]) if w), None)
+    if t.is_list(kind):
+        return _without_word(kind.value_type)
+    if t.is_map(kind):
+        return _without_word(kind.key_type) or _without_word(kind.item_type)
+    return None
+
+
+def _plain(kind: Any, values: list[Any]) -> list[Any]:
+    """Arrow's Python values with maps as dicts."""
+    turn = _turning(kind)
+    return values if turn is None else [turn(value) for value in values]
+
+
+def _turning(kind: Any) -> Callable[[Any], Any] | None:
+    t = pa.types
+    if t.is_map(kind):
+        inner = _turning(kind.item_type)
+        return lambda items: (
+            None
+            if items is None
+            else {key: item if inner is None else inner(item) for key, item in items}
+        )
+    if t.is_list(kind):
+        each = _turning(kind.value_type)
+        return None if each is None else lambda items: items and [each(item) for item in items]
+    if t.is_struct(kind):
+        found = {field.name: _turning(field.type) for field in kind}
+        turned = {name: turn for name, turn in found.items() if turn is not None}
+        if not turned:
+            return None
+        return lambda row: row and row | {name: turn(row[name]) for name, turn in turned.items()}
+    return None

@@ -1,0 +1,244 @@
+"""What users say with `.option(…)`: names, values, and what is wrong with them.
+
+    path, topic | table            which
+    asOfStep, snapshot             when; without them the newest step there is
+    startingOffset, endingOffset   where, of a topic: an offset for all partitions, or {"0": 5}
+    partitions                     where, of a topic: "0,3"
+    keyPrefix                      where, of a table: a text, or JSON: ["2024", 7] begins tuples
+    columns, format, mode          what, and how values are read
+    inferRecords                   values that a type is inferred from
+    numPartitions, rowsPerBatch    how the work is cut
+
+Names are case-insensitive, as everywhere in Spark. Next: source.py.
+"""
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Literal, cast
+
+from ..api.formats import FORMATS, Format
+from ..errors import InvalidName
+from ..proto.keys import check_name
+from ..storage import is_store, nearest_store
+
+Kind = Literal["topic", "table"]
+Offsets = int | dict[int, int] | None
+ROWS = 10_000
+INFER_RECORDS = 1000
+_BOTH = ("path", "topic", "table")
+_READ = (
+    *("asOfStep", "snapshot", "startingOffset", "endingOffset", "partitions", "keyPrefix"),
+    *("columns", "format", "mode", "inferRecords", "numPartitions", "rowsPerBatch"),
+)
+_WRITE = ("queryId", "batchId", "wait")
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """Checked by themselves; whether they fit the store is found out when it is open."""
+
+    path: str
+    kind: Kind
+    name: str
+    step: int | None
+    snapshot: str | None
+    start: Offsets
+    end: Offsets
+    partitions: tuple[int, ...] | None
+    prefix: str | tuple[Any, ...] | None
+    columns: tuple[str, ...] | None
+    format: Format | None
+    permissive: bool
+    infer_records: int
+    num_partitions: int | None
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    """`query` and `batch` are both there, or neither is. `wait` in seconds."""
+
+    path: str
+    kind: Kind
+    name: str
+    query: str | None
+    batch: int | None
+    wait: float
+
+
+def read_options(given: Mapping[str, str]) -> ReadOptions:
+    """ValueError, InvalidName."""
+    options = _Options(given, "reading", _READ)
+    kind, name = options.target()
+    other = ("keyPrefix",) if kind == "topic" else ("startingOffset", "endingOffset", "partitions")
+    for option in other:
+        if option in options:
+            raise ValueError(f"leave the option {option} out: a {kind} has nothing of the kind")
+    return ReadOptions(
+        options.path(),
+        kind,
+        name,
+        options.number("asOfStep", 0),
+        options.get("snapshot"),
+        options.parsed("startingOffset", _offsets, 'an offset, or JSON such as {"0": 5}'),
+        options.parsed("endingOffset", _offsets, 'an offset, or JSON such as {"0": 5}'),
+        options.parsed("partitions", _numbers, "numbers, such as 0,3"),
+        options.parsed("keyPrefix", _prefix, "a text, or JSON: a text or a list"),
+        options.parsed("columns", _names, "names of columns, such as partition,value"),
+        cast("Format | None", options.choice("format", FORMATS)),
+        options.choice("mode", ("FAILFAST", "PERMISSIVE"), str.upper) == "PERMISSIVE",
+        options.number("inferRecords", 1) or INFER_RECORDS,
+        options.number("numPartitions", 1),
+        options.number("rowsPerBatch", 1) or ROWS,
+    )
+
+
+def write_options(given: Mapping[str, str]) -> WriteOptions:
+    """ValueError, InvalidName."""
+    options = _Options(given, "writing", _WRITE)
+    kind, name = options.target()
+    query, batch = options.get("queryId"), options.number("batchId", 0)
+    if (query is None) != (batch is None):
+        raise ValueError("give the options queryId and batchId together: they fence a batch")
+    if query == "" or (query is not None and len(query.encode()) > 200):
+        raise ValueError("the option queryId is a text of 1 to 200 bytes")
+    wait = options.parsed("wait", _seconds, "a number of seconds, at most 3600")
+    return WriteOptions(options.path(), kind, name, query, batch, 10.0 if wait is None else wait)
+
+
+class _Options:
+    def __init__(self, given: Mapping[str, str], doing: str, names: tuple[str, ...]) -> None:
+        allowed = (*_BOTH, *names)
+        known = {name.lower(): name for name in allowed}
+        self._given: dict[str, str] = {}
+        for name, value in given.items():
+            found = known.get(name.lower())
+            if found is None:
+                raise ValueError(_unknown(name, doing, allowed))
+            self._given[found] = value
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._given
+
+    def get(self, name: str) -> str | None:
+        return self._given.get(name)
+
+    def path(self) -> str:
+        path = self._given.get("path")
+        if not path:
+            raise ValueError('name the store\'s folder: .option("path", "shop.planstep")')
+        for scheme in ("file://", "file:"):
+            path = path.removeprefix(scheme)
+        return os.path.abspath(path)
+
+    def target(self) -> tuple[Kind, str]:
+        topic, table = self._given.get("topic"), self._given.get("table")
+        if (topic is None) == (table is None):
+            raise ValueError('name one of both: .option("topic", …) or .option("table", …)')
+        try:
+            return ("table", check_name(table)) if topic is None else ("topic", check_name(topic))
+        except InvalidName as error:
+            raise InvalidName(f"one topic or table a DataFrame: {error}") from error
+
+    def parsed(self, name: str, parse: Callable[[str], Any], wanted: str) -> Any:
+        text = self._given.get(name)
+        if text is None:
+            return None
+        try:
+            return parse(text)
+        except (ValueError, TypeError, AttributeError) as error:
+            raise ValueError(f"the option {name} is {wanted}, not {text!r}") from error
+
+    def number(self, name: str, least: int) -> int | None:
+        def parse(text: str) -> int:
+            return _at_least(least, int(text))
+
+        found: int | None = self.parsed(name, parse, f"a whole number, {least} or more")
+        return found
+
+    def choice(
+        self, name: str, choices: tuple[str, ...], fold: Callable[[str], str] = str.lower
+    ) -> str | None:
+        text = self._given.get(name)
+        if text is None:
+            return None
+        if fold(text) not in choices:
+            raise ValueError(f"the option {name} is one of {', '.join(choices)}, not {text!r}")
+        return fold(text)
+
+
+def _unknown(name: str, doing: str, allowed: tuple[str, ...]) -> str:
+    lower = {option.lower(): option for option in allowed}
+    close = get_close_matches(name.lower(), lower, n=1)
+    hint = f"did you mean {lower[close[0]]}?" if close else f"there are {', '.join(allowed)}"
+    return f"no option {name!r} for {doing}; {hint}"
+
+
+def _at_least(least: int, number: int) -> int:
+    if number < least:
+        raise ValueError
+    return number
+
+
+def _offsets(text: str) -> Offsets:
+    if text.lstrip().startswith("{"):
+        found: dict[int, int] = {}
+        for partition, offset in json.loads(text).items():
+            if isinstance(offset, bool) or not isinstance(offset, int):
+                raise ValueError
+            found[_at_least(0, int(partition))] = _at_least(0, offset)
+        return found
+    return _at_least(0, int(text))
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    found = tuple(sorted({_at_least(0, int(part)) for part in text.split(",")}))
+    return found
+
+
+def _names(text: str) -> tuple[str, ...]:
+    names = tuple(part.strip() for part in text.split(","))
+    if not all(names) or len(set(names)) < len(names):
+        raise ValueError
+    return names
+
+
+def _prefix(text: str) -> str | tuple[Any, ...]:
+    if text[:1] not in ("[", '"'):
+        return text
+    found = json.loads(text)
+    return found if isinstance(found, str) else _as_tuple(found)
+
+
+def _as_tuple(parts: list[Any]) -> tuple[Any, ...]:
+    if not isinstance(parts, list):
+        raise TypeError
+    return tuple(_as_tuple(part) if isinstance(part, list) else part for part in parts)
+
+
+def _seconds(text: str) -> float:
+    number = float(text)
+    if not 0 <= number <= 3600:
+        raise ValueError
+    return number
+
+
+def check_visible(path: str, where: str) -> None:
+    """FileNotFoundError where this process does not see the store; `where` is "task" or "driver"."""
+    if is_store(Path(path)):
+        return
+    if where == "driver":
+        close = nearest_store(Path(path))
+        raise FileNotFoundError(
+            f"there is no store at {path}" + (f"; did you mean {close!r}?" if close else "")
+        )
+    raise FileNotFoundError(
+        f"a Spark task on host {os.uname().nodename} cannot see {path}: the data source needs the "
+        "store's folder where its tasks run. On the store's machine run `planstep export "
+        f"{path} --topic NAME --to FILE.parquet` (or --table NAME), put the file where all hosts see "
+        "it, and spark.read.parquet it"
+    )

@@ -1,0 +1,169 @@
+"""Spark's partitions of a picture, and the tasks that read them.
+
+    spans [start, end) ─ about equal numbers of records, few and large ─▶ tasks
+    a table's file     ─ about equal numbers of rows ──────────────────▶ tasks
+
+A task opens the store read_only, whatever its step is by then, and reads up to the ends that the picture
+has. Each costs some 65 ms beside its records, hence as many as there are cores, twice over, not more.
+
+Next: sink.py.
+"""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+import planstep
+
+from ..errors import PlanstepError, SnapshotTooOld
+from . import tables
+from .options import check_visible
+from .picture import Picture, Span, store_id
+from .rows import Records, misread
+from .values import Decoder
+
+if TYPE_CHECKING:
+    from ..api.engine import Engine
+
+_TASK_RECORDS = 50_000
+"""Fewer are not worth a task of their own."""
+_PIECE_BYTES = 4 << 20
+"""Stored bytes that are read at once, about."""
+
+
+@dataclass
+class Share(InputPartition):
+    """A task's part: of a topic spans, of a table the batches of its file."""
+
+    spans: tuple[Span, ...] = ()
+    begin: int = 0
+    end: int = 0
+
+    def __repr__(self) -> str:
+        return f"Share({self.spans or (self.begin, self.end)})"
+
+
+class Reader(DataSourceReader):  # type: ignore[misc]  # pyspark's classes are Any here
+    """Of one DataFrame. Pickled into its tasks."""
+
+    def __init__(self, picture: Picture, schema: StructType, inferred: bool) -> None:
+        self._picture = picture
+        self._schema = schema
+        self._inferred = inferred
+        self._decoder()  # a type that no value can have is told now
+
+    def partitions(self) -> list[InputPartition]:
+        picture = self._picture
+        asked = picture.options.num_partitions
+        if picture.options.kind == "topic":
+            total = sum(span.end - span.start for span in picture.spans)
+            return [Share(part) for part in cut(picture.spans, asked or _tasks(total))] or [Share()]
+        rows = tables.counts(picture.file)
+        tasks = min(asked or _tasks(sum(rows)), max(1, len(rows)))
+        ends = [len(rows) * i // tasks for i in range(tasks + 1)]
+        return [Share((), a, b) for a, b in zip(ends, ends[1:], strict=False)]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """pyarrow RecordBatches."""
+        assert isinstance(partition, Share)
+        if self._picture.options.kind == "topic":
+            return self._records(partition.spans)
+        return self._rows(partition.begin, partition.end)
+
+    def _arrow(self) -> Any:
+        return to_arrow_schema(self._schema, timezone="UTC")
+
+    def _decoder(self) -> Decoder | None:
+        schema = self._arrow()
+        if "value" not in schema.names:
+            return None
+        options, kind = self._picture.options, schema.field("value").type
+        return Decoder(self._picture.format, kind, self._inferred, options.permissive)
+
+    def _records(self, spans: tuple[Span, ...]) -> Iterator[Any]:
+        picture, options = self._picture, self._picture.options
+        if not spans:
+            return
+        check_visible(options.path, "task")
+        records = Records(options.name, picture.stored, self._arrow(), self._decoder())
+        with planstep.open(
+            options.path, create=False, read_only=True, switch_interval=None
+        ) as db, db._look() as view:
+            _check_same(picture, db)
+            snap = view._view().snap
+            for partition, tablet, offset, end in spans:
+                while offset < end:
+                    try:
+                        slices = db._runtime.read_slices(
+                            snap, tablet, offset, end - offset, _PIECE_BYTES
+                        )
+                    except PlanstepError as error:
+                        raise type(error)(
+                            f"{picture.what}, partition {partition}: {error}"
+                        ) from error
+                    slices = [s for s in slices if s.offset < end]
+                    if not slices:  # mode kafka: markers, and what was aborted, up to the end
+                        break
+                    last = slices[-1]
+                    offset = last.offset + last.hi - last.lo
+                    if offset > end:
+                        slices[-1] = last._replace(hi=last.hi - (offset - end))
+                    yield from records.batches(partition, slices, options.rows)
+
+    def _rows(self, begin: int, end: int) -> Iterator[Any]:
+        picture, options = self._picture, self._picture.options
+        if not os.path.exists(picture.file):
+            check_visible(options.path, "task")
+            raise SnapshotTooOld(
+                f"{picture.what}: its rows are gone from {picture.file}, for their snapshot was closed, "
+                "or this host does not see it; load the DataFrame anew"
+            )
+        bounds = tables.key_range(options)
+        try:
+            for batch in tables.read_rows(
+                picture.file, begin, end, bounds, self._arrow(), self._decoder()
+            ):
+                for at in range(0, batch.num_rows, options.rows):
+                    yield batch if batch.num_rows <= options.rows else batch.slice(at, options.rows)
+        except tables.RowMisfit as error:
+            where = f"the {error.what} of {picture.what}, row {error.key!r}"
+            raise misread(where, error.kind, error.error) from error
+
+
+def _check_same(picture: Picture, db: "Engine") -> None:
+    info = db._runtime.names.topics.get(picture.options.name)
+    if store_id(db) != picture.store or info is None or info.id != picture.id:
+        raise SnapshotTooOld(
+            f"{picture.what} is not there any more: it was dropped, or the store was replaced; load the "
+            "DataFrame anew"
+        )
+
+
+def _tasks(records: int) -> int:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return max(1, min(2 * (cores or 1), -(-records // _TASK_RECORDS)))
+
+
+def cut(spans: tuple[Span, ...], tasks: int) -> list[tuple[Span, ...]]:
+    """The spans in `tasks` parts of about as many records each, or fewer; none is empty."""
+    total = sum(span.end - span.start for span in spans)
+    found: list[tuple[Span, ...]] = []
+    part: list[Span] = []
+    done = 0
+    for span in spans:
+        start = span.start
+        while start < span.end:
+            room = -(-total * (len(found) + 1) // tasks) - done
+            end = min(span.end, start + room)
+            part.append(span._replace(start=start, end=end))
+            done += end - start
+            start = end
+            if done * tasks >= total * (len(found) + 1):
+                found.append(tuple(part))
+                part = []
+    return found

@@ -1,0 +1,130 @@
+"""Stored batches as Spark's record batches: only the columns that are wanted.
+
+    stored batch   keys, values   ─ the same buffers ─▶   key, value          json, msgpack: decoded
+                   headers        ─ decoded ──────────▶   headers
+    index entry    place, time    ─ repeated ─────────▶   place, timestamp, partition, offset
+
+One stored batch, about 1 MiB, is one record batch; runs of small ones are copied together.
+Next: reading.py.
+"""
+
+import sys
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from typing import Any
+
+from ..api import arrow, extras
+from ..errors import NoCommonType
+from ..views import Slice
+from .values import Decoder, Misfit
+
+pa = extras.pyarrow()
+pc = pa.compute
+
+_KEYS, _VALUES, _HEADERS = range(3)
+TOPIC_COLUMNS = ("partition", "offset", "timestamp", "key", "value", "headers", "place")
+
+
+class Misread(NoCommonType):
+    """A value that does not fit the type of its column; the message says which, and what to do."""
+
+
+def misread(where: str, kind: Any, error: Misfit) -> Misread:
+    return Misread(
+        f"{where} does not fit {kind} ({error}); declare a type that holds all, as in "
+        '.schema("value struct<…>"), or read what does not fit as null, with .option("mode", '
+        '"PERMISSIVE"), or all as stored, with .option("format", "utf8") or "bytes"'
+    )
+
+
+class Records:
+    """Slices of one topic to record batches of `schema`."""
+
+    def __init__(self, topic: str, stored: str, schema: Any, decoder: Decoder | None) -> None:
+        self._topic, self._stored = topic, stored
+        self._schema = schema
+        self._decoder = decoder
+
+    def batches(self, partition: int, slices: Sequence[Slice], rows: int) -> Iterator[Any]:
+        """Record batches of at most `rows`."""
+        for run in arrow.runs(slices):
+            count = sum(s.hi - s.lo for s in run)
+            columns = [self._column(field, partition, run, count) for field in self._schema]
+            batch = pa.RecordBatch.from_arrays(columns, schema=self._schema)
+            for at in range(0, count, rows):
+                yield batch if count <= rows else batch.slice(at, rows)
+
+    def _column(self, field: Any, partition: int, run: list[Slice], count: int) -> Any:
+        name, kind = field.name, field.type
+        if name == "partition":
+            return pa.repeat(pa.scalar(partition, kind), count)
+        if name == "offset":
+            if len(run) == 1:
+                ones = pa.repeat(pa.scalar(1, kind), count)
+                return pc.cumulative_sum(ones, start=run[0].offset - 1)
+            ranges = (range(s.offset, s.offset + s.hi - s.lo) for s in run)
+            return pa.array(chain.from_iterable(ranges), kind, size=count)
+        if name == "timestamp":
+            return _repeated(run, [1000 * s.batch.timestamp_ms for s in run], kind)
+        if name == "place":
+            return self._places(run, kind, count)
+        if name == "headers":
+            items = chain.from_iterable(s.batch.part(_HEADERS, s.lo, s.hi) for s in run)
+            some = any(s.batch.holds(_HEADERS) for s in run)
+            return arrow.header_maps(items, kind) if some else pa.nulls(count, kind)
+        if name == "key":
+            return self._keys(partition, run, kind)
+        return self._values(partition, run, kind)
+
+    def _places(self, run: list[Slice], kind: Any, count: int) -> Any:
+        if any(s.place.n is None for s in run):  # mode kafka gives none
+            return pa.nulls(count, kind)
+        parts = [_repeated(run, [s.place[i] for s in run], pa.int64()) for i in (0, 1)]
+        return pa.StructArray.from_arrays(parts, fields=list(kind))
+
+    def _keys(self, partition: int, run: list[Slice], kind: Any) -> Any:
+        column = _binary(run, _KEYS)
+        if kind == pa.binary():
+            return column
+        if self._stored != "bytes":  # stored as UTF-8: not looked at again
+            return column.view(kind)
+        try:
+            return column.cast(kind)
+        except pa.ArrowInvalid as error:
+            raise Misread(
+                f"keys of topic {self._topic!r}, partition {partition}, from offset "
+                f"{run[0].offset} on, are no text: declare them, as in .schema(\"key binary, …\")"
+            ) from error
+
+    def _values(self, partition: int, run: list[Slice], kind: Any) -> Any:
+        decoder = self._decoder
+        assert decoder is not None
+        if decoder.form == "bytes":
+            return _binary(run, _VALUES)
+        if decoder.form == "utf8" and self._stored in ("utf8", "json"):
+            return _binary(run, _VALUES).view(kind)
+        raw = list(chain.from_iterable(s.batch.part(_VALUES, s.lo, s.hi) for s in run))
+        try:
+            return decoder.array(raw)
+        except Misfit as error:
+            offsets = chain.from_iterable(range(s.offset, s.offset + s.hi - s.lo) for s in run)
+            offset = next(o for i, o in enumerate(offsets) if i == error.index)
+            where = f"the value of topic {self._topic!r}, partition {partition}, offset {offset}"
+            raise misread(where, kind, error) from error
+
+
+def _repeated(run: list[Slice], values: list[int], kind: Any) -> Any:
+    """Each slice's value for each of its records."""
+    if len(run) == 1:
+        return pa.repeat(pa.scalar(values[0], kind), run[0].hi - run[0].lo)
+    each = chain.from_iterable([v] * (s.hi - s.lo) for v, s in zip(values, run, strict=True))
+    return pa.array(list(each), kind)
+
+
+def _binary(run: list[Slice], column: int) -> Any:
+    """Keys or values as they are stored: for a single batch the batch's own buffers."""
+    if len(run) == 1 and sys.byteorder == "little":
+        (s,) = run
+        return arrow.stored(s.batch, column, s.lo, s.hi, pa.binary())
+    parts = chain.from_iterable(s.batch.part(column, s.lo, s.hi) for s in run)
+    return pa.array(list(parts), pa.binary())

@@ -1,0 +1,171 @@
+"""A DataFrame into a topic or table: tasks stage, the driver commits once.
+
+    task ─ encode ─▶ staged file ─┐
+    task ─ encode ─▶ staged file ─┼─ commit() ─▶ ONE transaction: all records or rows, and the fence
+    task ─ fails, runs again ─────┘
+
+The fence is a row of the table `planstep.spark`: (query, target) → the last batch that was committed. It
+is read and written in the transaction of the data, so whoever commits a batch again, a batch of a killed
+driver that Spark repeats or a sink's process that outlived its driver, finds it done. Both ids come as
+options, never from the session: two writes in one foreachBatch to one target would pass for one.
+
+What it leaves out: overwriting; streams without foreachBatch; stores that another process owns.
+Next: encoding.py.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+import planstep
+
+from ..api import extras
+from ..api.keyspace import key_of
+from ..api.outbox import Outbox
+from ..errors import NotSupported, StoreInUse, TransactionTooLarge
+from ..proto.messages import PUT
+from .encoding import Columns
+from .options import WriteOptions, check_visible
+from .staging import SCHEMA, Job
+
+if TYPE_CHECKING:
+    from ..api.engine import Engine
+    from ..api.transaction import Transaction
+
+pa = extras.pyarrow()
+pc = pa.compute
+
+FENCES = "planstep.spark"
+
+
+@dataclass
+class Staged(WriterCommitMessage):  # type: ignore[misc]  # pyspark's classes are Any here
+    """What a task has left; `file` is None where it had no rows."""
+
+    partition: int
+    file: str | None
+    rows: int
+
+
+class Writer(DataSourceArrowWriter):  # type: ignore[misc]
+    """One write job. Made on the driver, pickled into its tasks and into what commits it."""
+
+    def __init__(self, options: WriteOptions, schema: StructType) -> None:
+        self._options = options
+        path, name = options.path, options.name
+        check_visible(path, "driver")
+        with planstep.open(path, create=False, read_only=True, switch_interval=None) as db:
+            info = db._topic(name) if options.kind == "topic" else db._table(name)
+            if db.mode == "kafka" and options.query is not None:
+                raise NotSupported(
+                    "leave queryId and batchId out: mode kafka has no tables, hence no fence in the same "
+                    "transaction; a batch that Spark repeats is written twice there"
+                )
+        self._columns = Columns(options.kind, name, info.format, schema)
+        self._job = Job.begin(options)
+
+    def write(self, iterator: Iterator[Any]) -> Staged:
+        """In a task: stages its rows."""
+        context = TaskContext.get()
+        assert context is not None
+        partition, rows = context.partitionId(), 0
+        name = f"{partition}-{context.taskAttemptId()}.arrow"
+        check_visible(self._options.path, "task")
+        with self._job.create(name) as sink, pa.ipc.new_file(sink, SCHEMA) as writer:
+            for batch in iterator:
+                writer.write_batch(self._columns.encode(batch))
+                rows += batch.num_rows
+        return Staged(partition, name if rows else None, rows)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """On the driver, once: all that was staged, unless the fence says that it is there."""
+        staged = sorted((m for m in messages if m is not None), key=lambda m: int(m.partition))
+        options = self._options
+        try:
+            with planstep.open(options.path, create=False, wait=options.wait) as db:
+                if db.mode != "kafka":
+                    db.create_table(FENCES, exist_ok=True)
+                db.run(lambda tx: self._write(db, tx, staged))
+        except StoreInUse as error:
+            error.args = (
+                f"process {error.pid} owns {options.path}, and has for the {options.wait:g} s of the "
+                "option wait: close the store there while Spark writes, or write from that process, as in "
+                "for batch in df.toLocalIterator()",
+            )
+            raise
+        except TransactionTooLarge as error:
+            raise TransactionTooLarge(
+                f"write in several batches, each with a batchId of its own: {error}"
+            ) from error
+        self._job.tidy()
+        self._job.end()
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        self._job.end()
+
+    def _write(self, db: "Engine", tx: "Transaction", staged: list[Staged]) -> None:
+        if db.mode != "kafka" and not self._pass(tx):
+            return
+        options = self._options
+        if options.kind == "table":
+            info = db._table(options.name)
+            for task in staged:
+                if task.file is not None:
+                    rows = self._job.read(task.file, task.rows)
+                    pairs = zip(rows["key"].to_pylist(), rows["value"].to_pylist(), strict=True)
+                    for key, value in pairs:
+                        tx._write_row(info, key_of(key), PUT, value)
+            return
+        topic = db._topic(options.name)
+        outbox = Outbox(replace(topic, format="bytes"), db._keyless(topic))  # encoded already
+        for number, task in enumerate(staged):
+            if task.file is not None:
+                records = self._job.read(task.file, task.rows)
+                if "key" not in self._columns.beside:  # a task's stay together, tasks take turns
+                    outbox.keyless = number % len(topic.partitions)
+                for partition, part in _by_partition(records):
+                    _write_records(tx, outbox, part, partition)
+
+    def _pass(self, tx: "Transaction") -> bool:
+        """Whether this job is not there yet; from then on it is."""
+        options, job = self._options, self._job
+        key = (options.query or "", options.kind, options.name)
+        done = tx.get(FENCES, key)
+        if options.batch is None:
+            tx.put(FENCES, key, job.id)
+            return bool(done != job.id)
+        if done is not None and options.batch <= done:
+            return False
+        tx.put(FENCES, key, options.batch)
+        return True
+
+
+def _by_partition(records: Any) -> Iterator[tuple[int | None, Any]]:
+    """Records that say where they go apart from each other, those that do not as None."""
+    column = records["partition"]
+    if column.null_count == len(column):
+        yield None, records
+        return
+    for partition in sorted(pc.unique(column).drop_null().to_pylist()):
+        yield partition, records.filter(pc.equal(column, partition))
+    if column.null_count:
+        yield None, records.filter(pc.is_null(column))
+
+
+def _write_records(tx: "Transaction", outbox: Outbox, records: Any, partition: int | None) -> None:
+    if partition is not None and not 0 <= partition < len(outbox.topic.partitions):
+        raise ValueError(
+            f"{outbox.where} has partitions 0 to {len(outbox.topic.partitions) - 1}, not {partition}: "
+            "mend the column partition"
+        )
+    if records["headers"].null_count == records.num_rows:
+        tx._write_frame(outbox, records.select(["key", "value"]), None, None, partition, "key", "value")
+        return
+    values, keys = records["value"].to_pylist(), records["key"].to_pylist()
+    headers = records["headers"].to_pylist()
+    size = outbox._measure(values, keys, headers)
+    tx._add(outbox, values, keys, headers, size, partition)

@@ -1,0 +1,136 @@
+"""Several tables and topics as of one step.
+
+    with pyspark_planstep.snapshot("shop.planstep", tables=["totals", "users"]) as snap:
+        totals = spark.read.format("planstep").options(**snap.options).option("table", "totals").load()
+        clicks = spark.read.format("planstep").options(**snap.options).option("topic", "clicks").load()
+
+One look at the store writes the tables down, and each topic's bounds. Then nothing of the store is held:
+no record below an end changes, and one that is trimmed meanwhile is an error in the task that misses it.
+
+Next: source.py.
+"""
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import planstep
+
+from ..errors import SnapshotTooOld
+from . import tables
+from .options import check_visible
+
+if TYPE_CHECKING:
+    from ..names import TableInfo, TopicInfo
+
+_CONTENT = "content.json"
+
+
+class Snapshot:
+    """`step`, and `options` for `.options(**snap.options)`. DataFrames read from it end with it."""
+
+    def __init__(
+        self, path: str | os.PathLike[str], tables: Iterable[str], folder: str | None
+    ) -> None:
+        where = os.path.abspath(path)
+        names = [tables] if isinstance(tables, str) else list(tables)
+        check_visible(where, "driver")
+        self._folder = Path(tempfile.mkdtemp(prefix="planstep-snapshot-", dir=folder))
+        try:
+            self.step = _write(where, names, self._folder)
+        except BaseException:
+            self.close()
+            raise
+        self.options = {
+            "path": where,
+            "asOfStep": str(self.step),
+            "snapshot": os.fspath(self._folder),
+        }
+
+    def close(self) -> None:
+        """Removes what was written."""
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def __enter__(self) -> "Snapshot":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Snapshot of {self.options['path']} as of step {self.step}>"
+
+
+def snapshot(
+    path: str | os.PathLike[str], tables: Iterable[str] = (), folder: str | None = None
+) -> Snapshot:
+    """All topics, and these tables, as of one step: `snap.step`, and `snap.options` to load with.
+
+    `folder`: where the tables are written, which the tasks must see; None: the machine's for temporary
+    files. Removed at the end of the `with`, or by `close()`. UnknownName; NotSupported in mode kafka.
+    """
+    return Snapshot(path, tables, folder)
+
+
+def _write(path: str, names: list[str], folder: Path) -> int:
+    with planstep.open(path, create=False, read_only=True) as db, db.snapshot() as view:
+        store: bytes = db._runtime.nodes[0].host.store.store_id
+        written: dict[str, Any] = {}
+        for name in names:
+            info = db._table(name)
+            file = folder / f"{info.id}.arrow"
+            tables.write_rows(view, info, (b"", b"\xff"), file)
+            written[str(info.id)] = file.name
+        topics = db._runtime.names.topics
+        bounds = {str(info.id): list(view.bounds(name).values()) for name, info in topics.items()}
+        content = {"store": store.hex(), "step": view.step, "tables": written, "topics": bounds}
+        (folder / _CONTENT).write_text(json.dumps(content))
+        return view.step
+
+
+class Content:
+    """What a snapshot has written."""
+
+    def __init__(self, folder: str, content: dict[str, Any]) -> None:
+        self._folder = folder
+        self._content = content
+
+    def topic(self, info: "TopicInfo") -> list[tuple[int, int]]:
+        """Each partition's log."""
+        known = self._content["topics"].get(str(info.id))
+        if known is None:
+            raise SnapshotTooOld(f"topic {info.name!r} was created after the snapshot; make a new one")
+        return [(start, end) for start, end in known]
+
+    def table(self, info: "TableInfo") -> str:
+        """The file of its rows."""
+        name = self._content["tables"].get(str(info.id))
+        if name is None:
+            raise SnapshotTooOld(
+                f"the snapshot has no table {info.name!r}: name it, as in "
+                f"pyspark_planstep.snapshot(path, tables=[{info.name!r}, …])"
+            )
+        return os.path.join(self._folder, name)
+
+
+def read(folder: str, store: str, step: int) -> Content:
+    """What the snapshot in `folder` has, if it is of this store and step."""
+    try:
+        content = json.loads(Path(folder, _CONTENT).read_text())
+    except OSError as error:
+        raise SnapshotTooOld(
+            "the snapshot is closed, or on another machine: load within its `with`"
+        ) from error
+    if (content["store"], content["step"]) != (store, step):
+        raise ValueError("pass all options of a snapshot: .options(**snap.options)")
+    return Content(folder, content)

@@ -1,0 +1,152 @@
+"""The data source: `spark.read.format("planstep")` and `df.write.format("planstep")`.
+
+    load()    DataSource(options) ─ schema() ─▶ a picture of one step ─ pickled ─▶ reader() ─▶ tasks
+    save()    DataSource(options) ─ writer() ─▶ tasks stage ─▶ commit() on the driver, once
+
+Spark finds it through engine/pyspark_planstep.py, in processes of its own. It makes one object for each
+load, pickles it, and asks it for one reader: so the object picks the step, at load, and all actions of
+the DataFrame agree. With a schema of the user's nobody asks for ours; then pickling is what picks.
+
+Next: picture.py.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceWriter
+from pyspark.sql.pandas.types import from_arrow_type
+from pyspark.sql.types import (
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from ..errors import NotSupported
+from .options import ReadOptions, read_options, write_options
+from .picture import Picture, take
+from .reading import Reader
+from .rows import TOPIC_COLUMNS
+from .sink import Writer
+from .tables import TABLE_COLUMNS
+
+_PLACE = StructType([StructField("step", LongType()), StructField("n", LongType())])
+_TYPES: dict[str, DataType] = {
+    "partition": IntegerType(),
+    "offset": LongType(),
+    "timestamp": TimestampType(),
+    "headers": MapType(StringType(), BinaryType()),
+    "place": _PLACE,
+}
+METADATA = "planstep"
+
+
+class Source(DataSource):  # type: ignore[misc]  # pyspark's classes are Any here
+    """Topics and tables of a store. Options: options.py."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self.options = dict(options.items())
+        self._picture: Picture | None = None
+        self._inferred = False
+
+    @classmethod
+    def name(cls) -> str:
+        return "planstep"
+
+    def schema(self) -> StructType:
+        """Ours: the columns that were asked for, with types, and the step in their metadata."""
+        options = read_options(self.options)
+        known = _known(options)
+        columns = options.columns or known
+        for column in columns:
+            if column not in known:
+                raise ValueError(
+                    f"a {options.kind} has no column {column!r}: choose of {', '.join(known)}"
+                )
+        keys = ("key",) if options.kind == "table" else ()
+        infer = tuple(column for column in (*keys, "value") if column in columns)
+        picture = self._picture = take(options, infer)
+        self._inferred = True
+        told: dict[str, Any] = {options.kind: options.name, "path": options.path}
+        if picture.step is not None:
+            told["asOfStep"] = picture.step
+        return StructType(
+            [
+                StructField(column, _type(column, picture), metadata={METADATA: told})
+                for column in columns
+            ]
+        )
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        picture = self._taken()
+        if not self._inferred:
+            _check(schema, picture)
+        return Reader(picture, schema, self._inferred)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        if overwrite:
+            raise NotSupported(
+                'use .mode("append"): topics only grow, and rows of a table are put over those of their keys'
+            )
+        return Writer(write_options(self.options), schema)
+
+    def _taken(self) -> Picture:
+        if self._picture is None:
+            self._picture = take(read_options(self.options), ())
+        return self._picture
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Spark pickles it at the end of load()."""
+        self._taken()
+        return self.__dict__
+
+
+def _known(options: ReadOptions) -> tuple[str, ...]:
+    return TOPIC_COLUMNS if options.kind == "topic" else TABLE_COLUMNS
+
+
+def _type(column: str, picture: Picture) -> DataType:
+    if column == "key" and picture.options.kind == "topic":
+        return BinaryType() if picture.stored == "bytes" else StringType()
+    if column in ("key", "value"):
+        kind = picture.key_type if column == "key" else picture.value_type
+        return from_arrow_type(kind)
+    return _TYPES[column]
+
+
+def _check(schema: StructType, picture: Picture) -> None:
+    """A schema of the user's: some of our columns, the value of any type, a key as text or as bytes."""
+    if picture.options.columns is not None:
+        raise ValueError("leave the option columns out: the schema names the columns")
+    known = _known(picture.options)
+    for field in schema.fields:
+        name = field.name
+        if name not in known:
+            raise ValueError(
+                f"a {picture.options.kind} has no column {name!r}: a schema has some of "
+                f'{", ".join(known)}; fields of values are declared as in "value struct<…>"'
+            )
+        if name in _TYPES and field.dataType != _TYPES[name]:
+            raise ValueError(f"column {name} is {_TYPES[name].simpleString()}")
+        if name == "key" and picture.options.kind == "topic":
+            if field.dataType not in (StringType(), BinaryType()):
+                raise ValueError("the column key of a topic is string or binary")
+
+
+def as_of_step(df: Any) -> int:
+    """The step that a DataFrame shows; of several joined, the one that they agree on. ValueError."""
+    told = [field.metadata.get(METADATA) for field in df.schema.fields]
+    steps = {about["asOfStep"] for about in told if about and "asOfStep" in about}
+    if len(steps) == 1:
+        return int(steps.pop())
+    if steps:
+        raise ValueError(f"the columns are of several steps: {', '.join(map(str, sorted(steps)))}")
+    raise ValueError(
+        "no column tells of a step: ask the DataFrame as it was loaded, without .schema(…); mode kafka "
+        "has no steps"
+    )

@@ -1,0 +1,98 @@
+"""Where a write job's tasks leave their records for the driver: `<store>/spark/<job>/<task>.arrow`.
+
+    writer()  makes the job's folder ─▶ tasks fill it ─▶ commit() or abort() removes it
+
+In the store's folder, because tasks and driver see that one for certain, and what is staged needs room on
+the same disk soon anyway. The engine, backups and `verify` do not look there. Nothing is synced: nobody
+reads a staged file after a crash. What a killed job left is removed by the next commit of its query to
+the same target, of its batch or a later one; any other job's by whoever commits when it is a day old.
+
+Next: sink.py.
+"""
+
+import contextlib
+import hashlib
+import os
+import secrets
+import shutil
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ..api import extras
+from ..errors import NoSpace, PlanstepError
+from .options import WriteOptions
+
+pa = extras.pyarrow()
+
+SCHEMA = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("headers", pa.binary()),
+        ("partition", pa.int32()),
+    ]
+)
+"""Of records, and without the last two of rows; all as the store has them."""
+_FORGOTTEN_SECONDS = 86_400
+
+
+class Job(NamedTuple):
+    """`owner`: of which query and target, "" if of none."""
+
+    folder: str
+    owner: str
+    batch: int
+
+    @classmethod
+    def begin(cls, options: WriteOptions) -> "Job":
+        """Makes its folder. IoError, NoSpace."""
+        owner, batch = "", 0
+        if options.query is not None and options.batch is not None:
+            told = f"{options.query}\0{options.kind}\0{options.name}"
+            owner, batch = hashlib.sha256(told.encode()).hexdigest()[:16], options.batch
+        name = f"{owner or 'once'}-{batch}-{secrets.token_hex(8)}"
+        folder = Path(options.path, "spark", name)
+        try:
+            folder.mkdir(parents=True, mode=0o700)
+        except OSError as error:
+            raise _refused(folder, error) from error
+        return cls(os.fspath(folder), owner, batch)
+
+    @property
+    def id(self) -> str:
+        return os.path.basename(self.folder).rpartition("-")[2]
+
+    def create(self, task: str) -> Any:
+        """A sink for a task's file."""
+        try:
+            return pa.OSFile(os.path.join(self.folder, task), "wb")
+        except OSError as error:
+            raise _refused(Path(self.folder), error) from error
+
+    def read(self, task: str, rows: int) -> Any:
+        """What a task has left, as a table over the file."""
+        table = pa.ipc.open_file(pa.memory_map(os.path.join(self.folder, task))).read_all()
+        if table.num_rows != rows:
+            raise PlanstepError(f"{self.folder}/{task} has {table.num_rows} of {rows} rows; write again")
+        return table
+
+    def end(self) -> None:
+        """Removes it."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            Path(self.folder).parent.rmdir()  # where nobody else is writing
+
+    def tidy(self, now: float | None = None) -> None:
+        """Removes what earlier jobs left."""
+        now = time.time() if now is None else now
+        with contextlib.suppress(OSError):
+            for left in list(Path(self.folder).parent.iterdir()):
+                owner, batch, _ = left.name.split("-")
+                done = bool(self.owner) and owner == self.owner and int(batch) <= self.batch
+                if done or now - left.stat().st_mtime > _FORGOTTEN_SECONDS:
+                    shutil.rmtree(left, ignore_errors=True)
+
+
+def _refused(folder: Path, error: OSError) -> NoSpace:
+    return NoSpace(f"Spark's tasks cannot stage their records in {folder}: {error.strerror or error}")

@@ -1,0 +1,167 @@
+"""A table as of one step, as an Arrow file: what tasks in other processes can all read.
+
+    rows as of S ─ key, value as stored, place ─▶ <folder>/planstep-<store>-<S>/<table>-<range>.arrow
+
+A row has its newest version only, and no task shares the reader that saw S. So whoever picks the step
+writes the rows down: once for all DataFrames of one Spark session, in its own local folder, which Spark
+removes at its end. A file has its name once it is whole. Tasks map it, decode, and copy nothing else.
+
+Next: snapshots.py.
+"""
+
+import hashlib
+import os
+import secrets
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..api import extras
+from ..api.keyspace import key_of, scan_range
+from ..errors import NoSpace
+from .options import ReadOptions
+from .values import Decoder, KeyDecoder, Misfit
+
+if TYPE_CHECKING:
+    from ..api.snapshot import SnapshotView
+    from ..names import TableInfo
+
+pa = extras.pyarrow()
+pc = pa.compute
+
+TABLE_COLUMNS = ("key", "value", "place")
+_SCHEMA = pa.schema(
+    [("key", pa.binary()), ("value", pa.binary()), ("step", pa.int64()), ("n", pa.int64())]
+)
+_PAGE = 2000
+"""Rows looked up at once, and of one batch of the file."""
+_WHOLE = (b"", b"\xff")
+Range = tuple[bytes, bytes]
+
+
+def key_range(options: ReadOptions) -> Range:
+    """The encoded keys that are wanted."""
+    return _WHOLE if options.prefix is None else scan_range(options.prefix, None, None)
+
+
+def local_folder() -> Path:
+    """Spark's, of this session; without one the machine's for temporary files."""
+    dirs = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")
+    return Path(dirs[0] or tempfile.gettempdir())
+
+
+def rows_file(store: str, step: int, table: "TableInfo", bounds: Range, folder: Path) -> Path:
+    """Where the rows of a table as of a step are, if they are there."""
+    part = "all" if bounds == _WHOLE else hashlib.sha256(b"\0".join(bounds)).hexdigest()[:16]
+    return folder / f"planstep-{store}-{step}" / f"{table.id}-{part}.arrow"
+
+
+def write_rows(view: "SnapshotView", table: "TableInfo", bounds: Range, file: Path) -> None:
+    """All or nothing; one that is there stays. NoSpace."""
+    if file.exists():
+        return
+    file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    partial = file.with_name(f".{file.name}.{os.getpid()}-{secrets.token_hex(4)}")
+    try:
+        with pa.OSFile(os.fspath(partial), "wb") as sink, pa.ipc.new_file(sink, _SCHEMA) as writer:
+            for batch in _batches(view, table, bounds):
+                writer.write_batch(batch)
+        os.replace(partial, file)
+    except OSError as error:
+        raise NoSpace(
+            f"table {table.name!r} could not be written to {file.parent}, where Spark's tasks read it "
+            f"({error}); make room, or set spark.local.dir to a folder that has some"
+        ) from error
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _batches(view: "SnapshotView", table: "TableInfo", bounds: Range) -> Iterator[Any]:
+    reading = view._view()
+    for shard in table.shards:
+        first, last = bounds
+        while first < last:
+            rows = reading.runtime.scan_rows(reading.snap, shard, first, last, limit=_PAGE)
+            if rows:
+                yield pa.RecordBatch.from_arrays(
+                    [
+                        pa.array([key for key, _, _ in rows], pa.binary()),
+                        pa.array([value for _, _, value in rows], pa.binary()),
+                        pa.array([place.step for _, place, _ in rows], pa.int64()),
+                        pa.array([place.n for _, place, _ in rows], pa.int64()),
+                    ],
+                    schema=_SCHEMA,
+                )
+            if len(rows) < _PAGE:
+                break
+            first = rows[-1][0] + b"\0"
+
+
+def opened(file: str) -> Any:
+    """The file's batches, by number."""
+    return pa.ipc.open_file(pa.memory_map(file))
+
+
+def counts(file: str) -> list[int]:
+    """How many rows each batch has."""
+    reader = opened(file)
+    return [reader.get_batch(i).num_rows for i in range(reader.num_record_batches)]
+
+
+def first_rows(file: str, bounds: Range, limit: int) -> tuple[list[Any], list[bytes]]:
+    """(keys, stored values) of some rows, from all over the file."""
+    reader = opened(file)
+    keys: list[Any] = []
+    values: list[bytes] = []
+    batches = reader.num_record_batches
+    for i in range(batches):
+        batch = _within(reader.get_batch(i), bounds).slice(0, max(1, limit // batches))
+        keys += map(key_of, batch["key"].to_pylist())
+        values += batch["value"].to_pylist()
+        if len(keys) >= limit:
+            break
+    return keys, values
+
+
+def read_rows(
+    file: str, begin: int, end: int, bounds: Range, schema: Any, decoder: Decoder | None
+) -> Iterator[Any]:
+    """Batches begin..end of the file as record batches of `schema`; Misfit names a row by its index."""
+    reader = opened(file)
+    for i in range(begin, end):
+        batch = _within(reader.get_batch(i), bounds)
+        columns = [_column(field, batch, decoder) for field in schema]
+        yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _within(batch: Any, bounds: Range) -> Any:
+    """The rows of a file of all that are in a range."""
+    if bounds == _WHOLE:
+        return batch
+    first, last = (pa.scalar(key, pa.binary()) for key in bounds)
+    keys = batch["key"]
+    return batch.filter(pc.and_(pc.greater_equal(keys, first), pc.less(keys, last)))
+
+
+class RowMisfit(Exception):
+    """A key or value that does not fit its column."""
+
+    def __init__(self, what: str, key: Any, kind: Any, error: Misfit) -> None:
+        self.what, self.key, self.kind, self.error = what, key, kind, error
+        super().__init__(str(error))
+
+
+def _column(field: Any, batch: Any, decoder: Decoder | None) -> Any:
+    if field.name == "place":
+        return pa.StructArray.from_arrays([batch["step"], batch["n"]], fields=list(field.type))
+    try:
+        if field.name == "key":
+            return KeyDecoder(field.type).array(batch["key"].to_pylist())
+        assert decoder is not None
+        if decoder.form == "bytes":
+            return batch["value"]
+        return decoder.array(batch["value"].to_pylist())
+    except Misfit as error:
+        key = key_of(batch["key"][error.index].as_py())
+        raise RowMisfit(field.name, key, field.type, error) from error

@@ -1,0 +1,192 @@
+"""Stored values as Spark sees them: decoded by a format, of a type that was declared or inferred.
+
+    bytes, utf8       as stored, no copy where the batch's buffers can be shown
+    json, msgpack     ─ decoded in one go ─▶ one Arrow array
+                      └ if that fails: one by one, to name the first that does not fit, or to make it null
+
+A declared type may leave fields out; an inferred one must hold all that comes: nothing is dropped in
+silence. Whole numbers beside others become floats where that is exact; nothing else is bent.
+
+Next: rows.py.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from ..api import arrow, extras
+from ..api.formats import decode_value, decode_values
+from ..api.keyspace import key_of
+from ..errors import Corruption, NoCommonType
+
+pa = extras.pyarrow()
+
+_WRONG = (TypeError, ValueError, OverflowError, pa.ArrowNotImplementedError, Corruption)
+
+
+class Misfit(Exception):
+    """Value `index` of those given does not fit; the text says why."""
+
+    def __init__(self, index: int, why: Exception) -> None:
+        self.index = index
+        super().__init__(str(why).partition("; ")[0])
+
+
+class Decoder:
+    """Raw values to an array of `kind`."""
+
+    def __init__(self, form: str, kind: Any, inferred: bool, permissive: bool) -> None:
+        self.form, self.kind = form, kind
+        self._inferred, self._permissive = inferred, permissive
+        self._prepare = _preparing(kind)
+        if form in ("bytes", "utf8") and not _raw_type(form, kind):
+            wanted = "binary" if form == "bytes" else "string"
+            raise TypeError(
+                f"values of format {form} are {wanted}, not {kind}: declare them so, or say how they "
+                'are to be read, with .option("format", "json") or "msgpack"'
+            )
+
+    def array(self, raw: list[bytes | None]) -> Any:
+        """Misfit where a value does not fit, unless permissive: then null."""
+        if self.form in ("bytes", "utf8"):
+            return self._text(pa.array(raw, pa.binary()))
+        try:
+            present: list[Any] = raw
+            return self._typed(decode_values(self.form, present))
+        except _WRONG:
+            return self._one_by_one(raw)
+
+    def _text(self, column: Any) -> Any:
+        if self.form == "bytes":
+            return column
+        try:
+            return column.cast(pa.string())  # looks whether it is UTF-8
+        except pa.ArrowInvalid:
+            return self._one_by_one(column.to_pylist())
+
+    def _typed(self, values: list[Any]) -> Any:
+        if self._prepare is not None:
+            values = [self._prepare(value) for value in values]
+        if not self._inferred:
+            return pa.array(values, self.kind)
+        found = arrow.typed(values, "values")
+        if found.type == self.kind:
+            return found
+        if arrow.common_type("value", self.kind, found.type, "values") != self.kind:
+            raise NoCommonType(f"it is {found.type}")
+        return pa.array(values, self.kind)
+
+    def _one_by_one(self, raw: list[bytes | None]) -> Any:
+        values = []
+        for index, data in enumerate(raw):
+            value = None
+            if data is not None:
+                try:
+                    value = decode_value(self.form, data)
+                    self._typed([value])
+                except _WRONG as error:
+                    if not self._permissive:
+                        raise Misfit(index, error) from error
+                    value = None
+            values.append(value)
+        if self._prepare is not None:
+            values = [self._prepare(value) for value in values]
+        return pa.array(values, self.kind)
+
+
+class KeyDecoder:
+    """Encoded keys of rows to an array of `kind`: a number is no text, 1 no True, and no 1.0."""
+
+    def __init__(self, kind: Any) -> None:
+        self.kind = kind
+
+    def array(self, raw: list[bytes]) -> Any:
+        if not raw:
+            return pa.array([], self.kind)
+        keys = list(map(key_of, raw))
+        try:
+            found = keys_array(keys)
+            if found.type != self.kind:
+                raise NoCommonType(f"it is {found.type}")
+            return found.cast(self.kind)
+        except _WRONG:
+            for index, key in enumerate(keys):
+                kind = keys_array([key]).type
+                if kind != self.kind:
+                    raise Misfit(index, NoCommonType(f"it is {kind}")) from None
+            raise
+
+
+def keys_array(keys: list[Any]) -> Any:
+    """Keys of one kind as an array, tuples as structs; NoCommonType."""
+    return arrow.rows_table("the table", keys, [None] * len(keys))["key"].combine_chunks()
+
+
+def infer(form: str, raw: list[bytes], where: str) -> Any:
+    """The Arrow type that holds these values; NoCommonType says what else there is to do."""
+    if form in ("bytes", "utf8"):
+        return arrow.stored_type(form)
+    try:
+        return _settled(arrow.typed(decode_values(form, raw), where).type)
+    except (NoCommonType, Corruption) as error:
+        reason = str(error).partition("; ")[0]
+        raise NoCommonType(
+            f"{reason}; declare one, as in .schema(\"value struct<…>\"), with "
+            '.option("mode", "PERMISSIVE") for null where it does not fit, or read them as stored, with '
+            f'.option("format", "{"utf8" if form == "json" else "bytes"}")'
+        ) from error
+
+
+def infer_keys(keys: list[Any], where: str) -> Any:
+    try:
+        return _settled(keys_array(keys).type)
+    except NoCommonType as error:
+        reason = str(error).partition("; ")[0].replace("the table", where)
+        raise NoCommonType(f'{reason}; .option("keyPrefix", …) reads keys of one kind') from error
+
+
+def _settled(kind: Any) -> Any:
+    """Where nothing but null was seen: text, as Spark's own json reader has it."""
+    if pa.types.is_null(kind):
+        return pa.string()
+    if pa.types.is_struct(kind):
+        if not kind.num_fields:
+            raise NoCommonType("an object without fields is all that was seen")
+        return pa.struct([field.with_type(_settled(field.type)) for field in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(_settled(kind.value_type))
+    return kind
+
+
+def _raw_type(form: str, kind: Any) -> bool:
+    return bool(kind == (pa.binary() if form == "bytes" else pa.string()))
+
+
+def _preparing(kind: Any) -> Callable[[Any], Any] | None:
+    """What makes a dict fit a map somewhere in a value; None where there is no map."""
+    if pa.types.is_map(kind):
+        inner = _preparing(kind.item_type) or _same
+        return lambda value: (
+            [(key, inner(item)) for key, item in value.items()]
+            if isinstance(value, dict)
+            else value
+        )
+    if pa.types.is_list(kind):
+        each = _preparing(kind.value_type)
+        if each is None:
+            return None
+        return lambda value: [each(item) for item in value] if isinstance(value, list) else value
+    if pa.types.is_struct(kind):
+        fields = {f.name: _preparing(f.type) for f in kind}
+        changed = {name: prepare for name, prepare in fields.items() if prepare is not None}
+        if not changed:
+            return None
+        return lambda value: (
+            value | {name: fit(value[name]) for name, fit in changed.items() if name in value}
+            if isinstance(value, dict)
+            else value
+        )
+    return None
+
+
+def _same(value: Any) -> Any:
+    return value
