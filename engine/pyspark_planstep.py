@@ -1,7 +1,7 @@
 """Spark finds the data source "planstep" by this module's name; see planstep/spark/source.py.
 
-    spark.read.format("planstep").option("path", "shop.planstep").option("topic", "clicks").load()
-    with pyspark_planstep.snapshot("shop.planstep", tables=["totals"]) as snap: ...
+spark.read.format("planstep").option("path", "shop.planstep").option("topic", "clicks").load()
+with pyspark_planstep.snapshot("shop.planstep", tables=["totals"]) as snap: ...
 """
 
 from planstep.spark.snapshots import Snapshot, snapshot

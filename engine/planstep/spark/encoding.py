@@ -44,7 +44,7 @@ class Columns:
             extra = next(column for column in others if column != "value")
             raise ValueError(
                 f"{self.where}: column {extra!r} goes nowhere beside a column value; leave it out, as in "
-                f'.select({", ".join(repr(c) for c in (*self.beside, "value"))})'
+                f".select({', '.join(repr(c) for c in (*self.beside, 'value'))})"
             )
         self.values = others
         self._check(types)
@@ -55,7 +55,9 @@ class Columns:
             raise ValueError(f"{self.where}: there is no column value, and none to make one of")
         if form in ("bytes", "utf8"):
             wanted = "binary" if form == "bytes" else "string"
-            if not self.whole or types["value"] != (pa.binary() if form == "bytes" else pa.string()):
+            if not self.whole or types["value"] != (
+                pa.binary() if form == "bytes" else pa.string()
+            ):
                 raise TypeError(
                     f'{self.where} has format="{form}": make a column value of type {wanted}, as in '
                     f'.withColumn("value", to_json(struct("*")).cast("{wanted}"))'
@@ -70,14 +72,18 @@ class Columns:
         key = types.get("key")
         if self.kind == "table":
             if key is None:
-                raise ValueError(f"{self.where}: name the column of keys key, with .withColumnRenamed")
+                raise ValueError(
+                    f"{self.where}: name the column of keys key, with .withColumnRenamed"
+                )
             if _without_word(key) is not None or t.is_map(key):
                 raise TypeError(f"{self.where}: no row has a key of {key}; cast it to string")
             return
         texts = (pa.string(), pa.binary()) if form == "bytes" else (pa.string(),)
         if key is not None and key not in texts and not t.is_null(key):
             kinds = "string or binary" if form == "bytes" else "string"
-            raise TypeError(f"{self.where}: keys of its records are {kinds}, and column key is {key}")
+            raise TypeError(
+                f"{self.where}: keys of its records are {kinds}, and column key is {key}"
+            )
         if "partition" in types and not t.is_integer(types["partition"]):
             raise TypeError(f"{self.where}: column partition is an int")
         headers = types.get("headers")

@@ -140,7 +140,10 @@ class _Options:
         if (topic is None) == (table is None):
             raise ValueError('name one of both: .option("topic", …) or .option("table", …)')
         try:
-            return ("table", check_name(table)) if topic is None else ("topic", check_name(topic))
+            if topic is not None:
+                return "topic", check_name(topic)
+            assert table is not None
+            return "table", check_name(table)
         except InvalidName as error:
             raise InvalidName(f"one topic or table a DataFrame: {error}") from error
 

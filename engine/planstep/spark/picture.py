@@ -11,7 +11,6 @@ Next: reading.py.
 
 from dataclasses import dataclass
 from itertools import chain
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import planstep
@@ -50,6 +49,8 @@ class Picture:
     stored: str
     spans: tuple[Span, ...] = ()
     file: str = ""
+    counts: tuple[int, ...] = ()
+    """Rows of the file's batches."""
     key_type: Any = None
     """Inferred Arrow types, where they were asked for."""
     value_type: Any = None
@@ -67,9 +68,10 @@ class Picture:
 def take(options: ReadOptions, infer: tuple[str, ...]) -> Picture:
     """Looks at the store. `infer`: the columns, of key and value, whose types are asked for."""
     check_visible(options.path, "driver")
-    with planstep.open(
-        options.path, create=False, read_only=True, switch_interval=None
-    ) as db, db._look() as view:
+    with (
+        planstep.open(options.path, create=False, read_only=True, switch_interval=None) as db,
+        db._look() as view,
+    ):
         if options.kind == "topic":
             return _topic(options, db, view, infer)
         return _table(options, db, view, infer)
@@ -111,8 +113,7 @@ def _topic(
         form, where = options.format or info.format, f"values of topic {info.name!r}"
         sample = _sample(db, view, spans, options.infer_records)
         kind = values.infer(form, sample, where)
-    picture = Picture(options, store_id(db), step, info.id, info.format, spans, value_type=kind)
-    return picture
+    return Picture(options, store_id(db), step, info.id, info.format, spans, value_type=kind)
 
 
 def _bounds(
@@ -149,7 +150,9 @@ def _as_of(db: "Engine", info: "TopicInfo", partition: int, step: int) -> tuple[
     return start, end
 
 
-def _spans(options: ReadOptions, info: "TopicInfo", bounds: dict[int, tuple[int, int]]) -> list[Span]:
+def _spans(
+    options: ReadOptions, info: "TopicInfo", bounds: dict[int, tuple[int, int]]
+) -> list[Span]:
     for given in (options.start, options.end):
         if isinstance(given, dict):
             for partition in given:
@@ -177,8 +180,8 @@ def _of(given: Offsets, partition: int) -> int | None:
 def _sample(db: "Engine", view: "SnapshotView", spans: tuple[Span, ...], limit: int) -> list[bytes]:
     """Some values of every partition, as stored."""
     filled = [span for span in spans if span.start < span.end]
-    found: list[bytes] = []
-    for number, (partition, tablet, start, end) in enumerate(filled):
+    found: list[Any] = []
+    for number, (_, tablet, start, end) in enumerate(filled):
         share = -(-(limit - len(found)) // (len(filled) - number))
         count = min(share, end - start)
         slices = db._runtime.read_slices(view._view().snap, tablet, start, count, 64 << 20)
@@ -205,9 +208,8 @@ def _table(
             key_type = values.infer_keys(keys, f"table {info.name!r}")
         if "value" in infer:
             value_type = values.infer(form, sample, f"values of table {info.name!r}")
-    return Picture(
-        options, store_id(db), step, info.id, info.format, (), file, key_type, value_type
-    )
+    about = (options, store_id(db), step, info.id, info.format)
+    return Picture(*about, (), file, tables.counts(file), key_type, value_type)
 
 
 def _rows(

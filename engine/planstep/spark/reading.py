@@ -12,6 +12,7 @@ Next: sink.py.
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -37,7 +38,7 @@ _PIECE_BYTES = 4 << 20
 
 
 @dataclass
-class Share(InputPartition):
+class Share(InputPartition):  # type: ignore[misc]  # pyspark's classes are Any here
     """A task's part: of a topic spans, of a table the batches of its file."""
 
     spans: tuple[Span, ...] = ()
@@ -48,7 +49,7 @@ class Share(InputPartition):
         return f"Share({self.spans or (self.begin, self.end)})"
 
 
-class Reader(DataSourceReader):  # type: ignore[misc]  # pyspark's classes are Any here
+class Reader(DataSourceReader):  # type: ignore[misc]
     """Of one DataFrame. Pickled into its tasks."""
 
     def __init__(self, picture: Picture, schema: StructType, inferred: bool) -> None:
@@ -63,10 +64,10 @@ class Reader(DataSourceReader):  # type: ignore[misc]  # pyspark's classes are A
         if picture.options.kind == "topic":
             total = sum(span.end - span.start for span in picture.spans)
             return [Share(part) for part in cut(picture.spans, asked or _tasks(total))] or [Share()]
-        rows = tables.counts(picture.file)
-        tasks = min(asked or _tasks(sum(rows)), max(1, len(rows)))
-        ends = [len(rows) * i // tasks for i in range(tasks + 1)]
-        return [Share((), a, b) for a, b in zip(ends, ends[1:], strict=False)]
+        batches = len(picture.counts)
+        tasks = min(asked or _tasks(sum(picture.counts)), max(1, batches))
+        ends = [batches * i // tasks for i in range(tasks + 1)]
+        return [Share((), a, b) for a, b in pairwise(ends)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """pyarrow RecordBatches."""
@@ -91,9 +92,10 @@ class Reader(DataSourceReader):  # type: ignore[misc]  # pyspark's classes are A
             return
         check_visible(options.path, "task")
         records = Records(options.name, picture.stored, self._arrow(), self._decoder())
-        with planstep.open(
-            options.path, create=False, read_only=True, switch_interval=None
-        ) as db, db._look() as view:
+        with (
+            planstep.open(options.path, create=False, read_only=True, switch_interval=None) as db,
+            db._look() as view,
+        ):
             _check_same(picture, db)
             snap = view._view().snap
             for partition, tablet, offset, end in spans:
@@ -152,6 +154,7 @@ def _tasks(records: int) -> int:
 def cut(spans: tuple[Span, ...], tasks: int) -> list[tuple[Span, ...]]:
     """The spans in `tasks` parts of about as many records each, or fewer; none is empty."""
     total = sum(span.end - span.start for span in spans)
+    tasks = min(tasks, total)
     found: list[tuple[Span, ...]] = []
     part: list[Span] = []
     done = 0

@@ -93,7 +93,7 @@ class Records:
         except pa.ArrowInvalid as error:
             raise Misread(
                 f"keys of topic {self._topic!r}, partition {partition}, from offset "
-                f"{run[0].offset} on, are no text: declare them, as in .schema(\"key binary, …\")"
+                f'{run[0].offset} on, are no text: declare them, as in .schema("key binary, …")'
             ) from error
 
     def _values(self, partition: int, run: list[Slice], kind: Any) -> Any:
@@ -113,7 +113,7 @@ class Records:
             raise misread(where, kind, error) from error
 
 
-def _repeated(run: list[Slice], values: list[int], kind: Any) -> Any:
+def _repeated(run: list[Slice], values: list[Any], kind: Any) -> Any:
     """Each slice's value for each of its records."""
     if len(run) == 1:
         return pa.repeat(pa.scalar(values[0], kind), run[0].hi - run[0].lo)

@@ -163,7 +163,9 @@ def _write_records(tx: "Transaction", outbox: Outbox, records: Any, partition: i
             "mend the column partition"
         )
     if records["headers"].null_count == records.num_rows:
-        tx._write_frame(outbox, records.select(["key", "value"]), None, None, partition, "key", "value")
+        tx._write_frame(
+            outbox, records.select(["key", "value"]), None, None, partition, "key", "value"
+        )
         return
     values, keys = records["value"].to_pylist(), records["key"].to_pylist()
     headers = records["headers"].to_pylist()

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import planstep
 
+from ..api.engine import Engine
 from ..errors import SnapshotTooOld
 from . import tables
 from .options import check_visible
@@ -35,14 +36,18 @@ class Snapshot:
     """`step`, and `options` for `.options(**snap.options)`. DataFrames read from it end with it."""
 
     def __init__(
-        self, path: str | os.PathLike[str], tables: Iterable[str], folder: str | None
+        self, store: str | os.PathLike[str] | Engine, tables: Iterable[str], folder: str | None
     ) -> None:
-        where = os.path.abspath(path)
+        where = os.path.abspath(store.path if isinstance(store, Engine) else store)
         names = [tables] if isinstance(tables, str) else list(tables)
         check_visible(where, "driver")
         self._folder = Path(tempfile.mkdtemp(prefix="planstep-snapshot-", dir=folder))
         try:
-            self.step = _write(where, names, self._folder)
+            if isinstance(store, Engine):
+                self.step = _write(store, names, self._folder)
+            else:
+                with planstep.open(where, create=False, read_only=True) as db:
+                    self.step = _write(db, names, self._folder)
         except BaseException:
             self.close()
             raise
@@ -72,18 +77,19 @@ class Snapshot:
 
 
 def snapshot(
-    path: str | os.PathLike[str], tables: Iterable[str] = (), folder: str | None = None
+    store: str | os.PathLike[str] | Engine, tables: Iterable[str] = (), folder: str | None = None
 ) -> Snapshot:
     """All topics, and these tables, as of one step: `snap.step`, and `snap.options` to load with.
 
+    `store`: its path; in the process that owns it, the engine.
     `folder`: where the tables are written, which the tasks must see; None: the machine's for temporary
     files. Removed at the end of the `with`, or by `close()`. UnknownName; NotSupported in mode kafka.
     """
-    return Snapshot(path, tables, folder)
+    return Snapshot(store, tables, folder)
 
 
-def _write(path: str, names: list[str], folder: Path) -> int:
-    with planstep.open(path, create=False, read_only=True) as db, db.snapshot() as view:
+def _write(db: Engine, names: list[str], folder: Path) -> int:
+    with db.snapshot() as view:
         store: bytes = db._runtime.nodes[0].host.store.store_id
         written: dict[str, Any] = {}
         for name in names:
@@ -109,7 +115,9 @@ class Content:
         """Each partition's log."""
         known = self._content["topics"].get(str(info.id))
         if known is None:
-            raise SnapshotTooOld(f"topic {info.name!r} was created after the snapshot; make a new one")
+            raise SnapshotTooOld(
+                f"topic {info.name!r} was created after the snapshot; make a new one"
+            )
         return [(start, end) for start, end in known]
 
     def table(self, info: "TableInfo") -> str:

@@ -10,7 +10,8 @@ the DataFrame agree. With a schema of the user's nobody asks for ours; then pick
 Next: picture.py.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import wraps
 from typing import Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceWriter
@@ -27,7 +28,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from ..errors import NotSupported
+from ..errors import NotSupported, PlanstepError
 from .options import ReadOptions, read_options, write_options
 from .picture import Picture, take
 from .reading import Reader
@@ -46,6 +47,19 @@ _TYPES: dict[str, DataType] = {
 METADATA = "planstep"
 
 
+def _plainly(method: Callable[..., Any]) -> Callable[..., Any]:
+    """What is wrong, without the frames in which it was found: Spark shows users the whole traceback."""
+
+    @wraps(method)
+    def told(*args: Any) -> Any:
+        try:
+            return method(*args)
+        except (PlanstepError, ValueError, TypeError, OSError) as error:
+            raise error.with_traceback(None) from None
+
+    return told
+
+
 class Source(DataSource):  # type: ignore[misc]  # pyspark's classes are Any here
     """Topics and tables of a store. Options: options.py."""
 
@@ -58,6 +72,7 @@ class Source(DataSource):  # type: ignore[misc]  # pyspark's classes are Any her
     def name(cls) -> str:
         return "planstep"
 
+    @_plainly
     def schema(self) -> StructType:
         """Ours: the columns that were asked for, with types, and the step in their metadata."""
         options = read_options(self.options)
@@ -82,12 +97,14 @@ class Source(DataSource):  # type: ignore[misc]  # pyspark's classes are Any her
             ]
         )
 
+    @_plainly
     def reader(self, schema: StructType) -> DataSourceReader:
         picture = self._taken()
         if not self._inferred:
             _check(schema, picture)
         return Reader(picture, schema, self._inferred)
 
+    @_plainly
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         if overwrite:
             raise NotSupported(
@@ -100,6 +117,7 @@ class Source(DataSource):  # type: ignore[misc]  # pyspark's classes are Any her
             self._picture = take(read_options(self.options), ())
         return self._picture
 
+    @_plainly
     def __getstate__(self) -> dict[str, Any]:
         """Spark pickles it at the end of load()."""
         self._taken()

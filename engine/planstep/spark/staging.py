@@ -74,7 +74,9 @@ class Job(NamedTuple):
         """What a task has left, as a table over the file."""
         table = pa.ipc.open_file(pa.memory_map(os.path.join(self.folder, task))).read_all()
         if table.num_rows != rows:
-            raise PlanstepError(f"{self.folder}/{task} has {table.num_rows} of {rows} rows; write again")
+            raise PlanstepError(
+                f"{self.folder}/{task} has {table.num_rows} of {rows} rows; write again"
+            )
         return table
 
     def end(self) -> None:
@@ -95,4 +97,6 @@ class Job(NamedTuple):
 
 
 def _refused(folder: Path, error: OSError) -> NoSpace:
-    return NoSpace(f"Spark's tasks cannot stage their records in {folder}: {error.strerror or error}")
+    return NoSpace(
+        f"Spark's tasks cannot stage their records in {folder}: {error.strerror or error}"
+    )

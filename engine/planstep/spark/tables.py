@@ -103,10 +103,10 @@ def opened(file: str) -> Any:
     return pa.ipc.open_file(pa.memory_map(file))
 
 
-def counts(file: str) -> list[int]:
+def counts(file: str) -> tuple[int, ...]:
     """How many rows each batch has."""
     reader = opened(file)
-    return [reader.get_batch(i).num_rows for i in range(reader.num_record_batches)]
+    return tuple(reader.get_batch(i).num_rows for i in range(reader.num_record_batches))
 
 
 def first_rows(file: str, bounds: Range, limit: int) -> tuple[list[Any], list[bytes]]:

@@ -130,7 +130,7 @@ def infer(form: str, raw: list[bytes], where: str) -> Any:
     except (NoCommonType, Corruption) as error:
         reason = str(error).partition("; ")[0]
         raise NoCommonType(
-            f"{reason}; declare one, as in .schema(\"value struct<…>\"), with "
+            f'{reason}; declare one, as in .schema("value struct<…>"), with '
             '.option("mode", "PERMISSIVE") for null where it does not fit, or read them as stored, with '
             f'.option("format", "{"utf8" if form == "json" else "bytes"}")'
         ) from error

@@ -1,0 +1,115 @@
+"""One Spark for all tests here: it takes seconds to start. Its Python processes import this checkout."""
+
+import multiprocessing
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import planstep
+
+pytest.importorskip("pyspark")
+pa = pytest.importorskip("pyarrow")
+
+ENGINE = Path(__file__).parents[2] / "engine"
+SOURCES = Path(__file__).parent / "sources"
+sys.path.append(str(SOURCES))
+
+import elsewhere as there  # noqa: E402
+
+
+@pytest.fixture(scope="session")
+def spark_environment() -> dict[str, str]:
+    """For processes that start a Spark of their own."""
+    if shutil.which("java") is None:
+        pytest.skip("no java")
+    paths = [str(ENGINE), str(SOURCES)]
+    return {**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": os.pathsep.join(paths)}
+
+
+@pytest.fixture(scope="session")
+def spark(
+    spark_environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Any]:
+    from pyspark.sql import SparkSession
+
+    before = dict(os.environ)
+    os.environ.update(spark_environment)
+    session = (
+        SparkSession.builder.master("local[2,2]")  # a task may fail once
+        .appName("planstep tests")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.local.dir", str(tmp_path_factory.mktemp("spark")))
+        .config("spark.log.level", "OFF")
+        .getOrCreate()
+    )
+    yield session
+    session.stop()
+    os.environ.clear()
+    os.environ.update(before)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    return str(tmp_path / "shop.planstep")
+
+
+@pytest.fixture(scope="session")
+def elsewhere() -> Iterator[Callable[..., Any]]:
+    """Calls a function of sources/elsewhere.py in another process; its errors are raised here."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
+
+        def call(name: str, *args: Any) -> Any:
+            got = process.submit(there.told, getattr(there, name), *args).result()
+            if isinstance(got, there.Refused):
+                raise got.again()
+            return got
+
+        yield call
+
+
+class Loaded:
+    """A DataFrame, as it were."""
+
+    def __init__(self, elsewhere: Callable[..., Any], number: int, schema: Any) -> None:
+        self._elsewhere, self._number = elsewhere, number
+        self.schema = schema
+
+    def read(self) -> Any:
+        """An action: a pyarrow Table."""
+        return pa.ipc.open_stream(self._elsewhere("read", self._number)).read_all()
+
+
+@pytest.fixture
+def local(tmp_path: Path) -> Path:
+    """Spark's local folder."""
+    folder = tmp_path / "local"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def load(elsewhere: Callable[..., Any], path: str, local: Path) -> Callable[..., Loaded]:
+    def load(schema: Any = None, **options: Any) -> Loaded:
+        given = {"path": path, **{name: str(value) for name, value in options.items()}}
+        return Loaded(elsewhere, *elsewhere("load", str(local), schema, given))
+
+    return load
+
+
+@pytest.fixture
+def read(load: Callable[..., Loaded]) -> Callable[..., Any]:
+    return lambda schema=None, **options: load(schema, **options).read()
+
+
+@pytest.fixture
+def db(path: str) -> Iterator[planstep.Engine]:
+    with planstep.open(path, hosts=2) as engine:
+        yield engine

@@ -1,0 +1,56 @@
+"""What Spark does with the data source, without a Spark: in a process that has no store open, as Spark's."""
+
+import io
+import os
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from planstep.spark.source import Source
+
+_loaded: dict[int, tuple[bytes, StructType]] = {}
+
+
+class Refused:
+    """An error, for the other process to raise: with its text, whatever its constructor takes."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.kind, self.text = type(error), str(error)
+
+    def again(self) -> BaseException:
+        error = self.kind.__new__(self.kind)
+        error.args = (self.text,)
+        error.message = self.text  # type: ignore[attr-defined]  # of UnknownName
+        return error
+
+
+def told(call: Callable[..., Any], *args: Any) -> Any:
+    try:
+        return call(*args)
+    except Exception as error:
+        return Refused(error)
+
+
+def load(folder: str, schema: StructType | None, options: dict[str, str]) -> tuple[int, StructType]:
+    """load(): the number under which `read` finds it, and the schema."""
+    os.environ["SPARK_LOCAL_DIRS"] = folder
+    source = Source(options)
+    shown = source.schema() if schema is None else schema
+    _loaded[len(_loaded)] = pickle.dumps(source), shown
+    return len(_loaded) - 1, shown
+
+
+def read(number: int) -> bytes:
+    """An action: all batches, as an Arrow stream."""
+    source, shown = _loaded[number]
+    reader = pickle.loads(pickle.dumps(pickle.loads(source).reader(shown)))
+    sink = io.BytesIO()
+    with pa.ipc.new_stream(sink, to_arrow_schema(shown, timezone="UTC")) as writer:
+        for part in pickle.loads(pickle.dumps(reader.partitions())):
+            for batch in reader.read(part):
+                writer.write_batch(batch)
+    return sink.getvalue()

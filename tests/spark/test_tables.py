@@ -1,0 +1,140 @@
+"""Tables as DataFrames hold them, without a Spark; and several as of one step."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+import planstep
+from planstep.errors import NoCommonType, SnapshotTooOld, UnknownName
+from planstep.spark.snapshots import snapshot
+
+Read = Load = Callable[..., Any]
+
+
+def pairs(table: Any) -> dict[Any, Any]:
+    return dict(zip(table["key"].to_pylist(), table["value"].to_pylist(), strict=True))
+
+
+def test_rows_and_their_places(db: planstep.Engine, read: Read) -> None:
+    totals = db.create_table("totals")
+    first = totals.put("a", 1)
+    second = totals.put("b", 2.5)
+    table = read(table="totals")
+    assert table.column_names == ["key", "value", "place"]
+    assert pairs(table) == {"a": 1.0, "b": 2.5}
+    places = dict(zip(table["key"].to_pylist(), table["place"].to_pylist(), strict=True))
+    assert places["a"] == {"step": first.step, "n": first.n}
+    assert places["b"] == {"step": second.step, "n": second.n}
+
+
+def test_many_rows(db: planstep.Engine, read: Read) -> None:
+    totals = db.create_table("totals", shards=3)
+    totals.load({f"k{n}": {"n": n, "text": "x" * (n % 50)} for n in range(9000)})
+    totals.load(
+        (f"k{n}", {"n": -n}) for n in range(100)
+    )  # in the log still, over what is in the tables
+    totals.delete("k100")
+    for options in ({}, {"numPartitions": 7, "rowsPerBatch": 1000}):
+        found = pairs(read(table="totals", **options))
+        assert len(found) == 8999
+        assert found["k5"] == {"n": -5, "text": None}
+        assert found["k8999"]["n"] == 8999
+
+
+@pytest.mark.parametrize("form", ["bytes", "utf8", "json", "msgpack"])
+def test_an_empty_table(db: planstep.Engine, read: Read, form: Any) -> None:
+    db.create_table("t", format=form)
+    assert read(table="t").num_rows == 0
+
+
+def test_formats(db: planstep.Engine, read: Read) -> None:
+    db.create_table("b", format="bytes").put(1, b"\xff")
+    db.create_table("u", format="utf8").put(b"k", "é")
+    db.create_table("j", format="json").put(("a", 7), {"x": [1]})
+    assert pairs(read(table="b")) == {1: b"\xff"}
+    assert pairs(read(table="u")) == {b"k": "é"}
+    assert read(table="j")["key"].to_pylist() == [{"0": "a", "1": 7}]
+    assert read(table="j", format="utf8")["value"].to_pylist() == ['{"x":[1]}']
+    schema = StructType([StructField("value", StructType([StructField("x", StringType())]))])
+    with pytest.raises(NoCommonType, match=r"table 'j' as of step .*, row \('a', 7\) does not fit"):
+        read(schema, table="j")
+    assert read(schema, table="j", mode="PERMISSIVE")["value"].to_pylist() == [None]
+
+
+def test_keys_of_several_kinds(db: planstep.Engine, read: Read) -> None:
+    table = db.create_table("t")
+    for key in (1, "a", "ab", ("a", 1)):
+        table.put(key, 1)
+    with pytest.raises(NoCommonType, match=r"keys of table 't' have no common.*keyPrefix"):
+        read(table="t")
+    assert pairs(read(table="t", keyPrefix="a")) == {"a": 1, "ab": 1}
+    assert read(table="t", keyPrefix='["a"]')["key"].to_pylist() == [{"0": "a", "1": 1}]
+    key = StructType([StructField("key", LongType())])
+    with pytest.raises(NoCommonType, match=r"the key of table 't'.* does not fit int64"):
+        read(key, table="t")
+    assert read(table="t", columns="value").num_rows == 4
+
+
+def test_a_dataframe_is_of_the_step_of_its_load(
+    db: planstep.Engine, load: Load, local: Path
+) -> None:
+    totals = db.create_table("totals")
+    totals.put("a", 1)
+    loaded = load(table="totals")
+    step = loaded.schema["key"].metadata["planstep"]["asOfStep"]
+    same = load(table="totals")
+    totals.put("a", 2)
+    totals.put("b", 3)
+    later = load(table="totals")
+    assert pairs(loaded.read()) == pairs(same.read()) == {"a": 1}
+    assert pairs(later.read()) == {"a": 2, "b": 3}
+    assert len(list(local.glob("planstep-*/*.arrow"))) == 2
+    assert pairs(load(table="totals", asOfStep=step).read()) == {"a": 1}  # the file is there
+    db.create_table("other").put("a", 1)
+    with pytest.raises(SnapshotTooOld, match=r"as of step .* is gone.*snapshot\(path, tables="):
+        load(table="other", asOfStep=step)
+    for file in local.glob("planstep-*/*.arrow"):
+        file.unlink()
+    with pytest.raises(SnapshotTooOld, match=r"rows are gone from .*; load the DataFrame anew"):
+        loaded.read()
+
+
+def test_a_snapshot(db: planstep.Engine, load: Load, tmp_path: Path) -> None:
+    totals, users = db.create_table("totals"), db.create_table("users")
+    clicks = db.create_topic("clicks", partitions=2, format="utf8")
+    totals.put("a", 1)
+    users.load({"a1": 1, "a2": 2, "b1": 3})
+    clicks.write("x", partition=1)
+    with snapshot(db, ["totals", "users"], folder=str(tmp_path)) as snap:
+        totals.put("a", 2)
+        users.delete("a1")
+        clicks.write("y", partition=1)
+        created = db.create_topic("later")
+        assert pairs(load(table="totals", **snap.options).read()) == {"a": 1}
+        assert pairs(load(table="users", keyPrefix="a", **snap.options).read()) == {
+            "a1": 1,
+            "a2": 2,
+        }
+        topic = load(topic="clicks", **snap.options)
+        assert topic.read()["value"].to_pylist() == ["x"]
+        assert topic.schema["key"].metadata["planstep"]["asOfStep"] == snap.step
+        with pytest.raises(SnapshotTooOld, match="created after the snapshot"):
+            load(topic=created.name, **snap.options)
+        with pytest.raises(ValueError, match="pass all options of a snapshot"):
+            load(table="totals", **{**snap.options, "asOfStep": snap.step + 1})
+        files = os.listdir(tmp_path)
+    assert len(files) - len(os.listdir(tmp_path)) == 1
+    with pytest.raises(SnapshotTooOld, match="the snapshot is closed"):
+        load(table="totals", **snap.options)
+    with pytest.raises(UnknownName, match="did you mean 'totals'"):
+        snapshot(db, ["total"], folder=str(tmp_path))
+    assert not list(tmp_path.glob("planstep-snapshot*"))
+    with snapshot(db, "totals") as snap, pytest.raises(SnapshotTooOld, match="name it, as in"):
+        load(table="users", **snap.options)
+    db.close()
+    with snapshot(db.path, ["totals"]) as snap:
+        assert pairs(load(table="totals", **snap.options).read()) == {"a": 2}
