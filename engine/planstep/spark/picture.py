@@ -9,6 +9,8 @@ up to the ends. Mode kafka has no steps: each partition is as it was when the lo
 Next: reading.py.
 """
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -66,15 +68,50 @@ class Picture:
 
 
 def take(options: ReadOptions, infer: tuple[str, ...]) -> Picture:
-    """Looks at the store. `infer`: the columns, of key and value, whose types are asked for."""
+    """Looks at the store, or at what a snapshot has of it. `infer`: of key and value, the columns whose
+    types are asked for."""
     check_visible(options.path, "driver")
+    if options.snapshot is not None:
+        return _of_snapshot(options, snapshots.read(options.snapshot, options.step), infer)
+    with looked(options.path) as (db, view):
+        step = _step(options, db, view)
+        store = store_id(db)
+        if options.kind == "topic":
+            info = db._topic(options.name)
+            bounds = {p: _bounds(db, view, info, p, step) for p in _chosen(options, info)}
+            spans = _spans(options, info, bounds)
+            kind = _inferred(options, info.format, db, view, spans) if "value" in infer else None
+            return Picture(options, store, step, info.id, info.format, spans, value_type=kind)
+        table = db._table(options.name)
+        assert step is not None
+        file = _rows(options, store, view, table, step)
+        return _of_file(options, store, step, table.id, table.format, file, infer)
+
+
+def _of_snapshot(
+    options: ReadOptions, content: "snapshots.Content", infer: tuple[str, ...]
+) -> Picture:
+    store, step = content.store, content.step
+    if options.kind == "table":
+        number, form, file = content.table(options.name)
+        return _of_file(options, store, step, number, form, file, infer)
+    info, logs = content.topic(options.name)
+    spans = _spans(options, info, {p: logs[p] for p in _chosen(options, info)})
+    kind = None
+    if "value" in infer:
+        with looked(options.path) as (db, view):
+            kind = _inferred(options, info.format, db, view, spans)
+    return Picture(options, store, step, info.id, info.format, spans, value_type=kind)
+
+
+@contextmanager
+def looked(path: str) -> "Iterator[tuple[Engine, SnapshotView]]":
+    """The store as it is now, to read."""
     with (
-        planstep.open(options.path, create=False, read_only=True, switch_interval=None) as db,
+        planstep.open(path, create=False, read_only=True, switch_interval=None) as db,
         db._look() as view,
     ):
-        if options.kind == "topic":
-            return _topic(options, db, view, infer)
-        return _table(options, db, view, infer)
+        yield db, view
 
 
 def store_id(db: "Engine") -> str:
@@ -84,7 +121,7 @@ def store_id(db: "Engine") -> str:
 
 def _step(options: ReadOptions, db: "Engine", view: "SnapshotView") -> int | None:
     if db.mode == "kafka":
-        if options.step is not None or options.snapshot is not None:
+        if options.step is not None:
             raise NotSupported(
                 "leave asOfStep out: mode kafka has no steps, each partition is read as it is at load"
             )
@@ -101,40 +138,20 @@ def _step(options: ReadOptions, db: "Engine", view: "SnapshotView") -> int | Non
 # topics ------------------------------------------------------------------------------------
 
 
-def _topic(
-    options: ReadOptions, db: "Engine", view: "SnapshotView", infer: tuple[str, ...]
-) -> Picture:
-    info = db._topic(options.name)
-    step = _step(options, db, view)
-    bounds = _bounds(options, db, view, info, step)
-    spans = tuple(_spans(options, info, bounds))
-    kind = None
-    if "value" in infer:
-        form, where = options.format or info.format, f"values of topic {info.name!r}"
-        sample = _sample(db, view, spans, options.infer_records)
-        kind = values.infer(form, sample, where)
-    return Picture(options, store_id(db), step, info.id, info.format, spans, value_type=kind)
+def _chosen(options: ReadOptions, info: "TopicInfo") -> Sequence[int]:
+    chosen = options.partitions
+    if chosen is None:
+        return range(len(info.partitions))
+    return [check_partition(info, partition) for partition in chosen]
 
 
 def _bounds(
-    options: ReadOptions,
-    db: "Engine",
-    view: "SnapshotView",
-    info: "TopicInfo",
-    step: int | None,
-) -> dict[int, tuple[int, int]]:
-    """Partition → its log as of the step, of what is still there."""
-    chosen = range(len(info.partitions)) if options.partitions is None else options.partitions
-    for partition in chosen:
-        check_partition(info, partition)
-    if options.snapshot is not None:
-        assert step is not None
-        known = snapshots.read(options.snapshot, store_id(db), step).topic(info)
-        return {p: known[p] for p in chosen}
-    found = view.bounds(info.name)
+    db: "Engine", view: "SnapshotView", info: "TopicInfo", partition: int, step: int | None
+) -> tuple[int, int]:
+    """The log as of the step, of what is still there."""
     if step is None or step == view.step:
-        return {p: found[p] for p in chosen}
-    return {p: _as_of(db, info, p, step) for p in chosen}
+        return view._view().bounds(info.partitions[partition])
+    return _as_of(db, info, partition, step)
 
 
 def _as_of(db: "Engine", info: "TopicInfo", partition: int, step: int) -> tuple[int, int]:
@@ -152,7 +169,7 @@ def _as_of(db: "Engine", info: "TopicInfo", partition: int, step: int) -> tuple[
 
 def _spans(
     options: ReadOptions, info: "TopicInfo", bounds: dict[int, tuple[int, int]]
-) -> list[Span]:
+) -> tuple[Span, ...]:
     for given in (options.start, options.end):
         if isinstance(given, dict):
             for partition in given:
@@ -170,54 +187,55 @@ def _spans(
                 f"{end}), is outside the log [{low}, {high})"
             )
         found.append(Span(partition, info.partitions[partition], start, end))
-    return found
+    return tuple(found)
 
 
 def _of(given: Offsets, partition: int) -> int | None:
     return given.get(partition) if isinstance(given, dict) else given
 
 
-def _sample(db: "Engine", view: "SnapshotView", spans: tuple[Span, ...], limit: int) -> list[bytes]:
-    """Some values of every partition, as stored."""
+def _inferred(
+    options: ReadOptions, stored: str, db: "Engine", view: "SnapshotView", spans: tuple[Span, ...]
+) -> Any:
+    """The type that holds some values of every partition."""
     filled = [span for span in spans if span.start < span.end]
-    found: list[Any] = []
+    sample: list[Any] = []
     for number, (_, tablet, start, end) in enumerate(filled):
-        share = -(-(limit - len(found)) // (len(filled) - number))
+        share = -(-(options.infer_records - len(sample)) // (len(filled) - number))
         count = min(share, end - start)
         slices = db._runtime.read_slices(view._view().snap, tablet, start, count, 64 << 20)
-        found += chain.from_iterable(s.batch.part(_VALUES, s.lo, s.hi) for s in slices)
-    return found
+        sample += chain.from_iterable(s.batch.part(_VALUES, s.lo, s.hi) for s in slices)
+    return values.infer(options.format or stored, sample, f"values of topic {options.name!r}")
 
 
 # tables ------------------------------------------------------------------------------------
 
 
-def _table(
-    options: ReadOptions, db: "Engine", view: "SnapshotView", infer: tuple[str, ...]
+def _of_file(
+    options: ReadOptions,
+    store: str,
+    step: int,
+    number: int,
+    stored: str,
+    file: str,
+    infer: tuple[str, ...],
 ) -> Picture:
-    info = db._table(options.name)
-    step = _step(options, db, view)
-    assert step is not None
-    file = _rows(options, db, view, info, step)
-    form = options.format or info.format
-    bounds = tables.key_range(options)
     key_type = value_type = None
+    where = f"table {options.name!r}"
     if infer:
-        keys, sample = tables.first_rows(file, bounds, options.infer_records)
+        keys, sample = tables.first_rows(file, tables.key_range(options), options.infer_records)
         if "key" in infer:
-            key_type = values.infer_keys(keys, f"table {info.name!r}")
+            key_type = values.infer_keys(keys, where)
         if "value" in infer:
-            value_type = values.infer(form, sample, f"values of table {info.name!r}")
-    about = (options, store_id(db), step, info.id, info.format)
+            value_type = values.infer(options.format or stored, sample, f"values of {where}")
+    about = (options, store, step, number, stored)
     return Picture(*about, (), file, tables.counts(file), key_type, value_type)
 
 
 def _rows(
-    options: ReadOptions, db: "Engine", view: "SnapshotView", info: "TableInfo", step: int
+    options: ReadOptions, store: str, view: "SnapshotView", info: "TableInfo", step: int
 ) -> str:
-    store, bounds = store_id(db), tables.key_range(options)
-    if options.snapshot is not None:
-        return snapshots.read(options.snapshot, store, step).table(info)
+    bounds = tables.key_range(options)
     file = tables.rows_file(store, step, info, bounds, tables.local_folder())
     if step == view.step:
         tables.write_rows(view, info, bounds, file)

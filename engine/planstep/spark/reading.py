@@ -19,12 +19,10 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-import planstep
-
 from ..errors import PlanstepError, SnapshotTooOld
 from . import tables
 from .options import check_visible
-from .picture import Picture, Span, store_id
+from .picture import Picture, Span, looked, store_id
 from .rows import Records, misread
 from .values import Decoder
 
@@ -92,10 +90,7 @@ class Reader(DataSourceReader):  # type: ignore[misc]
             return
         check_visible(options.path, "task")
         records = Records(options.name, picture.stored, self._arrow(), self._decoder())
-        with (
-            planstep.open(options.path, create=False, read_only=True, switch_interval=None) as db,
-            db._look() as view,
-        ):
+        with looked(options.path) as (db, view):
             _check_same(picture, db)
             snap = view._view().snap
             for partition, tablet, offset, end in spans:

@@ -17,17 +17,15 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import planstep
 
 from ..api.engine import Engine
 from ..errors import SnapshotTooOld
+from ..names import TopicInfo
 from . import tables
 from .options import check_visible
-
-if TYPE_CHECKING:
-    from ..names import TableInfo, TopicInfo
 
 _CONTENT = "content.json"
 
@@ -93,13 +91,15 @@ def _write(db: Engine, names: list[str], folder: Path) -> int:
         store: bytes = db._runtime.nodes[0].host.store.store_id
         written: dict[str, Any] = {}
         for name in names:
-            info = db._table(name)
-            file = folder / f"{info.id}.arrow"
-            tables.write_rows(view, info, (b"", b"\xff"), file)
-            written[str(info.id)] = file.name
-        topics = db._runtime.names.topics
-        bounds = {str(info.id): list(view.bounds(name).values()) for name, info in topics.items()}
-        content = {"store": store.hex(), "step": view.step, "tables": written, "topics": bounds}
+            table = db._table(name)
+            file = folder / f"{table.id}.arrow"
+            tables.write_rows(view, table, (b"", b"\xff"), file)
+            written[name] = [table.id, table.format, file.name]
+        topics = {
+            name: [info.id, info.format, info.partitions, list(view.bounds(name).values())]
+            for name, info in db._runtime.names.topics.items()
+        }
+        content = {"store": store.hex(), "step": view.step, "tables": written, "topics": topics}
         (folder / _CONTENT).write_text(json.dumps(content))
         return view.step
 
@@ -108,37 +108,42 @@ class Content:
     """What a snapshot has written."""
 
     def __init__(self, folder: str, content: dict[str, Any]) -> None:
+        self.store: str = content["store"]
+        self.step: int = content["step"]
         self._folder = folder
         self._content = content
 
-    def topic(self, info: "TopicInfo") -> list[tuple[int, int]]:
-        """Each partition's log."""
-        known = self._content["topics"].get(str(info.id))
+    def topic(self, name: str) -> tuple[TopicInfo, list[tuple[int, int]]]:
+        """It, and each partition's log."""
+        known = self._content["topics"].get(name)
         if known is None:
             raise SnapshotTooOld(
-                f"topic {info.name!r} was created after the snapshot; make a new one"
+                f"no topic {name!r} as of step {self.step}, of the snapshot; make a snapshot anew for what "
+                "was created since"
             )
-        return [(start, end) for start, end in known]
+        number, form, tablets, logs = known
+        return TopicInfo(number, name, tuple(tablets), form), [(a, b) for a, b in logs]
 
-    def table(self, info: "TableInfo") -> str:
-        """The file of its rows."""
-        name = self._content["tables"].get(str(info.id))
-        if name is None:
+    def table(self, name: str) -> tuple[int, str, str]:
+        """(id, format, file of its rows)."""
+        known = self._content["tables"].get(name)
+        if known is None:
             raise SnapshotTooOld(
-                f"the snapshot has no table {info.name!r}: name it, as in "
-                f"pyspark_planstep.snapshot(path, tables=[{info.name!r}, …])"
+                f"the snapshot has no table {name!r}: name it, as in "
+                f"pyspark_planstep.snapshot(path, tables=[{name!r}, …])"
             )
-        return os.path.join(self._folder, name)
+        number, form, file = known
+        return number, form, os.path.join(self._folder, file)
 
 
-def read(folder: str, store: str, step: int) -> Content:
-    """What the snapshot in `folder` has, if it is of this store and step."""
+def read(folder: str, step: int | None) -> Content:
+    """What the snapshot in `folder` has, if it is of this step."""
     try:
         content = json.loads(Path(folder, _CONTENT).read_text())
     except OSError as error:
         raise SnapshotTooOld(
             "the snapshot is closed, or on another machine: load within its `with`"
         ) from error
-    if (content["store"], content["step"]) != (store, step):
+    if content["step"] != step:
         raise ValueError("pass all options of a snapshot: .options(**snap.options)")
     return Content(folder, content)

@@ -4,8 +4,8 @@
     save()    DataSource(options) ─ writer() ─▶ tasks stage ─▶ commit() on the driver, once
 
 Spark finds it through engine/pyspark_planstep.py, in processes of its own. It makes one object for each
-load, pickles it, and asks it for one reader: so the object picks the step, at load, and all actions of
-the DataFrame agree. With a schema of the user's nobody asks for ours; then pickling is what picks.
+load, pickles it, and asks it for one reader: so the object picks the step, and all actions of the DataFrame
+agree. It does so at load; with a schema of the user's, when it plans the first action.
 
 Next: picture.py.
 """
@@ -51,9 +51,9 @@ def _plainly(method: Callable[..., Any]) -> Callable[..., Any]:
     """What is wrong, without the frames in which it was found: Spark shows users the whole traceback."""
 
     @wraps(method)
-    def told(*args: Any) -> Any:
+    def told(*args: Any, **named: Any) -> Any:
         try:
-            return method(*args)
+            return method(*args, **named)
         except (PlanstepError, ValueError, TypeError, OSError) as error:
             raise error.with_traceback(None) from None
 
@@ -119,7 +119,7 @@ class Source(DataSource):  # type: ignore[misc]  # pyspark's classes are Any her
 
     @_plainly
     def __getstate__(self) -> dict[str, Any]:
-        """Spark pickles it at the end of load()."""
+        """Pickled, it has picked: also where the schema is the user's, and nobody asks for ours."""
         self._taken()
         return self.__dict__
 

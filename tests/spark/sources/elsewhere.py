@@ -10,6 +10,7 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from planstep.spark import sink
 from planstep.spark.source import Source
 
 _loaded: dict[int, tuple[bytes, StructType]] = {}
@@ -47,10 +48,53 @@ def load(folder: str, schema: StructType | None, options: dict[str, str]) -> tup
 def read(number: int) -> bytes:
     """An action: all batches, as an Arrow stream."""
     source, shown = _loaded[number]
-    reader = pickle.loads(pickle.dumps(pickle.loads(source).reader(shown)))
-    sink = io.BytesIO()
-    with pa.ipc.new_stream(sink, to_arrow_schema(shown, timezone="UTC")) as writer:
+    reader = pickle.loads(pickle.dumps(pickle.loads(source).reader(schema=shown)))
+    out = io.BytesIO()
+    with pa.ipc.new_stream(out, to_arrow_schema(shown, timezone="UTC")) as writer:
         for part in pickle.loads(pickle.dumps(reader.partitions())):
             for batch in reader.read(part):
                 writer.write_batch(batch)
-    return sink.getvalue()
+    return out.getvalue()
+
+
+_jobs: dict[int, tuple[bytes, list[Any]]] = {}
+
+
+class Context:
+    """Spark's TaskContext, as far as a sink asks."""
+
+    def __init__(self, partition: int, attempt: int) -> None:
+        self.partition, self.attempt = partition, attempt
+
+    def get(self) -> "Context":
+        return self
+
+    def partitionId(self) -> int:
+        return self.partition
+
+    def taskAttemptId(self) -> int:
+        return self.attempt
+
+
+def begin(options: dict[str, str], schema: StructType, overwrite: bool = False) -> int:
+    """A write job."""
+    _jobs[len(_jobs)] = pickle.dumps(Source(options).writer(schema, overwrite)), []
+    return len(_jobs) - 1
+
+
+def task(job: int, partition: int, stream: bytes) -> None:
+    """One task, with its record batches."""
+    writer, messages = _jobs[job]
+    sink.TaskContext = Context(partition, len(messages))
+    batches = iter(pa.ipc.open_stream(stream)) if stream else iter(())
+    messages.append(pickle.dumps(pickle.loads(writer).write(batches)))
+
+
+def commit(job: int) -> None:
+    """The tasks' messages come in any order."""
+    writer, messages = _jobs[job]
+    pickle.loads(writer).commit([pickle.loads(m) for m in reversed(messages)])
+
+
+def abort(job: int) -> None:
+    pickle.loads(_jobs[job][0]).abort([])

@@ -1,0 +1,303 @@
+"""What a write job does to the store, step by step, without a Spark."""
+
+import io
+import os
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.pandas.types import from_arrow_schema
+
+import planstep
+from planstep.errors import NoSpace, NotSupported, RecordTooLarge, StoreInUse, UnknownName
+
+FENCES = "planstep.spark"
+
+
+class Job:
+    """A write of Arrow tables, one for each task."""
+
+    def __init__(self, elsewhere: Callable[..., Any], path: str, tables: Any, options: Any) -> None:
+        self.call = elsewhere
+        given = {"path": path, **{name: str(value) for name, value in options.items()}}
+        self.number = elsewhere("begin", given, from_arrow_schema(tables[0].schema))
+        for partition, table in enumerate(tables):
+            self.task(partition, table)
+
+    def task(self, partition: int, table: Any) -> None:
+        out = io.BytesIO()
+        with pa.ipc.new_stream(out, table.schema) as writer:
+            writer.write_table(table, max_chunksize=1000)
+        self.call("task", self.number, partition, out.getvalue() if len(table) else b"")
+
+    def commit(self) -> None:
+        self.call("commit", self.number)
+
+
+Begin = Callable[..., Job]
+
+
+@pytest.fixture
+def begin(elsewhere: Callable[..., Any], path: str) -> Begin:
+    return lambda *tables, **options: Job(elsewhere, path, tables, options)
+
+
+@pytest.fixture
+def write(begin: Begin) -> Callable[..., None]:
+    return lambda *tables, **options: begin(*tables, **options).commit()
+
+
+def staged(path: str) -> list[str]:
+    folder = Path(path, "spark")
+    return sorted(os.listdir(folder)) if folder.exists() else []
+
+
+def test_records(path: str, write: Callable[..., None]) -> None:
+    """Those of a task stay in order, and tasks come in the order of their partitions."""
+    with planstep.open(path, hosts=2) as db:
+        db.create_topic("t", partitions=2, format="utf8")
+    first = pa.table({"key": ["a", None, "a"], "value": ["1", "2", "3"]})
+    second = pa.table({"key": ["a"], "value": ["4"]})
+    write(first, second, first.slice(0, 0), topic="t")
+    with planstep.open(path) as db:
+        records = db.topic("t").read()
+        assert [r.value for r in records if r.key == "a"] == ["1", "3", "4"]
+        assert [r.value for r in records if r.key is None] == ["2"]
+        assert len({db.topic("t").to_arrow()["timestamp"][0]}) == 1
+    assert staged(path) == []
+
+
+def test_partitions_and_headers(path: str, write: Callable[..., None]) -> None:
+    with planstep.open(path) as db:
+        db.create_topic("t", partitions=3)
+    headers = pa.array([[("h", b"x")], None, []], pa.map_(pa.string(), pa.binary()))
+    columns = {"value": [b"1", b"2", b"3"], "partition": pa.array([2, 0, None], pa.int32())}
+    write(pa.table({**columns, "key": [b"\xff", None, b"k"]}), topic="t")
+    write(pa.table({**columns, "headers": headers}), topic="t")
+    with planstep.open(path) as db:
+        found = [(r.partition, r.value, r.key) for r in db.topic("t").read() if not r.headers]
+        assert (2, b"1", b"\xff") in found and (0, b"2", None) in found
+        (record,) = [r for r in db.topic("t").read() if r.headers]
+        assert (record.partition, record.headers) == (2, {"h": b"x"})
+    job = pa.table({"value": [b"x"], "partition": pa.array([3], pa.int32())})
+    with pytest.raises(ValueError, match="partitions 0 to 2, not 3: mend the column partition"):
+        write(job, topic="t")
+
+
+def test_records_without_key_are_spread_by_tasks(path: str, write: Callable[..., None]) -> None:
+    with planstep.open(path) as db:
+        db.create_topic("t", partitions=2)
+    write(*(pa.table({"value": [b"x"] * 3}) for _ in range(4)), topic="t")
+    with planstep.open(path) as db:
+        assert [p.end for p in db.topic("t").describe().partitions] == [6, 6]
+
+
+@pytest.mark.parametrize("form", ["json", "msgpack"])
+def test_columns_become_one_object(path: str, write: Callable[..., None], form: Any) -> None:
+    with planstep.open(path) as db:
+        db.create_topic("t", format=form)
+        db.create_table("rows", format=form)
+    lists = pa.array([[{"x": 1}], None], pa.list_(pa.struct([("x", pa.int64())])))
+    maps = pa.array(
+        [[("k", [("n", 1)])], []], pa.map_(pa.string(), pa.map_(pa.string(), pa.int64()))
+    )
+    table = pa.table({"key": ["a", "b"], "n": [1, None], "l": lists, "m": maps})
+    write(table, topic="t")
+    write(table, table="rows")
+    write(pa.table({"key": ["c"], "value": maps.slice(0, 1)}), table="rows")
+    with planstep.open(path) as db:
+        first, second = db.topic("t").read()
+        assert first.value == {"n": 1, "l": [{"x": 1}], "m": {"k": {"n": 1}}}
+        assert second.value == {"n": None, "l": None, "m": {}}
+        assert db.table("rows").get("a") == first.value
+        assert db.table("rows").get("c") == {"k": {"n": 1}}
+
+
+def test_rows(path: str, write: Callable[..., None]) -> None:
+    with planstep.open(path) as db:
+        db.create_table("t").put(1, "old")
+        db.create_table("b", format="bytes")
+    write(pa.table({"key": [1, 2], "value": [1.5, 2.5]}), table="t")
+    keys = pa.array([{"0": "a", "1": 7}])
+    write(pa.table({"key": keys, "value": [b"\xff"]}), table="b")
+    with planstep.open(path) as db:
+        assert dict(db.table("t").scan()) == {1: 1.5, 2: 2.5}
+        assert dict(db.table("b").scan()) == {("a", 7): b"\xff"}
+
+
+def test_a_batch_counts_once(path: str, begin: Begin, write: Callable[..., None]) -> None:
+    """Whoever commits it again finds it done: the same job, or another one of the same ids."""
+    table = pa.table({"value": ["x"]})
+    with planstep.open(path) as db:
+        for name in ("t", "u"):
+            db.create_topic(name, format="utf8")
+    late = begin(table, topic="t", queryId="q", batchId=1)
+    write(table, topic="t", queryId="q", batchId=0)
+    write(table, topic="t", queryId="q", batchId=1)
+    write(table, topic="t", queryId="q", batchId=1)
+    write(table, topic="t", queryId="q", batchId=0)
+    write(table, topic="u", queryId="q", batchId=0)  # another target
+    write(table, topic="t", queryId="p", batchId=0)  # another query
+    assert staged(path) == []  # nor what the late one has staged
+    late.commit()  # by a process that outlived its driver
+    with planstep.open(path) as db:
+        assert len(db.topic("t").read()) == 3
+        assert len(db.topic("u").read()) == 1
+        assert dict(db.table(FENCES).scan()) == {
+            ("p", "topic", "t"): 0,
+            ("q", "topic", "t"): 1,
+            ("q", "topic", "u"): 0,
+        }
+    assert staged(path) == []
+
+
+def test_without_ids_a_job_counts_once(path: str, begin: Begin) -> None:
+    with planstep.open(path) as db:
+        db.create_topic("t", format="utf8")
+    table = pa.table({"value": ["x"]})
+    for _ in range(2):
+        job = begin(table, topic="t")
+        job.commit()
+        job.commit()
+    with planstep.open(path) as db:
+        assert len(db.topic("t").read()) == 2
+        assert db.table(FENCES).count() == 1  # of each target the last job
+
+
+def test_an_empty_batch_is_a_batch(path: str, write: Callable[..., None]) -> None:
+    with planstep.open(path) as db:
+        db.create_topic("t", format="utf8")
+    write(pa.table({"value": pa.array([], pa.string())}), topic="t", queryId="q", batchId=7)
+    with planstep.open(path) as db:
+        assert dict(db.table(FENCES).scan()) == {("q", "topic", "t"): 7}
+
+
+def test_a_task_that_ran_twice_counts_once(path: str, begin: Begin) -> None:
+    with planstep.open(path) as db:
+        db.create_topic("t", format="utf8")
+    table = pa.table({"value": ["x", "y"]})
+    job = begin(table, topic="t")
+    Path(path, "spark", staged(path)[0], "0-99.arrow").write_bytes(b"half of")
+    job.commit()
+    with planstep.open(path) as db:
+        assert db.topic("t").read().values == ["x", "y"]
+    assert staged(path) == []
+
+
+def test_leftovers(path: str, begin: Begin, write: Callable[..., None]) -> None:
+    """They hurt nobody, and go with the batch that replaces them, or after a day."""
+    with planstep.open(path) as db:
+        db.create_topic("t", format="utf8")
+        db.create_table("rows")
+    table = pa.table({"value": ["x"]})
+    for options in ({"topic": "t", "queryId": "q", "batchId": 5}, {"topic": "t"}):
+        begin(table, **options)
+    later = begin(table, topic="t", queryId="q", batchId=6)
+    assert len(staged(path)) == 3
+    with planstep.open(path) as db:  # opens, backs up, reads
+        db.backup(path + ".backup")
+    assert not Path(path + ".backup", "spark").exists()
+    write(table, topic="t", queryId="q", batchId=5)
+    assert len(staged(path)) == 2
+    for left in Path(path, "spark").iterdir():
+        os.utime(left, (time.time() - 90_000,) * 2)
+    later.call("abort", later.number)
+    write(table, topic="t", queryId="r", batchId=0)
+    assert staged(path) == []
+    with pytest.raises(NoSpace, match="cannot stage"):
+        later.task(0, table)
+
+
+def test_a_store_that_another_process_owns(path: str, begin: Begin) -> None:
+    table = pa.table({"value": ["x"]})
+    with planstep.open(path) as db:
+        db.create_topic("t", format="utf8")
+        job = begin(table, topic="t", wait=0.05)
+        with pytest.raises(
+            StoreInUse, match=f"process {os.getpid()} owns .* close the store there"
+        ):
+            job.commit()
+    job.commit()
+    with planstep.open(path) as db:
+        assert db.topic("t").read().values == ["x"]
+
+
+def test_mode_kafka(path: str, write: Callable[..., None]) -> None:
+    with planstep.open(path, mode="kafka") as db:
+        db.create_topic("t", format="utf8")
+    table = pa.table({"value": ["x", "y"]})
+    write(table, topic="t")
+    with pytest.raises(NotSupported, match="leave queryId and batchId out"):
+        write(table, topic="t", queryId="q", batchId=0)
+    with planstep.open(path) as db:
+        assert db.topic("t").read().values == ["x", "y"]
+
+
+TEXT = pa.array(["x"])
+NUMBER = pa.array([1])
+WHEN = pa.array([0], pa.timestamp("us", "UTC"))
+
+
+@pytest.mark.parametrize(
+    "target, columns, said",
+    [
+        ("bytes", {"value": TEXT}, 'has format="bytes": make a column value of type binary'),
+        ("utf8", {"a": TEXT}, 'has format="utf8": make a column value of type string'),
+        ("json", {"value": TEXT, "offset": NUMBER}, "'offset' goes nowhere beside a column value"),
+        ("json", {"a": WHEN}, "column 'a' has timestamp.* no word for; cast it to string"),
+        ("json", {"a": pa.array([[0]], pa.list_(pa.date32()))}, "column 'a' has date32"),
+        ("json", {"key": TEXT}, "there is no column value, and none to make one of"),
+        ("json", {"key": NUMBER, "a": TEXT}, "keys of its records are string, and column key is"),
+        ("json", {"partition": TEXT, "a": TEXT}, "column partition is an int"),
+        ("json", {"headers": TEXT, "a": TEXT}, "column headers is map<string, binary>"),
+        ("rows", {"value": TEXT}, "name the column of keys key"),
+        ("rows", {"key": WHEN, "value": TEXT}, "no row has a key of timestamp"),
+    ],
+)
+def test_columns_that_do_not_fit(
+    path: str, begin: Begin, target: str, columns: dict[str, Any], said: str
+) -> None:
+    with planstep.open(path) as db:
+        for form in ("bytes", "utf8", "json"):
+            db.create_topic(form, format=form)  # type: ignore[arg-type]
+        db.create_table("rows")
+    kind = "table" if target == "rows" else "topic"
+    with pytest.raises((TypeError, ValueError), match=said):
+        begin(pa.table(columns), **{kind: target})
+    assert staged(path) == []
+
+
+def test_values_that_do_not_fit(path: str, begin: Begin) -> None:
+    with planstep.open(path) as db:
+        db.create_topic("j", format="json")
+        db.create_topic("u", format="utf8")
+        db.create_table("rows")
+    for table, options, error, said in (
+        ({"value": [float("nan")]}, {"topic": "j"}, TypeError, "topic 'j' has format=\"json\""),
+        ({"value": ["x", None]}, {"topic": "u"}, TypeError, "column value is null"),
+        (
+            {"key": ["a", None], "value": [1, 2]},
+            {"table": "rows"},
+            ValueError,
+            "column key is null",
+        ),
+        ({"value": ["x" * (17 << 20)]}, {"topic": "j"}, RecordTooLarge, "more than 16,777,216"),
+    ):
+        with pytest.raises(error, match=re.escape(said)):
+            begin(pa.table(table), **options)
+
+
+def test_other_ways_of_writing(path: str, elsewhere: Callable[..., Any]) -> None:
+    with planstep.open(path) as db:
+        db.create_topic("clicks")
+    schema = from_arrow_schema(pa.table({"value": [b"x"]}).schema)
+    with pytest.raises(NotSupported, match=re.escape('use .mode("append")')):
+        elsewhere("begin", {"path": path, "topic": "clicks"}, schema, True)
+    with pytest.raises(UnknownName, match="did you mean 'clicks'"):
+        elsewhere("begin", {"path": path, "topic": "click"}, schema)
+    with pytest.raises(FileNotFoundError, match="there is no store at"):
+        elsewhere("begin", {"path": path + "x" * 40, "topic": "clicks"}, schema)
