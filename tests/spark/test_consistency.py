@@ -30,7 +30,8 @@ def owned(path: str, spark_environment: dict[str, str]) -> Iterator[str]:
 BALANCES = """
     WITH moved AS (
         SELECT inline(array(
-            struct(value.source AS account, -value.amount AS amount), struct(value.target, value.amount)))
+            struct(value.source AS account, -value.amount AS amount),
+            struct(value.target AS account, value.amount AS amount)))
         FROM moves),
     balances AS (SELECT account, sum(amount) AS amount FROM moved GROUP BY account)
     SELECT sum(accounts.value) AS total, count(*) AS accounts,

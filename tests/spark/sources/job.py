@@ -1,0 +1,31 @@
+"""A driver that writes one batch and, if told so, is killed meanwhile: `python job.py PATH before|after|no`"""
+
+import os
+import sys
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+
+def main(path: str, kill: str) -> None:
+    spark = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.local.dir", path + ".local")
+        .config("spark.log.level", "OFF")
+        .getOrCreate()
+    )
+    source = "planstep" if kill == "no" else "killing"
+    frame = spark.range(0, 1000, numPartitions=4).selectExpr("CAST(id AS string) AS value")
+    write = frame.write.format(source).mode("append").option("path", path).option("topic", "t")
+    write = write.option("queryId", "numbers").option("batchId", 0)
+    if kill != "no":
+        jvm = spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid()
+        write = write.option("kill", kill).option("jvm", jvm).option("driver", os.getpid())
+    write.save()
+    assert kill == "no" and Path(path).exists()
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
