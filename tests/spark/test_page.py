@@ -1,0 +1,47 @@
+"""The guide's page on Spark runs, as the others do in tests/docs, in the session that is there."""
+
+import importlib.util
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def guide() -> Any:
+    """tests/docs/test_guide.py, which knows what a page is."""
+    spec = importlib.util.spec_from_file_location("guide", ROOT / "tests/docs/test_guide.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_page_says_what_happens(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    docs = guide()
+    page = ROOT / "docs" / "guide" / "spark.md"
+    # Spark's processes have another working directory than this test.
+    text = page.read_text().replace("shop.planstep", str(tmp_path / "shop.planstep"))
+    text = text.replace('"arrived"', f'"{tmp_path / "arrived"}"')
+    text = text.replace('f"checkpoint-', f'f"{tmp_path}/checkpoint-')
+    copy = tmp_path / "spark.md"
+    copy.write_text(text)
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {"__name__": "page"}
+    shown = 0
+    for block in docs.blocks(copy):
+        if block.language == "python":
+            capfd.readouterr()
+            exec(compile("\n" * block.line + block.text, str(page), "exec"), names)
+            sys.stdout.flush()
+            got = capfd.readouterr().out
+            if block.printed is not None:
+                shown += 1
+                docs.same(block.printed, got, f"spark.md:{block.line}")
+        elif block.language == "console":
+            docs.run_command(block.text.removeprefix("$ ").strip(), capfd)
+    assert shown > 6
