@@ -1,7 +1,7 @@
 """Spark over 1,000,000 records of 1 KB: the data source, and the Parquet export of the same records, in turns.
 
-Both count the records and add up the lengths of their values, so both look at every value. Prints records/s of each,
-and their ratio: the machine is the same, whatever else it does meanwhile.
+Both count the records and add up the lengths of their values, so both look at every value. Prints records/s
+of each, and their ratio: the machine is the same, whatever else it does meanwhile.
 """
 
 import os

@@ -20,7 +20,9 @@ import pytest
 from planstep.api import opening
 
 ROOT = Path(__file__).parents[2]
-ELSEWHERE = ("spark.md",)  # tests/spark/test_page.py, which has a Spark; README.md: tests/test_readme.py
+ELSEWHERE = (
+    "spark.md",
+)  # tests/spark/test_page.py, which has a Spark; README.md: tests/test_readme.py
 PAGES = sorted(page for page in (ROOT / "docs").rglob("*.md") if page.name not in ELSEWHERE)
 NEEDS = {"columns.md": ("pyarrow", "pandas")}
 OPEN_TO_THE_END = ("notebooks.md",)
