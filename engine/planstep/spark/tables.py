@@ -9,6 +9,7 @@ removes at its end. A file has its name once it is whole. Tasks map it, decode, 
 Next: snapshots.py.
 """
 
+import errno
 import hashlib
 import os
 import secrets
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..api import extras
 from ..api.keyspace import key_of, scan_range
-from ..errors import NoSpace
+from ..errors import IoError, NoSpace
 from .options import ReadOptions
 from .values import Decoder, KeyDecoder, Misfit
 
@@ -58,7 +59,7 @@ def rows_file(store: str, step: int, table: "TableInfo", bounds: Range, folder: 
 
 
 def write_rows(view: "SnapshotView", table: "TableInfo", bounds: Range, file: Path) -> None:
-    """All or nothing; one that is there stays. NoSpace."""
+    """All or nothing; one that is there stays. NoSpace, IoError."""
     if file.exists():
         return
     file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -69,7 +70,8 @@ def write_rows(view: "SnapshotView", table: "TableInfo", bounds: Range, file: Pa
                 writer.write_batch(batch)
         os.replace(partial, file)
     except OSError as error:
-        raise NoSpace(
+        kind = NoSpace if error.errno == errno.ENOSPC else IoError
+        raise kind(
             f"table {table.name!r} could not be written to {file.parent}, where Spark's tasks read it "
             f"({error}); make room, or set spark.local.dir to a folder that has some"
         ) from error
