@@ -16,8 +16,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from ..check import judge
 from ..check import findings as names
+from ..check import judge
 from ..trace import Trace
 from .figures import LATENCIES
 from .loading import TracedRun

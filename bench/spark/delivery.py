@@ -129,8 +129,8 @@ class Delivery:
     # what is there -------------------------------------------------------------------------------
 
     def _placed(self) -> Any:
-        """Records of the topics that are looked at, each with its owner, and `nth`: the how manieth of its kind; and
-        a row without lane (l) for each input record that has none. `why`: EXPLAINED by what was consumed, or not."""
+        """Records of the topics that are looked at, each with its owner; `nth` of those that are alike. And a row
+        without a lane (l) for each input record that has none. `why`: EXPLAINED by what was consumed, or not."""
         traces = self._traces
         looked_at = traces.values("l bigint, o bigint", traces.looked_at.items())
         fed = ", ".join(str(o) for o in sorted({one.o for one in traces.fed})) or "null"

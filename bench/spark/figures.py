@@ -1,4 +1,4 @@
-"""What a report is drawn from: latencies with their curves, throughput, phases, costs, resources; of all runs at once.
+"""What a report is drawn from: latencies, throughput, phases, costs, resources; of all runs at once.
 
     write        batch: written − intended             reshard, plain, at a rate
     commit       transaction: reply − proposed         reshard, chain, plain-beside
@@ -123,8 +123,8 @@ class Figures:
         return self._distributions(taken)
 
     def _end_to_end(self) -> Any:
-        """Each record that was shown to the batch that it came in: batches and records meet in blocks of ordinals as
-        long as a run's batches are, so one side is small enough to be sent everywhere."""
+        """Each record that was shown to the batch that it came in: they meet in blocks of ordinals as long as a
+        run's batches are, so one side is small enough to be sent everywhere."""
         traces = self._traces
         partitions = traces.values(
             "l bigint, source bigint", [(lane.l, lane.partition) for lane in traces.lanes]

@@ -18,7 +18,7 @@ Next: delivery.py.
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, get_type_hints
@@ -116,6 +116,7 @@ class Traces:
 
     spark: Any
     runs: list[TracedRun]
+    _tables: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, spark: Any, folder: Path) -> "Traces":
@@ -130,6 +131,11 @@ class Traces:
 
     def table(self, name: str) -> Any:
         """As it is in the files, and `run`; `nth`, where in its file, if it is ORDERED."""
+        if name not in self._tables:
+            self._tables[name] = self._table(name)
+        return self._tables[name]
+
+    def _table(self, name: str) -> Any:
         columns = COLUMNS[name]
         schema = ", ".join(f"{column} {kind}" for column, kind in columns.items())
         paths = [
@@ -289,6 +295,15 @@ class Traces:
                 done=self.table("operations"),
             )
         )
+
+    def check_numbers(self) -> None:
+        """BadTrace where a run has a transaction twice."""
+        twice = self.sql(
+            "select run, tx from {told} group by run, tx having count(*) > 1 limit 1",
+            told=self.table("transactions"),
+        ).collect()
+        for row in twice:
+            raise BadTrace(f"{self.runs[row.run].folder} has transaction {row.tx} twice")
 
     @cached_property
     def hot(self) -> list[int]:

@@ -28,6 +28,10 @@ from .reader import check_reader
 from .session import java_of
 from .wins import who_wins
 
+SETTINGS = {
+    "spark.sql.sources.parallelPartitionDiscovery.threshold": "10000",  # by a job else, from 32 files on
+    "spark.sql.files.openCostInBytes": "65536",  # a run's files are small, and many
+}
 Tell = Callable[[str], None]
 CHECKS: dict[str, tuple[str, tuple[str, ...]]] = {
     "delivery: exactly once": (
@@ -90,12 +94,11 @@ def prove(spark: Any, folder: Path, tell: Tell = lambda line: None) -> dict[str,
     """{"spark": …, "figures": …} of a comparison's folder, as docs/compare.md has them. `tell` is given a line for
     each job. BadTrace, a ValueError, names a file that cannot be judged."""
     began = time.monotonic()
-    traces = Traces.of(spark, folder)
-    summary = _summary(folder)
-    proof = Proof(traces, summary, tell)
-    proof.read()
-    proof.check()
-    figures = proof.figures()
+    proof = Proof(Traces.of(spark, folder), _summary(folder), tell)
+    with _set(spark):
+        proof.read()
+        proof.check()
+        figures = proof.figures()
     won = who_wins(figures)
     proof.compare(figures, won)
     return {
@@ -115,6 +118,22 @@ def prove(spark: Any, folder: Path, tell: Tell = lambda line: None) -> dict[str,
         },
         "figures": figures,
     }
+
+
+@contextmanager
+def _set(spark: Any) -> Iterator[None]:
+    """The session is the caller's: as it was afterwards."""
+    before = {name: spark.conf.get(name, None) for name in SETTINGS}
+    for name, value in SETTINGS.items():
+        spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, former in before.items():
+            if former is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, former)
 
 
 def _summary(folder: Path) -> dict[str, Any] | None:
@@ -158,6 +177,7 @@ class Proof:
         self.rows_read = sum(expected.values())
         with self._job("rows of all tables", self.rows_read):
             counted = self.traces.counts()
+            self.traces.check_numbers()
         for key, rows in expected.items():
             if counted.get(key) != rows:
                 table, run = key
