@@ -18,7 +18,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from .loading import BadTrace
+from .folders import BadTrace
 from .prove import prove
 from .session import NoSpark, start
 

@@ -31,16 +31,8 @@ from ..check.findings import (
     STALE_READ,
 )
 from ..trace import CONSUME, PRODUCE, READ, WRITE
-from .loading import (
-    BEHIND_ALL,
-    IS_ABORTED,
-    IS_COMMITTED,
-    IS_UNDETERMINED,
-    PLACES,
-    TX,
-    Traces,
-    among,
-)
+from .folders import PLACES
+from .loading import BEHIND_ALL, IS_ABORTED, IS_COMMITTED, IS_UNDETERMINED, TX, Traces, among
 
 BUCKETS = 32
 """That a run's steps are divided into."""

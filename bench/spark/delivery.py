@@ -35,7 +35,7 @@ from .loading import ABSENT, IS_ABORTED, IS_COMMITTED, IS_UNDETERMINED, LANE, TX
 EXPECTED, DOUBTFUL, GIVEN_UP = range(3)
 """Kinds of points: of committed ranges, and of nobody's between these; of undetermined and of aborted ones."""
 EXPLAINED, OF_NOBODY, OF_GIVEN_UP = range(3)
-BLOCK = 256
+BLOCK = 16
 """Offsets: ranges and records meet in blocks of so many, and are compared there."""
 NOT_COUNTED = -2
 """In place of an owner: a record that is noted already."""

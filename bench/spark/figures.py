@@ -18,7 +18,8 @@ from typing import Any
 
 from ..measure import PERCENTILES
 from ..trace import ABORTED, COMMITTED, UNDETERMINED
-from .loading import IS_ABORTED, IS_COMMITTED, IS_UNDETERMINED, LANE, TX, TracedRun, Traces, among
+from .folders import TracedRun
+from .loading import IS_ABORTED, IS_COMMITTED, IS_UNDETERMINED, LANE, TX, Traces, among
 
 SCHEMA_VERSION = 1
 CURVE = (
@@ -195,7 +196,7 @@ class Figures:
         for (run, name), total in totals.items():
 
             def at(share: float, run: int = run, name: str = name, total: int = total) -> float:
-                return found[run, name, min(total, max(1, ceil(share * total)))]
+                return float(found[run, name, min(total, max(1, ceil(share * total)))])
 
             made[run, name] = {
                 "count": total,

@@ -22,7 +22,8 @@ from .agreeing import differing_percentiles, differing_wins, disagreements, entr
 from .certificate import Certificates
 from .delivery import Delivery
 from .figures import Figures, told
-from .loading import KAFKA, NONE, PLACES, BadTrace, TracedRun, Traces
+from .folders import KAFKA, NONE, PLACES, BadTrace, TracedRun
+from .loading import Traces
 from .logs import check_logs
 from .reader import check_reader
 from .session import java_of
@@ -95,7 +96,7 @@ def prove(spark: Any, folder: Path, tell: Tell = lambda line: None) -> dict[str,
     each job. BadTrace, a ValueError, names a file that cannot be judged."""
     began = time.monotonic()
     proof = Proof(Traces.of(spark, folder), _summary(folder), tell)
-    with _set(spark):
+    with settings(spark):
         proof.read()
         proof.check()
         figures = proof.figures()
@@ -121,7 +122,7 @@ def prove(spark: Any, folder: Path, tell: Tell = lambda line: None) -> dict[str,
 
 
 @contextmanager
-def _set(spark: Any) -> Iterator[None]:
+def settings(spark: Any) -> Iterator[None]:
     """The session is the caller's: as it was afterwards."""
     before = {name: spark.conf.get(name, None) for name in SETTINGS}
     for name, value in SETTINGS.items():

@@ -163,7 +163,13 @@ def test_who_wins_follows_the_rule() -> None:
         found = wins_by_spark({"runs": dict(enumerate(runs))})
         return [(one["best"], one["behind"]) for one in found]
 
-    assert won(a=[10, 11, 12], b=[13, 13, 14]) == [({"a": 11}, {"b": 13})]
-    assert won(a=[10, 11, 13], b=[13, 13, 14]) == []  # ranges touch
-    assert won(a=[10.0], b=[12.0]) == [] and won(a=[10.0], b=[13.0]) == [({"a": 10}, {"b": 13})]
-    assert won(a=[10, 11, None], b=[13, 13, 14]) == []  # one was not sustained: endless
+    assert won(deterministic=[10, 11, 12], sqlite=[13, 13, 14]) == [
+        ({"deterministic": 11}, {"sqlite": 13})
+    ]
+    assert won(deterministic=[10, 11, 13], sqlite=[13, 13, 14]) == []  # ranges touch
+    assert won(deterministic=[10.0], sqlite=[12.0]) == [] and won(
+        deterministic=[10.0], sqlite=[13.0]
+    ) == [({"deterministic": 10}, {"sqlite": 13})]
+    assert (
+        won(deterministic=[10, 11, None], sqlite=[13, 13, 14]) == []
+    )  # one was not sustained: endless

@@ -15,7 +15,8 @@ from planstep.bench.check import KAFKA, NONE, PLACES, judge
 from planstep.bench.check.generate import FEEDS, Mix, generate
 from planstep.bench.check.plant import IN_STORES, KINDS, plant
 from planstep.bench.spark import certificate, loading
-from planstep.bench.spark.loading import BadTrace, Traces
+from planstep.bench.spark.folders import BadTrace
+from planstep.bench.spark.loading import Traces
 from planstep.bench.spark.logs import components
 from planstep.bench.spark.prove import Proof, prove
 from planstep.bench.trace import (
