@@ -134,16 +134,20 @@ class Traces:
         """`state`; `ranked`: it has its place in the one order, where there is one, or is committed, where not;
         (step, n, tx) is its rank."""
         places = among(self.of_mode(PLACES))
-        return self.sql(
-            f"""select *, state = {IS_COMMITTED} and (not places or placed) as ranked from (
-              select run, tx, run * {TX} + tx as t, worker,
-                case outcome when '{COMMITTED}' then {IS_COMMITTED}
-                  when '{ABORTED}' then {IS_ABORTED} else {IS_UNDETERMINED} end as state,
-                {places} as places, step is not null as placed,
-                if({places}, step, 0) as step, if({places}, coalesce(n, {BEHIND_ALL}), 0) as n,
-                begin, staged, proposed, planned, decided, visible, reply
-              from {{told}})""",
-            told=self.table("transactions"),
+        return (
+            self.keep(  # asked for by most checks, and to open hundreds of small files takes longer
+                self.sql(
+                    f"""select *, state = {IS_COMMITTED} and (not places or placed) as ranked from (
+                  select run, tx, run * {TX} + tx as t, worker,
+                    case outcome when '{COMMITTED}' then {IS_COMMITTED}
+                      when '{ABORTED}' then {IS_ABORTED} else {IS_UNDETERMINED} end as state,
+                    {places} as places, step is not null as placed,
+                    if({places}, step, 0) as step, if({places}, coalesce(n, {BEHIND_ALL}), 0) as n,
+                    begin, proposed, reply
+                  from {{told}})""",
+                    told=self.table("transactions"),
+                )
+            )
         )
 
     def with_owner(self, frame: Any, owner: str, columns: str) -> Any:
