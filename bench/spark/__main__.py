@@ -2,8 +2,8 @@
 
     DIR/traces/, DIR/results.json ─▶ DIR/spark.json {"spark", "figures"}      stderr: a line for each job
 
-Exit status: 0 when nothing forbidden was found and Python's checker says the same; 1 when that is not so, or a trace
-cannot be judged; 3 when Spark cannot start, with the reason as the last line.
+Exit status: 0 when nothing forbidden was found and Python's checker says the same; 1 when that is not so, or a
+trace cannot be judged; 3 when Spark cannot start, with the reason as the last line.
 
 Next: prove.py.
 """
@@ -18,7 +18,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from .loading import BadTrace
+from .folders import BadTrace
 from .prove import prove
 from .session import NoSpark, start
 
@@ -62,7 +62,10 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _verdict(made: dict[str, Any]) -> tuple[int, str]:
-    found = {name: n for check in made["checks"] for name, n in check["found"].items()}
+    found: dict[str, int] = {}
+    for check in made["checks"]:
+        for name, n in check["found"].items():
+            found[name] = found.get(name, 0) + n
     words = [f"{n} × {name}" for name, n in found.items()] + made["disagreements"][:5]
     read = f"{made['rows_read']:,} rows in {made['seconds']:.0f} s"
     return (WRONG, f"{read}: {'; '.join(words)}") if words else (0, f"{read}: nothing is wrong")

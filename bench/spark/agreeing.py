@@ -16,11 +16,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from ..check import judge
 from ..check import findings as names
+from ..check import judge
 from ..trace import Trace
 from .figures import LATENCIES
-from .loading import TracedRun
+from .folders import TracedRun
 from .wins import PERCENTILES, of_repeats
 
 _ADDED = {"missing": names.LOST, "duplicated": names.REPEATED, "out_of_order": names.REORDERED}

@@ -6,8 +6,8 @@
     positions       how far consumers had come                   by consumer and partition
     offsets         how far what was published had come          by partition
 
-Every frame ends before or at its row: one that begins there and ends at the last row would be computed anew for each
-row. For real time the order is turned round instead.
+Every frame ends before or at its row: one that begins there and ends at the last row would be computed anew for
+each row. For real time the order is turned round instead.
 
 The meaning, and the counts, are bench/check/certificate.py's.
 
@@ -31,16 +31,8 @@ from ..check.findings import (
     STALE_READ,
 )
 from ..trace import CONSUME, PRODUCE, READ, WRITE
-from .loading import (
-    BEHIND_ALL,
-    IS_ABORTED,
-    IS_COMMITTED,
-    IS_UNDETERMINED,
-    PLACES,
-    TX,
-    Traces,
-    among,
-)
+from .folders import PLACES
+from .loading import BEHIND_ALL, IS_ABORTED, IS_COMMITTED, IS_UNDETERMINED, TX, Traces, among
 
 BUCKETS = 32
 """That a run's steps are divided into."""
@@ -224,8 +216,8 @@ class Certificates:
     # positions and offsets -----------------------------------------------------------------------
 
     def positions(self) -> list[Any]:
-        """What was consumed tiles, in the one order, from 0 on. What undetermined ones consumed may fill a gap: any of
-        their attempts may count."""
+        """What was consumed tiles, in the one order, from 0 on. What undetermined ones consumed may fill a gap:
+        any of their attempts may count."""
         traces = self._traces
         ranges = traces.sql(
             f"select * from {{ranges}} where op = '{CONSUME}' and {among(traces.of_mode(PLACES))}",
@@ -313,8 +305,8 @@ class Certificates:
         ]
 
     def _of_others(self, log: Any, wrong: Any) -> Any:
-        """(l, offset) of partitions with gaps in what was told: `other`: a record of nobody, or of one that was told
-        nothing; `others`: so many up to here."""
+        """(l, offset) of partitions with gaps in what was told: `other`: a record of nobody, or of one that was
+        told nothing; `others`: so many up to here."""
         traces = self._traces
         taken = traces.sql(
             f"""select l, offset, if(owner >= 0, run * {TX} + owner, null) as t from {{log}}

@@ -35,7 +35,7 @@ from .loading import ABSENT, IS_ABORTED, IS_COMMITTED, IS_UNDETERMINED, LANE, TX
 EXPECTED, DOUBTFUL, GIVEN_UP = range(3)
 """Kinds of points: of committed ranges, and of nobody's between these; of undetermined and of aborted ones."""
 EXPLAINED, OF_NOBODY, OF_GIVEN_UP = range(3)
-BLOCK = 256
+BLOCK = 16
 """Offsets: ranges and records meet in blocks of so many, and are compared there."""
 NOT_COUNTED = -2
 """In place of an owner: a record that is noted already."""
@@ -129,8 +129,8 @@ class Delivery:
     # what is there -------------------------------------------------------------------------------
 
     def _placed(self) -> Any:
-        """Records of the topics that are looked at, each with its owner, and `nth`: the how manieth of its kind; and
-        a row without lane (l) for each input record that has none. `why`: EXPLAINED by what was consumed, or not."""
+        """Records of the topics that are looked at, each with its owner; `nth` of those that are alike. And a row
+        without a lane (l) for each input record that has none. `why`: EXPLAINED by what was consumed, or not."""
         traces = self._traces
         looked_at = traces.values("l bigint, o bigint", traces.looked_at.items())
         fed = ", ".join(str(o) for o in sorted({one.o for one in traces.fed})) or "null"

@@ -1,4 +1,4 @@
-"""What a report is drawn from: latencies with their curves, throughput, phases, costs, resources; of all runs at once.
+"""What a report is drawn from: latencies, throughput, phases, costs, resources; of all runs at once.
 
     write        batch: written − intended             reshard, plain, at a rate
     commit       transaction: reply − proposed         reshard, chain, plain-beside
@@ -18,7 +18,8 @@ from typing import Any
 
 from ..measure import PERCENTILES
 from ..trace import ABORTED, COMMITTED, UNDETERMINED
-from .loading import IS_ABORTED, IS_COMMITTED, IS_UNDETERMINED, LANE, TX, TracedRun, Traces, among
+from .folders import TracedRun
+from .loading import IS_ABORTED, IS_COMMITTED, IS_UNDETERMINED, LANE, TX, Traces, among
 
 SCHEMA_VERSION = 1
 CURVE = (
@@ -123,8 +124,8 @@ class Figures:
         return self._distributions(taken)
 
     def _end_to_end(self) -> Any:
-        """Each record that was shown to the batch that it came in: batches and records meet in blocks of ordinals as
-        long as a run's batches are, so one side is small enough to be sent everywhere."""
+        """Each record that was shown to the batch that it came in: they meet in blocks of ordinals as long as a
+        run's batches are, so one side is small enough to be sent everywhere."""
         traces = self._traces
         partitions = traces.values(
             "l bigint, source bigint", [(lane.l, lane.partition) for lane in traces.lanes]
@@ -195,7 +196,7 @@ class Figures:
         for (run, name), total in totals.items():
 
             def at(share: float, run: int = run, name: str = name, total: int = total) -> float:
-                return found[run, name, min(total, max(1, ceil(share * total)))]
+                return float(found[run, name, min(total, max(1, ceil(share * total)))])
 
             made[run, name] = {
                 "count": total,

@@ -9,96 +9,28 @@ Numbers of transactions and lanes begin anew in each run, so joins and windows g
     t   a transaction: run × TX + tx           l   a lane: run × LANE + lane
     o   a topic that is checked for delivery: where it stands in `Traces.topics`
 
-A run's mode and feeds (see check.judge) are what its run.json says, "history" and "feeds"; where an older one says
-nothing, what its system and workload are known for.
-
 Next: delivery.py.
 """
 
-import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, get_type_hints
+from typing import Any, NamedTuple
 from urllib.parse import unquote, urlparse
 
-from ..systems import SYSTEMS
-from ..trace import (
-    ABORTED,
-    COMMITTED,
-    CONSUME,
-    CONSUMER,
-    PRODUCE,
-    READ,
-    SCHEMA,
-    TOPIC,
-    WRITE,
-    Batch,
-    Lane,
-    Operation,
-    Resources,
-    Transaction,
-)
-from ..workloads import NAMES, workload
+from ..trace import ABORTED, COMMITTED, CONSUME, CONSUMER, PRODUCE, READ, TOPIC, WRITE
+from .folders import COLUMNS, ORDERED, PLACES, BadTrace, TracedRun, runs
 
 TX, LANE = 1 << 40, 1 << 32
 BEHIND_ALL = (1 << 32) - 1
 """Stands for `n` of a transaction that only reads: behind all of its step."""
 ABSENT, IS_COMMITTED, IS_ABORTED, IS_UNDETERMINED = range(4)
-PLACES, KAFKA, NONE = "places", "kafka", "none"
 _BROADCAST_MAX = 2_000_000
 """Rows of transactions that are sent to every task, some 60 bytes each; of more, both sides are shuffled."""
 HOT = 200_000
 """Operations on one row of a table: more are sorted in pieces."""
-_SQL = {int: "bigint", float: "double", str: "string"}
-
-
-def _columns(kind: Any) -> dict[str, str]:
-    hints = get_type_hints(kind)
-    return {
-        name: _SQL[next(part for part in _SQL if part in (hint, *getattr(hint, "__args__", ())))]
-        for name, hint in hints.items()
-    }
-
-
-_RECORDS = {"lane": "int", **dict.fromkeys(("offset", "source", "ordinal", "tx"), "bigint")}
-COLUMNS: dict[str, dict[str, str]] = {
-    "transactions": _columns(Transaction),
-    "operations": _columns(Operation),
-    "batches": _columns(Batch),
-    "resources": _columns(Resources),
-    "lanes": _columns(Lane),
-    "records": _RECORDS,
-    "seen": {**_RECORDS, "poll": "bigint", "at": "bigint"},
-    "inputs": {name: _RECORDS[name] for name in ("lane", "offset", "source", "ordinal")},
-}
-"""Schema 1, as Spark's: nothing is inferred."""
-ORDERED = ("operations", "seen", "lanes")
-"""Whose order in the file means something: they get a column `nth`."""
-OPTIONAL = ("inputs",)
-
-
-class BadTrace(ValueError):
-    """A trace that cannot be judged: which file, and what is wrong with it."""
-
-
-class TracedRun(NamedTuple):
-    """`rows` by table, as its files say."""
-
-    number: int
-    name: str
-    folder: Path
-    mode: str
-    feeds: Mapping[str, str]
-    about: dict[str, Any]
-    rows: Mapping[str, int]
-
-    @property
-    def cell(self) -> dict[str, Any]:
-        found: dict[str, Any] = self.about.get("cell", {})
-        return found
 
 
 class Fed(NamedTuple):
@@ -116,20 +48,22 @@ class Traces:
 
     spark: Any
     runs: list[TracedRun]
+    _tables: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, spark: Any, folder: Path) -> "Traces":
         """BadTrace where a file is missing or no Parquet of this schema."""
-        traces = folder / "traces"
-        folders = sorted(path for path in traces.iterdir()) if traces.is_dir() else []
-        if not folders:
-            raise BadTrace(f"{traces} has no traces: they are kept with --out DIR")
-        return cls(spark, [_run(number, path) for number, path in enumerate(folders)])
+        return cls(spark, runs(folder))
 
     # tables ------------------------------------------------------------------------------------
 
     def table(self, name: str) -> Any:
         """As it is in the files, and `run`; `nth`, where in its file, if it is ORDERED."""
+        if name not in self._tables:
+            self._tables[name] = self._table(name)
+        return self._tables[name]
+
+    def _table(self, name: str) -> Any:
         columns = COLUMNS[name]
         schema = ", ".join(f"{column} {kind}" for column, kind in columns.items())
         paths = [
@@ -200,16 +134,20 @@ class Traces:
         """`state`; `ranked`: it has its place in the one order, where there is one, or is committed, where not;
         (step, n, tx) is its rank."""
         places = among(self.of_mode(PLACES))
-        return self.sql(
-            f"""select *, state = {IS_COMMITTED} and (not places or placed) as ranked from (
-              select run, tx, run * {TX} + tx as t, worker,
-                case outcome when '{COMMITTED}' then {IS_COMMITTED}
-                  when '{ABORTED}' then {IS_ABORTED} else {IS_UNDETERMINED} end as state,
-                {places} as places, step is not null as placed,
-                if({places}, step, 0) as step, if({places}, coalesce(n, {BEHIND_ALL}), 0) as n,
-                begin, staged, proposed, planned, decided, visible, reply
-              from {{told}})""",
-            told=self.table("transactions"),
+        return (
+            self.keep(  # asked for by most checks, and to open hundreds of small files takes longer
+                self.sql(
+                    f"""select *, state = {IS_COMMITTED} and (not places or placed) as ranked from (
+                  select run, tx, run * {TX} + tx as t, worker,
+                    case outcome when '{COMMITTED}' then {IS_COMMITTED}
+                      when '{ABORTED}' then {IS_ABORTED} else {IS_UNDETERMINED} end as state,
+                    {places} as places, step is not null as placed,
+                    if({places}, step, 0) as step, if({places}, coalesce(n, {BEHIND_ALL}), 0) as n,
+                    begin, proposed, reply
+                  from {{told}})""",
+                    told=self.table("transactions"),
+                )
+            )
         )
 
     def with_owner(self, frame: Any, owner: str, columns: str) -> Any:
@@ -290,6 +228,15 @@ class Traces:
             )
         )
 
+    def check_numbers(self) -> None:
+        """BadTrace where a run has a transaction twice."""
+        twice = self.sql(
+            "select run, tx from {told} group by run, tx having count(*) > 1 limit 1",
+            told=self.table("transactions"),
+        ).collect()
+        for row in twice:
+            raise BadTrace(f"{self.runs[row.run].folder} has transaction {row.tx} twice")
+
     @cached_property
     def hot(self) -> list[int]:
         """Lanes of rows with more operations than one task should sort."""
@@ -353,46 +300,3 @@ def literal(value: Any) -> str:
     if isinstance(value, str):
         return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
     return "null" if value is None else str(value)
-
-
-# folders -----------------------------------------------------------------------------------------
-
-
-def _run(number: int, folder: Path) -> TracedRun:
-    try:
-        about = json.loads((folder / "run.json").read_text())
-    except (OSError, ValueError) as error:
-        raise BadTrace(f"{folder / 'run.json'}: {error}") from None
-    if not isinstance(about, dict) or about.get("schema") != SCHEMA:
-        raise BadTrace(f"{folder / 'run.json'}: not a trace of schema {SCHEMA}")
-    cell = about.get("cell", {})
-    system, work = cell.get("system", ""), cell.get("workload", "")
-    mode = about.get("history") or (
-        NONE if system not in SYSTEMS else KAFKA if system.startswith("kafka") else PLACES
-    )
-    feeds = about.get("feeds")
-    if feeds is None:
-        feeds = dict(workload(work).feeds) if work in NAMES else {}
-    rows = {}
-    for name, columns in COLUMNS.items():
-        path = folder / f"{name}.parquet"
-        if path.exists() or name not in OPTIONAL:
-            rows[name] = _looked_into(path, columns)
-    return TracedRun(number, folder.name, folder, mode, feeds, about, rows)
-
-
-def _looked_into(path: Path, columns: Mapping[str, str]) -> int:
-    """How many rows its footer tells; BadTrace where it cannot be read, or has other columns."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        footer = pq.read_metadata(path)
-    except (OSError, pa.ArrowException) as error:
-        raise BadTrace(f"{path} cannot be read: {error}") from None
-    kinds = {"int32": "int", "int64": "bigint", "double": "double", "string": "string"}
-    there = {one.name: kinds.get(str(one.type)) for one in footer.schema.to_arrow_schema()}
-    missing = [name for name, kind in columns.items() if there.get(name) != kind]
-    if missing:
-        raise BadTrace(f"{path} has not the columns of schema {SCHEMA}: {', '.join(missing)}")
-    return int(footer.num_rows)

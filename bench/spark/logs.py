@@ -20,7 +20,8 @@ from typing import Any
 
 from ..check.findings import G0, G1C, G1C_WW, INTERNAL_SEND_SKIP, NON_MONOTONIC_SEND
 from ..trace import CONSUME, CONSUMER, TOPIC
-from .loading import KAFKA, NONE, TX, Traces, among
+from .folders import KAFKA, NONE
+from .loading import TX, Traces, among
 
 WW, WR = 1, 2
 _NEEDED = ((G0, WW, WW), (G1C, WR, WR), (G1C_WW, WW | WR, WR))

@@ -22,13 +22,18 @@ from .agreeing import differing_percentiles, differing_wins, disagreements, entr
 from .certificate import Certificates
 from .delivery import Delivery
 from .figures import Figures, told
-from .loading import KAFKA, NONE, PLACES, BadTrace, TracedRun, Traces
+from .folders import KAFKA, NONE, PLACES, BadTrace, TracedRun
+from .loading import Traces
 from .logs import check_logs
 from .reader import check_reader
 from .session import is_local, java_of
 from .stores import NOT_AS_STORED, Stored, stores
 from .wins import who_wins
 
+SETTINGS = {
+    "spark.sql.sources.parallelPartitionDiscovery.threshold": "10000",  # by a job else, from 32 files on
+    "spark.sql.files.openCostInBytes": "65536",  # a run's files are small, and many
+}
 Tell = Callable[[str], None]
 CHECKS: dict[str, tuple[str, tuple[str, ...]]] = {
     "stores: as traced": (
@@ -95,14 +100,13 @@ def prove(spark: Any, folder: Path, tell: Tell = lambda line: None) -> dict[str,
     """{"spark": …, "figures": …} of a comparison's folder, as docs/compare.md has them. `tell` is given a line for
     each job. BadTrace, a ValueError, names a file that cannot be judged."""
     began = time.monotonic()
-    traces = Traces.of(spark, folder)
-    summary = _summary(folder)
-    proof = Proof(traces, summary, tell)
-    proof.read()
-    if is_local(spark.sparkContext.master):
-        proof.hold_against(folder)
-    proof.check()
-    figures = proof.figures()
+    proof = Proof(Traces.of(spark, folder), _summary(folder), tell)
+    with settings(spark):
+        proof.read()
+        if is_local(spark.sparkContext.master):
+            proof.hold_against(folder)
+        proof.check()
+        figures = proof.figures()
     won = who_wins(figures)
     proof.compare(figures, won)
     return {
@@ -122,6 +126,22 @@ def prove(spark: Any, folder: Path, tell: Tell = lambda line: None) -> dict[str,
         },
         "figures": figures,
     }
+
+
+@contextmanager
+def settings(spark: Any) -> Iterator[None]:
+    """The session is the caller's: as it was afterwards."""
+    before = {name: spark.conf.get(name, None) for name in SETTINGS}
+    for name, value in SETTINGS.items():
+        spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, former in before.items():
+            if former is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, former)
 
 
 def _summary(folder: Path) -> dict[str, Any] | None:
@@ -165,6 +185,7 @@ class Proof:
         self.rows_read = sum(expected.values())
         with self._job("rows of all tables", self.rows_read):
             counted = self.traces.counts()
+            self.traces.check_numbers()
         for key, rows in expected.items():
             if counted.get(key) != rows:
                 table, run = key

@@ -1,6 +1,5 @@
 """Spark against the checker: histories with and without anomalies, all in one folder, so each check runs once."""
 
-import json
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,14 +8,15 @@ from typing import Any, NamedTuple
 import pytest
 from histories import Made, ended, put, show, took, wrote
 from test_check_model import committed, drawn, small
-from test_check_readers import RECORDS, A, B, C, followed, interleaved
+from test_check_readers import A, B, C, followed, interleaved
 from test_check_records import spoiled
 
 from planstep.bench.check import KAFKA, NONE, PLACES, judge
 from planstep.bench.check.generate import FEEDS, Mix, generate
 from planstep.bench.check.plant import IN_STORES, KINDS, plant
 from planstep.bench.spark import certificate, loading
-from planstep.bench.spark.loading import BadTrace, Traces
+from planstep.bench.spark.folders import BadTrace
+from planstep.bench.spark.loading import Traces
 from planstep.bench.spark.logs import components
 from planstep.bench.spark.prove import Proof, prove
 from planstep.bench.trace import (
@@ -222,3 +222,39 @@ def test_each_history_is_judged_as_the_checker_does(
         assert found.get(run.name, {}) == wanted, run.name
         wrong |= set(wanted)
     assert wrong >= set(KINDS) and len(wrong) > 22, wrong
+
+
+def test_a_trace_that_cannot_be_judged_is_named(spark: Any, tmp_path: Path) -> None:
+    with pytest.raises(BadTrace, match="no traces"):
+        prove(spark, tmp_path)
+    run = tmp_path / "traces" / "one"
+    for name, spoil in (
+        ("seen.parquet", lambda path: path.unlink()),
+        ("records.parquet", lambda path: path.write_bytes(b"PAR1 and nothing behind it")),
+        ("run.json", lambda path: path.write_text('{"schema": 2}')),
+    ):
+        generate(5, 1).save(run)
+        spoil(run / name)
+        with pytest.raises(BadTrace, match=name):
+            prove(spark, tmp_path)
+
+
+def test_a_transaction_that_is_there_twice_cannot_be_judged(spark: Any, tmp_path: Path) -> None:
+    trace = small(committed(0, 1), committed(0, 2))
+    with pytest.raises(BadTrace, match="000-twice has transaction 0 twice"):
+        prove(spark, saved(tmp_path, [Case("twice", trace, PLACES, {})]))
+
+
+def test_components_are_those_that_reach_each_other() -> None:
+    draw = random.Random(2)
+    for _ in range(200):
+        edges = [(a, b) for a in range(7) for b in range(7) if a != b and draw.random() < 0.2]
+        reach = {(a, b) for a, b in edges}
+        for middle in range(7):
+            reach |= {(a, b) for a, m in reach if m == middle for n, b in reach if n == middle}
+        wanted = {
+            frozenset(b for b in range(7) if (a, b) in reach and (b, a) in reach)
+            for a in range(7)
+            if (a, a) in reach
+        }
+        assert {frozenset(found) for found in components(edges)} == wanted
