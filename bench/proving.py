@@ -8,7 +8,6 @@ that fails is a comparison without Spark, not none.
 Next: spark/__main__.py, the child.
 """
 
-import contextlib
 import json
 import os
 import subprocess
@@ -24,7 +23,7 @@ RESULT = "spark.json"
 CANNOT_START = 3
 """Exit status of the child; its last line says why."""
 _PROGRESS = "Spark: "
-_PATIENCE_S = 3600.0
+_PATIENCE_S, _GRACE_S = 3600.0, 10.0
 
 
 def without(why: str) -> dict[str, Any]:
@@ -56,7 +55,7 @@ def prove_apart(
     if master is not None:
         command += ["--master", master]
     said: list[str] = []
-    child = None
+    child = reading = None
     try:
         with undivided():
             child = subprocess.Popen(
@@ -72,13 +71,16 @@ def prove_apart(
         reading = threading.Thread(target=_read, args=(child, said, tell), daemon=True)
         reading.start()
         status = child.wait(_PATIENCE_S)
-        reading.join(5)
     except subprocess.TimeoutExpired:
         return {"spark": without(f"it had not ended after {_PATIENCE_S:.0f} s")}
     finally:
         if child is not None:
             with undivided():
                 end_group(child)
+        if reading is not None:
+            reading.join(
+                _GRACE_S
+            )  # Python's workers have a group of their own, and end with their Java
     last = said[-1] if said else "it said nothing"
     if status == CANNOT_START:
         return {"spark": without(last)}
@@ -91,7 +93,7 @@ def prove_apart(
 
 def _read(child: "subprocess.Popen[str]", said: list[str], tell: Callable[[str], None]) -> None:
     assert child.stderr is not None
-    with contextlib.suppress(ValueError):  # closed: the child is being ended
+    with child.stderr:
         for line in child.stderr:
             if line.strip():
                 said.append(line.strip())

@@ -163,10 +163,10 @@ class Certificates:
         """Events with the bucket that they are sorted in, 0 but for hot rows; `carried`: who was the last to write
         before a bucket."""
         traces = self._traces
-        hot = ", ".join(map(str, traces.hot)) or "null"
+        hot = among(traces.hot, "l")
         bucketed = traces.sql(
             f"""select /*+ broadcast(buckets) */ e.*,
-              if(e.l in ({hot}), (step - low) div width, 0) as bucket
+              if({hot}, (step - low) div width, 0) as bucket
             from {{events}} e join {{buckets}} buckets on e.run = buckets.run""",
             events=events,
             buckets=self._buckets(),
@@ -176,7 +176,7 @@ class Certificates:
                 f"""select l, bucket, last(w, true) over (partition by l order by bucket {_BEFORE}) as w
                 from (select l, bucket, max_by(w, struct(step, n, tx, writes, nth, late))
                     filter (where w is not null) as w
-                  from {{bucketed}} where l in ({hot}) group by l, bucket)""",
+                  from {{bucketed}} where {hot} group by l, bucket)""",
                 bucketed=bucketed,
             )
             if traces.hot

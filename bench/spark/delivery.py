@@ -30,7 +30,16 @@ from ..check.findings import (
     TORN,
 )
 from ..trace import CONSUME, PRODUCE
-from .loading import ABSENT, IS_ABORTED, IS_COMMITTED, IS_UNDETERMINED, LANE, TX, Traces
+from .loading import (
+    ABSENT,
+    IS_ABORTED,
+    IS_COMMITTED,
+    IS_UNDETERMINED,
+    LANE,
+    TX,
+    Traces,
+    among,
+)
 
 EXPECTED, DOUBTFUL, GIVEN_UP = range(3)
 """Kinds of points: of committed ranges, and of nobody's between these; of undetermined and of aborted ones."""
@@ -93,14 +102,14 @@ class Delivery:
                 spans=spans,
             )
         known, frame = inputs
-        listed = ", ".join(map(str, known)) or "null"
+        mine = among(known, "inputs")
         return traces.sql(
             f"""select o, partition as source, explode(sequence(begin, end - 1)) as ordinal, kind, tx
-            from {{spans}} where inputs not in ({listed})
+            from {{spans}} where not {mine}
             union all
             select s.o, i.source, i.ordinal, s.kind, s.tx from (
               select *, explode(sequence(begin div {BLOCK}, (end - 1) div {BLOCK})) as block
-              from {{spans}} where inputs in ({listed})) s
+              from {{spans}} where {mine}) s
             join {{inputs}} i on s.inputs = i.l and s.block = i.block
             where i.offset >= s.begin and i.offset < s.end""",
             spans=spans,
@@ -133,14 +142,14 @@ class Delivery:
         without a lane (l) for each input record that has none. `why`: EXPLAINED by what was consumed, or not."""
         traces = self._traces
         looked_at = traces.values("l bigint, o bigint", traces.looked_at.items())
-        fed = ", ".join(str(o) for o in sorted({one.o for one in traces.fed})) or "null"
+        fed = among(sorted({one.o for one in traces.fed}), "o")
         return traces.sql(
             f"""select o, l, offset, source, ordinal, tx, nth, expected, doubtful,
               case when not fed or expected is not null or doubtful is not null then {EXPLAINED}
                 when given_up is null then {OF_NOBODY} else {OF_GIVEN_UP} end as why,
               if(fed and tx < 0, coalesce(expected, doubtful, tx), tx) as owner
             from (
-              select o, l, offset, source, ordinal, tx, o in ({fed}) as fed,
+              select o, l, offset, source, ordinal, tx, {fed} as fed,
                 max(if(kind = {EXPECTED}, owner, null)) over w as expected,
                 max(if(kind = {DOUBTFUL}, owner, null)) over w as doubtful,
                 max(if(kind = {GIVEN_UP}, owner, null)) over w as given_up,
@@ -267,13 +276,13 @@ class Delivery:
         )
 
     def _log(self, placed: Any) -> Any:
-        looked_at = ", ".join(map(str, self._traces.looked_at)) or "null"
+        others = f"not {among(self._traces.looked_at, 'l')}"
         return self._traces.sql(
             f"""select l div {LANE} as run, * from (
               select l, offset, source, ordinal, tx, owner, nth from {{placed}} where l is not null
               union all
               select l, offset, source, ordinal, tx, tx, null from {{records}}
-              where l not in ({looked_at}))""",
+              where {others})""",
             placed=placed,
             records=self._traces.records,
         ).repartition("l")

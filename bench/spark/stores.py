@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..trace import TOPIC
-from .loading import Traces
+from .loading import Traces, among
 
 NOT_AS_STORED = "not as stored"
 _INTEGERS = ("source", "ordinal", "tx")
@@ -43,7 +43,7 @@ class Stored:
 
     def __init__(self, traces: Traces, there: dict[int, Path]) -> None:
         self._traces = traces
-        self._runs = ", ".join(map(str, there)) or "null"
+        self._runs = among(there)
         read = [
             self._read(there[topic.run], topic, partitions)
             for topic, partitions in self._topics().items()
@@ -57,7 +57,7 @@ class Stored:
             f"""select distinct told, l from (
               select run, l, '{_INPUTS}' as told from {{inputs}}
               union all select run, l, '{_RECORDS}' as told from {{records}})
-            where run in ({self._runs})""",
+            where {self._runs}""",
             inputs=self._traces.inputs,
             records=self._traces.records,
         ).collect()
@@ -114,10 +114,10 @@ class Stored:
                 f"""select coalesce(a.run, b.run) as run, '{NOT_AS_STORED}' as name, 1 as n
                 from {{stored}} a full join (
                   select run, l, '{_RECORDS}' as told, offset, source, ordinal, tx from {{records}}
-                  where run in ({self._runs})
+                  where {self._runs}
                   union all
                   select run, l, '{_INPUTS}' as told, offset, source, ordinal, null as tx from {{inputs}}
-                  where run in ({self._runs})) b
+                  where {self._runs}) b
                 on a.l = b.l and a.told = b.told and a.offset = b.offset and a.source = b.source
                   and a.ordinal = b.ordinal and (b.tx is null or a.tx = b.tx)
                 where a.run is null or b.run is null""",

@@ -202,3 +202,9 @@ def test_it_compares(tmp_path: Path) -> None:
             assert entry["verified"] and entry["records"] > 0 and entry["missing"] == 0
     assert len(list((out / "traces").glob("*"))) == 4 + 2
     assert "Verification" in (out / "report.txt").read_text()
+    spark = told["spark"]
+    assert spark["ran"] and spark["agrees_with_python"], spark["why_not"] or spark["disagreements"]
+    by_name = {check["name"]: check for check in spark["checks"]}
+    assert by_name["stores: as traced"]["rows"] > 0 and not (out / "stores").exists()
+    assert (out / "report.html").is_file() and told["report"]["png"]
+    assert not list(out.glob(".*"))

@@ -6,15 +6,11 @@ from typing import Any
 
 import pytest
 
-from planstep.bench.spark.session import NoSpark, start
+from planstep.bench.spark.session import start
 
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    pytest.importorskip("pyspark")
-    try:
-        session = start("tests", Path(tmp_path_factory.mktemp("spark")), "local[2]")
-    except NoSpark as error:
-        pytest.skip(str(error))
+    session = start("tests", Path(tmp_path_factory.mktemp("spark")), "local[2]")
     yield session
     session.stop()

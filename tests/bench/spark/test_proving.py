@@ -224,6 +224,21 @@ def test_each_history_is_judged_as_the_checker_does(
     assert wrong >= set(KINDS) and len(wrong) > 22, wrong
 
 
+@pytest.mark.parametrize("written", ["by nobody", "by transactions that consume nothing"])
+def test_a_folder_may_have_runs_of_one_kind_only(spark: Any, tmp_path: Path, written: str) -> None:
+    """Where no topic is fed, no row hot, nothing committed: as one run of one workload leaves it."""
+    if written == "by nobody":
+        trace = Trace()
+        put(trace, 0, [(0, n, -1) for n in range(5)])
+        show(trace, 0, {n: (0, n, -1) for n in range(5)})
+    else:
+        trace = generate(30, 1)
+    proof = Proof(Traces.of(spark, saved(tmp_path, [Case("one", trace, PLACES, {})])), None, print)
+    proof.read()
+    proof.check()
+    assert proof.by_run() == {} and judge(trace, mode=PLACES).counts == {}
+
+
 def test_a_trace_that_cannot_be_judged_is_named(spark: Any, tmp_path: Path) -> None:
     with pytest.raises(BadTrace, match="no traces"):
         prove(spark, tmp_path)

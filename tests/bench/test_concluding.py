@@ -1,0 +1,192 @@
+"""What follows the runs: Spark apart, and a comparison that does without."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("typer")
+
+from comparing import SMALL
+
+from planstep.bench import concluding, proving
+from planstep.bench.proving import prove_apart, without
+
+
+@pytest.fixture
+def child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """In place of Spark's process: a shell script that is given the folder as $3."""
+
+    def child(script: str) -> None:
+        program = tmp_path / "child"
+        program.write_text(f"#!/bin/sh\n{script}\n")
+        program.chmod(0o755)
+        monkeypatch.setattr(proving.sys, "executable", str(program))
+
+    return child
+
+
+def test_why_spark_cannot_start_is_its_last_line(
+    child: Callable[[str], None], tmp_path: Path
+) -> None:
+    child('echo "WARNING: of Java" >&2; echo "Spark needs Java 17" >&2; exit 3')
+    assert prove_apart(tmp_path) == {"spark": without("Spark needs Java 17")}
+
+
+@pytest.mark.parametrize(
+    "script, why",
+    [
+        ("echo out of memory >&2; kill -9 $$", "it ended with status -9: out of memory"),
+        ("exit 0", "it ended with status 0: it said nothing"),
+        ('echo "{" > "$3/spark.json"', "it ended with status 0: it said nothing"),
+    ],
+)
+def test_a_spark_that_dies_is_no_comparison_that_does(
+    child: Callable[[str], None], tmp_path: Path, script: str, why: str
+) -> None:
+    child(script)
+    assert prove_apart(tmp_path)["spark"]["why_not"] == why
+
+
+def test_what_it_says_of_its_jobs_is_progress(child: Callable[[str], None], tmp_path: Path) -> None:
+    made = {"spark": {"ran": True}, "figures": {"runs": {}}}
+    child(
+        'echo "Spark: reads" >&2; echo "WARNING: of Java" >&2; '
+        f"echo '{json.dumps(made)}' > \"$3/spark.json\""
+    )
+    told: list[str] = []
+    assert prove_apart(tmp_path, tell=told.append) == made
+    assert told == ["Spark: reads"]
+
+
+def test_an_earlier_verdict_is_not_taken_for_this_one(
+    child: Callable[[str], None], tmp_path: Path
+) -> None:
+    (tmp_path / "spark.json").write_text('{"spark": {"ran": true}, "figures": {}}')
+    child("exit 1")
+    assert prove_apart(tmp_path)["spark"]["ran"] is False
+
+
+def test_one_that_does_not_end_is_ended(
+    child: Callable[[str], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(proving, "_PATIENCE_S", 0.2)
+    child("exec sleep 600")
+    assert "had not ended" in prove_apart(tmp_path)["spark"]["why_not"]
+
+
+# in the command ------------------------------------------------------------------------------------
+
+
+def _results(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / "results.json").read_text())
+    return found
+
+
+def spark(**changes: Any) -> dict[str, Any]:
+    made = without("") | {"ran": True, "why_not": None, "version": "4", "master": "local[*]"}
+    return made | {"java": "17", "agrees_with_python": True} | changes
+
+
+def test_without_spark_pythons_figures_are_drawn(
+    call: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    why = without("Spark needs Java 17")
+    monkeypatch.setattr(concluding, "prove_apart", lambda *_: {"spark": why})
+    ended = call("--spark", *SMALL, "--out", tmp_path)
+    assert ended.exit_code == 0
+    assert "Spark did not run: Spark needs Java 17" in ended.stderr
+    assert "Spark did not run: Spark needs Java 17. The verdicts are Python's." in ended.stdout
+    assert _results(tmp_path)["spark"] == why
+    assert "Spark needs Java 17" in (tmp_path / "report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    "changes, status, words",
+    [
+        ({}, 0, "It found nothing that may not be, as Python did."),
+        ({"agrees_with_python": None}, 0, "It found nothing that may not be."),
+        (
+            {"agrees_with_python": False, "disagreements": ["a run: lost: 1 by Spark"]},
+            1,
+            "which is NOT what Python found. - a run: lost: 1 by Spark",
+        ),
+        (
+            {"checks": [{"name": "c", "what": "", "rows": 1, "found": {"lost": 1}, "allowed": {}}]},
+            1,
+            "It found lost 1, as Python did.",
+        ),
+    ],
+)
+def test_exit_1_when_spark_finds_otherwise(
+    call: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    changes: dict[str, Any],
+    status: int,
+    words: str,
+) -> None:
+    made = {"spark": spark(**changes), "figures": None}
+    monkeypatch.setattr(concluding, "prove_apart", lambda *_: made)
+    ended = call("--spark", *SMALL, "--out", tmp_path)
+    assert ended.exit_code == status
+    assert _results(tmp_path)["spark"] == made["spark"]
+    said = " ".join(ended.stdout.split())
+    assert words in said
+
+
+def test_spark_that_is_interrupted_leaves_the_rest(
+    call: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: Any) -> dict[str, Any]:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(concluding, "prove_apart", interrupted)
+    assert call("--spark", *SMALL, "--out", tmp_path).exit_code == 130
+    told = _results(tmp_path)
+    assert told["interrupted"] is True and told["spark"]["why_not"] == "it was interrupted"
+    assert told["verified"] is True and (tmp_path / "report.html").exists()
+
+
+def test_stores_are_left_for_spark_and_go_when_it_has_read_them(
+    call: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str] = []
+
+    def look(folder: Path, *_: Any) -> dict[str, Any]:
+        seen.extend(sorted(path.name for path in (folder / "stores").iterdir()))
+        return {"spark": without("no more to see")}
+
+    monkeypatch.setattr(concluding, "prove_apart", look)
+    words = ("--workload", "reshard,plain", "--repeat", "2", "--no-find-rate", "--out", tmp_path)
+    assert call("--spark", *words).exit_code == 0
+    assert seen == [
+        "reshard-deterministic-full-separate-0",
+        "reshard-deterministic-full-shared-0",
+        "reshard-kafka-full-separate-0",
+        "reshard-kafka-full-shared-0",
+    ]
+    assert not (tmp_path / "stores").exists()
+
+
+def test_a_cluster_is_given_to_spark_and_sees_no_stores(
+    call: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+
+    def look(folder: Path, master: str, *_: Any) -> dict[str, Any]:
+        asked.append((master, (folder / "stores").exists()))
+        return {"spark": without("it was looked at only")}
+
+    monkeypatch.setattr(concluding, "prove_apart", look)
+    words = ("--workload", "reshard", "--no-find-rate", "--out", tmp_path)
+    assert call("--spark", *words, "--master", "spark://far:7077").exit_code == 0
+    assert asked == [("spark://far:7077", False)]
+
+
+def test_a_master_without_a_folder_is_wrong_usage(call: Any, tmp_path: Path) -> None:
+    assert call("--spark", *SMALL, "--master", "local[1]").exit_code == 2
+    ended = call(*SMALL, "--master", "local[1]", "--out", tmp_path / "out")
+    assert ended.exit_code == 2 and "--master" in ended.stderr
