@@ -12,11 +12,12 @@
 # *deterministic*) and in Kafka's (mode *kafka*); what readers of committed records see meanwhile; why an open
 # transaction delays them in one mode and not in the other; and how to count what a commit costs.
 #
-# **It takes** fifteen minutes to read and half a minute to run. It needs `pip install "planstep[notebooks,pandas]"`.
-# Start with `01_first_transaction` if topics, consumers and transactions are new to you.
+# **It takes** fifteen minutes to read and half a minute to run, and `pip install
+# "planstep[notebooks,pandas,cli]"`. Start with `01_first_transaction` if topics, consumers and transactions are
+# new to you.
 #
-# Mode kafka follows Kafka's protocol *in this engine*: client, coordinators, partitions and markers, but no brokers
-# and no replicas. What is shown here is about the protocol, not about Kafka's speed.
+# Mode kafka follows Kafka's protocol *in this engine*: client, coordinators, partitions and markers, but no
+# brokers and no replicas. What is shown here is about the protocol, not about Kafka's speed.
 
 # %%
 import json
@@ -40,10 +41,11 @@ folder = Path(temporary.name)
 # %% [markdown]
 # ## One job, two stores
 #
-# The job: read two clicks, pass one on to each of two partitions, and move the consumer's position, all or nothing.
-# (Tables are left out: mode kafka has none.) A store's mode is chosen when it is made. `placement="separate"` lets
-# each partition and coordinator of the kafka store stand for a server of its own: it hears only what is durable
-# at its sender. Partitions and coordinator of the deterministic store share a log, as the engine means it.
+# The job: read two clicks, pass one on to each of two partitions, and move the consumer's position, all or
+# nothing. (Tables are left out: mode kafka has none.) A store's mode is chosen when it is made.
+# `placement="separate"` lets each partition and coordinator of the kafka store stand for a server of its own: it
+# hears only what is durable at its sender. Partitions and coordinator of the deterministic store share a log, as
+# the engine means it.
 
 
 # %%
@@ -124,8 +126,8 @@ assert planned.open_transactions() == []
 assert logs["deterministic"].new() == []
 
 # %% [markdown]
-# **Flush.** From 8 MiB on records are sent ahead of the commit; `flush` does it at once. They are on the disk now,
-# *staged* on the side under the transaction's id. They have no offsets, so they are in nobody's way.
+# **Flush.** From 8 MiB on records are sent ahead of the commit; `flush` does it at once. They are on the disk
+# now, *staged* on the side under the transaction's id. They have no offsets, so they are in nobody's way.
 
 # %%
 tx.flush()
@@ -139,9 +141,9 @@ assert planned.topic("out").read().values == ["click 0", "click 1"]  # the first
 assert [part.end for part in planned.topic("out").describe().partitions] == [1, 1]
 
 # %% [markdown]
-# **Commit.** One turn has everything: the place, the outcome, the consumer's position, and an offset for each of the
-# staged records. Their bytes do not move: they get an entry in the partition's index. One sync makes it all durable;
-# behind it the commit is answered, and everybody can see it.
+# **Commit.** One turn has everything: the place, the outcome, the consumer's position, and an offset for each of
+# the staged records. Their bytes do not move: they get an entry in the partition's index. One sync makes it all
+# durable; behind it the commit is answered, and everybody can see it.
 
 # %%
 tx.commit()
@@ -192,8 +194,8 @@ assert marked.topic("out").read().values == ["click 0", "click 1"]
 # %% [markdown]
 # **Commit.** Now the position goes to the group's coordinator, still pending. Then the transaction's coordinator
 # writes its decision (`PrepareCommit`), and **that is when the commit is answered**. Behind the answer every
-# participant gets a marker; only with its marker a partition's records count. The last entry
-# (`CompleteCommit`) lets the worker's next transaction begin.
+# participant gets a marker; only with its marker a partition's records count. The last entry (`CompleteCommit`)
+# lets the worker's next transaction begin.
 
 # %%
 tx.commit()
@@ -231,7 +233,8 @@ def drawn(line: str) -> tuple[int, str, str] | None:
         return 0, decision, "committed"
     if where == "transaction":
         state = what.split()[2]
-        return 0, decision if state == "PrepareCommit" else "bookkeeping", state
+        label = state.replace("Commit", "\nCommit")
+        return 0, decision if state == "PrepareCommit" else "bookkeeping", label
     lane = 1 if where in ("clicks[0]", "group") else LANES.index(where)
     if "marker" in what:
         return lane, counts, "marker"
@@ -257,9 +260,12 @@ def draw_way(ax: Any, mode: str) -> None:
         for column, turn in enumerate(turns)
         if any((told := drawn(line)) and told[1] == list(FILL)[3] for line in turn)
     )
-    for at, text in ((len(flushed), "commit is called"), (decided, "commit is answered")):
-        ax.axvline(at, color="black", lw=1, ls="--", ymax=0.93)
-        ax.text(at, -0.62, text, ha="center", fontsize=8)
+    for at, text, side in (
+        (len(flushed), "commit is called ", "right"),
+        (decided, " commit is answered", "left"),
+    ):
+        ax.axvline(at, color="black", lw=1, ls="--")
+        ax.text(at, -0.66, text, ha=side, fontsize=8)
     ax.barh(4, visible, height=0.62, color="white", edgecolor="tab:gray")
     ax.barh(4, 9 - visible, left=visible, height=0.62, color=FILL["counts from here on"])
     ax.text(visible / 2, 4, "nothing of it", ha="center", va="center", fontsize=8)
@@ -282,3 +288,178 @@ handles = [plt.Rectangle((0, 0), 1, 1, color=color) for color in FILL.values()]
 figure.legend(handles, FILL, loc="lower center", ncols=4, frameon=False)
 figure.tight_layout(rect=(0, 0.05, 1, 1))
 plt.show()
+
+# %% [markdown]
+# Mode deterministic writes twice, and both times for the transaction as a whole. Mode kafka writes many small
+# things one after the other: the log of decisions, each partition, each marker. None of these boxes is waste:
+# servers that share nothing must each be told, and remember. What this engine saves is what sharing a log saves.
+#
+# ## An open transaction, and everybody else
+#
+# Now the difference that users feel. One worker writes a record and *takes its time*. Meanwhile another writes a
+# record to the same partition each 20 ms, in transactions of its own that commit at once. A reader waits for
+# whatever it may see. How late is each record?
+
+# %%
+HELD_S, EVERY_S = 0.6, 0.02
+Shown = list[tuple[float, float]]  # ms since the start: written, and read
+
+
+def held_open(mode: str) -> tuple[Shown, tuple[float, float]]:
+    """What another worker wrote, and when it was read; from when to when the first one was open."""
+    db = prepared(folder / f"held-{mode}", partitions=1, mode=mode)
+    out, zero = db.topic("out"), time.monotonic()
+    read: dict[str, float] = {}
+    done = threading.Event()
+
+    def now() -> float:
+        return 1000 * (time.monotonic() - zero)
+
+    def follow() -> None:
+        ends: dict[int, int] = {0: 0}
+        while True:
+            last = done.is_set()
+            batch = out.read(ends, timeout=0.05)
+            for value in batch.values:
+                read[value] = now()
+            ends = batch.ends or ends
+            if last and not batch:
+                return
+
+    reader = threading.Thread(target=follow)
+    reader.start()
+    written: dict[str, float] = {}
+
+    def quick(number: int) -> None:
+        with db.transaction(worker="quick") as tx:
+            tx.write("out", f"quick {number}")
+        written[f"quick {number}"] = now()
+        time.sleep(EVERY_S)
+
+    for number in range(5):
+        quick(number)
+    slow = db.transaction(worker="slow")
+    slow.write("out", "slow")
+    slow.flush()
+    opened, number = now(), 5
+    while now() < opened + 1000 * HELD_S:
+        quick(number)
+        number += 1
+    slow.commit()
+    closed = now()
+    for later in range(5):
+        quick(number + later)
+    done.set()
+    reader.join()
+    db.close()
+    assert set(read) == {*written, "slow"}  # nobody loses anything, in either mode
+    return [(at, read[value]) for value, at in written.items()], (opened, closed)
+
+
+waits = {mode: held_open(mode) for mode in ("deterministic", "kafka")}
+
+# %%
+figure, axes = plt.subplots(1, 2, figsize=(10, 3.6), sharex=True, sharey=True)
+for ax, (mode, (shown, (opened, closed))) in zip(axes, waits.items(), strict=True):
+    ax.axvspan(opened, closed, color="#fdd49e", alpha=0.6, label="the slow transaction is open")
+    for written, read in shown:
+        ax.plot([written, written], [0, read - written], "o-", ms=3, color="#4a8fc7", lw=2)
+    ax.set(title=f"mode {mode}", xlabel="ms since the start: a record was committed")
+axes[0].set_ylabel("… and read so many ms later")
+axes[0].legend(loc="upper right", frameon=False)
+figure.tight_layout()
+plt.show()
+
+
+# %%
+def inside(mode: str) -> list[float]:
+    """The waits of what was committed while the slow one was open."""
+    shown, (opened, closed) = waits[mode]
+    return sorted(read - written for written, read in shown if opened < written < closed)
+
+
+middle = {mode: inside(mode)[len(inside(mode)) // 2] for mode in waits}
+print({mode: f"{ms:.1f} ms" for mode, ms in middle.items()})
+for _, read in waits["kafka"][0]:
+    assert (
+        not waits["kafka"][1][0] + 100 < read < waits["kafka"][1][1]
+    )  # nothing comes while it is open
+assert middle["deterministic"] < middle["kafka"]
+
+# %% [markdown]
+# In mode kafka everything behind the open record waits for it, so each blue line ends when the slow transaction
+# does: the nearer to its end, the shorter. That is the last stable offset. In mode deterministic the open
+# transaction's record lies on the side, without an offset: there is nothing to wait for.
+#
+# ## Count it
+#
+# Both modes count what every transaction costs. Here is one of a consumed range and records for each of 1 to 8
+# partitions.
+
+
+# %%
+def counted(mode: str, placement: str, partitions: int) -> dict[str, Any]:
+    path = folder / f"count-{mode}-{placement}-{partitions}"
+    db = prepared(path, partitions, mode=mode, placement=placement)
+    for _ in range(2):  # of the first one some is about the worker's name, once for all
+        with db.transaction(worker="resharder-0") as tx:
+            pass_on(tx, partitions)
+        settle(db, tx)
+    costs = db.costs(tx.id)
+    db.close()
+    return {
+        "mode": mode,
+        "placement": placement,
+        "partitions": partitions,
+        "appends": costs.appends,
+        "syncs": costs.syncs,
+        "steps before the answer": costs.hops,
+        "steps until visible": costs.hops_visible,
+    }
+
+
+rows = [
+    counted(mode, placement, partitions)
+    for mode in ("deterministic", "kafka")
+    for placement in ("shared", "separate")
+    for partitions in (1, 2, 4, 8)
+]
+table = pd.DataFrame(rows)
+table
+
+# %%
+figure, axes = plt.subplots(1, 2, figsize=(10, 3.4))
+STYLES = {"deterministic": ("#0072b2", "-"), "kafka": ("#d55e00", "--")}
+for (mode, placement), one in table.groupby(["mode", "placement"]):
+    color, line = STYLES[mode]
+    marker = "o" if placement == "shared" else "s"
+    style = {"color": color, "ls": line, "marker": marker, "label": f"{mode}, {placement}"}
+    for ax, column in zip(axes, ("appends", "steps until visible"), strict=True):
+        ax.plot(one["partitions"], one[column], **style)
+        ax.set(title=f"{column}, one transaction", xlabel="partitions written")
+for ax in axes:
+    ax.set_ylim(bottom=0)
+axes[0].legend(frameon=False)
+figure.tight_layout()
+plt.show()
+
+shared = table[table["placement"] == "shared"].set_index(["mode", "partitions"])
+assert shared.loc[("deterministic", 8), "syncs"] == 1
+assert shared.loc[("kafka", 8), "appends"] > shared.loc[("kafka", 1), "appends"]
+
+# %% [markdown]
+# **Appends** are durable changes of logs, by whoever makes them: in mode kafka each partition costs its records
+# and its marker. **Steps** are durable changes *in series*: what latency is made of where each step is a server's
+# disk and network. Placement *shared* puts all tablets of a host into one turn, so that a step is no sync of its
+# own.
+#
+# ## Clean up
+
+# %%
+planned.close()
+marked.close()
+temporary.cleanup()
+
+# %% [markdown]
+# **Where to go on:** `03_compare_with_spark` measures both at real work; `04_prove_a_history` shows how to know
+# that they did it right.
