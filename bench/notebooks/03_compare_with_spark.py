@@ -1,0 +1,294 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation: {extension: .py, format_name: percent}
+#   kernelspec: {display_name: Python 3, language: python, name: python3}
+# ---
+
+# %% [markdown]
+# # Compare with Spark
+#
+# **You will learn** how to ask your own questions of a comparison: what its traces hold, how Spark SQL reads
+# them, how the report's main tables come about, and how to have a cluster do it.
+#
+# **It takes** fifteen minutes to read and about a minute and a half to run: half of it is the comparison
+# itself. It needs `pip install "planstep[notebooks,spark,bench]"`, and Java 17 or newer (or the extra
+# `spark-jre`).
+
+# %%
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import matplotlib.pyplot as plt
+import pandas as pd
+
+from planstep.bench.spark.prove import prove
+from planstep.bench.spark.session import java_of, start
+from planstep.bench.systems import headline
+
+# %% tags=["parameters"]
+FOLDER = ""  # what `planstep compare --out FOLDER` left; "": a small comparison is made here
+MASTER = ""  # a cluster's, as in "spark://host:7077"; "": this machine, local[*]
+
+# %%
+plt.rcParams.update({"figure.dpi": 110, "axes.spines.top": False, "axes.spines.right": False})
+temporary = tempfile.TemporaryDirectory(prefix="planstep-notebook-")
+scratch = Path(temporary.name)
+
+# %% [markdown]
+# ## A comparison
+#
+# The talk's model task on a small scale: records partitioned by writer are resharded to partitions by user,
+# exactly once, by four workers that commit every 200 ms. Three systems do it, and this engine's two modes stand
+# in both placements. `--no-spark`, because that is what we do here ourselves.
+
+# %%
+folder = Path(FOLDER) if FOLDER else scratch / "results"
+if not FOLDER:
+    words = (
+        "--workload reshard --rate 1 --partitions 20 --commit-interval 0.2 --duration 3 --repeat 1"
+    )
+    words += " --durability full --no-find-rate --no-spark"
+    command = [sys.executable, "-m", "planstep", "compare", *words.split(), "--out", str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+summary = json.loads((folder / "results.json").read_text())
+print(*sorted(path.name for path in folder.iterdir()), sep="\n")
+print("\ntraces:", *sorted(path.name for path in (folder / "traces").iterdir()), sep="\n    ")
+
+# %% [markdown]
+# ## Spark, and the traces as tables
+#
+# `start` looks for a Java, keeps Spark quiet, and has it write into one folder only. With `MASTER` it is a
+# cluster's session; the workers must then see `folder` under the same name, on a shared file system for
+# example. Nothing else of this machine is needed: traces are Parquet.
+
+# %%
+spark = start("planstep notebook", scratch, MASTER or None)
+print("Spark", spark.version, "on Java", java_of(spark), "at", spark.sparkContext.master)
+
+TABLES = ("transactions", "operations", "batches", "records", "inputs", "seen", "lanes")
+for table in TABLES:
+    frame = spark.read.parquet(str(folder.resolve() / "traces" / "*" / f"{table}.parquet"))
+    frame.selectExpr(
+        "*",
+        "element_at(split(_metadata.file_path, '/'), -2) as run",
+        "_metadata.row_index as nth",  # where it is in its file: a lane's number
+    ).createOrReplaceTempView(table)
+
+
+def ask(query: str) -> pd.DataFrame:
+    return spark.sql(query).toPandas()
+
+
+ask(
+    "select run, outcome, count(*) as transactions from transactions group by run, outcome order by run, outcome"
+)
+
+# %% [markdown]
+# Each run left the same tables; docs/compare.md has their columns. A record begins with its identity: the
+# partition and the offset of the input record that it was made of. So exactly-once is a join.
+#
+# ## Exactly once, as a join
+#
+# What was consumed, by the ranges that committed transactions moved the positions over, against what is there:
+
+# %%
+consumed = """
+    select o.run, l.partition as source, explode(sequence(o.begin, o.end - 1)) as ordinal
+    from operations o
+    join transactions t on t.run = o.run and t.tx = o.tx and t.outcome = 'committed'
+    join lanes l on l.run = o.run and l.nth = o.lane
+    where o.op = 'consume'"""
+verified = ask(f"""
+    with consumed as ({consumed}), there as (
+      select run, source, ordinal, count(*) as times from records group by run, source, ordinal)
+    select run,
+      count(c.ordinal) as consumed,
+      count_if(there.times is null) as missing,
+      count_if(there.times > 1) as repeated,
+      count_if(c.ordinal is null) as from_nowhere
+    from consumed c full join there using (run, source, ordinal)
+    group by run order by run""")
+assert (verified[["missing", "repeated", "from_nowhere"]] == 0).all(axis=None)
+assert (verified["consumed"] > 0).all()
+verified
+
+# %% [markdown]
+# And in order: within each output partition the records of one source keep their order.
+
+# %%
+order = ask("""
+    select run, count_if(ordinal < before) as out_of_order from (
+      select run, ordinal, lag(ordinal) over (partition by run, lane, source order by offset) as before
+      from records) group by run order by run""")
+assert (order["out_of_order"] == 0).all()
+order
+
+# %% [markdown]
+# ## Latency, as the report has it
+#
+# Everything counts from when work was *due*, by a schedule that was fixed before the run. Write: until it is
+# durable. Commit: from the call to the answer. Visible: from that call until all of it may be read. End to end:
+# until the reader had the record. Percentiles are nearest-rank: the smallest value that so many do not exceed.
+
+# %%
+MS = {
+    "write_ms": "select run, (written - intended) / 1e6 as ms from batches where written is not null",
+    "commit_ms": "select run, (reply - proposed) / 1e6 as ms from transactions where outcome = 'committed'",
+    "visible_ms": """select run, (visible - proposed) / 1e6 as ms from transactions
+        where outcome = 'committed' and visible is not null""",
+    "end_to_end_ms": """select s.run, (s.at - b.intended) / 1e6 as ms from seen s
+        join (select b.*, l.partition from batches b
+              join lanes l on l.run = b.run and l.nth = b.lane) b
+        on s.run = b.run and s.source = b.partition
+          and s.ordinal >= b.begin and s.ordinal < b.begin + b.records""",
+}
+latency = pd.concat(
+    ask(f"""
+        select '{name}' as figure, run, count(*) as n,
+          percentile_disc(0.5) within group (order by ms) as p50,
+          percentile_disc(0.95) within group (order by ms) as p95,
+          percentile_disc(0.99) within group (order by ms) as p99
+        from ({query}) group by run order by run""")
+    for name, query in MS.items()
+)
+latency.pivot(index="run", columns="figure", values=["p50", "p99"]).round(1)
+
+# %% [markdown]
+# The harness computed the same in Python, from what the workers noted as they went. Where it printed a latency,
+# ours must be it (a rate that was not sustained has none: it would say how long the run was).
+
+
+# %%
+def entry(run: str) -> dict[str, Any]:
+    """Of the summary, that of a run such as reshard-deterministic-full-shared-0."""
+    workload, system, durability, placement, _ = run.rsplit("-", 4)
+    found: dict[str, Any] = summary["systems"][system][workload][durability][placement]
+    return found
+
+
+compared = 0
+for row in latency.itertuples():
+    told = entry(row.run)[row.figure]
+    if told is not None and entry(row.run)["repeats"] == 1:
+        for percentile in ("p50", "p95", "p99"):
+            assert abs(getattr(row, percentile) - told[percentile]) < 0.002, (row, told)
+            compared += 1
+print(compared, "percentiles are the same")
+assert compared > 0
+
+# %%
+STYLES = {"deterministic": ("#0072b2", "-"), "kafka": ("#d55e00", "--"), "sqlite": ("#009e73", ":")}
+figure, axes = plt.subplots(2, 2, figsize=(11, 6.5), sharey=True)
+for ax, (name, query) in zip(axes.flat, MS.items(), strict=True):
+    curves = ask(f"""
+        select run, share, max(ms) as ms from (
+          select run, ms, ceil(100 * cume_dist() over (partition by run order by ms)) as share
+          from ({query}))
+        group by run, share order by run, share""")
+    for run, curve in curves.groupby("run"):
+        if entry(str(run))[name] is not None:
+            _, system, _, placement, _ = str(run).rsplit("-", 4)
+            color, line = STYLES.get(system, ("gray", "-"))
+            width = 2 if placement == headline(system) else 1
+            ax.plot(
+                curve["ms"],
+                curve["share"],
+                color=color,
+                ls=line,
+                lw=width,
+                label=f"{system}, {placement}",
+            )
+    ax.set(xscale="log", title=name.replace("_", " "), xlabel="ms")
+axes[0, 0].set_ylabel("% of them took no longer")
+axes[1, 0].set_ylabel("% of them took no longer")
+axes[0, 0].legend(frameon=False, fontsize=8)
+figure.tight_layout()
+plt.show()
+
+# %% [markdown]
+# Look at *visible*: in the Kafka-style mode a commit is answered fast, but its records wait until every other
+# transaction that wrote to the same partitions before it has ended (the last stable offset). With four workers
+# that write to all partitions that is much of a commit interval.
+#
+# ## Who persists what
+#
+# Durable changes of logs for each transaction, by who makes them. Two of the report's tables come from here.
+
+# %%
+steps = pd.DataFrame(
+    {
+        f"{system}, {placement}": by_placement["steps"]
+        for system in summary["systems"]
+        for placement, by_placement in summary["systems"][system]["reshard"]["full"].items()
+        if by_placement["steps"]
+    }
+)
+costs = ask("""
+    select run, round(avg(participants), 1) as participants, round(avg(messages), 1) as messages,
+      round(avg(appends), 1) as appends, round(avg(syncs), 2) as syncs,
+      percentile(hops_visible, 0.5) as hops_visible
+    from transactions where outcome = 'committed' group by run order by run""")
+print(costs.to_string(index=False))
+steps.round(1)
+
+# %%
+figure, ax = plt.subplots(figsize=(11, 3))
+shown = costs[costs["appends"] > 0]
+ax.barh(shown["run"], shown["appends"], color="#4a8fc7")
+ax.set(
+    xlabel="durable changes a transaction",
+    title=f"of {costs['participants'].max():.0f} participants at most",
+)
+ax.invert_yaxis()
+figure.tight_layout()
+plt.show()
+
+# %% [markdown]
+# ## All checks at once
+#
+# Above are the easy ones. `prove` has Spark do all: the certificate of every transaction (reads, real time,
+# positions, offsets), delivery, what the reader beside was shown, Kafka's list of anomalies; and it computes
+# the report's figures. Each check is one job over all runs. `python -m planstep.bench.spark FOLDER [--master
+# URL]` is the same from a shell.
+
+# %%
+proof = prove(spark, folder, print)["spark"]
+assert proof["agrees_with_python"], proof["disagreements"]
+checks = pd.DataFrame(
+    {
+        "check": check["name"],
+        "rows": check["rows"],
+        "found": sum(check["found"].values()),
+        "allowed, as Kafka allows it": ", ".join(f"{k} {n:,}" for k, n in check["allowed"].items()),
+    }
+    for check in proof["checks"]
+)
+assert (checks["found"] == 0).all()
+checks
+
+# %% [markdown]
+# ## On a cluster
+#
+# Nothing above knows where Spark runs. Set the two parameters of the first cell:
+#
+# - `FOLDER`: where all executors see it, a shared file system or a mounted bucket; `planstep compare --out` can
+#   write there, or copy `results.json` and `traces/`. No executor needs the store.
+# - `MASTER`: `spark://host:7077`, `yarn`, `k8s://…`. Executors need Python with `planstep` and pyarrow for the
+#   last section, and nothing of it for the SQL.
+#
+# Topics and tables themselves, where Spark sees the store's folder: `spark.read.format("planstep")`; where it
+# does not, `planstep export STORE --topic NAME --to FILE.parquet` (docs/guide/spark.md).
+
+# %%
+spark.stop()
+temporary.cleanup()
+
+# %% [markdown]
+# **Where to go on:** `04_prove_a_history` explains what the checks rely on. `planstep compare --out DIR` writes
+# the whole report.
