@@ -40,6 +40,8 @@ def test_the_wheel_works_outside_the_repository(tmp_path: Path) -> None:
     assert out.startswith(str(home.resolve())) or out.startswith(str(home))
     out = run(home / "bin" / "planstep", "reshard", "--generate", "2k", "--json", cwd=tmp_path)
     assert '"verified": true' in out
+    out = run(python, "-m", "planstep.bench.notebooks", "lab", cwd=tmp_path)
+    assert "lab/01_first_transaction.ipynb" in out.splitlines()
 
 
 def test_every_package_is_listed() -> None:

@@ -1,1 +1,1 @@
-"""Notebooks as plain Python (jupytext's percent format): `jupytext --to ipynb` makes .ipynb of them."""
+"""Notebooks as plain Python (jupytext's percent format). `python -m planstep.bench.notebooks DIR`: as .ipynb."""

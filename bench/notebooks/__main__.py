@@ -1,0 +1,73 @@
+"""Writes the notebooks for Jupyter: python -m planstep.bench.notebooks DIR [--force].
+
+    [0-9]*.py beside this file (jupytext's percent format) ─▶ DIR/*.ipynb
+
+Either all are written, or the files in the way are named and nothing is touched. Exit status: 0 when they are
+written; 1 when something is in the way, jupytext is missing, or DIR cannot be written; 2 for wrong usage.
+"""
+
+import argparse
+import shlex
+import sys
+from pathlib import Path
+
+from planstep.errors import MissingExtra, PlanstepError
+
+SOURCES = sorted(Path(__file__).parent.glob("[0-9]*.py"))
+
+
+class InTheWay(PlanstepError, FileExistsError):
+    """Files that would be overwritten: `paths`."""
+
+    def __init__(self, paths: list[Path]) -> None:
+        self.paths = paths
+        super().__init__(
+            f"{', '.join(map(str, paths))}: there already, maybe with changes of yours; take another folder, "
+            "or overwrite with --force"
+        )
+
+
+def ipynb(source: Path) -> str:
+    """The text of the .ipynb file. MissingExtra without jupytext."""
+    try:
+        import jupytext
+    except ImportError:
+        raise MissingExtra("jupytext", "notebooks") from None
+    notebook = jupytext.reads(source.read_text(encoding="utf-8"), fmt="py:percent")
+    return str(jupytext.writes(notebook, fmt="ipynb")) + "\n"
+
+
+def write(folder: Path, force: bool = False) -> list[Path]:
+    """The files written into `folder`, which is made. InTheWay, MissingExtra or OSError, before anything is
+    written where that can be known."""
+    made = {folder / f"{source.stem}.ipynb": ipynb(source) for source in SOURCES}
+    there = [path for path in made if path.exists()]
+    if there and not force:
+        raise InTheWay(there)
+    folder.mkdir(parents=True, exist_ok=True)
+    for path, text in made.items():
+        with path.open("w" if force else "x", encoding="utf-8") as file:
+            file.write(text)
+    return list(made)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m planstep.bench.notebooks",
+        description="Write Planstep's notebooks into DIR, as .ipynb files for Jupyter.",
+    )
+    parser.add_argument("folder", type=Path, metavar="DIR", help="made where it is missing")
+    parser.add_argument("--force", action="store_true", help="overwrite those that are there")
+    asked = parser.parse_args(arguments)
+    try:
+        made = write(asked.folder, asked.force)
+    except (MissingExtra, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    print(*made, sep="\n")
+    print(f"{len(made)} notebooks; to open them: jupyter lab {shlex.quote(str(asked.folder))}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

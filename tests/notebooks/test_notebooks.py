@@ -1,0 +1,107 @@
+"""Every notebook runs from top to bottom (nbmake), draws, and leaves nothing behind.
+
+A notebook asserts what it claims, so one that is wrong fails here. The kernel is this very interpreter; nothing of
+the user's Jupyter, IPython or matplotlib is read or written.
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from planstep.bench.notebooks.__main__ import SOURCES, ipynb
+
+nbformat = pytest.importorskip("nbformat")
+pytest.importorskip("ipykernel")
+pytest.importorskip("jupytext")
+pytest.importorskip("nbmake")
+
+CELL_SECONDS = 300
+# Settings of who runs the tests: pytest's options, and a backend that would draw no output.
+OTHERS = ("MPLBACKEND", "PYTEST_ADDOPTS", "PYTHONWARNINGS", "PLANSTEP_STORE")
+
+
+def at_home_in(home: Path) -> dict[str, str]:
+    """The environment in which all that a kernel keeps is below `home`."""
+    kernel = home / "jupyter" / "kernels" / "python3"
+    kernel.mkdir(parents=True)
+    command = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+    spec = {"argv": command, "display_name": "Python 3", "language": "python"}
+    (kernel / "kernel.json").write_text(json.dumps(spec))
+    (home / "tmp").mkdir()
+    return {k: v for k, v in os.environ.items() if k not in OTHERS} | {
+        "IPYTHONDIR": str(home / "ipython"),
+        "JUPYTER_CONFIG_DIR": str(home / "jupyter-config"),
+        "JUPYTER_DATA_DIR": str(home / "jupyter"),
+        "JUPYTER_PATH": str(home / "jupyter"),
+        "JUPYTER_RUNTIME_DIR": str(home / "jupyter-runtime"),
+        "MPLCONFIGDIR": str(home / "matplotlib"),
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+        "TMPDIR": str(home / "tmp"),
+    }
+
+
+def run(notebook: Path, home: Path) -> subprocess.CompletedProcess[str]:
+    """The notebook with its outputs replaces it; its folder is the kernel's working directory."""
+    plain = ["-q", "--color=no", "-c", os.devnull, f"--rootdir={notebook.parent}"]
+    plain += ["-p", "no:cacheprovider", "-p", "nbmake.pytest_plugin"]
+    asked = ["--nbmake", f"--nbmake-timeout={CELL_SECONDS}", "--overwrite", str(notebook)]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *plain, *asked],
+        cwd=notebook.parent,
+        env=at_home_in(home),
+        capture_output=True,
+        text=True,
+        timeout=2 * CELL_SECONDS,
+        check=False,
+    )
+    done.stdout = re.sub(r"\x1b\[[\d;]*m", "", done.stdout)  # tracebacks come in colours
+    return done
+
+
+def outputs(notebook: Path) -> list[Any]:
+    cells = nbformat.read(notebook, as_version=4).cells
+    return [output for cell in cells for output in cell.get("outputs", ())]
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Path:
+    made = tmp_path / "desk"
+    made.mkdir()
+    return made
+
+
+def test_there_are_notebooks() -> None:
+    assert [source.name[:3] for source in SOURCES][:2] == ["01_", "02_"]
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=[source.stem for source in SOURCES])
+def test_the_notebook_runs(source: Path, desk: Path, tmp_path: Path) -> None:
+    notebook = desk / f"{source.stem}.ipynb"
+    notebook.write_text(ipynb(source), encoding="utf-8")
+    done = run(notebook, tmp_path / "home")
+    assert done.returncode == 0, done.stdout + done.stderr
+    shown = outputs(notebook)
+    assert not [output for output in shown if output.output_type == "error"]
+    assert [output for output in shown if "image/png" in output.get("data", {})], "it draws nothing"
+    assert list(desk.iterdir()) == [notebook]
+    assert not list((tmp_path / "home" / "tmp").iterdir()), "temporary files are left"
+
+
+def test_a_false_claim_fails_and_its_cell_is_named(desk: Path, tmp_path: Path) -> None:
+    notebook = desk / "wrong.ipynb"
+    cells = ["import sys\nprint(sys.executable)", "claimed = 3\nassert 1 + 1 == claimed"]
+    made = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
+    nbformat.write(made, notebook)
+    done = run(notebook, tmp_path / "home")
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert cells[1] in done.stdout and "AssertionError" in done.stdout
+    assert "Cell In[2], line 2" in done.stdout
+    printed, raised = outputs(notebook)
+    assert printed.text == f"{sys.executable}\n"  # this interpreter's kernel, no other
+    assert raised.ename == "AssertionError"
