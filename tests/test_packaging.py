@@ -1,5 +1,6 @@
 """The wheel holds every package, and works away from the repository; importing it is light."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -42,6 +43,14 @@ def test_the_wheel_works_outside_the_repository(tmp_path: Path) -> None:
     assert '"verified": true' in out
     out = run(python, "-m", "planstep.bench.notebooks", "lab", cwd=tmp_path)
     assert "lab/01_first_transaction.ipynb" in out.splitlines()
+    words = "--workload reshard --systems deterministic --placement shared --durability full --rate 0.2 "
+    words += "--duration 0.5 --partitions 2 --repeat 1 --no-find-rate --json --out results"
+    out = run(home / "bin" / "planstep", "compare", *words.split(), cwd=tmp_path)
+    spark = json.loads(out)["spark"]
+    assert spark["ran"] and spark["agrees_with_python"], spark
+    assert {check["name"]: check["rows"] for check in spark["checks"]}["stores: as traced"] > 0
+    page = (tmp_path / "results" / "report.html").read_text()
+    assert "<svg" in page and list((tmp_path / "results" / "png").glob("*.png"))
 
 
 def test_every_package_is_listed() -> None:
