@@ -13,7 +13,14 @@ import pytest
 from pyspark.sql.pandas.types import from_arrow_schema
 
 import planstep
-from planstep.errors import IoError, NotSupported, RecordTooLarge, StoreInUse, UnknownName
+from planstep.errors import (
+    IoError,
+    NotSupported,
+    PlanstepError,
+    RecordTooLarge,
+    StoreInUse,
+    UnknownName,
+)
 
 FENCES = "planstep.spark"
 
@@ -67,7 +74,7 @@ def test_records(path: str, write: Callable[..., None]) -> None:
         records = db.topic("t").read()
         assert [r.value for r in records if r.key == "a"] == ["1", "3", "4"]
         assert [r.value for r in records if r.key is None] == ["2"]
-        assert len({db.topic("t").to_arrow()["timestamp"][0]}) == 1
+        assert len(set(db.topic("t").read().timestamps)) == 1
     assert staged(path) == []
 
 
@@ -94,6 +101,96 @@ def test_records_without_key_are_spread_by_tasks(path: str, write: Callable[...,
     write(*(pa.table({"value": [b"x"] * 3}) for _ in range(4)), topic="t")
     with planstep.open(path) as db:
         assert [p.end for p in db.topic("t").describe().partitions] == [6, 6]
+
+
+def test_jobs_without_key_take_turns(path: str, write: Callable[..., None]) -> None:
+    """A stream whose batches have one task each does not fill one partition."""
+    with planstep.open(path) as db:
+        db.create_topic("t", partitions=4)
+    for number in range(8):
+        write(pa.table({"value": [b"x"]}), topic="t", queryId="q", batchId=number)
+    with planstep.open(path) as db:
+        assert [p.end for p in db.topic("t").describe().partitions] == [2, 2, 2, 2]
+
+
+def test_many_tasks_to_many_partitions(path: str, write: Callable[..., None]) -> None:
+    """They share batches: a transaction has 10,000 at most."""
+    with planstep.open(path) as db:
+        for name in ("keyed", "told"):
+            db.create_topic(name, partitions=200)
+    numbers = pa.array(range(200), pa.int32())
+    tasks = [
+        pa.table({"key": [b"%d" % n for n in range(200)], "value": [b"%d" % task] * 200})
+        for task in range(51)
+    ]
+    write(*tasks, topic="keyed")
+    write(*(task.append_column("partition", numbers) for task in tasks), topic="told")
+    with planstep.open(path) as db:
+        wanted = [b"%d" % task for task in range(51)]
+        keyed = db.topic("keyed").read(max_records=99_999)
+        assert [r.value for r in keyed if r.key == b"7"] == wanted
+        assert db.topic("told").read(partition=7).values == wanted
+
+
+def test_tasks_stay_in_order_whatever_their_columns_say(
+    path: str, write: Callable[..., None]
+) -> None:
+    with planstep.open(path) as db:
+        db.create_topic("t", partitions=2)
+    said = ([None, None], [0, None], [None, 0], [0, 0], [0, 0])
+    write(
+        *(
+            pa.table(
+                {
+                    "value": [b"%d" % task] * 2,
+                    "key": ["a"] * 2,
+                    "partition": pa.array(p, pa.int32()),
+                }
+            )
+            for task, p in enumerate(said)
+        ),
+        topic="t",
+    )
+    with planstep.open(path) as db:
+        for partition in (0, 1):
+            values = db.topic("t").read(partition=partition).values
+            assert values == sorted(values)
+
+
+def test_a_target_that_is_another_one_by_now(path: str, begin: Begin) -> None:
+    """What was encoded for one format is not written to a topic of another."""
+    with planstep.open(path) as db:
+        db.create_topic("t", format="utf8")
+    job = begin(pa.table({"value": ["no json"]}), topic="t")
+    with planstep.open(path) as db:
+        db.drop_topic("t")
+        db.create_topic("t", format="json")
+    with pytest.raises(PlanstepError, match="topic 't' is another one than when .* write again"):
+        job.commit()
+    with planstep.open(path) as db:
+        assert db.topic("t").describe().records == 0
+
+
+def test_staged_files_that_are_gone(path: str, begin: Begin) -> None:
+    with planstep.open(path) as db:
+        db.create_topic("t", format="utf8")
+    job = begin(pa.table({"value": ["x"]}), topic="t")
+    job.call("abort", job.number)
+    with pytest.raises(IoError, match="staged, is gone; write again"):
+        job.commit()
+
+
+def test_large_types(path: str, write: Callable[..., None]) -> None:
+    """As Spark sends them with spark.sql.execution.arrow.useLargeVarTypes."""
+    with planstep.open(path) as db:
+        db.create_topic("u", format="utf8")
+        db.create_topic("b")
+    text, raw = pa.array(["é"], pa.large_string()), pa.array([b"\xff"], pa.large_binary())
+    write(pa.table({"key": text, "value": text}), topic="u")
+    write(pa.table({"key": raw, "value": raw}), topic="b")
+    with planstep.open(path) as db:
+        assert [(r.key, r.value) for r in db.topic("u").read()] == [("é", "é")]
+        assert [(r.key, r.value) for r in db.topic("b").read()] == [(b"\xff", b"\xff")]
 
 
 @pytest.mark.parametrize("form", ["json", "msgpack"])
@@ -278,6 +375,7 @@ def test_values_that_do_not_fit(path: str, begin: Begin) -> None:
         db.create_topic("j", format="json")
         db.create_topic("u", format="utf8")
         db.create_table("rows")
+        db.create_table("raw", format="bytes")
     for table, options, error, said in (
         ({"value": [float("nan")]}, {"topic": "j"}, TypeError, "topic 'j' has format=\"json\""),
         ({"value": ["x", None]}, {"topic": "u"}, TypeError, "column value is null"),
@@ -288,6 +386,12 @@ def test_values_that_do_not_fit(path: str, begin: Begin) -> None:
             "column key is null",
         ),
         ({"value": ["x" * (17 << 20)]}, {"topic": "j"}, RecordTooLarge, "more than 16,777,216"),
+        (
+            {"key": ["a"], "value": [b"x" * (17 << 20)]},
+            {"table": "raw"},
+            RecordTooLarge,
+            "table 'raw': a value has more than 16,777,216",
+        ),
     ):
         with pytest.raises(error, match=re.escape(said)):
             begin(pa.table(table), **options)

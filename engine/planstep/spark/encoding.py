@@ -24,6 +24,7 @@ from .options import Kind
 from .staging import SCHEMA
 
 pa = extras.pyarrow()
+pc = pa.compute
 
 _BESIDE = {"topic": ("key", "headers", "partition"), "table": ("key",)}
 
@@ -97,7 +98,7 @@ class Columns:
     def encode(self, batch: Any) -> Any:
         """A record batch of Spark's as one of `SCHEMA`."""
         count = batch.num_rows
-        columns = [self._keys(batch), self._encoded(batch)]
+        columns = [self._keys(batch), self._limited(self._encoded(batch))]
         if "headers" in self.beside:
             maps = batch["headers"].to_pylist()
             packed = [pack_headers(None if m is None else dict(m), self.where) for m in maps]
@@ -129,7 +130,7 @@ class Columns:
             column = batch["value"]
             if column.null_count:
                 raise TypeError(f"{self.where}: a record has no value: column value is null")
-            return column.view(pa.binary())
+            return column.cast(pa.binary())  # of Spark's large types too
         if self.whole:
             column = batch["value"]
             values = _plain(column.type, column.to_pylist())
@@ -138,9 +139,12 @@ class Columns:
             names = self.values
             values = [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
         raw = encode_values(self.form, values, self.where)
-        if max(map(len, raw), default=0) > RECORD_BYTES_MAX:
-            raise RecordTooLarge(f"{self.where}: a value has more than {RECORD_BYTES_MAX:,} bytes")
         return pa.array(raw, pa.binary())
+
+    def _limited(self, column: Any) -> Any:
+        if (pc.max(pc.binary_length(column)).as_py() or 0) > RECORD_BYTES_MAX:
+            raise RecordTooLarge(f"{self.where}: a value has more than {RECORD_BYTES_MAX:,} bytes")
+        return column
 
 
 def _without_word(kind: Any) -> str | None:

@@ -15,6 +15,8 @@ Next: encoding.py.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from pyspark import TaskContext
@@ -26,10 +28,12 @@ import planstep
 from ..api import extras
 from ..api.keyspace import key_of
 from ..api.outbox import Outbox
-from ..errors import NotSupported, StoreInUse, TransactionTooLarge
+from ..errors import NotSupported, PlanstepError, StoreInUse, TransactionTooLarge
+from ..names import TableInfo
 from ..proto.messages import PUT
 from .encoding import Columns
 from .options import WriteOptions, check_visible
+from .picture import store_id
 from .staging import SCHEMA, Job
 
 if TYPE_CHECKING:
@@ -60,6 +64,7 @@ class Writer(DataSourceArrowWriter):  # type: ignore[misc]
         check_visible(path, "driver")
         with planstep.open(path, create=False, read_only=True, switch_interval=None) as db:
             info = db._topic(name) if options.kind == "topic" else db._table(name)
+            self._target = store_id(db), info.id
             if db.mode == "kafka" and options.query is not None:
                 raise NotSupported(
                     "leave queryId and batchId out: mode kafka has no tables, hence no fence in the same "
@@ -111,24 +116,40 @@ class Writer(DataSourceArrowWriter):  # type: ignore[misc]
         if db.mode != "kafka" and not self._pass(tx):
             return
         options = self._options
-        if options.kind == "table":
-            info = db._table(options.name)
+        info = db._topic(options.name) if options.kind == "topic" else db._table(options.name)
+        if (store_id(db), info.id) != self._target:
+            raise PlanstepError(
+                f"{options.kind} {options.name!r} is another one than when this write began: it was dropped, "
+                "or the store was replaced; write again"
+            )
+        if isinstance(info, TableInfo):
             for task in staged:
-                if task.file is not None:
-                    rows = self._job.read(task.file, task.rows)
-                    pairs = zip(rows["key"].to_pylist(), rows["value"].to_pylist(), strict=True)
+                for batch in self._job.read(task.file, task.rows).to_batches() if task.file else ():
+                    pairs = zip(batch["key"].to_pylist(), batch["value"].to_pylist(), strict=True)
                     for key, value in pairs:
                         tx._write_row(info, key_of(key), PUT, value)
             return
-        topic = db._topic(options.name)
-        outbox = Outbox(replace(topic, format="bytes"), db._keyless(topic))  # encoded already
-        for number, task in enumerate(staged):
+        outbox = Outbox(replace(info, format="bytes"), 0)  # encoded already
+        for keyless, records in self._joined(staged, len(info.partitions)):
+            outbox.keyless = keyless
+            for partition, part in _by_partition(records):
+                _write_records(tx, outbox, part, partition)
+
+    def _joined(self, staged: list[Staged], partitions: int) -> Iterator[tuple[int, Any]]:
+        """(where records without key go, records), of neighbouring tasks together that go the same ways: else
+        each would make a batch in each partition, and many of them more than a transaction has."""
+        options, found = self._options, []
+        first = int(self._job.id, 16) if options.batch is None else options.batch
+        for task in staged:
             if task.file is not None:
                 records = self._job.read(task.file, task.rows)
-                if "key" not in self._columns.beside:  # a task's stay together, tasks take turns
-                    outbox.keyless = number % len(topic.partitions)
-                for partition, part in _by_partition(records):
-                    _write_records(tx, outbox, part, partition)
+                # Without a column key a task's stay together. Tasks take turns, and so do jobs.
+                turn = 0 if "key" in self._columns.beside else len(found)
+                nulls = records["partition"].null_count
+                mixed = len(found) + 1 if 0 < nulls < task.rows else 0
+                found.append((((first + turn) % partitions, nulls == 0, mixed), records))
+        for (keyless, _, _), group in groupby(found, itemgetter(0)):
+            yield keyless, pa.concat_tables([records for _, records in group])
 
     def _pass(self, tx: "Transaction") -> bool:
         """Whether this job is not there yet; from then on it is."""
@@ -167,7 +188,7 @@ def _write_records(tx: "Transaction", outbox: Outbox, records: Any, partition: i
             outbox, records.select(["key", "value"]), None, None, partition, "key", "value"
         )
         return
-    values, keys = records["value"].to_pylist(), records["key"].to_pylist()
-    headers = records["headers"].to_pylist()
-    size = outbox._measure(values, keys, headers)
-    tx._add(outbox, values, keys, headers, size, partition)
+    for batch in records.to_batches():
+        values, keys, headers = (batch[c].to_pylist() for c in ("value", "key", "headers"))
+        size = outbox._measure(values, keys, headers)
+        tx._add(outbox, values, keys, headers, size, partition)

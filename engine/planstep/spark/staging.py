@@ -73,7 +73,12 @@ class Job(NamedTuple):
 
     def read(self, task: str, rows: int) -> Any:
         """What a task has left, as a table over the file."""
-        table = pa.ipc.open_file(pa.memory_map(os.path.join(self.folder, task))).read_all()
+        try:
+            table = pa.ipc.open_file(pa.memory_map(os.path.join(self.folder, task))).read_all()
+        except OSError as error:
+            raise IoError(
+                f"{self.folder}/{task}, which a task staged, is gone; write again"
+            ) from error
         if table.num_rows != rows:
             raise PlanstepError(
                 f"{self.folder}/{task} has {table.num_rows} of {rows} rows; write again"
