@@ -74,6 +74,11 @@ def test_prefixes_of_keys(text: str, prefix: object) -> None:
         ({"path": "p", "topic": "t", "format": "avro"}, "format is one of bytes, utf8, json"),
         ({"path": "p", "topic": "t", "mode": "drop"}, "mode is one of FAILFAST, PERMISSIVE"),
         ({"path": "p", "table": "t", "keyPrefix": "[1"}, "keyPrefix is a text, or JSON"),
+        ({"path": "p", "table": "t", "keyPrefix": "[" * 9999}, "keyPrefix is a text, or JSON"),
+        (
+            {"path": "p", "table": "t", "inferRecords": str(1 << 63)},
+            "inferRecords is a whole number",
+        ),
     ],
 )
 def test_wrong_options_for_reading(options: dict[str, str], said: str) -> None:
@@ -96,6 +101,7 @@ def test_options_for_writing() -> None:
         ({"batchId": "1"}, "queryId and batchId together"),
         ({"queryId": "", "batchId": "1"}, "text of 1 to 200 bytes"),
         ({"queryId": "q", "batchId": "x"}, "batchId is a whole number"),
+        ({"queryId": "q", "batchId": str(1 << 63)}, "batchId is a whole number"),
         ({"wait": "-1"}, "wait is a number of seconds"),
         ({"asOfStep": "1"}, "no option 'asOfStep' for writing"),
     ],

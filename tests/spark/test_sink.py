@@ -165,7 +165,7 @@ def test_a_target_that_is_another_one_by_now(path: str, begin: Begin) -> None:
     with planstep.open(path) as db:
         db.drop_topic("t")
         db.create_topic("t", format="json")
-    with pytest.raises(PlanstepError, match="topic 't' is another one than when .* write again"):
+    with pytest.raises(PlanstepError, match=r"topic 't' is another one than when .* write again"):
         job.commit()
     with planstep.open(path) as db:
         assert db.topic("t").describe().records == 0
@@ -338,6 +338,7 @@ def test_mode_kafka(path: str, write: Callable[..., None]) -> None:
 
 TEXT = pa.array(["x"])
 NUMBER = pa.array([1])
+OBJECT_KEYS = pa.map_(pa.struct([("x", pa.int64())]), pa.int64())
 WHEN = pa.array([0], pa.timestamp("us", "UTC"))
 
 
@@ -349,6 +350,13 @@ WHEN = pa.array([0], pa.timestamp("us", "UTC"))
         ("json", {"value": TEXT, "offset": NUMBER}, "'offset' goes nowhere beside a column value"),
         ("json", {"a": WHEN}, "column 'a' has timestamp.* no word for; cast it to string"),
         ("json", {"a": pa.array([[0]], pa.list_(pa.date32()))}, "column 'a' has date32"),
+        ("json", {"a": pa.array([{"x": [b"y"]}])}, "column 'a' has binary, which json has no word"),
+        (
+            "json",
+            {"a": pa.array([[({"x": 1}, 2)]], OBJECT_KEYS)},
+            "has keys of maps that are struct",
+        ),
+        ("rows", {"key": TEXT, "a": pa.array([[({"x": 1}, 2)]], OBJECT_KEYS)}, "has keys of maps"),
         ("json", {"key": TEXT}, "there is no column value, and none to make one of"),
         ("json", {"key": NUMBER, "a": TEXT}, "keys of its records are string, and column key is"),
         ("json", {"partition": TEXT, "a": TEXT}, "column partition is an int"),
@@ -386,6 +394,12 @@ def test_values_that_do_not_fit(path: str, begin: Begin) -> None:
             "column key is null",
         ),
         ({"value": ["x" * (17 << 20)]}, {"topic": "j"}, RecordTooLarge, "more than 16,777,216"),
+        (
+            {"a": [1], "partition": [1 << 40]},
+            {"topic": "j"},
+            ValueError,
+            "mend the column partition",
+        ),
         (
             {"key": ["a"], "value": [b"x" * (17 << 20)]},
             {"table": "raw"},

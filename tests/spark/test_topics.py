@@ -6,7 +6,17 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DateType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
 
 import planstep
 from planstep.errors import NoCommonType, OffsetOutOfRange, SnapshotTooOld, UnknownName
@@ -96,8 +106,6 @@ def test_a_value_beyond_the_inferred_type_is_named(db: planstep.Engine, read: Re
 def test_declared_types(db: planstep.Engine, read: Read) -> None:
     topic = db.create_topic("t", format="json")
     topic.write_batch([{"a": 1, "b": 2, "m": {"x": 1}}, {"a": None}])
-    from pyspark.sql.types import MapType
-
     value = columns(("a", LongType()), ("m", MapType(StringType(), LongType())))
     table = read(columns(("value", value), ("offset", LongType())), topic="t")
     assert table["value"].to_pylist() == [{"a": 1, "m": [("x", 1)]}, {"a": None, "m": None}]
@@ -121,6 +129,35 @@ def test_declared_schemas_that_no_topic_has(
     db.create_topic("t")
     with pytest.raises((ValueError, TypeError), match=said):
         read(schema, topic="t")
+
+
+def test_text_that_nests_too_deep(db: planstep.Engine, read: Read) -> None:
+    """One such record does not keep the others from being read."""
+    topic = db.create_topic("t")
+    topic.write_batch([b"1", b"[" * 100_000, b"2"])
+    with pytest.raises(NoCommonType, match="declare one"):
+        read(topic="t", format="json")
+    schema = columns(("value", LongType()))
+    with pytest.raises(NoCommonType, match="partition 0, offset 1 does not fit"):
+        read(schema, topic="t", format="json")
+    table = read(schema, topic="t", format="json", mode="PERMISSIVE")
+    assert table["value"].to_pylist() == [1, None, 2]
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        TimestampType(),
+        ArrayType(DateType()),
+        MapType(StringType(), TimestampType()),
+        columns(("at", TimestampType())),
+    ],
+)
+def test_no_value_is_a_time(db: planstep.Engine, read: Read, kind: Any) -> None:
+    """1700000000000 would be a day in 1970."""
+    db.create_topic("t", format="json").write({"at": 1700000000000})
+    with pytest.raises(TypeError, match=r"have no (timestamp|date32).*timestamp_millis"):
+        read(columns(("value", kind)), topic="t")
 
 
 def test_formats_say_how_bytes_are_read(db: planstep.Engine, read: Read) -> None:

@@ -64,11 +64,11 @@ class Columns:
                     f'.withColumn("value", to_json(struct("*")).cast("{wanted}"))'
                 )
         for name in self.values:
-            wrong = _without_word(types[name])
+            wrong = _without_word(types[name], form)
             if wrong is not None:
                 raise TypeError(
-                    f"{self.where}: column {name!r} has {wrong}, which json and msgpack have no word "
-                    "for; cast it to string or to a number, or leave it out"
+                    f"{self.where}: column {name!r} has {wrong}, which {form} has no word for; cast it to "
+                    "string or to a number, or leave it out"
                 )
         key = types.get("key")
         if self.kind == "table":
@@ -76,7 +76,7 @@ class Columns:
                 raise ValueError(
                     f"{self.where}: name the column of keys key, with .withColumnRenamed"
                 )
-            if _without_word(key) is not None or t.is_map(key):
+            if _without_word(key, "msgpack") is not None or t.is_map(key):
                 raise TypeError(f"{self.where}: no row has a key of {key}; cast it to string")
             return
         texts = (pa.string(), pa.binary()) if form == "bytes" else (pa.string(),)
@@ -106,7 +106,7 @@ class Columns:
         else:
             columns.append(pa.nulls(count, pa.binary()))
         if "partition" in self.beside:
-            columns.append(batch["partition"].cast(pa.int32()))
+            columns.append(self._partitions(batch["partition"]))
         else:
             columns.append(pa.nulls(count, pa.int32()))
         return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
@@ -124,6 +124,12 @@ class Columns:
             return column
         keys = encode_record_keys(self.form, column.to_pylist(), self.where)
         return pa.array(keys, pa.binary())
+
+    def _partitions(self, column: Any) -> Any:
+        try:
+            return column.cast(pa.int32())
+        except pa.ArrowInvalid as error:
+            raise ValueError(f"{self.where}: mend the column partition: {error}") from error
 
     def _encoded(self, batch: Any) -> Any:
         if self.form in ("bytes", "utf8"):
@@ -147,18 +153,21 @@ class Columns:
         return column
 
 
-def _without_word(kind: Any) -> str | None:
-    """The type in it that json and msgpack lack, by name."""
+def _without_word(kind: Any, form: str) -> str | None:
+    """The type in it that the format, json or msgpack, lacks, by name."""
     t = pa.types
-    if t.is_temporal(kind) or t.is_decimal(kind):
+    if t.is_temporal(kind) or t.is_decimal(kind) or (form == "json" and t.is_binary(kind)):
         return str(kind)
+    parts: list[Any] = []
     if t.is_struct(kind):
-        return next((w for w in map(_without_word, [f.type for f in kind]) if w), None)
-    if t.is_list(kind):
-        return _without_word(kind.value_type)
-    if t.is_map(kind):
-        return _without_word(kind.key_type) or _without_word(kind.item_type)
-    return None
+        parts = [field.type for field in kind]
+    elif t.is_list(kind):
+        parts = [kind.value_type]
+    elif t.is_map(kind):
+        if t.is_nested(kind.key_type):
+            return f"keys of maps that are {kind.key_type}"
+        parts = [kind.key_type, kind.item_type]
+    return next((word for word in (_without_word(part, form) for part in parts) if word), None)
 
 
 def _plain(kind: Any, values: list[Any]) -> list[Any]:

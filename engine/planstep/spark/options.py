@@ -153,12 +153,12 @@ class _Options:
             return None
         try:
             return parse(text)
-        except (ValueError, TypeError, AttributeError) as error:
-            raise ValueError(f"the option {name} is {wanted}, not {text!r}") from error
+        except (ValueError, TypeError, AttributeError, RecursionError) as error:
+            raise ValueError(f"the option {name} is {wanted}, not {text!r:.200}") from error
 
     def number(self, name: str, least: int) -> int | None:
         def parse(text: str) -> int:
-            return _at_least(least, int(text))
+            return _at_least(least, _at_most(int(text)))
 
         found: int | None = self.parsed(name, parse, f"a whole number, {least} or more")
         return found
@@ -183,6 +183,12 @@ def _unknown(name: str, doing: str, allowed: tuple[str, ...]) -> str:
 
 def _at_least(least: int, number: int) -> int:
     if number < least:
+        raise ValueError
+    return number
+
+
+def _at_most(number: int) -> int:
+    if number >= 1 << 63:
         raise ValueError
     return number
 

@@ -138,7 +138,8 @@ class Writer(DataSourceArrowWriter):  # type: ignore[misc]
     def _joined(self, staged: list[Staged], partitions: int) -> Iterator[tuple[int, Any]]:
         """(where records without key go, records), of neighbouring tasks together that go the same ways: else
         each would make a batch in each partition, and many of them more than a transaction has."""
-        options, found = self._options, []
+        options = self._options
+        found: list[tuple[Any, Any]] = []
         first = int(self._job.id, 16) if options.batch is None else options.batch
         for task in staged:
             if task.file is not None:

@@ -20,7 +20,10 @@ from ..errors import Corruption, NoCommonType
 
 pa = extras.pyarrow()
 
-_WRONG = (TypeError, ValueError, OverflowError, pa.ArrowNotImplementedError, Corruption)
+_WRONG = (
+    *(TypeError, ValueError, OverflowError, pa.ArrowNotImplementedError, Corruption),
+    RecursionError,  # text that nests too deep
+)
 
 
 class Misfit(Exception):
@@ -43,6 +46,12 @@ class Decoder:
             raise TypeError(
                 f"values of format {form} are {wanted}, not {kind}: declare them so, or say how they "
                 'are to be read, with .option("format", "json") or "msgpack"'
+            )
+        time = _time_in(kind)
+        if time is not None:
+            raise TypeError(
+                f"values of format {form} have no {time}: declare what they have, bigint or string, and "
+                "make a time of it in Spark, as in timestamp_millis(value.at) or timestamp(value.at)"
             )
 
     def array(self, raw: list[bytes | None]) -> Any:
@@ -127,7 +136,7 @@ def infer(form: str, raw: list[bytes], where: str) -> Any:
         return arrow.stored_type(form)
     try:
         return _settled(arrow.typed(decode_values(form, raw), where).type)
-    except (NoCommonType, Corruption) as error:
+    except (NoCommonType, Corruption, RecursionError) as error:
         reason = str(error).partition("; ")[0]
         raise NoCommonType(
             f'{reason}; declare one, as in .schema("value struct<…>"), with '
@@ -155,6 +164,21 @@ def _settled(kind: Any) -> Any:
     if pa.types.is_list(kind):
         return pa.list_(_settled(kind.value_type))
     return kind
+
+
+def _time_in(kind: Any) -> Any:
+    """The type of times in it: of numbers Arrow would make days or microseconds, whatever they are."""
+    t = pa.types
+    if t.is_temporal(kind):
+        return kind
+    parts: list[Any] = []
+    if t.is_struct(kind):
+        parts = [field.type for field in kind]
+    elif t.is_list(kind):
+        parts = [kind.value_type]
+    elif t.is_map(kind):
+        parts = [kind.key_type, kind.item_type]
+    return next((time for time in map(_time_in, parts) if time is not None), None)
 
 
 def _raw_type(form: str, kind: Any) -> bool:
