@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
@@ -43,6 +44,18 @@ def test_many_rows(db: planstep.Engine, read: Read) -> None:
         assert len(found) == 8999
         assert found["k5"] == {"n": -5, "text": None}
         assert found["k8999"]["n"] == 8999
+
+
+def test_large_rows(db: planstep.Engine, load: Load, local: Path) -> None:
+    """Few of them are a batch: of 2,000 Spark would be sent gigabytes at once."""
+    table = db.create_table("t", shards=1, format="bytes")
+    table.load({(n, "large" if n > 100 else "small"): b"x" * ((n > 100) << 20) for n in range(125)})
+    loaded = load(table="t", columns="value")
+    (file,) = local.glob("planstep-*/*.arrow")
+    reader = pa.ipc.open_file(pa.memory_map(str(file)))
+    batches = [reader.get_batch(i) for i in range(reader.num_record_batches)]
+    assert max(batch.nbytes for batch in batches) < 9 << 20
+    assert sum(map(len, loaded.read()["value"].to_pylist())) == 24 << 20
 
 
 @pytest.mark.parametrize("form", ["bytes", "utf8", "json", "msgpack"])

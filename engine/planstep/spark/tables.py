@@ -15,6 +15,7 @@ import os
 import secrets
 import tempfile
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,7 @@ from .values import Decoder, KeyDecoder, Misfit
 if TYPE_CHECKING:
     from ..api.snapshot import SnapshotView
     from ..names import TableInfo
+    from ..proto.ids import Place
 
 pa = extras.pyarrow()
 pc = pa.compute
@@ -36,7 +38,10 @@ _SCHEMA = pa.schema(
     [("key", pa.binary()), ("value", pa.binary()), ("step", pa.int64()), ("n", pa.int64())]
 )
 _PAGE = 2000
-"""Rows looked up at once, and of one batch of the file."""
+_PAGE_BYTES = 8 << 20
+"""Rows looked up at once, and of one batch of the file, at most, and of their bytes about: Spark takes no batch
+of 2 GiB, and a row may have 16 MiB."""
+_FIRST_PAGE = 100
 _WHOLE = (b"", b"\xff")
 Range = tuple[bytes, bytes]
 
@@ -83,21 +88,39 @@ def _batches(view: "SnapshotView", table: "TableInfo", bounds: Range) -> Iterato
     reading = view._view()
     for shard in table.shards:
         first, last = bounds
+        limit = _FIRST_PAGE
         while first < last:
-            rows = reading.runtime.scan_rows(reading.snap, shard, first, last, limit=_PAGE)
-            if rows:
-                yield pa.RecordBatch.from_arrays(
-                    [
-                        pa.array([key for key, _, _ in rows], pa.binary()),
-                        pa.array([value for _, _, value in rows], pa.binary()),
-                        pa.array([place.step for _, place, _ in rows], pa.int64()),
-                        pa.array([place.n for _, place, _ in rows], pa.int64()),
-                    ],
-                    schema=_SCHEMA,
-                )
-            if len(rows) < _PAGE:
+            rows = reading.runtime.scan_rows(reading.snap, shard, first, last, limit=limit)
+            for a, b in pairwise(_cuts([len(value) for _, _, value in rows])):
+                yield _batch(rows[a:b])
+            if len(rows) < limit:
                 break
             first = rows[-1][0] + b"\0"
+            size = sum(len(value) for _, _, value in rows)
+            limit = min(_PAGE, max(1, _PAGE_BYTES * limit // max(1, size)))
+
+
+def _cuts(sizes: list[int]) -> Iterator[int]:
+    """Where to cut rows of these sizes, with both ends."""
+    yield 0
+    held = 0
+    for number, size in enumerate(sizes):
+        if held and held + size > _PAGE_BYTES:
+            yield number
+            held = 0
+        held += size
+    if sizes:
+        yield len(sizes)
+
+
+def _batch(rows: list[tuple[bytes, "Place", bytes]]) -> Any:
+    columns = [
+        pa.array([key for key, _, _ in rows], pa.binary()),
+        pa.array([value for _, _, value in rows], pa.binary()),
+        pa.array([place.step for _, place, _ in rows], pa.int64()),
+        pa.array([place.n for _, place, _ in rows], pa.int64()),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=_SCHEMA)
 
 
 def opened(file: str) -> Any:
