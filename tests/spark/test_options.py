@@ -3,9 +3,11 @@
 import os
 
 import pytest
+from pyspark.sql.types import StructType
 
-from planstep.errors import InvalidName
+from planstep.errors import InvalidName, NotSupported
 from planstep.spark.options import read_options, write_options
+from planstep.spark.source import Source
 
 
 def test_what_is_not_given() -> None:
@@ -109,3 +111,11 @@ def test_options_for_writing() -> None:
 def test_wrong_options_for_writing(options: dict[str, str], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         write_options({"path": "p", "topic": "t", **options})
+
+
+def test_streams() -> None:
+    source = Source({"path": "p", "topic": "t"})
+    with pytest.raises(NotSupported, match="no source of streams"):
+        source.streamReader(StructType())
+    with pytest.raises(NotSupported, match="foreachBatch"):
+        source.streamWriter(StructType(), overwrite=False)

@@ -112,6 +112,20 @@ class Source(DataSource):  # type: ignore[misc]  # pyspark's classes are Any her
             )
         return Writer(write_options(self.options), schema)
 
+    @_plainly
+    def streamReader(self, schema: StructType) -> Any:
+        """Told in our words: Spark has none for what a source leaves out."""
+        raise NotSupported(
+            "planstep is no source of streams: read what there is with spark.read, or new records with a "
+            "consumer of planstep's"
+        )
+
+    @_plainly
+    def streamWriter(self, schema: StructType, overwrite: bool) -> Any:
+        raise NotSupported(
+            "write a stream with .foreachBatch, and in it batch.write with the options queryId and batchId"
+        )
+
     def _taken(self) -> Picture:
         if self._picture is None:
             self._picture = take(read_options(self.options), ())
