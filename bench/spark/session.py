@@ -90,6 +90,18 @@ def start(app: str, folder: Path, master: str | None = None, memory: str = "2g")
                 os.environ[name] = former
 
 
+def end(spark: Any) -> None:
+    """Stops it, and its Java: the next `start` of this process has settings of its own."""
+    from pyspark import SparkContext
+
+    spark.stop()
+    gateway, SparkContext._gateway, SparkContext._jvm = SparkContext._gateway, None, None
+    if gateway is not None:
+        gateway.shutdown()
+        gateway.proc.stdin.close()  # PySpark's Java ends with it
+        gateway.proc.wait(60)
+
+
 def java_of(spark: Any) -> str:
     """The version of the Java that a session runs on, as "17.0.15"."""
     return str(spark._jvm.System.getProperty("java.version"))

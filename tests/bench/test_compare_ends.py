@@ -130,13 +130,19 @@ def test_a_signal_ends_the_run_under_way(tmp_path: Path, number: signal.Signals)
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=lambda: signal.signal(
+            number, signal.SIG_DFL
+        ),  # whatever these tests were begun by
     )
     assert process.stderr is not None
     for line in process.stderr:
         if line.startswith("[1/"):
             break
     process.send_signal(number)
-    said, _ = process.communicate(timeout=20)
+    try:
+        said, _ = process.communicate(timeout=60)
+    finally:
+        process.kill()
     assert process.returncode == 130
     assert json.loads(said)["interrupted"] is True
     assert not (out / "cells").exists()

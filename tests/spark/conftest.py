@@ -2,7 +2,6 @@
 
 import multiprocessing
 import os
-import shutil
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -21,19 +20,27 @@ sys.path.append(str(SOURCES))
 
 
 @pytest.fixture(scope="session")
-def spark_environment() -> dict[str, str]:
+def spark_environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """For processes that start a Spark of their own."""
-    if shutil.which("java") is None:
-        pytest.skip("no java")
+    from planstep.bench.spark.java import find_java
+
+    home, _ = find_java(tmp_path_factory.mktemp("java"))
     paths = [str(ENGINE), str(SOURCES)]
-    return {**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": os.pathsep.join(paths)}
+    return {
+        **os.environ,
+        "JAVA_HOME": home,
+        "PYSPARK_PYTHON": sys.executable,
+        "PYTHONPATH": os.pathsep.join(paths),
+    }
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def spark(
     spark_environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Any]:
     from pyspark.sql import SparkSession
+
+    from planstep.bench.spark.session import end
 
     before = dict(os.environ)
     os.environ.update(spark_environment)
@@ -49,7 +56,7 @@ def spark(
         .getOrCreate()
     )
     yield session
-    session.stop()
+    end(session)
     os.environ.clear()
     os.environ.update(before)
 

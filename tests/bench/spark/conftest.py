@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from planstep.bench.spark.session import start
+from planstep.bench.spark.session import end, start
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     session = start("tests", Path(tmp_path_factory.mktemp("spark")), "local[2]")
     yield session
-    session.stop()
+    end(session)
