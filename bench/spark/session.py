@@ -68,7 +68,7 @@ def start(app: str, folder: Path, master: str | None = None, memory: str = "2g")
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.local.dir": os.fspath(folder / "scratch"),
-            "spark.driver.extraJavaOptions": f"-Djava.io.tmpdir={_made(folder / 'tmp')}",
+            "spark.driver.extraJavaOptions": f"\"-Djava.io.tmpdir={_made(folder / 'tmp')}\"",
         }
     builder = SparkSession.builder.appName(app).master(master or LOCAL)
     for name, value in settings.items():

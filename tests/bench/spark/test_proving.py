@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from histories import Made, ended, put, show, took, wrote
+from histories import Made, ended, of_an_aborted_one, put, show, took, wrote
 from test_check_model import committed, drawn, small
 from test_check_readers import A, B, C, followed, interleaved
 from test_check_records import spoiled
@@ -183,6 +183,8 @@ def deliveries() -> Iterator[Case]:
     took(given_up, 0, 0, 1)
     put(given_up, 0, [(0, 0, -1), (0, 5, -1)])
     yield Case("given up", given_up, NONE, {"out": "in/c"})
+    for there in range(3):
+        yield Case(f"given up, {there} there", of_an_aborted_one(there), KAFKA, {"out": "in/c"})
     chain = Trace()
     for tx, name in enumerate(("a/c", "b/c")):
         ended(chain, tx)
