@@ -241,6 +241,18 @@ def test_a_folder_may_have_runs_of_one_kind_only(spark: Any, tmp_path: Path, wri
     assert proof.by_run() == {} and judge(trace, mode=PLACES).counts == {}
 
 
+def test_a_store_that_holds_nothing_at_all_is_judged(spark: Any, tmp_path: Path) -> None:
+    trace = Trace()
+    ended(trace, 0)
+    wrote(trace, 0, 2)
+    proof = Proof(Traces.of(spark, saved(tmp_path, [Case("one", trace, KAFKA, {})])), None, print)
+    proof.read()
+    proof.check()
+    assert (
+        proof.by_run() == {"000-one": {"lost": 2}} == {"000-one": judge(trace, mode=KAFKA).counts}
+    )
+
+
 def test_a_trace_that_cannot_be_judged_is_named(spark: Any, tmp_path: Path) -> None:
     with pytest.raises(BadTrace, match="no traces"):
         prove(spark, tmp_path)
