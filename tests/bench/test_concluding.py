@@ -73,9 +73,10 @@ def test_an_earlier_verdict_is_not_taken_for_this_one(
 def test_one_that_does_not_end_is_ended(
     child: Callable[[str], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(proving, "_PATIENCE_S", 0.2)
-    child("exec sleep 600")
+    monkeypatch.setattr(proving, "_PATIENCE_S", 1.0)
+    child('mkdir -p "$3/.spark-it/scratch"; exec sleep 600')
     assert "had not ended" in prove_apart(tmp_path)["spark"]["why_not"]
+    assert not list(tmp_path.glob(".spark-*")), "what it had no time to remove"
 
 
 # in the command ------------------------------------------------------------------------------------
