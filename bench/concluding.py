@@ -20,7 +20,8 @@ NO_SPARK = ""
 
 
 def conclude(summary: dict[str, Any], kept: Kept, master: str | None) -> None:
-    """Into the summary; `master`: NO_SPARK, or None for local[*]. Ctrl-C ends Spark, and makes it interrupted."""
+    """Into the summary; `master`: NO_SPARK, or None for local[*]. Ctrl-C ends Spark, or the report, and
+    makes it interrupted."""
     from .report.figures import figures
     from .report.page import write
 
@@ -40,8 +41,11 @@ def conclude(summary: dict[str, Any], kept: Kept, master: str | None) -> None:
         if not summary["spark"]["ran"]:
             say(f"Spark did not run: {summary['spark']['why_not']}")
     kept.save(summary)
-    made = proof.get("figures") or figures(kept.path, summary)
-    summary["report"] |= write(kept.path, summary, made)
+    try:
+        made = proof.get("figures") or figures(kept.path, summary)
+        summary["report"] |= write(kept.path, summary, made)
+    except KeyboardInterrupt:  # it can be made again from what is kept
+        summary["interrupted"] = True
 
 
 def refuted(summary: dict[str, Any]) -> bool:

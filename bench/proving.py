@@ -10,6 +10,7 @@ Next: spark/__main__.py, the child.
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -77,6 +78,8 @@ def prove_apart(
         if child is not None:
             with undivided():
                 end_group(child)
+                for scratch in folder.glob(".spark-*"):  # had it no time for that
+                    shutil.rmtree(scratch, ignore_errors=True)
         if reading is not None:
             reading.join(
                 _GRACE_S

@@ -139,10 +139,11 @@ def by_spark(spark: dict[str, Any]) -> Section:
         return section(title, Paragraph(said))
     found = {name: n for check in spark["checks"] for name, n in check["found"].items() if n}
     listed = ", ".join(f"{name} {n:,}" for name, n in found.items()) or "nothing that may not be"
+    looked = sum(bool(check["rows"]) for check in spark["checks"])
     agrees = {True: ", as Python did", False: ", which is NOT what Python found"}
     said = (
         f"Spark {spark['version']} ({spark['master']}) judged all traces by itself, {spark['rows_read']:,} rows "
-        f"in {spark['seconds']:.0f} s, {len(spark['checks'])} checks. It found "
+        f"in {spark['seconds']:.0f} s, {looked} checks. It found "
         f"{listed}{agrees.get(spark['agrees_with_python'], '')}."
     )
     differing = spark["disagreements"]

@@ -79,6 +79,7 @@ class _Delivery:
         self.first: dict[int, dict[int, int]] = {}
         self.got: dict[int, dict[int, int]] = {}
         self.missing: list[tuple[str, int, int]] = []  # topic, origin, who consumed it
+        self.of_aborted: set[int] = set()  # origins whose records are there, and noted
         for lane in [lane for lanes in topics.values() for lane in lanes]:
             made = history.produced.get(lane, [])
             told = {tx: records for _, tx, _, _, records in made}
@@ -96,6 +97,7 @@ class _Delivery:
     def look(self, topic: str, fed: Fed | None) -> None:
         """Reads what is there of a topic."""
         known: set[int] = set()
+        self.of_aborted.clear()
         for lane in self.topics[topic]:
             log = self.history.stored.get(lane)
             if log is not None:
@@ -106,7 +108,9 @@ class _Delivery:
                 self._lane(lane, log, origins, known)
         if fed is not None:
             self.missing += [
-                (topic, origin, tx) for origin, tx in fed.expected.items() if origin not in known
+                (topic, origin, tx)
+                for origin, tx in fed.expected.items()
+                if origin not in known and origin not in self.of_aborted
             ]
             self._doubtful(topic, fed, known)
 
@@ -115,7 +119,13 @@ class _Delivery:
         log.owner = owner = array("q", log.tx)
         expected, doubtful = fed.expected, fed.doubtful
         for i, origin in enumerate(origins):
-            if origin in expected:
+            if owner[i] < 0 and fed.of_aborted(origin):
+                text = "{}, made of what {} consumed"
+                whose = _whose(fed.given_up[origin])
+                self.findings.note(ABORTED_VISIBLE, text, self._text(lane, log, i), whose)
+                self.of_aborted.add(origin)
+                owner[i] = NOT_COUNTED
+            elif origin in expected:
                 if owner[i] < 0:
                     owner[i] = expected[origin]
             elif origin in doubtful:

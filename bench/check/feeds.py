@@ -60,6 +60,11 @@ class Fed:
         doubtful = self.doubtful
         return all(origin in doubtful for origin in set(origins).difference(self.expected))
 
+    def of_aborted(self, origin: int) -> bool:
+        """Whether none but aborted ones consumed it, and the next committed one goes on behind it."""
+        of_nobody = self.expected.get(origin, 0) < 0 and origin not in self.doubtful
+        return of_nobody and origin in self.given_up
+
 
 class _Origins:
     """What the records at offsets of one input partition call themselves."""

@@ -43,9 +43,12 @@ def verdict(summary: dict[str, Any]) -> Verdict:
     ran = [entry for *_, entry in entries(systems) if entry["status"] in ("ok", "failed")]
     runs = sum(entry["repeats"] for entry in ran)
     records = sum(entry["records"] * entry["repeats"] for entry in ran)
-    wrong = _wrong(summary)
-    if wrong:
+    unverified, doubted = _unverified(summary), _by_spark(spark)
+    wrong = unverified + doubted
+    if unverified:
         tone, said = "bad", "Not everything verified. What did not has no figures."
+    elif doubted:
+        tone, said = "bad", "Python verified every run, and Spark says otherwise: trust no figure."
     elif not runs:
         tone, said = "partial", "Nothing ran to its end: there is nothing to compare."
     elif summary["interrupted"]:
@@ -64,7 +67,7 @@ def verdict(summary: dict[str, Any]) -> Verdict:
             "False": "; it does NOT agree with the Python checker.",
         }
         sentences.append(
-            "Apache Spark read every record and every trace row and judged by itself"
+            "Apache Spark read every row of every trace and judged by itself"
             + agreement.get(str(spark.get("agrees_with_python")), ".")
         )
     board = None
@@ -84,7 +87,7 @@ def _losses(ran: list[dict[str, Any]]) -> str:
     return ", ".join(f"{n:,} {name.replace('_', ' ')}" for name, n in counts.items() if n)
 
 
-def _wrong(summary: dict[str, Any]) -> list[str]:
+def _unverified(summary: dict[str, Any]) -> list[str]:
     """What is wrong, not where: that is in the next part."""
     found = []
     for name, workload, durability, placement, entry in entries(summary["systems"]):
@@ -97,8 +100,11 @@ def _wrong(summary: dict[str, Any]) -> list[str]:
         for run in entry["rate_search"] or ():
             if not run["verified"]:
                 found.append(f"{where}: a run that searched the highest rate did not verify")
-    spark = summary.get("spark") or {}
-    found += [f"Spark: {text}" for text in spark.get("disagreements") or ()]
+    return found
+
+
+def _by_spark(spark: dict[str, Any]) -> list[str]:
+    found = [f"Spark: {text}" for text in spark.get("disagreements") or ()]
     for check in spark.get("checks") or ():
         if counts := forbidden(check):
             found.append(f"Spark, {check['name']}: {counts}")

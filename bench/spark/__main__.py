@@ -41,7 +41,11 @@ def main(arguments: list[str] | None = None) -> int:
         threading.Thread(target=_end_with_parent, daemon=True).start()
     if not asked.folder.is_dir():
         return _say(WRONG, f"{asked.folder} is no folder")
-    scratch = Path(tempfile.mkdtemp(prefix=".spark-", dir=asked.folder))
+    home = asked.folder.resolve()
+    try:
+        scratch = Path(tempfile.mkdtemp(prefix=".spark-", dir=None if "," in str(home) else home))
+    except OSError as error:
+        return _say(WRONG, f"{asked.folder} cannot be written to: {error}")
     try:
         spark = start("planstep compare", scratch, asked.master, asked.memory)
         try:

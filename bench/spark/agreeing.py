@@ -18,6 +18,7 @@ from typing import Any
 
 from ..check import findings as names
 from ..check import judge
+from ..judging import entries
 from ..trace import Trace
 from .figures import LATENCIES
 from .folders import TracedRun
@@ -76,6 +77,15 @@ def disagreements(
             for name, count in found.get(run.name, {}).items():
                 mine[name] = mine.get(name, 0) + count
         yield from _compared(", ".join(run.name for run in repeats), theirs, mine, _BY_PRESENCE)
+
+
+def not_there(summary: Mapping[str, Any] | None, runs: Sequence[TracedRun]) -> Iterator[str]:
+    """In words; of traces that the comparison kept, and that Spark has not seen."""
+    known = {run.name for run in runs}
+    for *_, entry in entries((summary or {}).get("systems", {})):
+        for name in _traces(entry):
+            if name not in known:
+                yield f"{name}: the results tell of its trace, and there is none"
 
 
 def differing_percentiles(

@@ -145,7 +145,9 @@ class Delivery:
         fed = among(sorted({one.o for one in traces.fed}), "o")
         return traces.sql(
             f"""select o, l, offset, source, ordinal, tx, nth, expected, doubtful,
-              case when not fed or expected is not null or doubtful is not null then {EXPLAINED}
+              case when tx < 0 and expected < 0 and doubtful is null and given_up is not null
+                  then {OF_GIVEN_UP}
+                when not fed or expected is not null or doubtful is not null then {EXPLAINED}
                 when given_up is null then {OF_NOBODY} else {OF_GIVEN_UP} end as why,
               if(fed and tx < 0, coalesce(expected, doubtful, tx), tx) as owner
             from (
@@ -271,7 +273,8 @@ class Delivery:
         return self._traces.sql(
             f"""select o, l, offset, {columns} from {{numbered}} where l is not null
             union all
-            select o, null, null, {columns} from {{numbered}} where there = 0 and row = 1""",
+            select o, null, null, {columns} from {{numbered}}
+            where there = 0 and row = 1 and why != {OF_GIVEN_UP}""",
             numbered=numbered,
         )
 

@@ -72,7 +72,8 @@ class Traces:
         more = ", nth bigint" if name in ORDERED else ""
         if not paths:
             return self.spark.createDataFrame([], f"{schema}{more}, run bigint")
-        frame = self.spark.read.schema(schema).parquet(*paths)
+        plain = self.spark.read.option("__globPaths__", "false")  # "[1]" is a name like any other
+        frame = plain.schema(schema).parquet(*paths)
         numbers = {run.folder.resolve(): run.number for run in self.runs}
         files = [  # _metadata writes file:/ where inputFiles() writes file:///
             (

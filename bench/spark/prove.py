@@ -18,7 +18,7 @@ from typing import Any
 
 from ..check import findings as names
 from ..check.kafka import ALLOWED, ALLOWED_ELSEWHERE
-from .agreeing import differing_percentiles, differing_wins, disagreements, entry_of
+from .agreeing import differing_percentiles, differing_wins, disagreements, entry_of, not_there
 from .certificate import Certificates
 from .delivery import Delivery
 from .figures import Figures, told
@@ -216,7 +216,7 @@ class Proof:
             return delivery[0].found()
 
         places, others = traces.of_mode(PLACES), traces.of_mode(KAFKA, NONE)
-        self._check("delivery", rows("records") + rows("inputs"), deliver)
+        self._check("delivery", rows("records") + rows("inputs"), deliver, always=True)
         log = delivery[0].log
         for name, table, make in (
             ("certificate: places", "transactions", certificates.places),
@@ -229,11 +229,14 @@ class Proof:
         self._check("reader", rows("seen"), lambda: check_reader(traces, log))
         self._check("logs", rows("records", others), lambda: check_logs(traces, log))
 
-    def _check(self, job: str, rows: int, make: Callable[[], list[Any]]) -> None:
+    def _check(
+        self, job: str, rows: int, make: Callable[[], list[Any]], always: bool = False
+    ) -> None:
+        """`always`: no rows may be what is wrong."""
         mine = {name: anomalies for name, (_, anomalies) in CHECKS.items() if name.startswith(job)}
         self._rows |= dict.fromkeys(mine, rows)
         with self._job(job, rows):
-            frames = make() if rows else []
+            frames = make() if rows or always else []
             noted = (
                 self.traces.sql(
                     """select run, name, cast(sum(n) as bigint) as n from {noted}
@@ -261,6 +264,7 @@ class Proof:
             for anomaly, text in disagreements(self._summary, runs, self.by_run()):
                 self._doubted.add(anomaly)
                 self.disagreements.append(text)
+            self.disagreements += not_there(self._summary, runs)
             self.disagreements += differing_percentiles(self._summary, runs, figures)
             self.disagreements += differing_wins(self._summary, figures, won)
 

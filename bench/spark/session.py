@@ -33,7 +33,8 @@ def is_local(master: str | None) -> bool:
 def start(app: str, folder: Path, master: str | None = None, memory: str = "2g") -> Any:
     """A SparkSession; one that runs in this process already is returned as it is. NoSpark.
 
-    folder   exists; scratch files go there, and are the caller's to remove once the session has stopped
+    folder   exists; scratch files go there, and are the caller's to remove once the session has stopped; no comma
+             in its path, where Spark would take it for two
     master   None: local[*]
     memory   of the driver's Java; with a local master all of Spark's
     """
@@ -68,7 +69,9 @@ def start(app: str, folder: Path, master: str | None = None, memory: str = "2g")
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.local.dir": os.fspath(folder / "scratch"),
-            "spark.driver.extraJavaOptions": f"-Djava.io.tmpdir={_made(folder / 'tmp')}",
+            "spark.driver.extraJavaOptions": _java_option(
+                f"-Djava.io.tmpdir={_made(folder / 'tmp')}"
+            ),
         }
     builder = SparkSession.builder.appName(app).master(master or LOCAL)
     for name, value in settings.items():
@@ -105,6 +108,11 @@ def end(spark: Any) -> None:
 def java_of(spark: Any) -> str:
     """The version of the Java that a session runs on, as "17.0.15"."""
     return str(spark._jvm.System.getProperty("java.version"))
+
+
+def _java_option(option: str) -> str:
+    """As one, whatever is in it: Spark's launcher splits them at spaces."""
+    return '"' + option.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 def _quiet(folder: Path) -> str:

@@ -1,6 +1,7 @@
 """Small histories made by hand: transactions, what they did, what lies in the store, what a reader was shown."""
 
 from planstep.bench.trace import (
+    ABORTED,
     COMMITTED,
     CONSUME,
     CONSUMER,
@@ -41,3 +42,16 @@ def took(
 ) -> None:
     lane = trace.lane(CONSUMER, name, partition)
     trace.operations.append(Operation(tx, CONSUME, lane, begin, end))
+
+
+def of_an_aborted_one(there: int) -> Trace:
+    """Records that name no transaction: an aborted one consumed [1, 3), the next committed one goes on behind it;
+    `there`: so many of its records are in the store."""
+    trace = Trace()
+    for tx, (outcome, begin, end) in enumerate(
+        ((COMMITTED, 0, 1), (ABORTED, 1, 3), (COMMITTED, 3, 4))
+    ):
+        ended(trace, tx, outcome)
+        took(trace, tx, begin, end)
+    put(trace, 0, [(0, n, -1) for n in (0, *range(1, 1 + there), 3)])
+    return trace

@@ -5,7 +5,7 @@ from collections import Counter
 from itertools import pairwise
 
 import pytest
-from histories import Made, ended, put, took, wrote
+from histories import Made, ended, of_an_aborted_one, put, took, wrote
 
 from planstep.bench.check import KAFKA, NONE, judge
 from planstep.bench.check.findings import (
@@ -44,6 +44,14 @@ def spoiled(draw: random.Random, lanes: list[list[Made]], aborted: list[int]) ->
                 lane.insert(at, (9, draw.randrange(99), draw.choice(aborted)))
             case 4:
                 lane.insert(at, (9, draw.randrange(99), 77))
+
+
+@pytest.mark.parametrize(
+    "there, counts", [(0, {LOST: 2}), (1, {LOST: 1, ABORTED_VISIBLE: 1}), (2, {ABORTED_VISIBLE: 2})]
+)
+def test_an_aborted_one_may_not_have_happened(there: int, counts: dict[str, int]) -> None:
+    """Also where there are no places, so that no gap in the positions gives it away."""
+    assert judge(of_an_aborted_one(there), mode=KAFKA, feeds={"out": "in/c"}).counts == counts
 
 
 @pytest.mark.parametrize("fed", (False, True))

@@ -13,6 +13,7 @@ from comparing import SMALL
 
 from planstep.bench import concluding, proving
 from planstep.bench.proving import prove_apart, without
+from planstep.bench.report import page
 
 
 @pytest.fixture
@@ -72,9 +73,10 @@ def test_an_earlier_verdict_is_not_taken_for_this_one(
 def test_one_that_does_not_end_is_ended(
     child: Callable[[str], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(proving, "_PATIENCE_S", 0.2)
-    child("exec sleep 600")
+    monkeypatch.setattr(proving, "_PATIENCE_S", 1.0)
+    child('mkdir -p "$3/.spark-it/scratch"; exec sleep 600')
     assert "had not ended" in prove_apart(tmp_path)["spark"]["why_not"]
+    assert not list(tmp_path.glob(".spark-*")), "what it had no time to remove"
 
 
 # in the command ------------------------------------------------------------------------------------
@@ -148,6 +150,22 @@ def test_spark_that_is_interrupted_leaves_the_rest(
     told = _results(tmp_path)
     assert told["interrupted"] is True and told["spark"]["why_not"] == "it was interrupted"
     assert told["verified"] is True and (tmp_path / "report.html").exists()
+
+
+def test_a_report_that_is_interrupted_leaves_the_rest(
+    call: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: Any) -> dict[str, Any]:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(page, "write", interrupted)
+    monkeypatch.setattr(concluding, "prove_apart", lambda *_: {"spark": spark(), "figures": {}})
+    ended = call("--workload", "reshard", "--no-find-rate", "--spark", "--out", tmp_path, "--json")
+    assert ended.exit_code == 130
+    assert json.loads(ended.stdout) == _results(tmp_path)
+    told = _results(tmp_path)
+    assert told["interrupted"] is True and told["verified"] is True
+    assert told["report"]["html"] is None and not (tmp_path / "stores").exists()
 
 
 def test_stores_are_left_for_spark_and_go_when_it_has_read_them(

@@ -96,6 +96,16 @@ def test_what_is_wrong_comes_first_and_in_red(summary: dict[str, Any]) -> None:
     assert EVIL not in text and 'class="note bad"' in text
 
 
+def test_what_only_spark_found_is_not_called_unverified(summary: dict[str, Any]) -> None:
+    """Those runs have figures."""
+    check = {"name": "delivery", "what": "", "rows": 1, "found": {"lost": 1}, "allowed": {}}
+    spark = {"ran": True, "agrees_with_python": False, "disagreements": [EVIL], "checks": [check]}
+    found = verdict(summary | {"spark": spark})
+    assert found.tone == "bad" and len(found.wrong) == 2
+    assert "no figures" not in found.headline and "trust no figure" in found.headline
+    assert EVIL not in undrawn(page(summary | {"spark": spark}, NOTHING))
+
+
 @pytest.mark.parametrize("workload", ["plain", "chain", "transfer", "faults", "held-open"])
 def test_a_workload_that_did_not_run_says_which_command_does(workload: str) -> None:
     made = page(comparisons.summary(*comparisons.outcome("interval")), NOTHING)

@@ -1,6 +1,7 @@
 """Where Spark's Java comes from, and what is said when it cannot start."""
 
 import os
+import shlex
 import subprocess
 import sys
 import textwrap
@@ -50,6 +51,25 @@ def test_an_old_java_is_passed_over(tmp_path: Path, alone: pytest.MonkeyPatch) -
     alone.setenv("JAVA_HOME", os.fspath(old.parent.parent))
     with pytest.raises(java.NoJava, match=r'old/bin/java is Java "1.8.0_422".*spark-jre'):
         java.find_java(tmp_path)
+
+
+def test_a_folder_may_be_called_anything(tmp_path: Path, alone: pytest.MonkeyPatch) -> None:
+    """Spaces in it are not where one of Java's options ends."""
+    old = fake_java(tmp_path / "java", "17.0.1")
+    alone.setenv("JAVA_HOME", os.fspath(old.parent.parent))
+    told: dict[str, str] = {}
+    sql = pytest.importorskip("pyspark.sql")
+    alone.setattr(sql.SparkSession, "getActiveSession", lambda: None)
+    alone.setattr(
+        sql.SparkSession.Builder,
+        "config",
+        lambda self, name, value: told.update({name: value}) or self,
+    )
+    alone.setattr(sql.SparkSession.Builder, "getOrCreate", lambda self: self)
+    folder = tmp_path / 'my "results", ü'
+    folder.mkdir()
+    session.start("test", folder)
+    assert shlex.split(told["spark.driver.extraJavaOptions"]) == [f"-Djava.io.tmpdir={folder}/tmp"]
 
 
 def test_without_any_it_says_what_to_install(tmp_path: Path, alone: pytest.MonkeyPatch) -> None:

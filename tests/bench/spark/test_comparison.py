@@ -130,6 +130,8 @@ def test_a_lost_record_is_told(
     assert "delivery: exactly once" in wrong
     assert any("lost: 2 by Spark, 0 by Python" in text for text in spark["disagreements"])
     assert any("commit_ms p50" in text for text in spark["disagreements"])
+    gone = f"{CELLS[1].name}: the results tell of its trace, and there is none"
+    assert gone in spark["disagreements"]
 
 
 def test_what_cannot_be_done_is_said_last(

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from histories import Made, ended, put, show, took, wrote
+from histories import Made, ended, of_an_aborted_one, put, show, took, wrote
 from test_check_model import committed, drawn, small
 from test_check_readers import A, B, C, followed, interleaved
 from test_check_records import spoiled
@@ -183,6 +183,8 @@ def deliveries() -> Iterator[Case]:
     took(given_up, 0, 0, 1)
     put(given_up, 0, [(0, 0, -1), (0, 5, -1)])
     yield Case("given up", given_up, NONE, {"out": "in/c"})
+    for there in range(3):
+        yield Case(f"given up, {there} there", of_an_aborted_one(there), KAFKA, {"out": "in/c"})
     chain = Trace()
     for tx, name in enumerate(("a/c", "b/c")):
         ended(chain, tx)
@@ -237,6 +239,18 @@ def test_a_folder_may_have_runs_of_one_kind_only(spark: Any, tmp_path: Path, wri
     proof.read()
     proof.check()
     assert proof.by_run() == {} and judge(trace, mode=PLACES).counts == {}
+
+
+def test_a_store_that_holds_nothing_at_all_is_judged(spark: Any, tmp_path: Path) -> None:
+    trace = Trace()
+    ended(trace, 0)
+    wrote(trace, 0, 2)
+    proof = Proof(Traces.of(spark, saved(tmp_path, [Case("one", trace, KAFKA, {})])), None, print)
+    proof.read()
+    proof.check()
+    assert (
+        proof.by_run() == {"000-one": {"lost": 2}} == {"000-one": judge(trace, mode=KAFKA).counts}
+    )
 
 
 def test_a_trace_that_cannot_be_judged_is_named(spark: Any, tmp_path: Path) -> None:
