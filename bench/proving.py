@@ -4,6 +4,7 @@ that fails is a comparison without Spark, not none.
     DIR/results.json, traces/, stores/ ─▶ python -m planstep.bench.spark DIR ─▶ DIR/spark.json
                                                  │ each line that it says is progress
     cannot start, dies, takes too long ─▶ {"ran": False, "why_not": …}: Python's verdicts stand
+    cannot judge a trace ─▶ the same, and a disagreement
 
 Next: spark/__main__.py, the child.
 """
@@ -21,8 +22,8 @@ from typing import Any
 from .runner import end_group, environment, undivided
 
 RESULT = "spark.json"
-CANNOT_START = 3
-"""Exit status of the child; its last line says why."""
+WRONG, CANNOT_START = 1, 3
+"""Exit statuses of the child; its last line says why."""
 _PROGRESS = "Spark: "
 _PATIENCE_S, _GRACE_S = 3600.0, 10.0
 
@@ -91,7 +92,10 @@ def prove_apart(
         made = json.loads((folder / RESULT).read_text())
         return {"spark": made["spark"], "figures": made["figures"]}
     except (OSError, ValueError, KeyError):
-        return {"spark": without(f"it ended with status {status}: {last}")}
+        told = without(f"it ended with status {status}: {last}")
+        if status == WRONG:  # a trace that cannot be judged: that is no agreement
+            told |= {"agrees_with_python": False, "disagreements": [last]}
+        return {"spark": told}
 
 
 def _read(child: "subprocess.Popen[str]", said: list[str], tell: Callable[[str], None]) -> None:

@@ -74,7 +74,7 @@ CHECKS: dict[str, tuple[str, tuple[str, ...]]] = {
         (names.OFFSET_GAP, names.OFFSET_OVERLAP),
     ),
     "reader: polls": (
-        "each poll goes on where the one before ended, to the end",
+        "each poll goes on where the one before ended; what nobody saw is counted, and allowed",
         (
             *(names.POLL_SKIP, names.INTERNAL_POLL_SKIP, names.NON_MONOTONIC_POLL),
             *(names.INTERNAL_NON_MONOTONIC_POLL, names.UNSEEN),

@@ -62,11 +62,21 @@ def test_what_it_says_of_its_jobs_is_progress(child: Callable[[str], None], tmp_
     assert told == ["Spark: reads"]
 
 
+def test_a_trace_that_spark_cannot_judge_is_a_disagreement(
+    child: Callable[[str], None], tmp_path: Path
+) -> None:
+    child('echo "traces/x/records.parquet cannot be read" >&2; exit 1')
+    told = prove_apart(tmp_path)["spark"]
+    assert told["agrees_with_python"] is False and not told["ran"]
+    assert told["disagreements"] == ["traces/x/records.parquet cannot be read"]
+    assert concluding.refuted({"spark": told})
+
+
 def test_an_earlier_verdict_is_not_taken_for_this_one(
     child: Callable[[str], None], tmp_path: Path
 ) -> None:
     (tmp_path / "spark.json").write_text('{"spark": {"ran": true}, "figures": {}}')
-    child("exit 1")
+    child("exit 2")
     assert prove_apart(tmp_path)["spark"]["ran"] is False
 
 
