@@ -7,7 +7,7 @@ PYTHON := $(shell for p in python3.14 python3.13 python3.12 python3.11 python3; 
 BIN := .venv/bin
 COMMA := ,
 # Spark wants Java 17 or newer: the machine's, or else one that pip brings.
-JAVA := $(shell for j in "$$JAVA_HOME/bin/java" java; do \
+JAVA := $(shell for j in $${JAVA_HOME:+"$$JAVA_HOME/bin/java"} java; do \
   v=$$("$$j" -version 2>&1 | sed -n 's/.* version "\([0-9]*\).*/\1/p'); \
   test "$${v:-0}" -ge 17 2>/dev/null && { echo $$j; break; }; done)
 VERSION := $(shell cksum < pyproject.toml | tr ' ' '-')
