@@ -43,9 +43,8 @@ docs: setup
 	$(BIN)/sphinx-build -q -E -W --keep-going -n -b html docs build/docs/html
 	@echo "build/docs/html/index.html"
 
-# Two files of tests at a time; benchmarks are no part of it.
 test: lint docs
-	$(BIN)/pytest -q -n 2 --dist loadfile -p no:benchmark
+	$(BIN)/pytest -q
 
 # Without Spark, Arrow, command line: what the engine itself needs.
 OTHERS := arrow bench cli docs notebooks operations reshard spark typing
