@@ -1,4 +1,4 @@
-"""One Spark for all tests of this folder: it takes seconds to start."""
+"""One Spark for each file of tests: it takes seconds to start, and another folder has settings of its own."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +9,7 @@ import pytest
 from planstep.bench.spark.session import end, start
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     session = start("tests", Path(tmp_path_factory.mktemp("spark")), "local[2]")
     yield session
