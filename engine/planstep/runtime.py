@@ -116,7 +116,7 @@ class Runtime(Turns):
                     self._release(node, node.host.run((), time.time_ns() // 1_000_000))
 
     def _views(self) -> Views:
-        return Views(self.nodes, lambda: self._closed or self._stopped is not None, self.rtt_ms)
+        return Views(self.nodes, self._check_open, self.rtt_ms)
 
     def _host(self, number: int, store: Store) -> Host:
         return Host(

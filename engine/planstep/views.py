@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from .errors import Corruption, EngineClosed, IoError, PlanstepError, SnapshotTooOld
+from .errors import Corruption, IoError, PlanstepError, SnapshotTooOld
 from .proto.batch import HEADER_BYTES, Batch, timestamp_of
 from .proto.ids import Place, host_of, tablet_prefix
 from .proto.messages import PartitionPart, ShardPart
@@ -94,11 +94,13 @@ class _Cache:
 class Views:
     """Reads over all hosts' released state."""
 
-    def __init__(self, nodes: list[Any], ended: Callable[[], bool], rtt_ms: float = 0.0) -> None:
+    def __init__(
+        self, nodes: list[Any], check_open: Callable[[], None], rtt_ms: float = 0.0
+    ) -> None:
         self._rtt = rtt_ms / 1000
         self.fetches = 0
         self._nodes = nodes
-        self._ended = ended  # nobody will take a host further
+        self._check_open = check_open  # raises where nobody will take a host further
         self._cache = _Cache()
         self._several = len(nodes) > 1 or bool(nodes[0].host.links)
 
@@ -136,8 +138,7 @@ class Views:
             return node.host
         with node.changed.listen() as queue:
             while not self._served(node, snap, tablet, meets):
-                if self._ended():
-                    raise EngineClosed("the engine was closed, or stopped, while this was read")
+                self._check_open()
                 if time.monotonic() > deadline:
                     raise PlanstepError(
                         f"host {node.host.number} did not reach step {snap.step} within "

@@ -69,7 +69,7 @@ def test_every_call_ends_and_says_why(
     for thread in threads:
         thread.join(10)
     assert len(said) == len(threads)
-    assert all("made to fail" in str(error) for error in said)
+    assert all("made to fail" in str(error) for error in said), said
     with pytest.raises(planstep.StoreClosed, match="made to fail"):
         db.write("t", "never")
     held = db._runtime.admission.bytes
@@ -81,3 +81,49 @@ def test_every_call_ends_and_says_why(
     db.close()
     with planstep.open(tmp_path / "s") as db:
         db.write("t", "f")
+
+
+@pytest.mark.parametrize(
+    ("place", "waits", "answer"),
+    [
+        ({"placement": "separate"}, "_served", False),
+        ({"hosts": 3}, "_served", False),
+        ({"mode": "kafka"}, "committed", (0, True)),
+    ],
+)
+def test_a_read_that_waits_for_a_host_says_why_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: dict[str, Any], waits: str, answer: Any
+) -> None:
+    monkeypatch.setattr("planstep.storage.Files", Failing)
+    Failing.fails = False
+    db = planstep.open(tmp_path / "s", **place)
+    db.create_topic("t", partitions=3, format="utf8")
+    db.write("t", "a")
+    asked = threading.Semaphore(0)
+
+    def never(*_: Any) -> Any:
+        asked.release()
+        return answer
+
+    monkeypatch.setattr(db._runtime.views, waits, never)
+    said: list[BaseException] = []
+
+    def read() -> None:
+        try:
+            with db.transaction(worker="w") as tx:
+                tx.read("t", "c")
+        except planstep.PlanstepError as error:
+            said.append(error)
+
+    reader = threading.Thread(target=read, daemon=True)
+    reader.start()
+    asked.acquire()
+    Failing.fails = True
+    with pytest.raises(planstep.PlanstepError):
+        while True:
+            db.write("t", "b")
+    reader.join(10)
+    Failing.fails = False
+    db.close()
+    assert [type(error) for error in said] == [planstep.StoreClosed]
+    assert "made to fail" in str(said[0])

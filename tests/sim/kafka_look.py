@@ -43,7 +43,7 @@ class Look:
         self.tablets = [*self.inputs, *self.outputs]
         nodes: Any = [_Node(world, i) for i in range(hosts)]
         self.views = {
-            committed: KafkaViews(nodes, lambda: False, KafkaSettings(isolation=isolation), 0.0)
+            committed: KafkaViews(nodes, lambda: None, KafkaSettings(isolation=isolation), 0.0)
             for committed, isolation in ((True, "read_committed"), (False, "read_uncommitted"))
         }
         self._bounds = dict.fromkeys(self.tablets, (0, 0, 0))

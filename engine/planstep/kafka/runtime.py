@@ -80,12 +80,7 @@ class KafkaRuntime(Runtime):
                 self._poke(node)
 
     def _views(self) -> KafkaViews:
-        return KafkaViews(
-            self.nodes,
-            lambda: self._closed or self._stopped is not None,
-            self.settings,
-            self.rtt_ms,
-        )
+        return KafkaViews(self.nodes, self._check_open, self.settings, self.rtt_ms)
 
     def _tell_clients(self, released: Released) -> None:
         self.client.answered(released.answers)

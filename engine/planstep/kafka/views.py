@@ -63,11 +63,11 @@ class KafkaViews(Views):
     def __init__(
         self,
         nodes: list[Any],
-        ended: Callable[[], bool],
+        check_open: Callable[[], None],
         settings: KafkaSettings,
         rtt_ms: float,
     ) -> None:
-        super().__init__(nodes, ended, rtt_ms)
+        super().__init__(nodes, check_open, rtt_ms)
         self._settings = settings
 
     def snapshot(self) -> Snapshot:
@@ -204,7 +204,8 @@ class KafkaViews(Views):
             position, pending = self.committed(tablet, consumer)
             if not pending or self._settings.isolation == "read_uncommitted":
                 return position
-            if self._ended() or time.monotonic() > deadline:
+            self._check_open()
+            if time.monotonic() > deadline:
                 raise kafka_error("UNSTABLE_OFFSET_COMMIT", f"consumer {consumer!r}")
             time.sleep(self._settings.retry_backoff_ms / 1000)
 
