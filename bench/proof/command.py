@@ -1,0 +1,281 @@
+"""`planstep check ROW`: one row of RELIABILITY.md, or all of them, run anew.
+
+    ROW ─▶ Row.run, or with --negative Row.control ─▶ Found ─▶ a line, or --json
+    all ─▶ a child process for each row: one that crashes is a violation, and the next goes on
+
+Exit 0 clean, 1 violations, 2 not understood, 3 something was skipped (--allow-skips: 0).
+
+Next: a row's module, simulation.py say.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ...cli.output import Json, errors, print_json, say
+from ..progress import in_minutes, terminated_as_interrupted
+from .rows import BY_NAME, ROWS, Asked, Found
+from .spread import cores
+
+_EXAMPLES = 20
+"""Violations that are shown of a row."""
+SECONDS_MAX = 3600
+"""A row of `all` that has not ended by then hangs."""
+
+
+@dataclass(frozen=True)
+class Options:
+    quick: bool
+    negative: bool
+    seed: int
+    runs: int | None
+    workers: int
+    scratch: Path | None
+
+
+def check(
+    row: Annotated[
+        str,
+        typer.Argument(
+            metavar="ROW",
+            help="One of: " + ", ".join(BY_NAME) + "; all; or list, which says what each is.",
+        ),
+    ],
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A twentieth of each figure, and no soak.")
+    ] = False,
+    negative: Annotated[
+        bool,
+        typer.Option(
+            "--negative",
+            help="The negative control in its place: a planted bug or a bad setting, which the row must "
+            "notice. Exits 1 when it did.",
+        ),
+    ] = False,
+    seed: Annotated[
+        int, typer.Option(min=0, metavar="N", help="The first seed of those that are drawn from.")
+    ] = 1,
+    runs: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="So many runs in place of the row's own number: with --seed, one to see again.",
+            show_default=False,
+        ),
+    ] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            min=1, metavar="N", help="Processes at once (default: one a core).", show_default=False
+        ),
+    ] = None,
+    scratch: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Where stores are made, in a folder that is removed again. Default: the system's own for "
+            "such things, and memory where the disk does not matter.",
+            show_default=False,
+        ),
+    ] = None,
+    allow_skips: Annotated[
+        bool, typer.Option("--allow-skips", help="Exit 0 also where something was skipped.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Runs a row of RELIABILITY.md: a proof of the engine under faults, with what it counted.
+
+    JSON: rows, a list of {row, title, reach, runs, events, faults (by class), violations (how many),
+    examples (of them, as text), skipped (why, or null), seconds, seeds ([first, last] or null),
+    figures (further numbers)}; negative; machine (cores, python, version).
+
+    Exits 0 when all is well, 1 on violations, 3 when a row or a part of it was skipped.
+
+    Examples:
+
+        planstep check sim --quick
+
+        planstep check sim --seed 4711 --runs 1
+
+        planstep check powerloss --negative
+
+        planstep check all --json
+    """
+    options = Options(quick, negative, seed, runs, workers or cores(), scratch)
+    if row == "list":
+        _list(as_json)
+        return
+    if row != "all" and row not in BY_NAME:
+        near = get_close_matches(row, [*BY_NAME, "all"], n=1)
+        hint = f"; do you mean {near[0]}?" if near else ""
+        raise typer.BadParameter(f"there is no row {row!r}{hint} See `planstep check list`.")
+    with terminated_as_interrupted():
+        if row == "all":
+            told = []
+            for number, one in enumerate(ROWS, 1):
+                say(f"[{number}/{len(ROWS)}] {one.name}: {one.title}")
+                told.append(_apart(one.name, options))
+                say(_line(told[-1]))
+        else:
+            told = [_here(row, options)]
+    if as_json:
+        print_json({"rows": told, "negative": negative, "machine": _machine()})
+    else:
+        for found in told:
+            print(_line(found))
+            for example in found["examples"]:
+                print("    " + example.replace("\n", "\n    "))
+    if any(found["violations"] for found in told):
+        raise typer.Exit(1)
+    if any(found["skipped"] for found in told) and not allow_skips:
+        raise typer.Exit(3)
+
+
+def _here(name: str, options: Options) -> dict[str, Any]:
+    row = BY_NAME[name]
+    began = time.monotonic()
+    with _folders(options.scratch) as (folder, memory), _telling(name) as tell:
+        asked = Asked(
+            folder,
+            memory,
+            options.quick,
+            options.seed,
+            options.runs,
+            options.workers,
+            tell,
+        )
+        try:
+            found = row.control(asked) if options.negative else row.run(asked)
+        except Exception as error:  # what a check did not expect is a finding
+            trace = "".join(traceback.format_exception(error)[-6:])
+            found = Found(violations=[f"the check itself ended with {error!r}\n{trace}"])
+    return _told(name, found, time.monotonic() - began)
+
+
+def _told(name: str, found: Found, seconds: float) -> dict[str, Any]:
+    row = BY_NAME[name]
+    return {
+        "row": name,
+        "title": row.title,
+        "reach": row.reach,
+        "runs": found.runs,
+        "events": found.events,
+        "faults": dict(sorted(found.faults.items())),
+        "violations": len(found.violations),
+        "examples": found.violations[:_EXAMPLES],
+        "skipped": found.skipped,
+        "seconds": round(seconds, 1),
+        "seeds": None if found.seeds is None else list(found.seeds),
+        "figures": found.figures,
+    }
+
+
+def _apart(name: str, options: Options) -> dict[str, Any]:
+    """In a process of its own: what crashes, hangs or grows there is that row's."""
+    words = ["check", name, "--json", "--allow-skips", "--seed", str(options.seed)]
+    words += ["--workers", str(options.workers)]
+    words += ["--quick"] * options.quick + ["--negative"] * options.negative
+    words += [] if options.runs is None else ["--runs", str(options.runs)]
+    words += [] if options.scratch is None else ["--scratch", os.fspath(options.scratch)]
+    program = "import sys; from planstep.cli import main; sys.argv[0] = 'planstep'; main()"
+    began = time.monotonic()
+    child = subprocess.Popen([sys.executable, "-c", program, *words], stdout=subprocess.PIPE)
+    try:
+        said, _ = child.communicate(timeout=SECONDS_MAX)
+        told: dict[str, Any] = json.loads(said)["rows"][0]
+        return told
+    except subprocess.TimeoutExpired:
+        why = f"the row has not ended after {SECONDS_MAX} s"
+    except (ValueError, LookupError):
+        why = f"the row's process ended with exit code {child.returncode} and said nothing"
+    finally:
+        child.kill()
+        child.wait()
+    return _told(name, Found(violations=[why]), time.monotonic() - began)
+
+
+@contextmanager
+def _folders(scratch: Path | None) -> Iterator[tuple[Path, Path]]:
+    """(on a disk, in memory where there is such a folder); gone afterwards."""
+    shared = Path("/dev/shm")
+    places = [scratch, scratch if scratch or not os.access(shared, os.W_OK) else shared]
+    made: list[Path] = []
+    try:
+        for place in places:
+            if place is not None:
+                place.mkdir(parents=True, exist_ok=True)
+            made.append(Path(tempfile.mkdtemp(prefix="planstep-check-", dir=place)))
+        yield made[0], made[1]
+    finally:
+        for folder in made:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _telling(name: str) -> Iterator[Any]:
+    """Where a row stands: a line that changes on a terminal, else one every ten seconds."""
+    if errors.is_terminal:
+        with errors.status(name) as status:
+            yield lambda line: status.update(f"{name}: {line}".replace("[", "\\["))
+        return
+    last = time.monotonic()
+
+    def tell(line: str) -> None:
+        nonlocal last
+        if time.monotonic() - last >= 10:
+            last = time.monotonic()
+            say(f"{name}: {line}")
+
+    yield tell
+
+
+def _line(told: dict[str, Any]) -> str:
+    parts = [f"{told['runs']:,} runs"]
+    if told["events"]:
+        parts.append(f"{told['events']:,} events")
+    if told["faults"]:
+        parts.append(f"{sum(told['faults'].values()):,} faults")
+    parts += [f"{name.replace('_', ' ')} {_number(n)}" for name, n in told["figures"].items()]
+    parts.append(f"{told['violations']:,} violations")
+    if told["skipped"]:
+        parts.append(f"skipped: {told['skipped']}")
+    return f"{told['row']:<12}{', '.join(parts)} ({in_minutes(told['seconds'])})"
+
+
+def _number(value: Any) -> str:
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _list(as_json: bool) -> None:
+    if as_json:
+        print_json({"rows": [{"row": r.name, "title": r.title, "reach": r.reach} for r in ROWS]})
+        return
+    for row in ROWS:
+        print(f"{row.name:<12}{row.title} ({row.reach})")
+
+
+def _machine() -> dict[str, Any]:
+    import platform
+
+    import planstep
+
+    return {
+        "cores": cores(),
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.release()}",
+        "version": planstep.__version__,
+    }

@@ -1,0 +1,62 @@
+"""The same function over many items, in several processes.
+
+Next: command.py.
+"""
+
+import multiprocessing
+import os
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from typing import TypeVar
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class Died(Exception):
+    """A process died while it worked on an item: no exception of Python's, a crash."""
+
+
+def spread(
+    work: Callable[[T], R], items: Iterable[T], workers: int, ahead: int = 4
+) -> Iterator[tuple[T, R]]:
+    """(item, result) as they come; `work` and items must pickle. What `work` raises is raised here.
+
+    Died when a process was killed; which item did it is among those it names.
+    """
+    if workers <= 1:
+        for item in items:
+            yield item, work(item)
+        return
+    waiting: dict[Future[R], T] = {}
+    left = iter(items)
+    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
+        try:
+            while True:
+                for item in left:
+                    waiting[pool.submit(work, item)] = item
+                    if len(waiting) >= workers * ahead:
+                        break
+                if not waiting:
+                    return
+                done, _ = wait(waiting, return_when=FIRST_COMPLETED)
+                for future in done:
+                    item = waiting.pop(future)
+                    try:
+                        result = future.result()
+                    except BrokenProcessPool:
+                        raise Died(
+                            f"a process died at one of {[item, *waiting.values()]}"
+                        ) from None
+                    yield item, result
+        finally:
+            for future in waiting:
+                future.cancel()
+
+
+def cores() -> int:
+    """Those that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
