@@ -1,0 +1,205 @@
+"""`planstep check`: how it is asked, what it answers, how it ends; rows of its own stand in for long ones."""
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from planstep.bench.proof import command, rows
+from planstep.bench.proof.rows import ROWS, Asked, Found, Row
+from planstep.bench.proof.spread import Died, spread
+from planstep.cli.command import Command
+
+FIELDS = {
+    "row",
+    "title",
+    "reach",
+    "runs",
+    "events",
+    "faults",
+    "violations",
+    "examples",
+    "skipped",
+    "seconds",
+    "seeds",
+    "figures",
+}
+
+
+app = typer.Typer()
+app.command("check", cls=Command)(command.check)
+
+
+def ask(*words: str) -> tuple[int, str, str]:
+    ended = CliRunner().invoke(app, list(words))
+    return ended.exit_code, ended.stdout, ended.stderr
+
+
+@pytest.fixture
+def row(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """A row "mine", found as any other; its module's `run` is the test's."""
+    module: Any = ModuleType("planstep.bench.proof.mine")
+    module.asked = []
+
+    def run(asked: Asked) -> Found:
+        module.asked.append(asked)
+        (asked.folder / "left").write_text("x")
+        (asked.memory / "left").write_text("x")
+        return Found(3, 7, Counter(lost=2), seeds=(1, 3), figures={"kills": 1000})
+
+    def control(asked: Asked) -> Found:
+        return Found(1, violations=[f"violation {n}" for n in range(30)])
+
+    module.run, module.control = run, control
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.setitem(rows.BY_NAME, "mine", Row("mine", "a row", "3 runs"))
+    made: ModuleType = module
+    return made
+
+
+def test_a_clean_row_says_what_it_counted(row: Any) -> None:
+    code, said, _ = ask("mine")
+    assert code == 0
+    line = "mine        3 runs, 7 events, 2 faults, kills 1,000, 0 violations (0 s)\n"
+    assert said == line
+    (asked,) = row.asked
+    assert not asked.folder.exists() and not asked.memory.exists()
+
+
+def test_the_json_is_a_contract(row: Any) -> None:
+    code, said, _ = ask("mine", "--json", "--quick", "--seed", "9", "--runs", "4")
+    told = json.loads(said)
+    assert code == 0
+    assert told.keys() == {"rows", "negative", "machine"}
+    (one,) = told["rows"]
+    assert one.keys() == FIELDS
+    assert one | {"seconds": 0} == {
+        "row": "mine",
+        "title": "a row",
+        "reach": "3 runs",
+        "runs": 3,
+        "events": 7,
+        "faults": {"lost": 2},
+        "violations": 0,
+        "examples": [],
+        "skipped": None,
+        "seconds": 0,
+        "seeds": [1, 3],
+        "figures": {"kills": 1000},
+    }
+    (asked,) = row.asked
+    assert (asked.quick, asked.seed, asked.runs) == (True, 9, 4)
+
+
+def test_a_violation_is_exit_1_and_so_is_the_negative_control(row: Any) -> None:
+    code, said, _ = ask("mine", "--negative")
+    assert code == 1
+    assert "30 violations" in said
+    assert "violation 19" in said and "violation 20" not in said
+    code, said, _ = ask("mine", "--negative", "--json")
+    assert code == 1
+    told = json.loads(said)
+    assert told["negative"] and told["rows"][0]["violations"] == 30
+    assert len(told["rows"][0]["examples"]) == 20
+
+
+def test_what_a_row_raises_is_a_violation(row: Any) -> None:
+    def run(asked: Asked) -> Found:
+        raise KeyError("unexpected")
+
+    row.run = run
+    code, said, _ = ask("mine")
+    assert code == 1
+    assert "the check itself ended with KeyError('unexpected')" in said
+
+
+def test_a_skip_is_exit_3_unless_allowed(row: Any) -> None:
+    row.run = lambda asked: Found(skipped="there is no strace")
+    code, said, _ = ask("mine")
+    assert code == 3 and "skipped: there is no strace" in said
+    assert ask("mine", "--allow-skips")[0] == 0
+
+
+def test_scratch_is_made_where_it_is_told(row: Any, tmp_path: Path) -> None:
+    place = tmp_path / "a" / "b"
+    assert ask("mine", "--scratch", os.fspath(place))[0] == 0
+    (asked,) = row.asked
+    assert asked.folder.parent == asked.memory.parent == place
+    assert list(place.iterdir()) == []
+
+
+def test_an_unknown_row_is_named_with_the_nearest() -> None:
+    code, _, said = ask("powerlos")
+    assert code == 2
+    assert "no row 'powerlos'; do you mean powerloss?" in " ".join(said.split())
+
+
+def test_the_list_has_every_row() -> None:
+    code, said, _ = ask("list")
+    assert code == 0
+    assert [line.split()[0] for line in said.splitlines()] == [row.name for row in ROWS]
+    assert len(json.loads(ask("list", "--json")[1])["rows"]) == len(ROWS)
+
+
+def test_every_row_has_a_run_and_a_control() -> None:
+    for one in ROWS:
+        module = __import__(f"planstep.bench.proof.{one.name}", fromlist=["run"])
+        assert callable(module.run) and callable(module.control)
+
+
+def test_all_runs_each_row_in_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "ROWS", (rows.BY_NAME["format"], rows.BY_NAME["determinism"]))
+    code, said, _ = ask("all", "--quick", "--runs", "1", "--json")
+    told = json.loads(said)["rows"]
+    assert [one["row"] for one in told] == ["format", "determinism"]
+    assert code == 0 and all(one["runs"] for one in told)
+
+
+def test_a_row_whose_process_dies_is_a_violation(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "ROWS", (Row("no-such-row", "a row", "nothing"),))
+    monkeypatch.setitem(rows.BY_NAME, "no-such-row", command.ROWS[0])
+    code, said, _ = ask("all")  # its process knows no such row
+    assert code == 1
+    assert "ended with exit code 2 and said nothing" in said
+
+
+def test_work_is_spread_over_processes() -> None:
+    assert sorted(spread(abs, range(-40, 0), 2)) == [(n, -n) for n in range(-40, 0)]
+    with pytest.raises(OSError):
+        list(spread(os.listdir, ["/no/such/folder"], 2))
+
+
+def test_a_process_that_dies_is_told_with_what_it_was_at(tmp_path: Path) -> None:
+    program = (
+        "import os\nfrom planstep.bench.proof.spread import Died, spread\n"
+        "if __name__ == '__main__':\n"
+        "    try:\n        list(spread(os._exit, [3], 2))\n"
+        "    except Died as died:\n        print(died)\n"
+    )
+    path = tmp_path / "program.py"
+    path.write_text(program)
+    ended = subprocess.run([sys.executable, path], capture_output=True, text=True, check=True)
+    assert ended.stdout == "a process died at one of [3]\n"
+
+
+def test_a_quick_run_is_a_twentieth(tmp_path: Path) -> None:
+    asked = Asked(tmp_path, tmp_path, quick=True, seed=5)
+    assert asked.of(10_000) == 500 and asked.of(10, least=3) == 3
+    assert asked.seeds(200) == range(5, 15)
+    assert Asked(tmp_path, tmp_path).of(10_000) == 10_000
+    assert Asked(tmp_path, tmp_path, runs=7).of(10_000) == 7
+
+
+def test_less_than_was_to_be_reached_is_a_violation() -> None:
+    found = Found()
+    found.reaches([("kills", 10, 10), ("images", 3, 1_000)])
+    assert found.violations == ["only 3 images: 1,000 are to be reached"]
+    assert issubclass(Died, Exception)
