@@ -63,7 +63,7 @@ class World(Hosts):
         self.results: dict[bytes, Result] = {}
         self.asked_at: dict[bytes, float] = {}
         self.told_at: dict[bytes, float] = {}
-        self.ahead: dict[bytes, dict[int, Any]] = {}
+        self.ahead: dict[bytes, tuple[list[dict[int, tuple[int, Any]]], dict[int, Any]]] = {}
         self.given_up: dict[bytes, None] = {}
         self.sent_ahead = 0
         self.watch: Callable[[int, Turn], None] = lambda number, turn: None
@@ -126,11 +126,11 @@ class World(Hosts):
         self._put(0, Commit(tx, parts))
         return tx
 
-    def commit_ahead(self, slices: dict[int, tuple[int, Any]], parts: dict[int, Any]) -> bytes:
-        """As `commit`, once the slices that the parts count on are staged; else it is rolled back."""
+    def commit_ahead(self, ahead: list[dict[int, tuple[int, Any]]], parts: dict[int, Any]) -> bytes:
+        """As `commit`, once all that goes ahead, piece by piece, is staged; else it is rolled back."""
         tx = self._begin()
-        self._put(0, Ahead(tx, slices))
-        self.ahead[tx] = parts
+        self._put(0, Ahead(tx, ahead[0]))
+        self.ahead[tx] = (ahead[1:], parts)
         return tx
 
     def rollback(self, tx: bytes) -> None:
@@ -276,10 +276,7 @@ class World(Hosts):
         for result in released.results:
             if not result.step and result.reason is None:
                 self.sent_ahead += 1
-                parts = self.ahead.pop(result.tx, None)
-                # Inputs are mixed here: a rollback may have come before what it is for.
-                then = Rollback(result.tx) if parts is None else Commit(result.tx, parts)
-                self._put(0, then)
+                self._put(0, self._then(result.tx))
             else:
                 self._answered(result)
         for target, data in released.frames:
@@ -292,6 +289,16 @@ class World(Hosts):
                 self.after(later.delay_ms, self._arrive, number, later.deliver, life)
             else:
                 self._put(number, later.deliver)
+
+    def _then(self, tx: bytes) -> Input:
+        """What a client sends next, once what it had sent ahead is staged."""
+        more, parts = self.ahead.pop(tx, ([], None))
+        if parts is None:
+            return Rollback(tx)  # inputs are mixed here: one may have come before what it is for
+        if more:
+            self.ahead[tx] = (more[1:], parts)
+            return Ahead(tx, more[0])
+        return Commit(tx, parts)
 
     def _answered(self, result: Result) -> None:
         assert result.tx not in self.results, "a transaction is answered once"

@@ -106,15 +106,22 @@ class Workload:
         if not any(p.writes if isinstance(p, ShardPart) else True for p in asked.values()):
             return
         ahead: dict[int, Any] = {}
+        more: dict[int, Any] = {}
         parts = dict(asked)
         for tablet, part in asked.items():
             if isinstance(part, PartitionPart) and part.slices and draw.random() < 0.3:
                 ahead[tablet] = (0, part.slices)
+                first = part.slices
+                if draw.random() < 0.3:
+                    second = ((self.payload(2), 2),)
+                    more[tablet] = (len(first), second)
+                    first = (*first, *second)
                 rest = ((self.payload(1), 1),) if draw.random() < 0.5 else ()
-                asked[tablet] = part._replace(slices=(*part.slices, *rest))
-                parts[tablet] = part._replace(slices=rest, staged=len(part.slices))
+                asked[tablet] = part._replace(slices=(*first, *rest))
+                parts[tablet] = part._replace(slices=rest, staged=len(first))
         if ahead:
-            tx = self.world.commit_ahead(ahead, parts)
+            tx = self.world.commit_ahead([ahead, more] if more else [ahead], parts)
+            self.asked[tx] = asked
             if draw.random() < 0.2:
                 self.world.run(draw.randrange(1, 8))
                 self.world.rollback(tx)
