@@ -1,0 +1,127 @@
+"""The mixed workload: consumers, producers, counters, rows, trims and seeks, all that a part can ask for.
+
+    draw ─▶ parts by tablet, from what is stored now ─▶ commit, or the payload ahead and then commit
+
+What is asked for is drawn from the store as it is, so most conditions hold, and those that another
+transaction got ahead of do not. Each transaction's parts are remembered: serial.py runs them again.
+
+Next: serial.py.
+"""
+
+import random
+from typing import Any
+
+import msgpack
+
+from ....proto.ids import PARTITION, SHARD, tablet_id, tablet_prefix
+from ....proto.messages import ADD, PUT, PartitionPart, ShardPart
+from ....simulator import World
+
+SHARDS = 3
+CONSUMERS = ("c0", "c1")
+
+
+def tablets(hosts: int) -> tuple[list[int], list[int]]:
+    parts = [tablet_id(PARTITION, i % hosts, 10 + i) for i in range(4)]
+    shards = [tablet_id(SHARD, i % hosts, 20 + i) for i in range(SHARDS)]
+    return parts, shards
+
+
+class Workload:
+    """Random transactions; remembers what each asked for."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.random = random.Random(world.seed + 1)
+        self.asked: dict[bytes, dict[int, Any]] = {}
+        self.parts, self.shards = tablets(world.hosts)
+
+    def read(self, tablet: int, key: bytes) -> Any:
+        store = self.world.stores[tablet >> 20 & 0xFF]
+        return store.get(tablet_prefix(tablet) + key)
+
+    def individual(self, tablet: int, part: PartitionPart) -> PartitionPart:
+        """Some records of an individual consumer, which the first time is created."""
+        row = self.read(tablet, b"cI")
+        start, end = (self.read(tablet, b"m") or (0, 0, 0, 0))[2:]
+        begin = max(0, self.random.randrange(start - 2, end + 1))
+        stop = min(end, begin + self.random.randrange(1, 3))
+        if row is None or begin >= stop or self.random.random() < 0.05:
+            return part._replace(seeks=(("I", start, True),))
+        return part._replace(acks=(("I", begin, stop),))
+
+    def submit(self) -> None:
+        draw = self.random
+        asked: dict[int, Any] = {}
+        for tablet in draw.sample(self.parts, draw.randrange(0, 3)):
+            ranges: tuple[Any, ...] = ()
+            if draw.random() < 0.6:
+                consumer = draw.choice(CONSUMERS)
+                meta = self.read(tablet, b"m") or (0, 0, 0, 0)
+                row = self.read(tablet, b"c" + consumer.encode())
+                begin = row[2] if row else 0
+                end = min(meta[3], begin + draw.randrange(1, 4))
+                if end > begin:
+                    ranges = ((consumer, begin, end),)
+            count = draw.randrange(0, 3)
+            slices = ((b"payload" * count, count),) if count else ()
+            producer = None
+            if count and draw.random() < 0.3:
+                known = self.read(tablet, b"pP")
+                first = (known[0] if known else 0) + draw.randrange(0, 2)
+                producer = (b"P", first, first + count)
+            asked[tablet] = PartitionPart(ranges, slices, producer)
+            kind = draw.random()
+            if kind < 0.3:
+                asked[tablet] = self.individual(tablet, asked[tablet])
+            elif kind < 0.36:
+                meta = self.read(tablet, b"m") or (0, 0, 0, 0)
+                if draw.random() < 0.5:
+                    trim = draw.randrange(meta[2], meta[3] + 1)
+                    asked[tablet] = asked[tablet]._replace(trim=trim, ranges=())
+                else:
+                    to = draw.randrange(meta[2], meta[3] + 1)
+                    seeks = ((draw.choice(CONSUMERS), to, False),)
+                    asked[tablet] = asked[tablet]._replace(ranges=(), seeks=seeks)
+            if asked[tablet] == PartitionPart():
+                del asked[tablet]
+        for tablet in draw.sample(self.shards, draw.randrange(0, 3)):
+            key = b"k%d" % draw.randrange(3)
+            row = self.read(tablet, b"r" + key)
+            kind = draw.random()
+            if kind < 0.4:
+                reads = ((key, row[:2] if row else None),)
+                writes = ((key, PUT, msgpack.packb(draw.randrange(1000))),)
+                asked[tablet] = ShardPart(reads=reads, writes=writes)
+            elif kind < 0.8:
+                asked[tablet] = ShardPart(writes=((b"n", ADD, msgpack.packb(1)),))
+            elif len(asked):
+                asked[tablet] = ShardPart(reads=((key, row[:2] if row else None),))
+        if not any(p.writes if isinstance(p, ShardPart) else True for p in asked.values()):
+            return
+        ahead: dict[int, Any] = {}
+        parts = dict(asked)
+        for tablet, part in asked.items():
+            if isinstance(part, PartitionPart) and part.slices and draw.random() < 0.3:
+                ahead[tablet] = (0, part.slices)
+                rest = ((b"payload", 1),) if draw.random() < 0.5 else ()
+                asked[tablet] = part._replace(slices=(*part.slices, *rest))
+                parts[tablet] = part._replace(slices=rest, staged=len(part.slices))
+        if ahead:
+            tx = self.world.commit_ahead(ahead, parts)
+            if draw.random() < 0.2:
+                self.world.run(draw.randrange(1, 8))
+                self.world.rollback(tx)
+        else:
+            tx = self.world.commit(parts)
+        self.asked[tx] = asked
+
+
+def run(seed: int, hosts: int, transactions: int = 40, **settings: Any) -> tuple[World, Workload]:
+    world = World(seed, hosts, **settings)
+    work = Workload(world)
+    for _ in range(transactions):
+        work.submit()
+        world.run(work.random.randrange(1, 12))
+    world.settle()
+    return world, work
