@@ -25,14 +25,15 @@ from heapq import heappop, heappush
 from math import inf
 from typing import Any
 
+from .errors import NoSpace
 from .host import Host
 from .inputs import Arrived, Deliver, Input, Released, Tick, Together
 from .proto.ids import GROUPS, TRANSACTIONS, host_of, tablet_id
 from .proto.kafka import EndTxn, InitProducer, SwitchLog
 from .proto.kafka_settings import KafkaSettings
 from .proto.messages import NOBODY
-from .simulator import Hosts
 from .simulator_clients import Client
+from .simulator_hosts import Hosts
 from .simulator_lines import Lines
 from .store import MemoryStore
 
@@ -267,10 +268,17 @@ class KafkaWorld(Hosts):
             self.faulted["turn failed"] += 1
             self._fail(number, inputs, self.clock(number))
             self._again(number, kept)
-        elif self.now < self._full_until[number] and draw.random() < 0.7:
-            self._without_space(number, kept)
         else:
-            self._release(number, self._run(number, inputs, self.clock(number)))
+            store = self.stores[number]
+            store.full = self.now < self._full_until[number] and draw.random() < 0.7
+            try:
+                released = self._run(number, inputs, self.clock(number))
+            except NoSpace:
+                self._without_space(number, kept)
+            else:
+                self._release(number, released)
+            finally:
+                store.full = False
 
     def _again(self, number: int, kept: list[tuple[float, Input]], ms: float = 0.0) -> None:
         """Frames are sent again; the rest comes again, as turns.py has it."""
@@ -290,12 +298,11 @@ class KafkaWorld(Hosts):
         """As turns.py does it: nothing of the turn was done, and it runs again with what was put aside; if
         that is used up too, what can wait waits."""
         self.faulted["turn without space"] += 1
-        inputs = [item for _, item in kept]
-        self._fail(number, inputs, self.clock(number))
         if self._drawn.random() < 0.1:
             self.faulted["turn without space in the reserve"] += 1
             self._again(number, kept, self._drawn.uniform(1, 20))
         else:
+            inputs = [item for _, item in kept]
             self._release(number, self._run(number, inputs, self.clock(number), reserve=True))
 
     def _release(self, number: int, released: Released) -> None:
