@@ -57,6 +57,8 @@ class Proposals:
             record = found.space.get(b"t" + tx)
             if record[0] if record is not None else found.space.get(b"s" + tx) is None:
                 self._ended[tablet, tx] = None
+            elif now_ms < since:  # the clock was set back: counted from here
+                self._waiting[tablet, tx] = now_ms
             elif now_ms - since >= ASK_AFTER_MS:
                 self._waiting[tablet, tx] = now_ms
                 yield found, tx

@@ -1,140 +1,96 @@
 """The simulator: the real cores, hosts and links; time, delivery and crashes from one seed.
 
-    seed ─▶ which host takes its turn · which frames are lost, repeated, held back · who crashes when
-            └─▶ Host.run over MemoryStore ─▶ results, histories, recorded inputs
+    one queue of what will happen, by its time ─▶ a frame arrives · a host takes its turn · a clock ticks
+        seed/net, seed/hosts, seed/disk … ─▶ what goes wrong: a draw in one concern shifts no other
+        └─▶ Host.run over a store in memory ─▶ results, histories, recorded inputs
 
-Stores are in memory: a crash keeps what was committed and loses the rest, as the disk store is tested
-to do. Inputs of each turn can be recorded and replayed into fresh cores: the changes must be the same
-byte for byte, under any PYTHONHASHSEED. `World` is the one of mode "deterministic".
+Time goes from one event to the next. Stores are in memory: a crash keeps what was committed and loses the
+rest, as the disk store is tested to do. Inputs of each turn are recorded and can be replayed into fresh
+cores: the changes must be the same byte for byte, under any PYTHONHASHSEED.
 
-Next: simulator_kafka.py, and tests/sim, which drive both.
+`World` is the one of mode "deterministic"; what strikes it is in simulator_faults.py. Next: simulator_kafka.py,
+and bench/proof/worlds, which drives both.
 """
 
 import random
-from abc import ABC, abstractmethod
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections import Counter, deque
+from collections.abc import Callable, Iterable
+from heapq import heappop, heappush
 from typing import Any
 
-from .errors import IoError
+from .errors import NoSpace
 from .host import Host
-from .inputs import Ahead, Arrived, Commit, Deliver, Input, Released, Rollback, Tick
+from .inputs import Ahead, Arrived, Commit, Deliver, Input, Released, Rollback, Tick, frees
 from .proto.ids import PROXY, tablet_id, tx_id
 from .proto.messages import Withdraw
 from .proxy.deterministic import Result
+from .simulator_faults import HEALED, TURN, Faults, Lines, Odds
+from .simulator_hosts import Hosts as Hosts
+from .space import stored_tablets
 from .store import MemoryStore, Turn
 
-
-@dataclass(slots=True)
-class Recorded:
-    """One turn: which host (and its how-many-th life), what came in, when, and what it changed."""
-
-    host: int
-    life: int
-    inputs: list[Input]
-    now_ms: int
-    changes: bytes
+LAST = 200
+"""Events that are told when something is wrong."""
 
 
-class Hosts(ABC):
-    """Hosts over stores in memory, and what went into each of their turns.
+class World(Hosts):
+    """Hosts that exchange bytes. `turn_inputs`: what one turn takes at most.
 
-    Who inherits says how a host is made (`_host`), by its settings alone: a replay asks it again.
+    Invariants: a transaction is answered once; what happens depends on the arguments and on what
+    is called only. `watch` is called with every turn that became durable.
     """
 
-    def _open(self, hosts: int) -> None:
-        self.hosts = hosts
-        self.lives = [0] * hosts
-        self.recorded: list[Recorded] = []
-        self._changes = b""
-        self.stores = [MemoryStore(bytes([i]) * 16) for i in range(hosts)]
-        self.nodes = [self._host(i, self.stores[i]) for i in range(hosts)]
-
-    @abstractmethod
-    def _host(self, number: int, store: MemoryStore) -> Host: ...
-
-    def _observe(self, turn: Turn) -> None:
-        self._changes = turn.changes()
-
-    def _run(self, number: int, inputs: list[Input], now_ms: int) -> Released:
-        """One turn, recorded. What an input raised is a bug, and raised here."""
-        released = self.nodes[number].run(inputs, now_ms)
-        life = self.lives[number]
-        self.recorded.append(Recorded(number, life, inputs, now_ms, self._changes))
-        if released.failures:
-            raise released.failures[0][1]
-        return released
-
-    def _fail(self, number: int, inputs: list[Input], now_ms: int) -> None:
-        """A turn that cannot be made durable."""
-        store: Any = self.stores[number]
-
-        def commit(*args: object) -> None:
-            raise IoError("made to fail")
-
-        store.commit = commit
-        try:
-            self.nodes[number].run(inputs, now_ms)
-        except IoError:
-            pass
-        finally:
-            del store.commit
-
-    def _restart(self, number: int) -> None:
-        """After a power loss: what was not committed is gone."""
-        self.lives[number] += 1
-        self.stores[number] = self.stores[number].crash()
-        self.nodes[number] = self._host(number, self.stores[number])
-
-    def replay(self) -> list[bytes]:
-        """The changes that fresh cores make of the recorded inputs; a new life starts from its store."""
-        recorded, result = self.recorded, []
-        self._open(self.hosts)
-        for turn in recorded:
-            while self.lives[turn.host] < turn.life:
-                self._restart(turn.host)
-            self._run(turn.host, turn.inputs, turn.now_ms)
-            result.append(self._changes)
-        self.recorded = recorded
-        return result
-
-
-@dataclass
-class Faults:
-    """Probabilities per frame or turn; all zero heals the world."""
-
-    lose: float = 0.05
-    repeat: float = 0.05
-    delay: float = 0.2
-    crash: float = 0.01
-    fail: float = 0.02
-    """A turn cannot be made durable, and the host goes on."""
-
-
-@dataclass
-class World(Hosts):
-    """Hosts that exchange bytes, one event at a time. Of `rtt_ms` only what it delays is simulated."""
-
-    seed: int
-    hosts: int = 4
-    faults: Faults = field(default_factory=Faults)
-    merge: bool = True
-    at_once: bool = True
-    separate: bool = False
-    rtt_ms: float = 0.0
-
-    def __post_init__(self) -> None:
-        self.random = random.Random(self.seed)
-        self.now_ms = 1_000
+    def __init__(
+        self,
+        seed: int,
+        hosts: int = 4,
+        faults: Faults | None = None,
+        merge: bool = True,
+        at_once: bool = True,
+        separate: bool = False,
+        rtt_ms: float = 0.0,
+        turn_inputs: int = 1_000,
+        tick_ms: float = 100.0,
+    ) -> None:
+        self.seed = seed
+        self.merge, self.at_once = merge, at_once
+        self.separate, self.rtt_ms = separate, rtt_ms
+        self.turn_inputs, self.tick_ms = turn_inputs, tick_ms
+        self.now = 1_000.0
+        self.events = 0
+        self.counted: Counter[str] = Counter()
         self.results: dict[bytes, Result] = {}
+        self.asked_at: dict[bytes, float] = {}
+        self.told_at: dict[bytes, float] = {}
         self.ahead: dict[bytes, dict[int, Any]] = {}
         self.sent_ahead = 0
-        self.crashes = self.lost = self.repeated = self.failed = 0
-        self._counter = 0
-        self._held: list[tuple[int, int, int | None, Input]] = []
-        """(turns, host, its life if this ends with it, what comes in then)."""
-        self.inboxes: list[list[Input]] = [[] for _ in range(self.hosts)]
-        self._open(self.hosts)
+        self.watch: Callable[[int, Turn], None] = lambda number, turn: None
+        self.last: deque[tuple[float, int, str, Any]] = deque(maxlen=LAST)
+        self._random = random.Random(f"{seed}/hosts")
+        self._disk = random.Random(f"{seed}/disk")
+        self._lines = Lines(hosts, random.Random(f"{seed}/net"), self.counted)
+        self._counter = self._order = self._under_way = 0
+        self._queue: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
+        self.inboxes: list[list[Input]] = [[] for _ in range(hosts)]
+        self.skew_ms = [0] * hosts
+        self.dead: dict[int, None] = {}
+        self._due = [False] * hosts
+        self._away = [False] * hosts
+        self._rests_until = [0.0] * hosts  # paused, or at a slow disk
+        self._open(hosts)
+        self.faults = Faults() if faults is None else faults
+        for number in range(hosts):
+            self._after(self._random.uniform(0, tick_ms), self._tick, number)
+
+    @property
+    def faults(self) -> Faults:
+        return self._faults
+
+    @faults.setter
+    def faults(self, faults: Faults) -> None:
+        self._faults = faults
+        self._odds = Odds(faults, TURN, self._disk)
+        self._lines.set(faults)
 
     def _host(self, number: int, store: MemoryStore) -> Host:
         proxy = tablet_id(PROXY, 0, store.generation) if number == 0 else None
@@ -152,158 +108,303 @@ class World(Hosts):
             host.proxy.merge = self.merge and not self.separate
         return host
 
-    def commit(self, parts: dict[int, Any]) -> bytes:
-        """Hands a transaction to the proxy; its result will be in `results`, unless host 0 dies."""
+    # clients -------------------------------------------------------------------------------
+
+    def _begin(self) -> bytes:
         self._counter += 1
         tx = tx_id(self.stores[0].generation, self._counter)
-        self.inboxes[0].append(Commit(tx, parts))
+        self.asked_at[tx] = self.now
+        return tx
+
+    def commit(self, parts: dict[int, Any]) -> bytes:
+        """Hands a transaction to the proxy; its result will be in `results`, unless host 0 dies."""
+        tx = self._begin()
+        self._put(0, Commit(tx, parts))
         return tx
 
     def commit_ahead(self, slices: dict[int, tuple[int, Any]], parts: dict[int, Any]) -> bytes:
         """As `commit`, once the slices that the parts count on are staged; else it is rolled back."""
-        self._counter += 1
-        tx = tx_id(self.stores[0].generation, self._counter)
-        self.inboxes[0].append(Ahead(tx, slices))
+        tx = self._begin()
+        self._put(0, Ahead(tx, slices))
         self.ahead[tx] = parts
         return tx
 
     def rollback(self, tx: bytes) -> None:
         """The client gives up what it has sent ahead."""
         if self.ahead.pop(tx, None) is not None:
-            self.inboxes[0].append(Rollback(tx))
+            self._put(0, Rollback(tx))
+
+    def deliver(self, tablet: int, message: Any) -> None:
+        """A message from outside, as a chore or an administrator sends it."""
+        self._put(tablet >> 20 & 0xFF, Deliver(tablet, message))
+
+    # time ----------------------------------------------------------------------------------
+
+    def _after(self, delay_ms: float, call: Callable[..., None], *args: Any) -> None:
+        self._order += 1
+        heappush(self._queue, (self.now + delay_ms, self._order, call, args))
 
     def step(self) -> None:
-        """One event: time passes, or a host takes its turn, or a host crashes."""
-        draw = self.random
-        self.now_ms += draw.randrange(1, 20)
-        number = draw.randrange(self.hosts)
-        if draw.random() < self.faults.crash:
-            self.crash(number)
-            return
-        if draw.random() < 0.2:
-            self.inboxes[number].append(Tick())
-        self._deliver_held()
-        inputs = self.inboxes[number]
-        if not inputs:
-            return
-        if draw.random() < self.faults.delay:
-            draw.shuffle(inputs)
-        taken = draw.randrange(1, len(inputs) + 1)
-        self.inboxes[number] = inputs[taken:]
-        self._turn(number, inputs[:taken])
-
-    def _turn(self, number: int, inputs: list[Input]) -> None:
-        if self.random.random() < self.faults.fail:
-            self._fail_turn(number, inputs)
-            return
-        released = self._run(number, inputs, self.now_ms)
-        for result in released.results:
-            if not result.step and result.reason is None:
-                self.sent_ahead += 1
-                parts = self.ahead.pop(result.tx, None)
-                # Inputs are shuffled here: a rollback may have come before what it is for.
-                then = Rollback(result.tx) if parts is None else Commit(result.tx, parts)
-                self.inboxes[0].append(then)
-                continue
-            assert result.tx not in self.results, "answered once"
-            self.results[result.tx] = result
-        # A crash between the sync and the release: durable, and nobody hears of it.
-        if self.random.random() < self.faults.crash:
-            self.crash(number)
-            return
-        for target, data in released.frames:
-            self._send(target, data)
-        for later in released.later:
-            turns = self.random.randrange(1, 8)
-            self._held.append((turns, number, self.lives[number], later.deliver))
-
-    def _fail_turn(self, number: int, inputs: list[Input]) -> None:
-        """As turns.py answers it: clients hear of it, frames come again, rollbacks too."""
-        self._fail(number, inputs, self.now_ms)
-        self.failed += 1
-        proxy = self.nodes[0].proxy
-        assert proxy is not None
-        for item in inputs:
-            if isinstance(item, Commit):
-                self.results[item.tx] = Result(item.tx, reason=(0, "failed"))
-            if isinstance(item, Ahead):
-                self.ahead.pop(item.tx, None)
-            if isinstance(item, (Ahead, Commit)) and item.tx in proxy.staging:
-                self.inboxes[0].append(Rollback(item.tx))
-            elif isinstance(item, (Rollback, Deliver)):
-                self.inboxes[number].append(item)
-
-    def _send(self, target: int, data: bytes) -> None:
-        draw = self.random.random
-        if draw() < self.faults.lose:
-            self.lost += 1
-            return
-        copies = 1
-        if draw() < self.faults.repeat:
-            self.repeated += 1
-            copies = 2
-        for _ in range(copies):
-            if draw() < self.faults.delay:
-                turns = self.random.randrange(1, 60)
-                self._held.append((turns, target, None, Arrived(data)))
-            else:
-                self.inboxes[target].append(Arrived(data))
-
-    def _deliver_held(self) -> None:
-        still = []
-        for turns, target, life, item in self._held:
-            if life not in (None, self.lives[target]):
-                continue
-            if turns <= 1:
-                self.inboxes[target].append(item)
-            else:
-                still.append((turns - 1, target, life, item))
-        self._held = still
-
-    def crash(self, number: int) -> None:
-        """The host loses what was not committed, its inbox included, and starts again."""
-        self.crashes += 1
-        self.inboxes[number] = []
-        self._restart(number)
-        if number == 0:
-            self.ahead.clear()  # the clients are gone with the proxy
-        self._drop_older(range(self.hosts) if number == 0 else [number])
-
-    def _drop_older(self, hosts: Iterable[int]) -> None:
-        """As an engine does when it opens: what older ones had sent ahead goes."""
-        for number in hosts:
-            for tablet, tx in self.nodes[number].staged_before(self.stores[0].generation):
-                self.inboxes[number].append(Deliver(tablet, Withdraw(tx)))
+        """One event."""
+        self.now, _, call, args = heappop(self._queue)
+        self.events += 1
+        call(*args)
 
     def run(self, events: int) -> None:
         for _ in range(events):
             self.step()
 
-    def settle(self, events_max: int = 20_000) -> int:
-        """Heals the world and runs until nothing is under way; returns the events it took."""
-        self.faults = Faults(0, 0, 0, 0, 0)
-        for event in range(events_max):
-            if event % 50 == 0 and self.settled():
-                return event
+    def pass_ms(self, ms: float) -> None:
+        until = self.now + ms
+        while self._queue[0][0] <= until:
             self.step()
-        raise AssertionError(f"seed {self.seed}: not settled after {events_max} events")
+        self.now = until
 
-    def settled(self) -> bool:
-        if any(self.inboxes) or self._held:
-            return False
+    def now_ms(self, number: int) -> int:
+        """By the host's own clock."""
+        return int(self.now) + self.skew_ms[number]
+
+    def _tick(self, number: int) -> None:
+        self._after(self.tick_ms, self._tick, number)
+        if self.nodes[number].ticks and not self._away[number]:
+            self._put(number, Tick())
+
+    # turns ---------------------------------------------------------------------------------
+
+    def _put(self, number: int, item: Input) -> None:
+        self.inboxes[number].append(item)
+        if not self._due[number] and not self._away[number]:
+            self._due[number] = True
+            rests = max(0.0, self._rests_until[number] - self.now)
+            self._after(rests + self._random.uniform(0.05, 0.6), self._turn, number)
+
+    def _take(self, number: int) -> list[Input]:
+        inbox = self.inboxes[number]
+        taken, self.inboxes[number] = inbox[: self.turn_inputs], inbox[self.turn_inputs :]
+        if self.inboxes[number]:
+            self._due[number] = True
+            self._after(0.1, self._turn, number)
+        return taken
+
+    def _turn(self, number: int) -> None:
+        self._due[number] = False
+        if self._away[number] or not self.inboxes[number]:
+            return
+        if self._rests_until[number] > self.now:
+            self._due[number] = True
+            self._after(self._rests_until[number] - self.now, self._turn, number)
+            return
+        kind = self._odds.strike()
+        if kind in ("pause", "crash_before", "jump"):
+            getattr(self, "_" + kind)(number)
+            if kind != "jump":
+                return
+        inputs = self._take(number)
+        if kind == "mix" and len(inputs) > 1:
+            self.counted["inputs mixed"] += 1
+            self._disk.shuffle(inputs)
+        self.last.append((self.now, number, kind, inputs))
+        if kind == "crash_at" and self._disk.random() < 0.5:
+            self.counted["crash at the sync, work lost"] += 1
+            self._fail(number, inputs, self.now_ms(number))
+            self.crash(number)
+        elif kind == "fail":
+            self.counted["turn failed"] += 1
+            self._fail(number, inputs, self.now_ms(number))
+            self._answer_failed(number, inputs)
+        else:
+            if kind == "full":
+                self._fill(number)
+            released = self._durable(number, inputs)
+            if released is None:
+                return
+            if kind in ("crash_at", "crash_after"):
+                done = "at the sync, work kept" if kind == "crash_at" else "after the sync"
+                self.counted["crash " + done] += 1
+                self.crash(number)
+            elif kind == "slow":
+                self.counted["disk slow"] += 1
+                delay_ms = self._disk.uniform(1, 300)
+                self._rests_until[number] = self.now + delay_ms
+                self._under_way += 1
+                self._after(delay_ms, self._release, number, self.lives[number], released, 1)
+            else:
+                self._release(number, self.lives[number], released)
+
+    def _durable(self, number: int, inputs: list[Input]) -> Released | None:
+        """A turn that is durable now; as turns.py has it when the disk is full: frees space, or fails."""
+        try:
+            released = self._run(number, inputs, self.now_ms(number))
+        except NoSpace:
+            self.counted["disk full"] += 1
+            rest: list[Input] = [
+                item
+                for item in inputs
+                if not isinstance(item, (Commit, Ahead))
+                or (isinstance(item, Commit) and all(map(frees, item.parts.values())))
+            ]
+            self._answer_failed(number, [item for item in inputs if item not in rest])
+            if not rest:
+                return None
+            if self._disk.random() < 0.2:
+                self.counted["disk full, reserve too"] += 1
+                self._fail(number, rest, self.now_ms(number))
+                self._answer_failed(number, rest)
+                return None
+            released = self._run(number, rest, self.now_ms(number), reserve=True)
+        self.watch(number, self.turn)
+        return released
+
+    def _release(self, number: int, life: int, released: Released, held: int = 0) -> None:
+        self._under_way -= held
+        if life != self.lives[number]:
+            return
+        for result in released.results:
+            if not result.step and result.reason is None:
+                self.sent_ahead += 1
+                parts = self.ahead.pop(result.tx, None)
+                # Inputs are mixed here: a rollback may have come before what it is for.
+                then = Rollback(result.tx) if parts is None else Commit(result.tx, parts)
+                self._put(0, then)
+            else:
+                self._answered(result)
+        for target, data in released.frames:
+            for at in self._lines.ways(number, target, self.now):
+                self._under_way += 1
+                self._after(at - self.now, self._arrive, target, Arrived(data))
+        for later in released.later:
+            if later.delay_ms:
+                self._under_way += 1
+                self._after(later.delay_ms, self._arrive, number, later.deliver, life)
+            else:
+                self._put(number, later.deliver)
+
+    def _answered(self, result: Result) -> None:
+        assert result.tx not in self.results, "a transaction is answered once"
+        self.results[result.tx] = result
+        self.told_at[result.tx] = self.now
+
+    def _answer_failed(self, number: int, inputs: list[Input]) -> None:
+        """As turns.py answers a turn that failed: clients hear of it, the rest comes again."""
+        proxy = self.nodes[0].proxy
+        assert proxy is not None and not proxy.finished, "a failed turn left answers"
+        for item in inputs:
+            if isinstance(item, (Commit, Ahead)):
+                self._answered(Result(item.tx, reason=(0, "failed")))
+                self.ahead.pop(item.tx, None)
+                if item.tx in proxy.staging:
+                    self._put(0, Rollback(item.tx))
+            elif not isinstance(item, Tick):
+                self._under_way += 1
+                self._after(20.0, self._arrive, number, item, self.lives[number])
+
+    def _arrive(self, number: int, item: Input, life: int | None = None) -> None:
+        self._under_way -= 1
+        if not self._away[number] and life in (None, self.lives[number]):
+            self._put(number, item)
+
+    # what strikes a host -------------------------------------------------------------------
+
+    def crash(self, number: int, away_ms: float | None = None) -> None:
+        """The host loses what was not committed, its inbox included, and starts again a little later."""
+        self.counted["crashes"] += 1
+        self.last.append((self.now, number, "crash", []))
+        self.inboxes[number] = []
+        self._rests_until[number] = 0.0
+        self._restart(number)
+        if number == 0:
+            self.ahead.clear()  # the clients are gone with the proxy
+        self._away[number] = True
+        if number not in self.dead:
+            if away_ms is None:
+                away_ms = self._random.uniform(0, self._random.choice((1, 50, 1_000)))
+            self._under_way += 1
+            self._after(away_ms, self._come_back, number, self.lives[number])
+        self._drop_older(range(self.hosts) if number == 0 else [number])
+
+    def kill(self, number: int) -> None:
+        """The host is dead for ever."""
+        self.dead[number] = None
+        self.crash(number)
+
+    def _come_back(self, number: int, life: int) -> None:
+        self._under_way -= 1
+        if life == self.lives[number] and number not in self.dead:
+            self._away[number] = False
+            self._put(number, Tick())
+
+    def _drop_older(self, hosts: Iterable[int]) -> None:
+        """As an engine does when it opens: what older ones had sent ahead goes."""
+        for number in hosts:
+            for tablet, tx in self.nodes[number].staged_before(self.stores[0].generation):
+                self._put(number, Deliver(tablet, Withdraw(tx)))
+
+    def _crash_before(self, number: int) -> None:
+        self.counted["crash before the sync"] += 1
+        self.crash(number)
+
+    def _pause(self, number: int) -> None:
+        self.counted["host paused"] += 1
+        pause_ms = self._random.uniform(1, self._random.choice((20, 200, 3_000)))
+        self._rests_until[number] = self.now + pause_ms
+        self._due[number] = True
+        self._after(pause_ms, self._turn, number)
+
+    def _jump(self, number: int) -> None:
+        ms = self._random.choice((100, 3_000, 100_000, 5_000_000))
+        ahead = self._random.random() < 0.5
+        self.counted["clock ahead" if ahead else "clock back"] += 1
+        self.skew_ms[number] += ms if ahead else -ms
+
+    def _fill(self, number: int) -> None:
+        self.stores[number].full = True
+        self._under_way += 1
+        self._after(self._disk.uniform(1, 200), self._space_again, number)
+
+    def _space_again(self, number: int) -> None:
+        self._under_way -= 1
+        self.stores[number].full = False
+
+    # the end -------------------------------------------------------------------------------
+
+    def heal(self) -> None:
+        """From now on nothing goes wrong. What is dead stays dead, and clocks stay where they are."""
+        self.faults = HEALED
+        for store in self.stores:
+            store.full = False
+
+    def settle(self, within_ms: float = 60_000.0, events_max: int = 100_000) -> float:
+        """Heals the world and runs until nothing is under way; returns the virtual time it took."""
+        self.heal()
+        began, last = self.now, self.events + events_max
+        while True:
+            self.pass_ms(self.tick_ms)
+            left = self.left()
+            if not left:
+                return self.now - began
+            if self.now - began > within_ms or self.events > last:
+                took = f"{self.now - began:.0f} ms and {self.events - last + events_max} events"
+                raise AssertionError(f"after {took} there is still {left}")
+
+    def left(self) -> str:
+        """What is under way, "" for nothing. With dead hosts: what does not wait for them."""
+        if self._under_way or any(type(i) is not Tick for box in self.inboxes for i in box):
+            return "a message"
         proxy = self.nodes[0].proxy
         assert proxy is not None
+        if self.dead:
+            return ""
         if proxy.open:
-            return False
+            return f"an open transaction: {next(iter(proxy.open))!r}"
+        for host in self.nodes:
+            for link in host.links.values():
+                if link.queue and link.queue[-1][0] > link.acknowledged:
+                    return f"an unacknowledged message from host {link.source} to {link.target}"
         for host, store in zip(self.nodes, self.stores, strict=True):
-            if any(
-                link.queue and link.queue[-1][0] > link.acknowledged for link in host.links.values()
-            ):
-                return False
-            for key, _ in store.scan(b"\x00" * 4, b"\xff" * 5):
-                if key[:1] in (b"\x20", b"\x30", b"\x40") or key[0] >> 4 in (2, 3, 4):
-                    if key[4:5] in (b"t", b"q", b"s") and key[0] >> 4 != 2:
-                        return False
-                    if key[4:5] in (b"t", b"q"):
-                        return False
-        return True
+            for prefix in stored_tablets(store, host.number):
+                for kind in (b"t", b"q", b"s"):
+                    # The catalogue's "s" is its next number, and no transaction.
+                    rows = store.scan(prefix + kind, prefix + bytes([kind[0] + 1]), limit=2)
+                    if any(kind == b"q" or len(key) == 17 for key, _ in rows):
+                        return f"a transaction at a tablet: {rows[0]!r}"
+        return ""

@@ -122,6 +122,6 @@ def run(seed: int, hosts: int, transactions: int = 40, **settings: Any) -> tuple
     work = Workload(world)
     for _ in range(transactions):
         work.submit()
-        world.run(world.random.randrange(1, 12))
+        world.run(work.random.randrange(1, 12))
     world.settle()
     return world, work

@@ -19,7 +19,6 @@ from .played import Played
 from .serial import expected, stored
 
 MODES = ("deterministic", "kafka")
-LAST = 200
 
 
 def play(seed: int, modes: tuple[str, ...] = MODES, transactions: int = 200) -> Played:
@@ -41,24 +40,21 @@ def play(seed: int, modes: tuple[str, ...] = MODES, transactions: int = 200) -> 
     try:
         for _ in range(transactions):
             work.submit()
-            world.run(world.random.randrange(1, 12))
+            world.run(work.random.randrange(1, 12))
         world.settle()
         if stored(world) != expected(world, work):
             violations.append("B5: what is stored is not what the committed made one by one")
     except Exception as error:
         violations.append(f"B37: the world ended with {error!r}")
-    faults = Counter(
-        crash=world.crashes, lost=world.lost, repeated=world.repeated, failed=world.failed
-    )
     digest = hashlib.sha256(b"".join(turn.changes for turn in world.recorded)).hexdigest()
     return Played(
         seed,
         "deterministic",
         settings,
         violations,
-        len(world.recorded),
-        faults,
+        world.events,
+        world.counted,
         Counter(),
         digest,
-        [repr(turn.inputs) for turn in world.recorded[-LAST:]],
+        [repr(event) for event in world.last],
     )

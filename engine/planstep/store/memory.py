@@ -9,7 +9,7 @@ Next: log.py.
 
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Self
 
 from ..errors import Corruption, EngineClosed
 from .layers import GONE, Layer, merged_scan
@@ -91,10 +91,10 @@ class MemoryStore:
     def close(self) -> None:
         self._closed = True
 
-    def crash(self) -> "MemoryStore":
+    def crash(self) -> Self:
         """The store that opens after a power loss."""
         self._closed = True
-        again = MemoryStore(self.store_id, self.generation + 1)
+        again = type(self)(self.store_id, self.generation + 1)
         again.clean = False
         again._layer, again.last_turn = self._layer, self.last_turn
         again._payloads = self._payloads
