@@ -1,9 +1,6 @@
-"""The workloads and checkers of this folder are imported by name."""
+"""A test of this folder runs the worlds of another, which it imports by name."""
 
 import sys
 from pathlib import Path
 
-import pytest
-
 sys.path.insert(0, str(Path(__file__).parent))
-pytest.register_assert_rewrite("anomalies", "kafka_workload")

@@ -3,7 +3,8 @@
 from collections.abc import Callable
 
 import pytest
-from anomalies import (
+
+from planstep.bench.proof.worlds.anomalies import (
     ABORT,
     COMMIT,
     PLAIN,

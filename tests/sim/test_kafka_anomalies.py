@@ -9,12 +9,14 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from anomalies import Tx, exactly_once, find
-from kafka_workload import GROUP, Workload
 from test_kafka_world import LATE, run, used, wrong
 
+from planstep.bench.proof.worlds.anomalies import Tx, exactly_once, find
+from planstep.bench.proof.worlds.kafka_ends import GROUP
+from planstep.bench.proof.worlds.kafka_workload import Workload
 from planstep.proto.kafka import EndTxn, Join, Produce
-from planstep.simulator_kafka import NONE, QUICK, KafkaWorld, Process, Steps
+from planstep.simulator_clients import Process, Steps
+from planstep.simulator_kafka import NONE, QUICK, KafkaWorld
 
 HELD_MS = 5.0 * QUICK.request_timeout_ms
 

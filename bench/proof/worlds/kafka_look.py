@@ -1,21 +1,24 @@
 """What is to be seen of a simulated world of mode "kafka": reads as the engine does them, and the bare logs.
 
-Next: kafka_workload.py.
+Next: kafka_ends.py.
 """
 
 from collections.abc import Iterator
 from typing import Any
 
-from anomalies import Entry, History, Logs, Poll
-
-from planstep.kafka.views import KafkaViews
-from planstep.kafka.views import Look as Snapshot
-from planstep.proto.batch import Batch
-from planstep.proto.ids import PARTITION, host_of, tablet_id, tablet_prefix
-from planstep.proto.kafka_settings import KafkaSettings
-from planstep.simulator_kafka import KafkaWorld
+from ....kafka.views import KafkaViews
+from ....kafka.views import Look as Snapshot
+from ....proto.batch import Batch
+from ....proto.ids import PARTITION, TRANSACTIONS, host_of, tablet_id, tablet_prefix
+from ....proto.kafka_settings import KafkaSettings
+from ....simulator_kafka import KafkaWorld
+from .anomalies import Entry, History, Logs, Poll
 
 NOW = Snapshot()
+
+
+class Broken(AssertionError):
+    """What may never be so, with the number of the invariant in front."""
 
 
 class _Node:
@@ -48,6 +51,7 @@ class Look:
         }
         self._bounds = dict.fromkeys(self.tablets, (0, 0, 0))
         self._stands: dict[tuple[str, int], int] = {}
+        self._epochs: dict[int, int] = {}
         self.logs: Logs = {tablet: [] for tablet in self.tablets}
         world.after_turn = self._after_turn
 
@@ -72,17 +76,36 @@ class Look:
         _, self._stands[name, tablet] = self.poll(name, committed, tablet, begin, most)
 
     def _after_turn(self, host: int) -> None:
-        """Start, last stable offset and end: in this order, and none ever falls. New entries are kept, for
-        when they are trimmed."""
+        """Start, last stable offset and end: in this order, and none ever falls; nor does an epoch. New entries
+        are kept, for when they are trimmed."""
         for tablet in self.tablets:
-            if host_of(tablet) == host:
-                start, end, stable = self.meta(tablet)
-                before = self._bounds[tablet]
-                assert start <= stable <= end, f"seed {self.world.seed}: {start} {stable} {end}"
-                assert all(a <= b for a, b in zip(before, (start, end, stable), strict=True))
-                self._bounds[tablet] = start, end, stable
-                if end > before[1]:
-                    self.logs[tablet] += self._entries(tablet, before[1])
+            if host_of(tablet) != host:
+                continue
+            start, end, stable = self.meta(tablet)
+            before = self._bounds[tablet]
+            text = f"{tablet:#x} has start {start}, last stable offset {stable}, end {end}"
+            if not start <= stable <= end:
+                raise Broken(f"B26: {text}")
+            if not all(a <= b for a, b in zip(before, (start, end, stable), strict=True)):
+                raise Broken(f"B24: {text}, after start, end, stable {before}")
+            if (start, end, stable) == before:
+                continue
+            self._bounds[tablet] = start, end, stable
+            if end > before[1]:
+                self.logs[tablet] += self._entries(tablet, before[1])
+            prefix = tablet_prefix(tablet)
+            opened = self.world.stores[host].scan(prefix + b"o", prefix + b"p", limit=1)
+            first = int.from_bytes(opened[0][0][-8:], "big") if opened else end
+            if stable != first:
+                raise Broken(f"B24: {text}, and the first open transaction is at {first}")
+        for key, row in self._rows(tablet_id(TRANSACTIONS, host, 0)).items():
+            if key[:1] == b"t":
+                producer, epoch = row[:2]
+                if epoch < self._epochs.get(producer, 0):
+                    raise Broken(
+                        f"B25: {key[1:]!r} falls from epoch {self._epochs[producer]} to {epoch}"
+                    )
+                self._epochs[producer] = epoch
 
     def meta(self, tablet: int) -> tuple[int, int, int]:
         """(start, end, last stable offset)."""
@@ -107,4 +130,6 @@ class Look:
         for tablet, log in self.logs.items():
             start, _, _ = self.meta(tablet)
             left = [entry for entry in log if entry.offset + entry.records > start]
-            assert list(self._entries(tablet, 0)) == left
+            stored = list(self._entries(tablet, 0))
+            if stored != left:
+                raise Broken(f"B20: {tablet:#x} has {stored}, and {left} was written")

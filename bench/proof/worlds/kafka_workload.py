@@ -6,44 +6,54 @@
 A worker reads committed data from its group's position on, sends what it makes of it, and commits both.
 `fenced`: it is a member of its group, and commits its generation along (KIP-447); else the workers share all
 partitions, and nothing keeps one from repeating what another did.
-Clients crash and come again under their transactional id, or leave a zombie behind that knows nothing of it.
+Clients crash and come again under their transactional id, or leave a zombie behind that knows nothing of it, and
+may have been paused meanwhile. Some write to a scratch partition too, which is dropped under their hands.
+
+Next: kafka_reached.py.
 """
 
 from functools import partial
 from typing import Any
 
-from anomalies import Tx
-from kafka_look import NOW, Look
+from ....coordinator.kafka import EXPIRE
+from ....modes import group_of
+from ....proto.batch import encode_batch
+from ....proto.ids import GROUPS, PARTITION, TRANSACTIONS, tablet_id
+from ....proto.kafka import DropPartition, ExpireProducers, Join, Leave, TrimTo, Wake
+from ....proto.messages import Clean
+from ....proxy.kafka import UNKNOWN_END
+from ....proxy.kafka import Client as Core
+from ....simulator_clients import Client, Process, Steps
+from ....simulator_kafka import KafkaWorld
+from .anomalies import Tx
+from .kafka_ends import GROUP, Ends
 
-from planstep.coordinator.kafka import EXPIRE
-from planstep.modes import group_of
-from planstep.proto.batch import encode_batch
-from planstep.proto.ids import GROUPS, TRANSACTIONS, tablet_id
-from planstep.proto.kafka import ExpireProducers, Join, Leave, TrimTo, Wake
-from planstep.proxy.kafka import UNKNOWN_END
-from planstep.simulator_kafka import Client, KafkaWorld, Process, Steps
-
-GROUP = "g"
 TIMED_OUT = "REQUEST_TIMED_OUT"
 
 
-class Workload(Look):
+class Workload(Ends):
     """`rounds` of each feeder; `expires`: producers and transactional ids that are idle for a moment are
-    forgotten. Invariant: what is sent, polled and answered is in `history`."""
+    forgotten; `drops`: scratch partitions. Invariant: what is sent, polled and answered is in `history`, but
+    for what is sent to scratch partitions."""
 
     def __init__(
-        self, world: KafkaWorld, rounds: int = 8, fenced: bool = True, expires: bool = False
+        self,
+        world: KafkaWorld,
+        rounds: int = 8,
+        fenced: bool = True,
+        expires: bool = False,
+        drops: bool = False,
+        meddles: float = 0.04,
     ) -> None:
-        super().__init__(world)
+        super().__init__(world, fenced)
         self.expires = expires
+        self.drops = drops
+        self.meddles = meddles
         self.draw = world.random
         self.rounds = rounds
-        self.fenced = fenced
-        self.stopping = self.calm = False
-        self.processes: list[Process] = []
-        self.current: dict[str, Process] = {}
         self.incarnations: dict[str, int] = {}
         self.errors: dict[str, int] = {}
+        self.scratch = [tablet_id(PARTITION, i % world.hosts, 30 + i) for i in range(2)]
         self._values = 0
 
     # names ---------------------------------------------------------------------------------
@@ -79,9 +89,9 @@ class Workload(Look):
         tx.asked_at, tx.commits = self.world.now, commit
         while True:
             if commit:
-                told = yield lambda core, call: core.commit(call, handle, key, offsets or {})
+                told = yield partial(_commit, handle=handle, tx=key, offsets=offsets or {})
             else:
-                told = yield lambda core, call: core.abort(call, handle, key)
+                told = yield partial(_abort, handle=handle, tx=key)
             self.errors[told.error] = self.errors.get(told.error, 0) + 1
             dead = client.core.dead(handle)
             if told.error == TIMED_OUT and dead is None:
@@ -107,11 +117,28 @@ class Workload(Look):
                 self.send(client, handle, tx, self.draw.choice(self.inputs), values)
                 if self.draw.random() < 0.5:
                     yield self.draw.uniform(0, 30)
+            if self.drops and self.draw.random() < 0.1:
+                self.scribble(client, handle, tx)
             if self.draw.random() < 0.03:
                 yield self.world.settings.transaction_timeout_ms * 1.2
             if (yield from self.end(client, handle, tx, self.draw.random() < 0.75)) == "dead":
                 return
             yield self.draw.uniform(0, 40)
+
+    def scribble(self, client: Client, handle: int, tx: Tx) -> None:
+        batch = encode_batch([b"scratch"], timestamp_ms=self.world.now_ms)
+        client.core.send(handle, self.key(tx), {self.draw.choice(self.scratch): [(batch, 1)]})
+        client.pump()
+
+    def dropping(self) -> Steps:
+        """The administrator, who looks at nobody: a drop, then what is behind it, in pieces."""
+        for tablet in self.scratch:
+            yield self.draw.uniform(200, 3_000)
+            self.world.faulted["topic dropped"] += 1
+            for _ in range(6):  # what a host that is away does not hear
+                self.world.tell(tablet, DropPartition())
+                yield self.draw.uniform(1, 60)
+                self.world.tell(tablet, Clean(self.draw.randrange(1, 9)))
 
     def trims(self) -> Steps:
         """What nobody is going to read any more."""
@@ -121,11 +148,11 @@ class Workload(Look):
             offset = min(self._stands.get((name, tablet), 0) for name in ("rc", "ru"))
             if tablet in self.inputs:
                 offset = min(offset, self.views[True].committed(tablet, GROUP)[0] or 0)
-            trim = partial(TrimTo, offset=offset)
-            yield lambda core, call, t=tablet, trim=trim: core.ask(call, t, trim)
+            yield partial(_ask, target=tablet, make=partial(TrimTo, offset=offset))
 
     def plain(self) -> Steps:
-        for _ in range(self.rounds):
+        while self.rounds_left["plain"] > 0:
+            self.rounds_left["plain"] -= 1
             tx = self.tx("plain", transactional=False)
             batches: dict[int, Any] = {}
             for tablet in self.draw.sample(self.inputs, self.draw.randrange(1, 3)):
@@ -133,7 +160,7 @@ class Workload(Look):
                 tx.sends.append((tablet, tuple(values)))
                 data = encode_batch(values, timestamp_ms=self.world.now_ms)
                 batches[tablet] = [(data, len(values))]
-            told = yield lambda core, call, batches=batches: core.plain(call, batches)
+            told = yield partial(_plain, batches=batches)
             if not told.error:
                 tx.end = "committed"
             yield self.draw.uniform(0, 80)
@@ -142,7 +169,7 @@ class Workload(Look):
 
     def ask(self, kind: Any, *fields: Any) -> Any:
         target = group_of(GROUP, self.world.hosts)
-        return lambda core, call: core.ask(call, target, lambda a, n: kind(a, n, GROUP, *fields))
+        return partial(_ask, target=target, make=lambda a, n: kind(a, n, GROUP, *fields))
 
     def worker(self, name: str, client: Client, who: str) -> Steps:
         told = yield lambda core, call: core.init(call, name)
@@ -215,7 +242,7 @@ class Workload(Look):
             there = [
                 f"{name}.{self.incarnations[name]}"
                 for name, process in self.current.items()
-                if self._runs(process)
+                if self.runs_on(process)
             ]
             for member in members:
                 if member not in there:
@@ -224,7 +251,7 @@ class Workload(Look):
     # who runs ------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        self.rounds_left = dict.fromkeys(("feed", "feed-2"), self.rounds)
+        self.rounds_left = dict.fromkeys(("feed", "feed-2", "plain"), self.rounds)
         self.runs = {
             "feed": self.feeder,
             "feed-2": self.feeder,
@@ -237,6 +264,8 @@ class Workload(Look):
         self.processes.append(Process(self.world.client(), self.plain()))
         if self.fenced:
             self.processes.append(Process(self.world.client(), self.trims()))
+        if self.drops:
+            self.processes.append(Process(self.world.client(), self.dropping()))
         for reader, committed in (("rc", True), ("ru", False)):
             self.processes.append(Process(self.world.client(), self.reader(reader, committed)))
         self.world.after(50, self._meddle)
@@ -274,74 +303,37 @@ class Workload(Look):
             ended = process.done and not self.stopping
             if ended and self.rounds_left.get(name, 1) > 0:
                 self.start(name)
-            elif not self.calm and not process.done and self.draw.random() < 0.04:
-                if self.draw.random() < 0.6:
-                    process.client.crash()
-                self.start(name)
+            elif not self.calm and not process.done and self.draw.random() < self.meddles:
+                self._replace(name, process.client)
 
-    # the end -------------------------------------------------------------------------------
-
-    def finish(self, run_ms: float = 1_500, settles: bool = True) -> None:
-        """Runs, heals the world, and waits until everything has come to its end; without `settles`: for a
-        while, since something may hang."""
-        self.world.run(run_ms)
-        self.world.heal()
-        self.calm = True
-        if settles:
-            self._wait(self._all_used, 30_000)
-        if not settles or not self.fenced:  # a position may fall, and stay there
-            self.world.run(1_000)
-        self.stopping = True
-        if settles:
-            self._wait(lambda: not self.left(), 30_000)
+    def _replace(self, name: str, client: Client) -> None:
+        """A successor, while whoever it succeeds is dead, goes on, or stands still and goes on later."""
+        kind = self.draw.random()
+        if kind < 0.6:
+            client.crash()
+            self.world.faulted["client crash"] += 1
+        elif kind < 0.8:
+            self.world.faulted["client taken for dead"] += 1
         else:
-            self.world.run(3_000)
-        for name, committed in (("rc", True), ("ru", False)):
-            for tablet in self.tablets:
-                self.read_on(name, committed, tablet, 1 << 20)
-        self.check_logs()
+            client.pause(self.draw.uniform(50, 1_500))
+            self.world.faulted["client paused, then a zombie"] += 1
+        self.start(name)
 
-    def _wait(self, done: Any, most_ms: float) -> None:
-        for _ in range(int(most_ms / 50)):
-            if done():
-                return
-            self.world.run(50)
-        raise AssertionError(f"seed {self.world.seed}: not settled: {self.left()}")
 
-    def _all_used(self) -> bool:
-        return all(
-            process.done or not process.client.alive
-            for name, process in self.current.items()
-            if name.startswith("feed")
-        ) and all(self.used(tablet) for tablet in self.inputs if self.fenced)
+# calls of a client, to be yielded --------------------------------------------------------------
 
-    def used(self, tablet: int) -> bool:
-        """The group's position is behind everything that counts."""
-        position, pending = self.views[True].committed(tablet, GROUP)
-        _, end, stable = self.meta(tablet)
-        if pending or stable < end:
-            return False
-        return not self.views[True].read_slices(NOW, tablet, position or 0, 1, 1)
 
-    def left(self) -> list[str]:
-        """What has not come to its end."""
-        found = [f"{p.client.address:#x} runs" for p in self.processes if self._runs(p)]
-        for client in self.world.clients:
-            found += [f"a call of {client.address:#x}" for _ in client.waiting]
-        for tablet in self.tablets:
-            _, end, stable = self.meta(tablet)
-            if stable < end or any(key[:1] == b"o" for key in self._rows(tablet)):
-                found.append(f"{tablet:#x} is open from {stable} to {end}")
-            if self.fenced and tablet in self.inputs and not self.used(tablet):
-                found.append(f"{tablet:#x} is not used up")
-        for number in range(self.world.hosts):
-            for key, row in self._rows(tablet_id(TRANSACTIONS, number, 0)).items():
-                if key[:1] == b"t" and row[2] in (1, 2, 3):
-                    found.append(f"{key!r} is in state {row[2]}")
-            for key in self._rows(tablet_id(GROUPS, number, 0)):
-                if key[:1] in (b"n", b"q"):
-                    found.append(f"{key!r} is pending")
-        return found
+def _commit(core: Core, call: bytes, handle: int, tx: bytes, offsets: Any) -> None:
+    core.commit(call, handle, tx, offsets)
 
-    def _runs(self, process: Process) -> bool:
-        return process.client.alive and not process.done
+
+def _abort(core: Core, call: bytes, handle: int, tx: bytes) -> None:
+    core.abort(call, handle, tx)
+
+
+def _plain(core: Core, call: bytes, batches: Any) -> None:
+    core.plain(call, batches)
+
+
+def _ask(core: Core, call: bytes, target: int, make: Any) -> None:
+    core.ask(call, target, make)

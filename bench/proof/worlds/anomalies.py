@@ -1,14 +1,17 @@
-"""What is wrong with a history of transactions over logs: brute force, by the names of Jepsen's Kafka tests.
+"""What is wrong with a history of transactions over logs, by the names of Jepsen's Kafka tests.
 
     history   transactions and plain writes, each with what it sent where, in order, and how it ended
               polls: reader, partition, [begin, end), what it was shown
     logs      the partitions in the end, entry by entry, with markers
 
 Every value is sent once. A transaction's end is "committed" or "aborted" as its client was told it, or
-"unknown": then all of it or nothing counts. Next: kafka_workload.py, which makes histories.
+"unknown": then all of it or nothing counts.
+
+Next: kafka_look.py.
 """
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -56,6 +59,9 @@ class Entry(NamedTuple):
 
 
 Logs = dict[int, list[Entry]]
+Shown = Mapping[int, list[tuple[int, bytes]]]
+Graph = dict[Tx, dict[Tx, None]]
+Note = Callable[..., None]
 
 
 @dataclass
@@ -65,21 +71,16 @@ class History:
 
 
 def visible(log: list[Entry]) -> list[tuple[int, bytes]]:
-    """(offset, value) of what counts: looked up for each entry by itself."""
-    shown = []
-    for i, entry in enumerate(log):
-        if entry.kind == TRANSACTIONAL:
-            ends = [
-                other.kind
-                for other in log[i:]
-                if other.producer == entry.producer and other.kind in (COMMIT, ABORT)
-            ]
-            counts = ends[:1] == [COMMIT]
-        else:
-            counts = entry.kind == PLAIN
-        if counts:
-            shown += [(entry.offset + j, value) for j, value in enumerate(entry.values)]
-    return shown
+    """(offset, value) of what counts: from the end on, each producer's next marker says."""
+    shown: list[tuple[int, bytes]] = []
+    ends: dict[int, int] = {}
+    for entry in reversed(log):
+        if entry.kind in (COMMIT, ABORT):
+            ends[entry.producer] = entry.kind
+        elif entry.kind == PLAIN or ends.get(entry.producer) == COMMIT:
+            offsets = range(entry.offset, entry.offset + len(entry.values))
+            shown += reversed(list(zip(offsets, entry.values, strict=True)))
+    return shown[::-1]
 
 
 def everything(log: list[Entry]) -> list[tuple[int, bytes]]:
@@ -113,7 +114,7 @@ def find(history: History, logs: Logs) -> dict[str, list[str]]:
     return found
 
 
-def _logs(logs: Logs, note) -> None:
+def _logs(logs: Logs, note: Note) -> None:
     at: dict[bytes, tuple[int, int]] = {}
     for tablet, log in logs.items():
         end = 0
@@ -127,7 +128,9 @@ def _logs(logs: Logs, note) -> None:
             at[value] = tablet, offset
 
 
-def _polls(history: History, logs: Logs, shown, by_value, note) -> None:
+def _polls(
+    history: History, logs: Logs, shown: Shown, by_value: dict[bytes, Tx], note: Note
+) -> None:
     truth = {
         True: {tablet: dict(rows) for tablet, rows in shown.items()},
         False: {tablet: dict(everything(log)) for tablet, log in logs.items()},
@@ -149,7 +152,8 @@ def _polls(history: History, logs: Logs, shown, by_value, note) -> None:
                 if tx.asked_at is None or poll.at < tx.asked_at:
                     note("precommitted read", poll.reader, offset, value)
         offsets = {offset for offset, _ in poll.shown}
-        missed = [o for o in there if poll.begin <= o < poll.end and o not in offsets]
+        asked = range(max(poll.begin, 0), poll.end)
+        missed = [o for o in asked if o in there and o not in offsets]
         if missed:
             note("internal poll skip", poll, missed)
         if not poll.reader:
@@ -166,7 +170,7 @@ def _polls(history: History, logs: Logs, shown, by_value, note) -> None:
             note("unseen", reader, tablet, end)
 
 
-def _orders(history: History, logs: Logs, shown, note) -> None:
+def _orders(history: History, logs: Logs, shown: Shown, note: Note) -> None:
     """Each producer's records lie in the order of its sends."""
     at = {value: offset for log in logs.values() for offset, value in everything(log)}
     counts = {value for rows in shown.values() for _, value in rows}
@@ -187,10 +191,10 @@ def _orders(history: History, logs: Logs, shown, note) -> None:
                 note("internal send skip", tx.who, tablet, offsets)
 
 
-def _cycles(shown, by_value, note) -> None:
+def _cycles(shown: Shown, by_value: dict[bytes, Tx], note: Note) -> None:
     """Of transactions that wrote behind each other (ww), or read each other's writes (wr)."""
-    ww: dict[Tx, dict[Tx, None]] = {}
-    wr: dict[Tx, dict[Tx, None]] = {}
+    ww: Graph = {}
+    wr: Graph = {}
     counting: dict[Tx, None] = {}
     for rows in shown.values():
         last = None
@@ -206,30 +210,52 @@ def _cycles(shown, by_value, note) -> None:
                 wr.setdefault(by_value[value], {})[tx] = None
     both = {tx: {**ww.get(tx, {}), **wr.get(tx, {})} for tx in (*ww, *wr)}
     for name, graph, of in (("G0", ww, ww), ("G1c", wr, wr), ("G1c with ww", both, wr)):
+        part = _parts(graph)
         for tx, following in of.items():
             for other in following:
-                if tx in _reached(graph, other):
+                if part[tx] == part[other]:
                     note(name, tx.who, tx.values(), other.who, other.values())
 
 
-def _reached(graph: dict[Tx, dict[Tx, None]], begin: Tx) -> dict[Tx, None]:
-    reached = {begin: None}
-    todo = [begin]
-    while todo:
-        for tx in graph.get(todo.pop(), ()):
-            if tx not in reached:
-                reached[tx] = None
-                todo.append(tx)
-    return reached
+def _parts(graph: Graph) -> dict[Tx, int]:
+    """Which strongly connected part each is in: an edge is of a cycle if both its ends are in one (Tarjan)."""
+    index: dict[Tx, int] = {}
+    low: dict[Tx, int] = {}
+    part: dict[Tx, int] = {}
+    stack: list[Tx] = []
+    for root in graph:
+        if root in index:
+            continue
+        index[root] = low[root] = len(index)
+        stack.append(root)
+        path = [(root, iter(graph[root]))]
+        while path:
+            tx, following = path[-1]
+            for other in following:
+                if other not in index:
+                    index[other] = low[other] = len(index)
+                    stack.append(other)
+                    path.append((other, iter(graph.get(other, ()))))
+                    break
+                if other not in part:
+                    low[tx] = min(low[tx], index[other])
+            else:
+                path.pop()
+                if path:
+                    low[path[-1][0]] = min(low[path[-1][0]], low[tx])
+                if low[tx] == index[tx]:
+                    while tx not in part:
+                        part[stack.pop()] = index[tx]
+    return part
 
 
 def exactly_once(logs: Logs, inputs: Iterable[int], outputs: Iterable[int]) -> dict[str, list[str]]:
     """Every input that counts has one output that counts, b"o<value>/<attempt>"."""
     found: dict[str, list[str]] = {}
-    made = [value.split(b"/")[0] for tablet in outputs for _, value in visible(logs[tablet])]
-    wanted = [b"o" + value for tablet in inputs for _, value in visible(logs[tablet])]
+    made = Counter(value.split(b"/")[0] for tablet in outputs for _, value in visible(logs[tablet]))
+    wanted = {b"o" + value: None for tablet in inputs for _, value in visible(logs[tablet])}
     for value in wanted:
-        name = {0: "input lost", 1: ""}.get(made.count(value), "input used twice")
+        name = {0: "input lost", 1: ""}.get(made[value], "input used twice")
         if name:
             found.setdefault(name, []).append(str(value))
     for value in made:
