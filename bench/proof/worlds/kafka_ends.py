@@ -81,8 +81,8 @@ class Ends(Look):
         most_ms = world.settings.abort_scan_ms + _SLACK_MS
         for number in range(world.hosts):
             now = world.clock(number)
-            for key, fields in self._rows(tablet_id(TRANSACTIONS, number, 0)).items():
-                if key[:1] == b"t" and fields[2] == ONGOING:
+            for key, fields in self.rows(tablet_id(TRANSACTIONS, number, 0), b"t").items():
+                if fields[2] == ONGOING:
                     row = Transaction(*fields)
                     if now > row.start_ms + row.timeout_ms + most_ms:
                         raise Broken(f"B24: {key[1:]!r} is open since {row.start_ms}, now is {now}")
@@ -109,17 +109,17 @@ class Ends(Look):
             found += [f"a call of {client.address:#x}" for _ in client.waiting]
         for tablet in self.tablets:
             _, end, stable = self.meta(tablet)
-            if stable < end or any(key[:1] == b"o" for key in self._rows(tablet)):
+            if stable < end or self.rows(tablet, b"o"):
                 found.append(f"{tablet:#x} is open from {stable} to {end}")
             if self.fenced and tablet in self.inputs and not self.used(tablet):
                 found.append(f"{tablet:#x} is not used up")
         for number in range(self.world.hosts):
-            for key, row in self._rows(tablet_id(TRANSACTIONS, number, 0)).items():
-                if key[:1] == b"t" and row[2] in _LEFT:
+            for key, row in self.rows(tablet_id(TRANSACTIONS, number, 0), b"t").items():
+                if row[2] in _LEFT:
                     found.append(f"{key!r} is in state {row[2]}")
-            for key in self._rows(tablet_id(GROUPS, number, 0)):
-                if key[:1] in (b"n", b"q"):
-                    found.append(f"{key!r} is pending")
+            groups = tablet_id(GROUPS, number, 0)
+            for key in (*self.rows(groups, b"n"), *self.rows(groups, b"q")):
+                found.append(f"{key!r} is pending")
         return found
 
     def runs_on(self, process: Process) -> bool:

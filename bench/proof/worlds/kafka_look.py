@@ -98,24 +98,24 @@ class Look:
             first = int.from_bytes(opened[0][0][-8:], "big") if opened else end
             if stable != first:
                 raise Broken(f"B24: {text}, and the first open transaction is at {first}")
-        for key, row in self._rows(tablet_id(TRANSACTIONS, host, 0)).items():
-            if key[:1] == b"t":
-                producer, epoch = row[:2]
-                if epoch < self._epochs.get(producer, 0):
-                    raise Broken(
-                        f"B25: {key[1:]!r} falls from epoch {self._epochs[producer]} to {epoch}"
-                    )
-                self._epochs[producer] = epoch
+        for key, (producer, epoch, *_) in self.rows(tablet_id(TRANSACTIONS, host, 0), b"t").items():
+            before_it = self._epochs.get(producer, 0)
+            if epoch < before_it:
+                raise Broken(f"B25: {key[1:]!r} falls from epoch {before_it} to {epoch}")
+            self._epochs[producer] = epoch
 
     def meta(self, tablet: int) -> tuple[int, int, int]:
         """(start, end, last stable offset)."""
         meta: Any = self.world.stores[host_of(tablet)].get(tablet_prefix(tablet) + b"m")
         return meta or (0, 0, 0)
 
-    def _rows(self, tablet: int) -> dict[bytes, Any]:
+    def rows(self, tablet: int, letter: bytes) -> dict[bytes, Any]:
+        """What a tablet keeps under keys that begin so."""
         prefix = tablet_prefix(tablet)
-        rows = self.world.stores[host_of(tablet)].scan(prefix, prefix + b"\xff")
-        return {key[4:]: value for key, value in rows}
+        found = self.world.stores[host_of(tablet)].scan(
+            prefix + letter, prefix + letter + b"\xff" * 9
+        )
+        return {key[4:]: value for key, value in found}
 
     def _entries(self, tablet: int, begin: int) -> Iterator[Entry]:
         store, prefix = self.world.stores[host_of(tablet)], tablet_prefix(tablet) + b"b"

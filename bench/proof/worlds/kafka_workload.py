@@ -238,7 +238,7 @@ class Workload(Ends):
         group = group_of(GROUP, self.world.hosts)
         while not self.stopping:
             yield 60
-            members = self._rows(group).get(b"g" + GROUP.encode(), (0, ()))[1]
+            members = self.rows(group, b"g").get(b"g" + GROUP.encode(), (0, ()))[1]
             there = [
                 f"{name}.{self.incarnations[name]}"
                 for name, process in self.current.items()
