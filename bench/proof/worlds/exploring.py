@@ -18,7 +18,7 @@ from .small import Move, Scene, Small, State
 
 ROUNDS_MAX = 40
 """Of ticks and deliveries until all is resolved: a handful does."""
-NO_ABORT = "a transaction aborts"
+ABORTS = "a transaction aborts"
 SHARED_STEP = "two transactions share a step"
 UNHEARD = "a transaction commits that nobody waits for any more"
 WAITS = "a planned transaction waits for an earlier one"
@@ -102,10 +102,12 @@ def _note(small: Small, state: State) -> None:
     if len({o.place[0] for o in planned}) < len(planned):
         small.note(SHARED_STEP)
     if any(o.state == PLANNED + 2 for o in known.values()):
-        small.note(NO_ABORT)
+        small.note(ABORTS)
     heard = {tx for tx, *_ in state.told}
     opened = state.hosts[0].open
-    if any(o.state == PLANNED + 1 and tx not in heard and tx not in opened for tx, o in known.items()):
+    if any(
+        o.state == PLANNED + 1 and tx not in heard and tx not in opened for tx, o in known.items()
+    ):
         small.note(UNHEARD)
     for host in state.hosts:
         for key, record in host.values.items():
@@ -116,12 +118,12 @@ def _note(small: Small, state: State) -> None:
                     small.note(EARLY)
 
 
-def _told(
-    came: dict[bytes, tuple[bytes, Move] | None], key: bytes, move: Move, *wrong: str
-) -> str:
+def _told(came: dict[bytes, tuple[bytes, Move] | None], key: bytes, move: Move, *wrong: str) -> str:
     moves = [move]
     while (step := came[key]) is not None:
         key, earlier = step
         moves.append(earlier)
-    lines = [f"{n}. host {m.host}: {m.what} {m.kind}".rstrip() for n, m in enumerate(moves[::-1], 1)]
+    lines = [
+        f"{n}. host {m.host}: {m.what} {m.kind}".rstrip() for n, m in enumerate(moves[::-1], 1)
+    ]
     return "\n".join([*wrong, *lines])

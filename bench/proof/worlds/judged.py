@@ -157,7 +157,9 @@ def judge(scene: Scene, state: State, before: State | None = None) -> list[str]:
             parts = parts_of(scene, dict(state.asked)[tx])
             lacking = {t for t, part in parts.items() if _effect(part)} - here
             if lacking:
-                wrong.append(f"B8: {tx_text(tx)} was answered before tablet {min(lacking):#x} had it")
+                wrong.append(
+                    f"B8: {tx_text(tx)} was answered before tablet {min(lacking):#x} had it"
+                )
     wrong += _contents(scene, state)
     if before is not None:
         wrong += _came(scene, before, state, known)

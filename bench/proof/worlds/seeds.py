@@ -17,6 +17,7 @@ from ....simulator import World
 from .mixed import Workload
 from .played import Played
 from .serial import expected, stored
+from .told import told
 
 MODES = ("deterministic", "kafka")
 
@@ -44,6 +45,7 @@ def play(seed: int, modes: tuple[str, ...] = MODES, transactions: int = 200) -> 
         world.settle()
         if stored(world) != expected(world, work):
             violations.append("B5: what is stored is not what the committed made one by one")
+        violations += told(world, work)
     except Exception as error:
         violations.append(f"B37: the world ended with {error!r}")
     digest = hashlib.sha256(b"".join(turn.changes for turn in world.recorded)).hexdigest()

@@ -278,9 +278,10 @@ class Small:
             state = state._replace(net=tuple(item for item in net if item[0] != number))
             return self._turn(state, number, inputs)
         if parcel == _ALL:
-            item = _frame(source, number, state.hosts[source].queues[number][:1])
+            frame = _frame(source, number, state.hosts[source].queues[number][:1])
+            item: Input = frame
             if what == DELIVER_TWICE:
-                self._note_repeat(item)
+                self._note_repeat(frame)
                 state = self._turn(state._replace(repeats=state.repeats - 1), number, [item])
         else:
             item = _input(net[parcel])
@@ -303,7 +304,9 @@ class Small:
         hosts[number] = turn.host
         for source, frozen in enumerate(hosts):
             if number in frozen.queues:
-                hosts[source] = self._without_taken(source, frozen, number, turn.taken.get(source, 0))
+                hosts[source] = self._without_taken(
+                    source, frozen, number, turn.taken.get(source, 0)
+                )
         told, net = state.told, state.net
         if heard and turn.told:
             told = tuple(sorted((*told, *turn.told)))
@@ -330,7 +333,9 @@ class Small:
             queues[target] = tuple(item for item in queue if item[0] > taken)
             if not queues[target]:
                 del queues[target]
-            known = _frozen(source, frozen.generation, values, frozen.next_address, frozen.open, queues)
+            known = _frozen(
+                source, frozen.generation, values, frozen.next_address, frozen.open, queues
+            )
             self._acknowledged[frozen.key, target, taken] = known
         return known
 
@@ -406,7 +411,10 @@ class Small:
 
     def _note_crash(self, state: State, number: int) -> None:
         for tablet in self.scene.tablets:
-            if host_of(tablet) == number and tablet_prefix(tablet) + b"q" in state.hosts[number].values:
+            if (
+                host_of(tablet) == number
+                and tablet_prefix(tablet) + b"q" in state.hosts[number].values
+            ):
                 self.note(BETWEEN)
 
 
@@ -433,7 +441,16 @@ def _frozen(
         rows.append(key)
         rows.append(_plain(value) if key[4:5] == b"O" and key[0] >> 4 == HOST else value)
     memory = [
-        (tx, sorted(e.parts.items()), list(e.waiting), e.planned, r.step, r.n, r.reason, sorted(r.details.items()))
+        (
+            tx,
+            sorted(e.parts.items()),
+            list(e.waiting),
+            e.planned,
+            r.step,
+            r.n,
+            r.reason,
+            sorted(r.details.items()),
+        )
         for tx, e in opened.items()
         for r in (e.result,)
     ]
