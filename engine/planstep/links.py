@@ -115,7 +115,10 @@ class Link:
         """What to put on the wire now: new messages (all, with `again`), and what is owed."""
         if again:
             self.sent = self.acknowledged
-        todo = [item for item in self.queue if item[0] > max(self.sent, self.acknowledged)]
+        gone = max(self.sent, self.acknowledged)
+        todo: list[tuple[int, bytes]] = []
+        if self.queue and self.queue[-1][0] > gone:
+            todo = [item for item in self.queue if item[0] > gone]
         result: list[bytes] = []
         while todo or datagrams or self.owes:
             frame = LinkFrame(source=self.source, target=self.target, acknowledged=self.taken)

@@ -37,7 +37,8 @@ class World(Hosts):
     """Hosts that exchange bytes. `turn_inputs`: what one turn takes at most.
 
     Invariants: a transaction is answered once; what happens depends on the arguments and on what
-    is called only. `watch` is called with every turn that became durable.
+    is called only. `watch` is called with every turn that became durable, `told` with every answer,
+    `echoed` with a turn over nothing but the frame of the turn before it.
     """
 
     def __init__(
@@ -62,9 +63,12 @@ class World(Hosts):
         self.results: dict[bytes, Result] = {}
         self.asked_at: dict[bytes, float] = {}
         self.told_at: dict[bytes, float] = {}
-        self.ahead: dict[bytes, dict[int, Any]] = {}
+        self.ahead: dict[bytes, tuple[list[dict[int, tuple[int, Any]]], dict[int, Any]]] = {}
+        self.given_up: dict[bytes, None] = {}
         self.sent_ahead = 0
         self.watch: Callable[[int, Turn], None] = lambda number, turn: None
+        self.told: Callable[[Result], None] = lambda result: None
+        self.echoed: Callable[[int, Turn], None] = lambda number, turn: None
         self.last: deque[tuple[float, int, str, Any]] = deque(maxlen=LAST)
         self._random = random.Random(f"{seed}/hosts")
         self._disk = random.Random(f"{seed}/disk")
@@ -80,7 +84,7 @@ class World(Hosts):
         self._open(hosts)
         self.faults = Faults() if faults is None else faults
         for number in range(hosts):
-            self._after(self._random.uniform(0, tick_ms), self._tick, number)
+            self.after(self._random.uniform(0, tick_ms), self._tick, number)
 
     @property
     def faults(self) -> Faults:
@@ -122,16 +126,17 @@ class World(Hosts):
         self._put(0, Commit(tx, parts))
         return tx
 
-    def commit_ahead(self, slices: dict[int, tuple[int, Any]], parts: dict[int, Any]) -> bytes:
-        """As `commit`, once the slices that the parts count on are staged; else it is rolled back."""
+    def commit_ahead(self, ahead: list[dict[int, tuple[int, Any]]], parts: dict[int, Any]) -> bytes:
+        """As `commit`, once all that goes ahead, piece by piece, is staged; else it is rolled back."""
         tx = self._begin()
-        self._put(0, Ahead(tx, slices))
-        self.ahead[tx] = parts
+        self._put(0, Ahead(tx, ahead[0]))
+        self.ahead[tx] = (ahead[1:], parts)
         return tx
 
     def rollback(self, tx: bytes) -> None:
         """The client gives up what it has sent ahead."""
         if self.ahead.pop(tx, None) is not None:
+            self.given_up[tx] = None
             self._put(0, Rollback(tx))
 
     def deliver(self, tablet: int, message: Any) -> None:
@@ -140,7 +145,7 @@ class World(Hosts):
 
     # time ----------------------------------------------------------------------------------
 
-    def _after(self, delay_ms: float, call: Callable[..., None], *args: Any) -> None:
+    def after(self, delay_ms: float, call: Callable[..., None], *args: Any) -> None:
         self._order += 1
         heappush(self._queue, (self.now + delay_ms, self._order, call, args))
 
@@ -164,8 +169,11 @@ class World(Hosts):
         """By the host's own clock."""
         return int(self.now) + self.skew_ms[number]
 
+    def away(self, number: int) -> bool:
+        return self._away[number]
+
     def _tick(self, number: int) -> None:
-        self._after(self.tick_ms, self._tick, number)
+        self.after(self.tick_ms, self._tick, number)
         if self.nodes[number].ticks and not self._away[number]:
             self._put(number, Tick())
 
@@ -176,14 +184,14 @@ class World(Hosts):
         if not self._due[number] and not self._away[number]:
             self._due[number] = True
             rests = max(0.0, self._rests_until[number] - self.now)
-            self._after(rests + self._random.uniform(0.05, 0.6), self._turn, number)
+            self.after(rests + self._random.uniform(0.05, 0.6), self._turn, number)
 
     def _take(self, number: int) -> list[Input]:
         inbox = self.inboxes[number]
         taken, self.inboxes[number] = inbox[: self.turn_inputs], inbox[self.turn_inputs :]
         if self.inboxes[number]:
             self._due[number] = True
-            self._after(0.1, self._turn, number)
+            self.after(0.1, self._turn, number)
         return taken
 
     def _turn(self, number: int) -> None:
@@ -192,7 +200,7 @@ class World(Hosts):
             return
         if self._rests_until[number] > self.now:
             self._due[number] = True
-            self._after(self._rests_until[number] - self.now, self._turn, number)
+            self.after(self._rests_until[number] - self.now, self._turn, number)
             return
         kind = self._odds.strike()
         if kind in ("pause", "crash_before", "jump"):
@@ -218,6 +226,12 @@ class World(Hosts):
             released = self._durable(number, inputs)
             if released is None:
                 return
+            alone = len(inputs) == 1 and type(inputs[0]) is Arrived
+            if kind == "echo" and alone and not self.stores[number].full:
+                self.counted["frame taken twice"] += 1
+                self._release(number, self.lives[number], released)
+                released = self._run(number, inputs, self.now_ms(number))
+                self.echoed(number, self.turn)
             if kind in ("crash_at", "crash_after"):
                 done = "at the sync, work kept" if kind == "crash_at" else "after the sync"
                 self.counted["crash " + done] += 1
@@ -227,7 +241,7 @@ class World(Hosts):
                 delay_ms = self._disk.uniform(1, 300)
                 self._rests_until[number] = self.now + delay_ms
                 self._under_way += 1
-                self._after(delay_ms, self._release, number, self.lives[number], released, 1)
+                self.after(delay_ms, self._release, number, self.lives[number], released, 1)
             else:
                 self._release(number, self.lives[number], released)
 
@@ -262,26 +276,34 @@ class World(Hosts):
         for result in released.results:
             if not result.step and result.reason is None:
                 self.sent_ahead += 1
-                parts = self.ahead.pop(result.tx, None)
-                # Inputs are mixed here: a rollback may have come before what it is for.
-                then = Rollback(result.tx) if parts is None else Commit(result.tx, parts)
-                self._put(0, then)
+                self._put(0, self._then(result.tx))
             else:
                 self._answered(result)
         for target, data in released.frames:
             for at in self._lines.ways(number, target, self.now):
                 self._under_way += 1
-                self._after(at - self.now, self._arrive, target, Arrived(data))
+                self.after(at - self.now, self._arrive, target, Arrived(data))
         for later in released.later:
             if later.delay_ms:
                 self._under_way += 1
-                self._after(later.delay_ms, self._arrive, number, later.deliver, life)
+                self.after(later.delay_ms, self._arrive, number, later.deliver, life)
             else:
                 self._put(number, later.deliver)
+
+    def _then(self, tx: bytes) -> Input:
+        """What a client sends next, once what it had sent ahead is staged."""
+        more, parts = self.ahead.pop(tx, ([], None))
+        if parts is None:
+            return Rollback(tx)  # inputs are mixed here: one may have come before what it is for
+        if more:
+            self.ahead[tx] = (more[1:], parts)
+            return Ahead(tx, more[0])
+        return Commit(tx, parts)
 
     def _answered(self, result: Result) -> None:
         assert result.tx not in self.results, "a transaction is answered once"
         self.results[result.tx] = result
+        self.told(result)
         self.told_at[result.tx] = self.now
 
     def _answer_failed(self, number: int, inputs: list[Input]) -> None:
@@ -296,7 +318,7 @@ class World(Hosts):
                     self._put(0, Rollback(item.tx))
             elif not isinstance(item, Tick):
                 self._under_way += 1
-                self._after(20.0, self._arrive, number, item, self.lives[number])
+                self.after(20.0, self._arrive, number, item, self.lives[number])
 
     def _arrive(self, number: int, item: Input, life: int | None = None) -> None:
         self._under_way -= 1
@@ -319,7 +341,7 @@ class World(Hosts):
             if away_ms is None:
                 away_ms = self._random.uniform(0, self._random.choice((1, 50, 1_000)))
             self._under_way += 1
-            self._after(away_ms, self._come_back, number, self.lives[number])
+            self.after(away_ms, self._come_back, number, self.lives[number])
         self._drop_older(range(self.hosts) if number == 0 else [number])
 
     def kill(self, number: int) -> None:
@@ -348,7 +370,7 @@ class World(Hosts):
         pause_ms = self._random.uniform(1, self._random.choice((20, 200, 3_000)))
         self._rests_until[number] = self.now + pause_ms
         self._due[number] = True
-        self._after(pause_ms, self._turn, number)
+        self.after(pause_ms, self._turn, number)
 
     def _jump(self, number: int) -> None:
         ms = self._random.choice((100, 3_000, 100_000, 5_000_000))
@@ -359,7 +381,7 @@ class World(Hosts):
     def _fill(self, number: int) -> None:
         self.stores[number].full = True
         self._under_way += 1
-        self._after(self._disk.uniform(1, 200), self._space_again, number)
+        self.after(self._disk.uniform(1, 200), self._space_again, number)
 
     def _space_again(self, number: int) -> None:
         self._under_way -= 1

@@ -25,18 +25,19 @@ class Faults:
     delay: float = 0.05
     reorder: float = 0.1
     clog: float = 0.004
-    swizzle: float = 0.001
-    partition: float = 0.001
-    one_way: float = 0.001
+    swizzle: float = 0.004
+    partition: float = 0.004
+    one_way: float = 0.004
     crash_before: float = 0.005
-    crash_at: float = 0.005
+    crash_at: float = 0.007
     crash_after: float = 0.005
     pause: float = 0.005
     fail: float = 0.02
     full: float = 0.003
     slow: float = 0.01
-    jump: float = 0.005
+    jump: float = 0.01
     mix: float = 0.1
+    echo: float = 0.02
 
 
 FRAME = tuple(f.name for f in fields(Faults))[:8]
@@ -63,6 +64,7 @@ CLASSES = (
     "clock ahead",
     "clock back",
     "inputs mixed",
+    "frame taken twice",
 )
 """The names under which they are counted."""
 

@@ -31,6 +31,8 @@ class Recorded:
     changes: bytes
     reserve: bool = False
     failed: bool = False
+    horizon: int = 0
+    """The oldest step that an open snapshot read then: plans tell it to other hosts."""
 
 
 class Disk(MemoryStore):
@@ -74,31 +76,40 @@ class Hosts(ABC):
         self, number: int, inputs: list[Input], now_ms: int, reserve: bool = False
     ) -> Released:
         """One turn, recorded. What an input raised is a bug, and raised here."""
+        horizon = self.nodes[number].history.oldest()
         try:
             released = self.nodes[number].run(inputs, now_ms, reserve)
         except IoError:
-            self._record(number, inputs, now_ms, True)
+            self._record(number, inputs, now_ms, horizon, failed=True)
             raise
-        self._record(number, inputs, now_ms, False, reserve)
+        self._record(number, inputs, now_ms, horizon, reserve)
         if released.failures:
             raise released.failures[0][1]
         return released
 
     def _record(
-        self, number: int, inputs: list[Input], now_ms: int, failed: bool, reserve: bool = False
+        self,
+        number: int,
+        inputs: list[Input],
+        now_ms: int,
+        horizon: int,
+        reserve: bool = False,
+        failed: bool = False,
     ) -> None:
         changes = b"" if failed else self._changes
         life = self.lives[number]
-        self.recorded.append(Recorded(number, life, inputs, now_ms, changes, reserve, failed))
+        made = Recorded(number, life, inputs, now_ms, changes, reserve, failed, horizon)
+        self.recorded.append(made)
 
     def _fail(self, number: int, inputs: list[Input], now_ms: int) -> None:
         """A turn that cannot be made durable."""
         store = self.stores[number]
         store.failing = IoError
+        horizon = self.nodes[number].history.oldest()
         try:
             self.nodes[number].run(inputs, now_ms)
         except IoError:
-            self._record(number, inputs, now_ms, True)
+            self._record(number, inputs, now_ms, horizon, failed=True)
         finally:
             store.failing = None
 
@@ -115,10 +126,13 @@ class Hosts(ABC):
         for turn in recorded:
             while self.lives[turn.host] < turn.life:
                 self._restart(turn.host)
+            history = self.nodes[turn.host].history
+            history.open(turn.horizon)
             if turn.failed:
                 self._fail(turn.host, turn.inputs, turn.now_ms)
             else:
                 self._run(turn.host, turn.inputs, turn.now_ms, turn.reserve)
+            history.close(turn.horizon)
             result.append(self.recorded[-1].changes)
         self.recorded = recorded
         return result

@@ -76,11 +76,11 @@ def resolved(world: World) -> dict[bytes, Any]:
 
 
 def test_the_faults_happened() -> None:
-    often = Faults(swizzle=0.01, partition=0.01, one_way=0.01, full=0.02, crash_at=0.02)
-    worlds = [run(seed, 4, faults=often)[0] for seed in range(10)]
+    often = Faults(full=0.02, crash_at=0.03, echo=0.1)
+    worlds = [run(seed, 4, faults=often)[0] for seed in range(20)]
     assert sum(w.sent_ahead for w in worlds) > 20
     counted = sum((w.counted for w in worlds), Counter[str]())
-    assert not [name for name in CLASSES if counted[name] < 3]
+    assert not [name for name in CLASSES if counted[name] < 2]
     reasons = {r.reason[1] for w in worlds for r in w.results.values() if r.reason}
     assert {"position", "key"} <= reasons
     assert any(r.reason is None for w in worlds for r in w.results.values())

@@ -32,9 +32,15 @@ class Workload:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.random = random.Random(world.seed + 1)
+        self.random = random.Random(f"{world.seed}/client")
         self.asked: dict[bytes, dict[int, Any]] = {}
+        self._counted = 0
         self.parts, self.shards = tablets(world.hosts)
+
+    def payload(self, records: int) -> bytes:
+        """No two are alike: what is stored says who wrote it."""
+        self._counted += 1
+        return b"%d:%d" % (self._counted, records)
 
     def read(self, tablet: int, key: bytes) -> Any:
         store = self.world.stores[tablet >> 20 & 0xFF]
@@ -64,7 +70,7 @@ class Workload:
                 if end > begin:
                     ranges = ((consumer, begin, end),)
             count = draw.randrange(0, 3)
-            slices = ((b"payload" * count, count),) if count else ()
+            slices = ((self.payload(count), count),) if count else ()
             producer = None
             if count and draw.random() < 0.3:
                 known = self.read(tablet, b"pP")
@@ -100,15 +106,22 @@ class Workload:
         if not any(p.writes if isinstance(p, ShardPart) else True for p in asked.values()):
             return
         ahead: dict[int, Any] = {}
+        more: dict[int, Any] = {}
         parts = dict(asked)
         for tablet, part in asked.items():
             if isinstance(part, PartitionPart) and part.slices and draw.random() < 0.3:
                 ahead[tablet] = (0, part.slices)
-                rest = ((b"payload", 1),) if draw.random() < 0.5 else ()
-                asked[tablet] = part._replace(slices=(*part.slices, *rest))
-                parts[tablet] = part._replace(slices=rest, staged=len(part.slices))
+                first = part.slices
+                if draw.random() < 0.3:
+                    second = ((self.payload(2), 2),)
+                    more[tablet] = (len(first), second)
+                    first = (*first, *second)
+                rest = ((self.payload(1), 1),) if draw.random() < 0.5 else ()
+                asked[tablet] = part._replace(slices=(*first, *rest))
+                parts[tablet] = part._replace(slices=rest, staged=len(first))
         if ahead:
-            tx = self.world.commit_ahead(ahead, parts)
+            tx = self.world.commit_ahead([ahead, more] if more else [ahead], parts)
+            self.asked[tx] = asked
             if draw.random() < 0.2:
                 self.world.run(draw.randrange(1, 8))
                 self.world.rollback(tx)

@@ -1,25 +1,31 @@
 """One seed of a simulated world: what it draws, what happens, what of it is wrong.
 
-    play(seed) ─▶ the mode, by the seed ─▶ a world and its workload ─▶ faults, then healing ─▶ checks ─▶ Played
+    play(seed) ─▶ the mode, by the seed ─▶ swarm.draw ─▶ a world, its workloads: faults on (safety)
+                                        ─▶ healed: everything ends (liveness) ─▶ checks ─▶ Played
 
 Whatever a core raises is a violation like any other, so that a planted bug is caught by the same call.
+A failing seed is shrunk by shrink.py, and seen again by `planstep check sim --seed N --runs 1`.
 
-Next: mixed.py.
+Next: swarm.py.
 """
 
 import hashlib
-import random
-from collections import Counter
 from importlib import import_module
-from typing import Any
 
+from ....inputs import Arrived
+from ....proto.ids import tx_text
 from ....simulator import World
-from .mixed import Workload
+from .checks import at_the_end, replayed
 from .played import Played
-from .serial import expected, stored
+from .swarm import Drawn, draw
 from .told import told
+from .watch import Watch
+from .workloads import Named
 
 MODES = ("deterministic", "kafka")
+REPLAYED_EVERY = 25
+"""So many seeds have one whose recorded inputs are replayed."""
+SETTLED_MS = 60_000.0
 
 
 def play(seed: int, modes: tuple[str, ...] = MODES, transactions: int = 200) -> Played:
@@ -27,36 +33,79 @@ def play(seed: int, modes: tuple[str, ...] = MODES, transactions: int = 200) -> 
     if modes[seed % len(modes)] == "kafka":
         made: Played = import_module(f"{__package__}.kafka_world").play_kafka(seed, transactions)
         return made
-    draw = random.Random(f"{seed}/swarm")
-    settings: dict[str, Any] = {
-        "hosts": draw.randrange(1, 5),
-        "merge": draw.random() < 0.5,
-        "at_once": draw.random() < 0.5,
-        "separate": draw.random() < 0.4,
-        "rtt_ms": draw.choice((0.0, 5.0)),
-    }
-    violations: list[str] = []
-    world = World(seed, **settings)
-    work = Workload(world)
-    try:
-        for _ in range(transactions):
-            work.submit()
-            world.run(work.random.randrange(1, 12))
-        world.settle()
-        if stored(world) != expected(world, work):
-            violations.append("B5: what is stored is not what the committed made one by one")
-        violations += told(world, work)
-    except Exception as error:
-        violations.append(f"B37: the world ended with {error!r}")
-    digest = hashlib.sha256(b"".join(turn.changes for turn in world.recorded)).hexdigest()
-    return Played(
-        seed,
-        "deterministic",
-        settings,
-        violations,
-        world.events,
-        world.counted,
-        Counter(),
-        digest,
-        [repr(event) for event in world.last],
+    return play_drawn(draw(seed, transactions))
+
+
+def world_of(drawn: Drawn) -> World:
+    return World(
+        drawn.seed,
+        drawn.hosts,
+        drawn.faults,
+        drawn.merge,
+        drawn.at_once,
+        drawn.separate,
+        drawn.rtt_ms,
+        drawn.turn_inputs,
+        drawn.tick_ms,
     )
+
+
+def play_drawn(drawn: Drawn) -> Played:
+    violations: list[str] = []
+    world = world_of(drawn)
+    work = Named(world, drawn.weights)
+    watch = Watch(world, work.asked)
+    try:
+        drive(world, work, drawn)
+        world.settle(SETTLED_MS)
+        violations += at_the_end(world, work) + told(world, work)
+    except AssertionError as error:
+        violations.append(f"B37: {error}")
+    except Exception as error:
+        violations.append(f"B33: the world ended with {error!r}, by {error.__cause__!r}")
+    digest = digest_of(world)
+    events = world.events
+    if drawn.seed % REPLAYED_EVERY == 0 and not violations:
+        violations += replayed(world)
+    return Played(
+        drawn.seed,
+        "deterministic",
+        drawn.told(),
+        watch.violations + violations,
+        events,
+        world.counted,
+        watch.reached,
+        digest,
+        last_of(world) if watch.violations or violations else [],
+    )
+
+
+def drive(world: World, work: Named, drawn: Drawn) -> None:
+    """The safety phase: transactions at the drawn pace, faults on."""
+    while len(work.asked) < drawn.transactions:
+        work.go()
+        if len(work.asked) % 3 == 0:
+            world.pass_ms(work.random.expovariate(1 / (3 * drawn.pace_ms)))
+
+
+def digest_of(world: World) -> str:
+    made = hashlib.sha256()
+    for turn in world.recorded:
+        made.update(b"%d %d " % (turn.host, len(turn.changes)))
+        made.update(turn.changes)
+    return made.hexdigest()
+
+
+def last_of(world: World) -> list[str]:
+    """The newest events, for people."""
+    lines = []
+    for at, number, kind, inputs in world.last:
+        names = []
+        for item in inputs:
+            if isinstance(item, Arrived):
+                names.append(f"frame of {len(item.data)} bytes")
+            else:
+                tx = getattr(item, "tx", None)
+                names.append(type(item).__name__ + (f" {tx_text(tx)}" if tx else ""))
+        lines.append(f"{at:9.1f} ms  host {number}  {kind:12} {', '.join(names)}")
+    return lines

@@ -3,46 +3,98 @@
     outcomes of the coordinator, by (step, n) ─▶ conditions hold? as it was decided ─▶ effects ─▶ model
     stores of all hosts ─▶ stored(), in the model's form                     the two must be equal
 
-Next: seeds.py.
+Conditions are evaluated again: an abort that needed not be is as wrong as a commit that must not.
+Next: checks.py.
 """
 
+from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 import msgpack
 
-from ....proto.ids import COORDINATOR_ID, tablet_prefix
+from ....coordinator.plan import COMMITTED, PLANNED, REFUSED, STATES
+from ....proto.ids import COORDINATOR_ID, tablet_prefix, tx_text
 from ....proto.messages import ADD, ShardPart
 from ....simulator import World
+from .readers import Seen
 
 
 class Asked(Protocol):
     asked: dict[bytes, dict[int, Any]]
 
 
+class Serial:
+    """`model`: what is to be stored; `order`: the committed, by place; `wrong`: what contradicts it."""
+
+    def __init__(
+        self, world: World, asked: dict[bytes, dict[int, Any]], seen: Sequence[Seen] = ()
+    ) -> None:
+        self.model: dict[bytes, Any] = {}
+        self.order: list[tuple[int, int, bytes]] = []
+        self.wrong: list[str] = []
+        self.refused = 0
+        left = sorted(seen, key=lambda one: one.step, reverse=True)
+        for step, n, tx, state in sorted(self._outcomes(world)):
+            while left and left[-1].step < step:
+                self._shown(left.pop())
+            holds = all(_holds(self.model, tablet, part) for tablet, part in asked[tx].items())
+            if holds != (state == COMMITTED):
+                self.wrong.append(
+                    f"B18: {tx_text(tx)} at {(step, n)} was {STATES[state]}; its conditions "
+                    f"{'held' if holds else 'did not hold'} there: {asked[tx]}"
+                )
+            if holds:
+                self.order.append((step, n, tx))
+                for tablet, part in asked[tx].items():
+                    _apply(self.model, tablet, part, step, n)
+        while left:
+            self._shown(left.pop())
+
+    def _outcomes(self, world: World) -> Iterator[tuple[int, int, bytes, int]]:
+        prefix = tablet_prefix(COORDINATOR_ID) + b"o"
+        known: dict[bytes, None] = {}
+        for key, (state, step, n, _, _) in world.stores[0].scan(prefix, prefix + b"\xff" * 13):
+            tx = key[5:]
+            known[tx] = None
+            if state == PLANNED:
+                self.wrong.append(f"B12: {tx_text(tx)} is left undecided")
+                continue
+            result = world.results.get(tx)
+            if result is not None and (
+                (result.reason is None) != (state == COMMITTED)
+                or (result.reason is None and (result.step, result.n) != (step, n))
+            ):
+                self.wrong.append(
+                    f"B12: {tx_text(tx)} is {STATES[state]}, its client heard {result}"
+                )
+            if state == REFUSED:
+                self.refused += 1
+            else:
+                yield step, n, tx, state
+        for tx, result in world.results.items():
+            if result.reason is None and tx not in known:
+                self.wrong.append(f"B12: {tx_text(tx)} was told committed, and nobody knows it")
+
+    def _shown(self, seen: Seen) -> None:
+        """What a snapshot showed is what the transactions up to its step had made."""
+        for key, value in seen.values.items():
+            at = tablet_prefix(key.tablet)
+            if key.what == "row":
+                should = self.model.get(at + b"r" + key.key)
+            elif key.what == "bounds":
+                should = self.model.get(at + b"m", (0, 0, 0, 0))[2:]
+            else:
+                row = self.model.get(at + b"c" + key.key)
+                should = None if row is None else row[2:]
+            if value != should:
+                self.wrong.append(f"B17: snapshot {seen.step} has {value} at {key}, not {should}")
+
+
 def expected(world: World, work: Asked) -> dict[bytes, Any]:
-    """The serial execution of the committed transactions in the order of their places."""
-    outcomes = []
-    prefix = tablet_prefix(COORDINATOR_ID) + b"o"
-    for key, (state, step, n, _, _) in world.stores[0].scan(prefix, prefix + b"\xff" * 13):
-        assert state in (2, 3, 4), f"seed {world.seed}: an undecided transaction is left"
-        result = world.results.get(key[5:])
-        if result is not None and state != 4:
-            assert (result.reason is None) == (state == 2), "one outcome for all observers"
-            assert (result.step, result.n) == (step, n) or result.reason is not None
-        outcomes.append((step, n, key[5:], state))
-    model: dict[bytes, Any] = {}
-    for step, n, tx, state in sorted(outcomes):
-        if state == 4:
-            continue
-        asked = work.asked[tx]
-        holds = all(_holds(model, tablet, part) for tablet, part in asked.items())
-        assert holds == (state == 2), (
-            f"seed {world.seed}: {tx!r} at {(step, n)} was decided wrongly"
-        )
-        if holds:
-            for tablet, part in asked.items():
-                _apply(model, tablet, part, step, n)
-    return model
+    """What is to be stored; raises where outcomes contradict it."""
+    serial = Serial(world, work.asked)
+    assert not serial.wrong, f"seed {world.seed}: {serial.wrong[0]}"
+    return serial.model
 
 
 def _holds(model: dict[bytes, Any], tablet: int, part: Any) -> bool:
@@ -68,7 +120,9 @@ def _holds(model: dict[bytes, Any], tablet: int, part: Any) -> bool:
         return False
     if part.producer is not None:
         known = model.get(at + b"p" + part.producer[0])
-        return known is None or part.producer[1] > known
+        if known is not None and part.producer[1] <= known[0]:
+            foreign = part.session is not None and part.session != known[1]
+            return part.dedupe and not foreign and part.producer[2] <= known[0]
     return True
 
 
@@ -94,18 +148,21 @@ def _apply(model: dict[bytes, Any], tablet: int, part: Any, step: int, n: int) -
     for consumer, offset, individual in part.seeks:
         row = model.get(at + b"c" + consumer.encode())
         missed = 0 if row is None else row[3]
-        known = (None, missed, set(range(offset))) if individual else (offset, missed)
+        known: Any = (None, missed, set(range(offset))) if individual else (offset, missed)
         model[at + b"c" + consumer.encode()] = (step, n, *known)
     if part.trim is not None and part.trim > start:
         model[at + b"m"] = (step, n, part.trim, end)
         for key in [key for key in model if key[:5] == at + b"b"]:
-            if int.from_bytes(key[5:], "big") + model[key][0] <= part.trim:
+            if int.from_bytes(key[5:], "big") + model[key][1] <= part.trim:
                 del model[key]
     if part.producer is not None:
-        model[at + b"p" + part.producer[0]] = part.producer[2]
-    for _, count in part.slices:
+        numbers = model.get(at + b"p" + part.producer[0])
+        if numbers is not None and part.producer[2] <= numbers[0]:
+            return  # a repeat: accepted, without effect
+        model[at + b"p" + part.producer[0]] = (part.producer[2], part.session)
+    for data, count in part.slices:
         start, end = model.get(at + b"m", (0, 0, 0, 0))[2:]
-        model[at + b"b" + end.to_bytes(8, "big")] = (count, step, n)
+        model[at + b"b" + end.to_bytes(8, "big")] = (data, count, step, n)
         model[at + b"m"] = (step, n, start, end + count)
 
 
@@ -116,10 +173,9 @@ def stored(world: World) -> dict[bytes, Any]:
             kind = key[4:5]
             if kind == b"b":
                 address, length, count, step, n = value
-                assert store.read_payload(address, length) == b"payload" * count
-                value = (count, step, n)
+                value = (store.read_payload(address, length), count, step, n)
             elif kind == b"p":
-                value = value[0]
+                value = (value[0], value[2])
             elif kind == b"c" and len(value) == 5:
                 ranges = (range(begin, end) for begin, end in value[4])
                 taken = set(range(value[2])).union(*ranges)

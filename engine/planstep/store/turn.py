@@ -137,6 +137,18 @@ class Turn:
             self.payload_bytes -= len(self.payloads.pop())
         del self.dropped[token.dropped :]
 
+    def courses(self) -> dict[bytes, list[Any]]:
+        """For each key all that it was in this turn, one after the other; for those that look on."""
+        found: dict[bytes, list[Any]] = {}
+        for key, before in self._undo:
+            if before is MISSING:
+                found[key] = []
+            else:
+                found[key].append(before)
+        for key, course in found.items():
+            course.append(self.overlay[key])
+        return found
+
     def net(self) -> dict[bytes, Any]:
         """The changes that remain: without what came and went within the turn."""
         overlay = self.overlay

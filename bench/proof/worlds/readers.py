@@ -1,0 +1,124 @@
+"""Snapshots in the simulated world: the engine's own Views, asked bit by bit while everything else goes on.
+
+    open at S ─▶ read a key ─▶ time passes ─▶ read the next ─▶ … ─▶ Seen(S, invoked, completed, values)
+                   └ its host does not serve S yet: asked again a little later
+
+A reader ends with the life of host 0, and when what it would see is forgotten; then it has seen nothing.
+
+Next: serial.py, which knows what they should have seen.
+"""
+
+import threading
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from ....errors import SnapshotTooOld
+from ....simulator import World
+from ....views import Snapshot, Views
+
+RETRY_MS = 7.0
+
+
+class Key(NamedTuple):
+    """`what` is "row", "bounds" or "consumer" (cumulative) of a tablet."""
+
+    what: str
+    tablet: int
+    key: bytes = b""
+
+
+@dataclass
+class Seen:
+    """What one snapshot showed; `completed` is None while it has not shown all."""
+
+    workload: str
+    step: int
+    invoked: float
+    keys: tuple[Key, ...]
+    values: dict[Key, Any] = field(default_factory=dict)
+    completed: float | None = None
+
+
+class NotYet(Exception):
+    """The host does not serve the snapshot yet."""
+
+
+class Seat:
+    """A host as Views expects one: whichever life it is in."""
+
+    def __init__(self, world: World, number: int) -> None:
+        self._world = world
+        self._number = number
+        self.lock = threading.Lock()
+
+    @property
+    def host(self) -> Any:
+        return self._world.nodes[self._number]
+
+    @property
+    def down(self) -> bool:
+        return self._world.away(self._number)
+
+
+class Looking(Views):
+    """Views that never wait: nobody would wake them."""
+
+    def _host(self, snap: Snapshot, tablet: int, meets: Any) -> Any:
+        node = self._nodes[tablet >> 20 & 0xFF]
+        if not self._served(node, snap, tablet, meets):
+            raise NotYet
+        return node.host
+
+
+class Readers:
+    """Starts snapshots, and keeps what they saw."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.views = Looking([Seat(world, n) for n in range(world.hosts)], lambda: None)
+        self.seen: list[Seen] = []
+        self.given_up = 0
+
+    def read(self, workload: str, keys: tuple[Key, ...], apart_ms: float, then: Any = None) -> None:
+        """`then` is called once all is read."""
+        if self.world.away(0):
+            return
+        seen = Seen(workload, 0, self.world.now, keys)
+        snapshot = self.views.snapshot()
+        seen.step = snapshot.step
+        self._go_on(seen, snapshot, self.world.lives[0], 0, apart_ms, then)
+
+    def _go_on(
+        self, seen: Seen, snapshot: Snapshot, life: int, at: int, apart_ms: float, then: Any
+    ) -> None:
+        world = self.world
+        if world.lives[0] != life:
+            self.given_up += 1
+            return
+        try:
+            while at < len(seen.keys):
+                seen.values[seen.keys[at]] = self._value(snapshot, seen.keys[at])
+                at += 1
+                if apart_ms and at < len(seen.keys):
+                    world.after(apart_ms, self._go_on, seen, snapshot, life, at, apart_ms, then)
+                    return
+        except NotYet:
+            world.after(RETRY_MS, self._go_on, seen, snapshot, life, at, apart_ms, then)
+            return
+        except SnapshotTooOld:
+            self.given_up += 1
+            snapshot.close()
+            return
+        seen.completed = world.now
+        snapshot.close()
+        self.seen.append(seen)
+        if then is not None:
+            then()
+
+    def _value(self, snapshot: Snapshot, key: Key) -> Any:
+        if key.what == "row":
+            row = self.views.read_row(snapshot, key.tablet, key.key)
+            return None if row is None else (*row[0], row[1])
+        if key.what == "bounds":
+            return self.views.bounds(snapshot, key.tablet)
+        return self.views.consumer(snapshot, key.tablet, key.key.decode())

@@ -1,0 +1,71 @@
+"""Swarm options: every seed draws its own world, some fault classes off, some limits tiny.
+
+    seed/swarm ─▶ hosts, placement, variants · odds of each fault class · weights of workloads · pace, limits
+
+Where every class has its usual odds in every run, none is ever alone, and none ever often.
+Next: workloads.py.
+"""
+
+import random
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any
+
+from ....simulator_faults import HEALED, Faults
+
+WORKLOADS = ("mixed", "transform", "zombie", "bank", "ring", "lists", "pair", "contention")
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """What a seed comes to, and all of it: a shrunk one is this with something taken away."""
+
+    seed: int
+    transactions: int
+    hosts: int = 1
+    separate: bool = False
+    rtt_ms: float = 0.0
+    merge: bool = True
+    at_once: bool = True
+    turn_inputs: int = 1_000
+    tick_ms: float = 100.0
+    pace_ms: float = 2.0
+    faults: Faults = HEALED
+    weights: dict[str, float] = field(default_factory=lambda: {"mixed": 1.0})
+
+    def told(self) -> dict[str, Any]:
+        """As data, without the fault classes that are off."""
+        told = asdict(self)
+        told["faults"] = {name: odds for name, odds in told["faults"].items() if odds}
+        return told
+
+    def without(self, fault: str) -> "Drawn":
+        return replace(self, faults=replace(self.faults, **{fault: 0.0}))
+
+
+def draw(seed: int, transactions: int) -> Drawn:
+    draw = random.Random(f"{seed}/swarm")
+    hosts = draw.choice((1, 1, 2, 3, 4))
+    separate = draw.random() < 0.3
+    usual = Faults()
+    calm = draw.random() < 0.05
+    often = draw.choice((0.3, 1.0, 1.0, 3.0))
+    odds = {}
+    for one in fields(Faults):
+        base = getattr(usual, one.name)
+        off = draw.random() < 0.25
+        odds[one.name] = 0.0 if off or calm else base * often * draw.choice((0.3, 1.0, 3.0))
+    some = draw.sample(WORKLOADS, draw.randrange(1, len(WORKLOADS) + 1))
+    return Drawn(
+        seed,
+        transactions,
+        hosts,
+        separate,
+        draw.choice((0.0, 0.0, 5.0)),
+        draw.random() < 0.5,
+        draw.random() < 0.5,
+        draw.choice((1, 3, 1_000, 1_000)),
+        draw.choice((20.0, 100.0, 100.0)),
+        draw.choice((0.1, 1.0, 3.0, 10.0)),
+        Faults(**odds),
+        {name: draw.choice((0.3, 1.0, 3.0)) for name in some},
+    )

@@ -1,0 +1,255 @@
+"""Workloads that know by themselves what must be true: each asks for transactions and for snapshots.
+
+    feeder, consume-transform-produce, zombie   an input is used by one transaction; its output tells which
+    bank, ring, lists                            the total, the cycle, the elements and their order
+    pair                                         x and y written blindly, read one after the other (YDB's anomaly)
+    contention                                   many that want the same range
+
+A worker looks at what is stored at that moment and asks for what follows from it, as an application does
+that read before; what others got ahead of is refused at its place.
+
+Next: checks.py, mixed.py.
+"""
+
+from typing import Any, NamedTuple
+
+import msgpack
+
+from ....proto.ids import PARTITION, SHARD, tablet_id
+from ....proto.messages import ADD, PUT, PartitionPart, ShardPart
+from .mixed import Workload
+from .readers import Key, Readers
+
+ACCOUNTS, RING, START = 6, 6, 100
+WORKER, HOT = "w", "hot"
+
+
+class Places(NamedTuple):
+    """Which tablets the workloads use, besides those of the mixed one."""
+
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    hot: int
+    shards: tuple[int, ...]
+
+
+def places(hosts: int) -> Places:
+    part = [tablet_id(PARTITION, (i * 3 + 1) % hosts, 30 + i) for i in range(5)]
+    shards = tuple(tablet_id(SHARD, (i + 1) % hosts, 40 + i) for i in range(3))
+    return Places((part[0], part[1]), (part[2], part[3]), part[4], shards)
+
+
+class Named(Workload):
+    """The mixed workload's tools, and the others by name."""
+
+    def __init__(self, world: Any, weights: dict[str, float]) -> None:
+        super().__init__(world)
+        self.at = places(world.hosts)
+        self.weights = weights
+        self.readers = Readers(world)
+        self.by_name = {
+            "mixed": self.submit,
+            "transform": self.transform,
+            "zombie": self.zombie,
+            "bank": self.bank,
+            "ring": self.ring,
+            "lists": self.lists,
+            "pair": self.pair,
+            "contention": self.contention,
+        }
+        self.names = [*weights]
+        self._old: dict[int, dict[int, Any]] = {}
+        self._pairs = 0
+        self.workload_of: dict[bytes, str] = {}
+
+    def go(self) -> None:
+        """One transaction, or a few, of one of the workloads."""
+        name = self.random.choices(self.names, [*self.weights.values()])[0]
+        self.by_name[name]()
+        if self.random.random() < 0.15:
+            self.look()
+
+    def ask(self, parts: dict[int, Any], name: str) -> bytes:
+        tx = self.world.commit(parts)
+        self.asked[tx] = parts
+        self.workload_of[tx] = name
+        return tx
+
+    # inputs used once ----------------------------------------------------------------------
+
+    def feed(self, tablet: int) -> None:
+        count = self.random.randrange(1, 4)
+        self.ask({tablet: PartitionPart(slices=((self.payload(count), count),))}, "feed")
+
+    def _work(self, tablet: int) -> dict[int, Any] | None:
+        end = (self.read(tablet, b"m") or (0, 0, 0, 0))[3]
+        row = self.read(tablet, b"c" + WORKER.encode())
+        begin = row[2] if row else 0
+        stop = min(end, begin + self.random.randrange(1, 5))
+        if stop <= begin:
+            return None
+        said = b"%d %d %d" % (tablet, begin, stop)
+        shard = self.at.shards[tablet % 3]
+        return {
+            tablet: PartitionPart(ranges=((WORKER, begin, stop),)),
+            self.random.choice(self.at.outputs): PartitionPart(slices=((said, stop - begin),)),
+            shard: ShardPart(writes=((b"u%d" % tablet, ADD, msgpack.packb(stop - begin)),)),
+        }
+
+    def transform(self) -> None:
+        tablet = self.random.choice(self.at.inputs)
+        parts = self._work(tablet)
+        if parts is None:
+            self.feed(tablet)
+        else:
+            self.ask(parts, "transform")
+
+    def zombie(self) -> None:
+        """A worker that was away does what it had read before; another one has gone on meanwhile."""
+        tablet = self.random.choice(self.at.inputs)
+        old = self._old.pop(tablet, None)
+        if old is not None:
+            self.ask(old, "zombie")
+            return
+        parts = self._work(tablet)
+        if parts is None:
+            self.feed(tablet)
+            return
+        self._old[tablet] = parts
+        if self.random.random() < 0.7:
+            self.ask(parts, "zombie")
+        self._repeat()
+
+    def _repeat(self) -> None:
+        """A writer that heard no answer sends the same numbers again: published once, or refused."""
+        tablet = self.at.outputs[0]
+        known = self.read(tablet, b"pZ")
+        last = known[0] if known else 0
+        first = max(1, last - self.random.randrange(0, 3))
+        count = self.random.randrange(1, 4)
+        session = self.random.choice((b"one", b"one", b"two"))
+        part = PartitionPart(
+            slices=((b"numbered", count),),
+            producer=(b"Z", first, first + count - 1),
+            dedupe=True,
+            session=session,
+        )
+        self.ask({tablet: part}, "zombie")
+
+    # rows with a meaning -------------------------------------------------------------------
+
+    def _on(self, i: int) -> int:
+        return self.at.shards[i % len(self.at.shards)]
+
+    def _rows(self, keys: list[tuple[int, bytes]]) -> list[Any]:
+        return [self.read(tablet, b"r" + key) for tablet, key in keys]
+
+    def _write(self, rows: list[tuple[int, bytes, Any, Any]], name: str) -> None:
+        """(tablet, key, the row as it was read, new value)."""
+        parts: dict[int, Any] = {}
+        for tablet, key, row, value in rows:
+            part = parts.get(tablet, ShardPart())
+            reads = (*part.reads, (key, row[:2] if row else None))
+            writes = (*part.writes, (key, PUT, msgpack.packb(value)))
+            parts[tablet] = ShardPart(reads=reads, writes=writes)
+        self.ask(parts, name)
+
+    def accounts(self) -> list[tuple[int, bytes]]:
+        return [(self._on(i), b"a%d" % i) for i in range(ACCOUNTS)]
+
+    def bank(self) -> None:
+        keys = self.accounts()
+        rows = self._rows(keys)
+        if None in rows:
+            self._write([(*k, row, START) for k, row in zip(keys, rows, strict=True)], "bank")
+            return
+        a, b = self.random.sample(range(ACCOUNTS), 2)
+        amount = self.random.randrange(1, 10)
+        values = [msgpack.unpackb(rows[i][2]) for i in (a, b)]
+        self._write(
+            [(*keys[a], rows[a], values[0] - amount), (*keys[b], rows[b], values[1] + amount)],
+            "bank",
+        )
+
+    def cycle(self) -> list[tuple[int, bytes]]:
+        return [(self._on(i), b"g%d" % i) for i in range(RING)]
+
+    def ring(self) -> None:
+        """FoundationDB's Cycle: a ▶ b ▶ c ▶ d becomes a ▶ c ▶ b ▶ d."""
+        keys = self.cycle()
+        rows = self._rows(keys)
+        if None in rows:
+            self._write(
+                [(*keys[i], rows[i], (i + 1) % RING) for i in range(RING)],
+                "ring",
+            )
+            return
+        after = [msgpack.unpackb(row[2]) for row in rows]
+        a = self.random.randrange(RING)
+        b = after[a]
+        c = after[b]
+        if len({a: 0, b: 0, c: 0}) < 3:
+            return  # read while it changed: no cycle at this moment
+        changed = ((a, c), (b, after[c]), (c, b))
+        self._write([(*keys[i], rows[i], to) for i, to in changed], "ring")
+
+    def lists(self) -> None:
+        tablet = self.random.choice(self.at.shards)
+        row = self.read(tablet, b"rlist")
+        held = msgpack.unpackb(row[2]) if row else []
+        self._counted += 1
+        element = self._counted
+        parts: dict[int, Any] = {
+            tablet: ShardPart(
+                reads=((b"list", row[:2] if row else None),),
+                writes=((b"list", PUT, msgpack.packb([*held[-60:], element])),),
+            ),
+            self.at.outputs[1]: PartitionPart(slices=((b"list %d" % element, 1),)),
+        }
+        self.ask(parts, "lists")
+
+    def pair(self) -> None:
+        """x and y get the same number, on two tablets and blindly."""
+        self._pairs += 1
+        value = msgpack.packb(self._pairs)
+        x, y = self.at.shards[:2]
+        self.ask(
+            {t: ShardPart(writes=((k, PUT, value),)) for t, k in ((x, b"x"), (y, b"y"))}, "pair"
+        )
+
+    def contention(self) -> None:
+        tablet = self.at.hot
+        meta = self.read(tablet, b"m") or (0, 0, 0, 0)
+        row = self.read(tablet, b"c" + HOT.encode())
+        begin = row[2] if row else 0
+        if meta[3] <= begin:
+            self.feed(tablet)
+            return
+        for _ in range(self.random.randrange(1, 4)):
+            stop = self.random.randrange(begin, meta[3]) + 1
+            shard = ShardPart(writes=((b"hot", ADD, msgpack.packb(stop - begin)),))
+            range_ = PartitionPart(ranges=((HOT, begin, stop),))
+            self.ask({tablet: range_, self.at.shards[0]: shard}, "contention")
+
+    # looking -------------------------------------------------------------------------------
+
+    def look(self) -> None:
+        kind = self.random.choice(("bank", "ring", "pair", "rows", "inputs"))
+        apart_ms = self.random.choice((0.0, 0.0, 1.0, 20.0))
+        if kind == "bank":
+            keys = tuple(Key("row", t, k) for t, k in self.accounts())
+        elif kind == "ring":
+            keys = tuple(Key("row", t, k) for t, k in self.cycle())
+        elif kind == "pair":
+            x, y = Key("row", self.at.shards[0], b"x"), Key("row", self.at.shards[1], b"y")
+            self.readers.read(kind, (x,), 0.0, lambda: self.readers.read(kind, (y,), 0.0))
+            return
+        elif kind == "rows":
+            keys = tuple(Key("row", t, k) for t in self.shards for k in (b"n", b"k0", b"k1"))
+            keys += tuple(Key("bounds", t) for t in self.parts)
+        else:
+            keys = tuple(Key("consumer", t, WORKER.encode()) for t in self.at.inputs)
+            keys += tuple(Key("row", self.at.shards[t % 3], b"u%d" % t) for t in self.at.inputs)
+        shuffled = list(keys)
+        self.random.shuffle(shuffled)
+        self.readers.read(kind, tuple(shuffled), apart_ms)
