@@ -162,6 +162,30 @@ def test_a_commit_that_was_not_waited_for_has_its_outcome_later(db: planstep.Eng
     sees(db, "out", "a")
 
 
+def test_an_identity_is_taken_over_from_who_waits_for_a_rollback_before_it(
+    db: planstep.Engine,
+) -> None:
+    """Whoever takes it must not queue up behind a transaction that is still open: its owner may be waiting for
+    this very one."""
+    runtime: Any = db._runtime
+    through = runtime.client.line
+    before = db.transaction(worker="w")
+    before.write("out", "rolled back")
+    in_the_log(db, before)
+    runtime.client.line = held = HeldLine(through, lambda message: type(message) is EndTxn)
+    before.rollback()
+    until(lambda: held.held)
+    runtime.client.line = through
+    first = db.transaction(worker="w")
+    first.write("out", "a")  # behind the rollback
+    with db.transaction(worker="w") as successor:
+        successor.write("out", "b")
+    held.let_go()
+    with pytest.raises(planstep.ProducerFenced):
+        first.commit()
+    sees(db, "out", "b")
+
+
 def test_names_of_the_engines_own_producers_are_not_a_workers(db: planstep.Engine) -> None:
     with pytest.raises(ValueError, match="pool-"):
         db.transaction(worker="pool-0")

@@ -105,8 +105,9 @@ class Writing:
         producer.dead = producer.dead or ("INVALID_REQUEST", "its reader is closed")
 
     def _is_ending(self, producer: Producer) -> bool:
-        opened = self.open.get(producer.tx) if producer.tx is not None else None
-        return opened is None or bool(opened.ending)
+        """All that it has, the transaction that it is at and those that wait behind it: they go by themselves."""
+        opened = [self.open.get(producer.tx or b""), *producer.waiting]
+        return all(one is None or one.ending for one in opened)
 
     def forget(self, tx: bytes) -> None:
         """A transaction that never asked for anything has ended."""
