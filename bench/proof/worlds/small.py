@@ -3,11 +3,10 @@
     State ── ask for · deliver · deliver and keep · lose · crash · crash behind the sync · tick ──▶ States
       └ hosts, frozen: what their stores hold, and what the proxy has open
 
-Hosts are made anew for each event, over a store with the frozen content, as after a crash, and the proxy is
-given back what it has open: the rest of a host's memory follows from its store. Datagrams are a set: any of
-them may be next, be lost or come twice. Of links the world takes what they promise: the next message that
-the sender's store holds and the receiver has not taken, in a frame that may come twice; how links keep
-that promise over lost and reordered frames is the simulator's to try. What is taken counts as acknowledged.
+Hosts are made anew for each turn (frozen.py). Datagrams are a set: any of them may be next, be lost or come
+twice. Of links the world takes what they promise: the next message that the sender's store holds and the
+receiver has not taken, in a frame that may come twice; how links keep that promise over lost and reordered
+frames is the simulator's to try.
 
 Time is left out: a tick says that what could be late is late. It comes for nothing where nothing is on its
 way, else it counts as a repeat. Ids are given in the order of asking, so equal transactions need not be
@@ -18,15 +17,14 @@ Next: judged.py.
 
 import dataclasses
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
 import msgpack
 
-from ....host import Host
 from ....inputs import Arrived, Commit, Deliver, Input, Released, Tick
-from ....proto.ids import HOST, PARTITION, PROXY, SHARD, host_of, tablet_id, tablet_prefix, tx_id
+from ....proto.ids import PARTITION, SHARD, host_of, tablet_id, tablet_prefix, tx_id
 from ....proto.messages import (
     ADD,
     PUT,
@@ -39,8 +37,7 @@ from ....proto.messages import (
     encode,
 )
 from ....proto.records_pb2 import LinkFrame
-from ....store import MemoryStore
-from ....store.layers import GONE
+from .frozen import Frozen, crashed, freeze, new, plain, thaw, without
 
 NOW_MS = 10_000
 """Always: whatever waits has waited long enough when a tick comes."""
@@ -72,11 +69,12 @@ class Scene:
     repeats: int = 1
     losses: int = 1
 
-    @property
+    @cached_property
     def tablets(self) -> tuple[int, int]:
         return tablet_id(PARTITION, self.partition, 10), tablet_id(SHARD, self.shard, 20)
 
 
+@lru_cache(64)
 def parts_of(scene: Scene, kind: str) -> dict[int, Any]:
     """What a transaction of that kind asks, by tablet. Before any of them the partition has two records."""
     partition, shard = scene.tablets
@@ -101,33 +99,6 @@ KINDS: dict[str, tuple[PartitionPart, ShardPart]] = {
 }
 
 
-class _Store(MemoryStore):
-    """A store that can be made from what another held."""
-
-    def load(self, values: dict[bytes, Any], next_address: int) -> None:
-        self._layer.update(values)
-        self._next = next_address
-
-    def values(self) -> dict[bytes, Any]:
-        return {key: value for key, value in self._layer.values.items() if value is not GONE}
-
-    @property
-    def next_address(self) -> int:
-        return self._next
-
-
-class Frozen(NamedTuple):
-    """A host between two turns. `open` is the proxy's; `queues` the messages for each host that are not taken
-    there, (number, bytes); `key` the same for hosts that cannot be told apart."""
-
-    generation: int
-    values: dict[bytes, Any]
-    next_address: int
-    open: dict[bytes, Any]
-    queues: dict[int, tuple[tuple[int, bytes], ...]]
-    key: bytes
-
-
 class State(NamedTuple):
     """`net`: (host, kind, bytes), sorted; `left`: kinds not asked for yet; `asked`: (tx, kind); `decided`:
     as receivers said it; `told`: (tx, committed, step, n) to clients."""
@@ -146,7 +117,7 @@ class State(NamedTuple):
     def key(self) -> bytes:
         rest: bytes = msgpack.packb(
             (
-                [(host, kind, _plain(data)) for host, kind, data in self.net],
+                [(host, kind, plain(data)) for host, kind, data in self.net],
                 self.left,
                 self.asked,
                 self.decided,
@@ -165,7 +136,7 @@ class _Turned(NamedTuple):
     told: tuple[tuple[bytes, bool, int, int], ...]
     parcels: tuple[tuple[int, int, bytes], ...]
     notes: tuple[str, ...]
-    taken: dict[int, int]
+    taken: tuple[tuple[int, int], ...]
 
 
 class Move(NamedTuple):
@@ -191,9 +162,7 @@ class Small:
 
     def first(self) -> State:
         """Two records are in the partition, nothing is on its way."""
-        hosts = tuple(
-            _freeze(n, self._host(n, _Store(bytes([n]) * 16))) for n in range(self.scene.hosts)
-        )
+        hosts = tuple(new(number) for number in range(self.scene.hosts))
         budget = self.scene.crashes, self.scene.repeats, self.scene.losses
         state = State(hosts, (), (), (), (), (), *budget)
         records = PartitionPart((), ((b"first", 1), (b"second", 1)))
@@ -282,7 +251,8 @@ class Small:
             item: Input = frame
             if what == DELIVER_TWICE:
                 self._note_repeat(frame)
-                state = self._turn(state._replace(repeats=state.repeats - 1), number, [item])
+                state = state._replace(repeats=state.repeats - 1)
+                return self._turn(state, number, [frame, frame])
         else:
             item = _input(net[parcel])
             rest = net[:parcel] + net[parcel + 1 :]
@@ -302,11 +272,8 @@ class Small:
             self.note(note)
         hosts = list(state.hosts)
         hosts[number] = turn.host
-        for source, frozen in enumerate(hosts):
-            if number in frozen.queues:
-                hosts[source] = self._without_taken(
-                    source, frozen, number, turn.taken.get(source, 0)
-                )
+        for source, taken in turn.taken:
+            hosts[source] = self._without(hosts[source], number, taken)
         told, net = state.told, state.net
         if heard and turn.told:
             told = tuple(sorted((*told, *turn.told)))
@@ -317,26 +284,12 @@ class Small:
             decided = tuple(sorted({*decided, *turn.decided}))
         return state._replace(hosts=tuple(hosts), net=net, told=told, decided=decided)
 
-    def _without_taken(self, source: int, frozen: Frozen, target: int, taken: int) -> Frozen:
-        """What the other side has is acknowledged and gone."""
-        queue = frozen.queues[target]
-        if queue[0][0] > taken:
-            return frozen
-        known = self._acknowledged.get((frozen.key, target, taken))
+    def _without(self, host: Frozen, target: int, taken: int) -> Frozen:
+        known = self._acknowledged.get((host.key, target, taken))
         if known is None:
             if len(self._acknowledged) >= _TURNS_KEPT:
                 self._acknowledged.clear()
-            out = tablet_prefix(tablet_id(HOST, source, 0)) + b"O" + bytes([target])
-            gone = {out + n.to_bytes(8, "big") for n, _ in queue if n <= taken}
-            values = {key: value for key, value in frozen.values.items() if key not in gone}
-            queues = dict(frozen.queues)
-            queues[target] = tuple(item for item in queue if item[0] > taken)
-            if not queues[target]:
-                del queues[target]
-            known = _frozen(
-                source, frozen.generation, values, frozen.next_address, frozen.open, queues
-            )
-            self._acknowledged[frozen.key, target, taken] = known
+            known = self._acknowledged[host.key, target, taken] = without(host, target, taken)
         return known
 
     def _turned(self, number: int, frozen: Frozen, inputs: list[Input]) -> "_Turned":
@@ -350,7 +303,7 @@ class Small:
         return turn
 
     def _run(self, number: int, frozen: Frozen, inputs: list[Input]) -> "_Turned":
-        host = self._thaw(number, frozen)
+        host = thaw(frozen, self.scene.hosts, self.scene.separate)
         decided: list[Decision] = []
         notes: list[str] = []
         send = host.delivery.send
@@ -370,34 +323,16 @@ class Small:
             raise released.failures[0][1]
         told = tuple((r.tx, r.reason is None, r.step, r.n) for r in released.results)
         parcels = tuple(_parcels(number, released))
-        taken = {other: link.taken for other, link in host.links.items()}
-        made = _freeze(number, host)
+        taken = tuple((other, link.taken) for other, link in host.links.items() if link.taken)
+        made = freeze(number, host)
         return _Turned(made, tuple(decided), told, parcels, tuple(notes), taken)
 
     def _crashed(self, state: State, number: int) -> State:
         """What was not durable is gone, and what was about to be taken in."""
-        frozen = state.hosts[number]
-        store = _Store(bytes([number]) * 16, frozen.generation + 1)
-        store.load(frozen.values, frozen.next_address)
         hosts = list(state.hosts)
-        hosts[number] = _freeze(number, self._host(number, store))
+        hosts[number] = crashed(hosts[number])
         net = tuple(item for item in state.net if item[0] != number)
         return state._replace(hosts=tuple(hosts), net=net, crashes=state.crashes - 1)
-
-    # hosts ---------------------------------------------------------------------------------
-
-    def _host(self, number: int, store: _Store) -> Host:
-        scene = self.scene
-        proxy = None if number else tablet_id(PROXY, 0, store.generation)
-        return Host(number, store, scene.hosts, proxy=proxy, separate=scene.separate)
-
-    def _thaw(self, number: int, frozen: Frozen) -> Host:
-        store = _Store(bytes([number]) * 16, frozen.generation)
-        store.load(frozen.values, frozen.next_address)
-        host = self._host(number, store)
-        if host.proxy is not None:
-            host.proxy.open = {tx: _copy(entry) for tx, entry in frozen.open.items()}
-        return host
 
     # what has happened ---------------------------------------------------------------------
 
@@ -418,58 +353,6 @@ class Small:
                 self.note(BETWEEN)
 
 
-def _freeze(number: int, host: Host) -> Frozen:
-    store = host.store
-    assert isinstance(store, _Store)
-    proxy = host.proxy
-    opened = {tx: _copy(entry) for tx, entry in proxy.open.items()} if proxy is not None else {}
-    queues = {other: tuple(link.queue) for other, link in host.links.items() if link.queue}
-    return _frozen(number, store.generation, store.values(), store.next_address, opened, queues)
-
-
-def _frozen(
-    number: int,
-    generation: int,
-    values: dict[bytes, Any],
-    next_address: int,
-    opened: dict[bytes, Any],
-    queues: dict[int, tuple[tuple[int, bytes], ...]],
-) -> Frozen:
-    rows = []
-    for key in sorted(values):
-        value = values[key]
-        rows.append(key)
-        rows.append(_plain(value) if key[4:5] == b"O" and key[0] >> 4 == HOST else value)
-    memory = [
-        (
-            tx,
-            sorted(e.parts.items()),
-            list(e.waiting),
-            e.planned,
-            r.step,
-            r.n,
-            r.reason,
-            sorted(r.details.items()),
-        )
-        for tx, e in opened.items()
-        for r in (e.result,)
-    ]
-    # Of other hosts' generations nothing depends.
-    mine = 0 if number else generation
-    packed: bytes = msgpack.packb((number, mine, rows, next_address, memory))
-    key = blake2b(packed, digest_size=16).digest()
-    return Frozen(generation, values, next_address, opened, queues, key)
-
-
-def _copy(entry: Any) -> Any:
-    """What the proxy has open, when to repeat left out: at any tick."""
-    result = dataclasses.replace(entry.result, details=dict(entry.result.details))
-    again = type(entry.again)()
-    return dataclasses.replace(
-        entry, waiting=dict(entry.waiting), result=result, touched=0, again=again
-    )
-
-
 def _parcels(number: int, released: Released) -> Iterator[tuple[int, int, bytes]]:
     """Datagrams one by one; what frames carry for links is in the store as well."""
     for target, data in released.frames:
@@ -484,9 +367,9 @@ def _input(item: tuple[int, int, bytes]) -> Input:
     return Deliver(*decode(item[2]))
 
 
-def _frame(source: int, target: int, messages: tuple[tuple[int, bytes], ...]) -> Arrived:
-    frame = LinkFrame(source=source, target=target, first=messages[0][0])
-    frame.messages.extend([data for _, data in messages])
+def _frame(source: int, target: int, messages: tuple[bytes, ...]) -> Arrived:
+    frame = LinkFrame(source=source, target=target, first=1)
+    frame.messages.extend(messages)
     return Arrived(frame.SerializeToString())
 
 
@@ -495,23 +378,15 @@ def _known_by(item: Input) -> bytes:
     if isinstance(item, Arrived):
         return b"a" + _plain_frame(item.data)
     if isinstance(item, Deliver):
-        return b"d" + _plain(encode(item.target, item.message))
+        return b"d" + plain(encode(item.target, item.message))
     if isinstance(item, Commit):
         return b"c" + item.tx + repr(item.parts).encode()
     return b"t"
 
 
 @lru_cache(1 << 16)
-def _plain(data: bytes) -> bytes:
-    """A message without its cause, which only counters look at."""
-    code, target, _, _, *fields = msgpack.unpackb(data, use_list=False)
-    packed: bytes = msgpack.packb((code, target, *fields))
-    return packed
-
-
-@lru_cache(1 << 16)
 def _plain_frame(data: bytes) -> bytes:
     frame = LinkFrame.FromString(data)
-    messages = [_plain(part) for part in frame.messages]
+    messages = [plain(part) for part in frame.messages]
     packed: bytes = msgpack.packb((frame.source, frame.first, messages))
     return packed
