@@ -349,6 +349,10 @@ class World(Hosts):
         self.dead[number] = None
         self.crash(number)
 
+    def deafen(self, number: int) -> None:
+        """No frame reaches the host any more, healed or not: a fault that nothing survives."""
+        self._lines.deaf = (*self._lines.deaf, number)
+
     def _come_back(self, number: int, life: int) -> None:
         self._under_way -= 1
         if life == self.lives[number] and number not in self.dead:
@@ -409,13 +413,11 @@ class World(Hosts):
                 raise AssertionError(f"after {took} there is still {left}")
 
     def left(self) -> str:
-        """What is under way, "" for nothing. With dead hosts: what does not wait for them."""
+        """What is under way, "" for nothing."""
         if self._under_way or any(type(i) is not Tick for box in self.inboxes for i in box):
             return "a message"
         proxy = self.nodes[0].proxy
         assert proxy is not None
-        if self.dead:
-            return ""
         if proxy.open:
             return f"an open transaction: {next(iter(proxy.open))!r}"
         for host in self.nodes:

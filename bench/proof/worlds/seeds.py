@@ -82,9 +82,11 @@ def play_drawn(drawn: Drawn) -> Played:
 
 def drive(world: World, work: Named, drawn: Drawn) -> None:
     """The safety phase: transactions at the drawn pace, faults on."""
-    while len(work.asked) < drawn.transactions:
-        work.go()
-        if len(work.asked) % 3 == 0:
+    for went in range(1, 100 * drawn.transactions):
+        if len(work.asked) >= drawn.transactions:
+            return
+        work.go()  # may ask for nothing: there is nothing to consume, say
+        if went % 3 == 0:
             world.pass_ms(work.random.expovariate(1 / (3 * drawn.pace_ms)))
 
 

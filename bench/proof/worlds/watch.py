@@ -259,7 +259,7 @@ class Watch:
         tx = result.tx
         if self.places.get(tx) != (result.step, result.n) or self.state[tx] == "aborted":
             self.wrong(f"B8: {tx_text(tx)} was told committed, and is {self.state.get(tx)}")
-        for tablet in result.details:
+        for tablet in self.asked.get(tx, ()):
             key = tablet.to_bytes(4, "big") + b"t" + tx
             if (
                 key in self._known and self._known[key][0]

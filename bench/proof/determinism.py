@@ -1,0 +1,94 @@
+"""Row determinism: the same seed in two other processes, under other hash seeds, gives the same bytes.
+
+    PYTHONHASHSEED=1 ─▶ process ─▶ seed, digest of all it changed, saw and counted ─┐
+    PYTHONHASHSEED=2 ─▶ process ─▶ …                                                ─┴▶ equal, seed by seed
+
+A core that iterates over a set, looks at an address in memory or at a clock shows here.
+Next: worlds/seeds.py.
+"""
+
+import hashlib
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+
+from ...coordinator.plan import Coordinator
+from .rows import Asked, Found
+from .worlds.seeds import MODES, play
+
+SEEDS = 200
+TRANSACTIONS = 200
+SECONDS_MAX = 1_200
+_PROGRAM = "import sys; from planstep.bench.proof.determinism import tell; tell(*sys.argv[1:])"
+
+
+def run(asked: Asked) -> Found:
+    return compared(asked, MODES)
+
+
+def control(asked: Asked) -> Found:
+    """A coordinator that gives places in the order of a set."""
+    asked = Asked(asked.folder, asked.memory, seed=asked.seed, runs=3, workers=asked.workers)
+    return compared(asked, ("deterministic",), plant=True)
+
+
+def compared(asked: Asked, modes: tuple[str, ...], plant: bool = False) -> Found:
+    seeds = asked.seeds(SEEDS)
+    found = Found(seeds=(seeds[0], seeds[-1]))
+    words = [str(seeds[0]), str(len(seeds)), ",".join(modes), "planted" if plant else ""]
+    children = [
+        subprocess.Popen(
+            [sys.executable, "-c", _PROGRAM, *words],
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for hash_seed in ("1", "2")
+    ]
+    try:
+        said = [child.communicate(timeout=SECONDS_MAX)[0].split("\n") for child in children]
+    finally:
+        for child in children:
+            child.kill()
+            child.wait()
+    for number, seed in enumerate(seeds):
+        lines = [one[number] if number < len(one) else "" for one in said]
+        found.runs += 1
+        if not lines[0] or lines[0] != lines[1]:
+            found.violations.append(f"B30: seed {seed} is {lines[0]!r} here and {lines[1]!r} there")
+        else:
+            found.events += int(lines[0].split()[2])
+    found.figures["equal"] = found.runs - len(found.violations)
+    return found
+
+
+def tell(first: str, count: str, modes: str, plant: str) -> None:
+    """In a process of its own: a line for each seed."""
+    with planted() if plant else _nothing():
+        for seed in range(int(first), int(first) + int(count)):
+            played = play(seed, tuple(modes.split(",")), TRANSACTIONS)
+            whole: list[Any] = [played.digest, played.settings, played.violations]
+            whole += [sorted(played.faults.items()), sorted(played.reached.items())]
+            digest = hashlib.sha256(repr(whole).encode()).hexdigest()
+            print(seed, digest, played.events, flush=True)
+
+
+@contextmanager
+def _nothing() -> Iterator[None]:
+    yield
+
+
+@contextmanager
+def planted() -> Iterator[None]:
+    live = Coordinator._live
+
+    def unordered(self: Coordinator, requests: list[Any]) -> list[Any]:
+        by_tx = {request.tx: request for request in live(self, requests)}
+        return [by_tx[tx] for tx in set(by_tx)]
+
+    with patch.object(Coordinator, "_live", unordered):
+        yield

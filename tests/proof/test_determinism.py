@@ -1,0 +1,17 @@
+"""Row determinism: equal bytes under two hash seeds, and a set's order noticed."""
+
+from pathlib import Path
+
+from planstep.bench.proof import determinism
+from planstep.bench.proof.rows import Asked
+
+
+def test_seeds_are_the_same_in_two_processes(tmp_path: Path) -> None:
+    found = determinism.compared(Asked(tmp_path, tmp_path, runs=4), ("deterministic",))
+    assert found.violations == []
+    assert found.figures["equal"] == found.runs == 4 and found.events > 100
+
+
+def test_the_order_of_a_set_is_noticed(tmp_path: Path) -> None:
+    found = determinism.control(Asked(tmp_path, tmp_path))
+    assert found.violations

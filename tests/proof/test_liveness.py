@@ -1,0 +1,26 @@
+"""Row liveness: with a host dead for ever the others go on; deaf to all frames they cannot."""
+
+from pathlib import Path
+
+import pytest
+
+from planstep.bench.proof import liveness
+from planstep.bench.proof.rows import Asked
+
+
+@pytest.fixture
+def asked(tmp_path: Path) -> Asked:
+    return Asked(tmp_path, tmp_path, runs=15, workers=1)
+
+
+def test_new_work_commits_beside_a_dead_host(asked: Asked) -> None:
+    found = liveness.run(asked)
+    assert found.violations == []
+    assert found.runs == 15
+    assert found.figures["committed"] >= 15 * liveness.NEW
+    assert found.figures["waiting_for_the_dead"] > 0
+    assert found.figures["slowest_virtual_s"] < 60
+
+
+def test_lost_frames_for_ever_are_noticed(asked: Asked) -> None:
+    assert any("B37" in text for text in liveness.control(asked).violations)

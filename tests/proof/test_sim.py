@@ -1,0 +1,157 @@
+"""Row sim: its seeds, its planted bug, and its own parts: lines, odds, shrinking, the real-time check."""
+
+import random
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+
+from planstep.bench.proof import sim
+from planstep.bench.proof.rows import Asked
+from planstep.bench.proof.worlds.checks import at_the_end, real_time, replayed
+from planstep.bench.proof.worlds.readers import Key, Seen
+from planstep.bench.proof.worlds.seeds import drive, play, play_drawn, world_of
+from planstep.bench.proof.worlds.shrink import shrink, told
+from planstep.bench.proof.worlds.swarm import WORKLOADS, draw
+from planstep.bench.proof.worlds.watch import TABLES, Watch
+from planstep.bench.proof.worlds.workloads import Named
+from planstep.history import History
+from planstep.simulator import World
+from planstep.simulator_faults import CLASSES, FRAME, HEALED, Faults, Lines, Odds
+from planstep.tablets.shard import Shard
+
+ONLY = ("deterministic",)
+
+
+@pytest.fixture
+def asked(tmp_path: Path) -> Asked:
+    return Asked(tmp_path, tmp_path, runs=12, workers=1)
+
+
+def test_seeds_hold_and_reach_every_transition(asked: Asked) -> None:
+    found = sim.judged(asked, ONLY)
+    assert found.violations == []
+    assert found.runs == 12 and found.events > 1_000 and found.seeds == (1, 12)
+    assert found.figures["unreached"] == []
+    assert len([name for name in CLASSES if found.faults[f"deterministic: {name}"]]) > 12
+
+
+def test_both_modes_are_played(asked: Asked) -> None:
+    pytest.importorskip("planstep.bench.proof.worlds.kafka_world")
+    found = sim.run(replace(asked, runs=2))
+    assert found.violations == []
+    assert found.figures["deterministic_seeds"] == found.figures["kafka_seeds"] == 1
+
+
+def test_the_planted_bug_is_found_and_shrunk(asked: Asked) -> None:
+    (text,) = sim.control(asked).violations
+    assert "B21" in text or "B18" in text
+    assert "planstep check sim --seed" in text and "shrunk to" in text
+
+
+def test_a_class_that_strikes_too_seldom_is_said(asked: Asked) -> None:
+    found = sim.Found(runs=sim.SEEDS)
+    found.faults.update({f"deterministic: {name}": 1_000 for name in CLASSES[1:]})
+    sim._struck(found, Counter(deterministic=1))
+    (text,) = found.violations
+    assert CLASSES[0] in text
+
+
+def test_a_seed_is_the_same_again_and_another_is_not() -> None:
+    assert play(8, ONLY, 30) == play(8, ONLY, 30)
+    assert play(8, ONLY, 30).digest != play(10, ONLY, 30).digest
+
+
+def test_a_draw_in_one_concern_shifts_no_other() -> None:
+    drawn = draw(3, 20)
+    calm = replace(drawn, hosts=2, faults=HEALED, weights={"bank": 1.0})
+    noisy = replace(calm, faults=Faults(*[0.0] * 8, *[0.0] * 8, 0.0, 0.0))
+    assert play_drawn(calm).digest == play_drawn(noisy).digest
+    first, second = World(5, 2), World(5, 2)
+    second._lines.odds.strike()
+    assert first._random.random() == second._random.random()
+
+
+def test_shrinking_keeps_what_fails() -> None:
+    with sim.planted():
+        drawn, played = shrink(draw(1, 60))
+    assert played.violations and drawn.transactions < 60
+    assert len(drawn.weights) == 1
+    assert "B" in told(drawn, played)
+    assert play_drawn(drawn).violations == []
+
+
+@pytest.mark.parametrize("workload", WORKLOADS)
+def test_each_workload_alone_commits_something(workload: str) -> None:
+    drawn = replace(draw(2, 40), hosts=3, faults=HEALED, weights={workload: 1.0}, pace_ms=3.0)
+    world = world_of(drawn)
+    work = Named(world, drawn.weights)
+    watch = Watch(world, work.asked)
+    drive(world, work, drawn)
+    world.settle()
+    assert at_the_end(world, work) == watch.violations == []
+    assert sum(result.reason is None for result in world.results.values()) > 4
+    assert replayed(world) == []
+
+
+def test_rows_that_are_not_compared_are_found() -> None:
+    with patch.object(Shard, "check", lambda self, body, early: None):
+        assert any(play(seed, ONLY, 100).violations for seed in range(1, 6))
+
+
+def test_a_snapshot_that_shows_the_newest_version_is_found() -> None:
+    with patch.object(History, "value_at", lambda self, key, newest, step: newest):
+        found = [text for seed in range(1, 8) for text in play(seed, ONLY, 100).violations]
+    assert any(text.startswith("B17") for text in found)
+
+
+def test_an_older_snapshot_than_what_had_ended_is_found() -> None:
+    """A reader that is given the step before the released one."""
+    whole = History.open
+
+    def older(self: History, step: int | None = None) -> int:
+        return whole(self, max(0, self.released - 1) if step is None else step)
+
+    with patch.object(History, "open", older):
+        found = [text for seed in range(1, 8) for text in play(seed, ONLY, 100).violations]
+    assert any(text.startswith("B15") for text in found)
+
+
+def test_real_time_is_compared_with_the_order() -> None:
+    world = World(1, 1)
+    world.asked_at = {b"a" * 12: 1.0, b"b" * 12: 5.0}
+    world.told_at = {b"a" * 12: 3.0, b"b" * 12: 6.0}
+    right = [(1, 0, b"a" * 12), (2, 0, b"b" * 12)]
+    wrong = [(1, 0, b"b" * 12), (2, 0, b"a" * 12)]
+    assert real_time(world, right, []) == []
+    assert len(real_time(world, wrong, [])) == 1
+    late = Seen("rows", 0, 4.0, (Key("row", 1),), completed=4.5)
+    assert len(real_time(world, right, [late])) == 1
+
+
+def test_lines_without_faults_keep_the_order() -> None:
+    lines = Lines(3, random.Random(1), Counter())
+    times = [lines.ways(0, 1, now)[0] for now in (1.0, 1.0, 2.0)]
+    assert times == sorted(times)
+
+
+def test_a_cut_line_carries_nothing_until_it_heals() -> None:
+    counted: Counter[str] = Counter()
+    lines = Lines(2, random.Random(1), counted)
+    lines.set(Faults(*[0.0] * 6, 1.0))
+    assert lines.ways(0, 1, 10.0) == lines.ways(1, 0, 10.0) == []
+    assert counted["partition"] == 2
+    lines.set(HEALED)
+    assert lines.ways(0, 1, 10.0) == [10.5]
+
+
+def test_odds_draw_once_for_all_classes() -> None:
+    odds = Odds(Faults(*[0.125] * 8), FRAME, random.Random(1))
+    assert {odds.strike() for _ in range(200)} == set(FRAME)
+    assert Odds(HEALED, FRAME, random.Random(1)).strike() == ""
+
+
+def test_every_table_is_named_as_transitions() -> None:
+    assert all(" -> " in one for several in TABLES.values() for one in several)
