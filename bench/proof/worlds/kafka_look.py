@@ -3,7 +3,7 @@
 Next: kafka_ends.py.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ....kafka.views import KafkaViews
@@ -19,6 +19,16 @@ NOW = Snapshot()
 
 class Broken(AssertionError):
     """What may never be so, with the number of the invariant in front."""
+
+
+def entries(stores: Sequence[Any], tablet: int, begin: int = 0) -> Iterator[Entry]:
+    """A partition's log, as the rows of its host's store have it."""
+    store, prefix = stores[host_of(tablet)], tablet_prefix(tablet) + b"b"
+    for key, row in store.scan(prefix + begin.to_bytes(8, "big"), prefix + b"\xff" * 9):
+        address, length, records, producer, _, _, kind = row[:7]
+        data = store.read_payload(address, length) if length else b""
+        values: Any = Batch.decode(data).values if data else []
+        yield Entry(int.from_bytes(key[-8:], "big"), records, producer, kind, values)
 
 
 class _Node:
@@ -118,12 +128,7 @@ class Look:
         return {key[4:]: value for key, value in found}
 
     def _entries(self, tablet: int, begin: int) -> Iterator[Entry]:
-        store, prefix = self.world.stores[host_of(tablet)], tablet_prefix(tablet) + b"b"
-        for key, row in store.scan(prefix + begin.to_bytes(8, "big"), prefix + b"\xff" * 9):
-            address, length, records, producer, _, _, kind = row[:7]
-            data = store.read_payload(address, length) if length else b""
-            values: Any = Batch.decode(data).values if data else []
-            yield Entry(int.from_bytes(key[-8:], "big"), records, producer, kind, values)
+        return entries(self.world.stores, tablet, begin)
 
     def check_logs(self) -> None:
         """What is stored in the end is what was written, from the first entry that holds the start."""

@@ -68,6 +68,36 @@ TABLES: dict[str, tuple[str, ...]] = {
 }
 """Table: every transition of it, "from -> to"."""
 
+_REGISTERED = "whoever ends a transaction has registered it in this epoch, and from Ongoing an end raises the epoch"
+_ONE_END = "a client that has asked for a commit asks again until it is told; it does not abort"
+_NUMBERED = (
+    "markers are numbered, and a repeat is known by its number before anything else is looked at"
+)
+UNREACHABLE: dict[str, str] = {
+    **{f"{_END_1}: Empty, {asked} -> INVALID_TXN_STATE": _REGISTERED for asked in _ASKED_1},
+    f"{_END_2}: Empty, commit again -> PRODUCER_FENCED": _REGISTERED + ", and InitProducer again",
+    **{
+        f"{_END_2}: {state}, commit -> INVALID_TXN_STATE": _REGISTERED
+        for state in ("Empty", "CompleteCommit", "CompleteAbort")
+    },
+    **{
+        f"{_END_2}: {state}, commit -> CONCURRENT_TRANSACTIONS": "nothing is registered before Complete"
+        for state in ("PrepareCommit", "PrepareAbort")
+    },
+    **{
+        f"{_END_2}: {state}, abort again -> INVALID_TXN_STATE": _ONE_END
+        for state in ("PrepareCommit", "CompleteCommit")
+    },
+    f"{_PRODUCER}: uninitialized -> fatal error": "a producer is initialized where it is made",
+    **{
+        f"{_MARKER}: version {version} -> {error}": _NUMBERED
+        for version in (1, 2)
+        for error in ("INVALID_PRODUCER_EPOCH", "TRANSACTION_COORDINATOR_FENCED")
+    },
+}
+"""Of those, what no client and no coordinator of this engine asks for, and why: the tables are Kafka's, and guard
+against other clients."""
+
 
 @contextmanager
 def watching() -> Iterator[Counter[str]]:

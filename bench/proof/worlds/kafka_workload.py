@@ -106,7 +106,10 @@ class Workload(Ends):
         told = yield lambda core, call: core.init(call, name)
         if told.error:
             return
-        handle = told.value
+        yield from self._feed(name, client, who, told.value)
+        client.core.drop(told.value)
+
+    def _feed(self, name: str, client: Client, who: str, handle: int) -> Steps:
         while self.rounds_left[name] > 0 and not self.is_old(name, client):
             self.rounds_left[name] -= 1
             tx = self.tx(who)

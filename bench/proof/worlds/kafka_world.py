@@ -28,17 +28,17 @@ from .kafka_reached import watching
 from .kafka_workload import Workload
 from .played import Played
 
-WITH_LATE_ENDS = (
+WITH_LATE_REQUESTS = (
     *ALLOWED,
     "torn transaction",
     "lost write",
     "aborted read",
     "precommitted read",
     "aborted write counts",
+    "unseen",
 )
-"""What a late EndTxn does in version 1; inputs are used twice or lost with it."""
-WITH_LATE_REQUESTS = (*WITH_LATE_ENDS, "unseen")
-"""And a late batch: a partition hangs, so that nobody reads to its end."""
+"""What late requests do in version 1. Unseen: a batch behind an end that its producer knows nothing of makes its
+partition hang, so that nobody reads to the end. Inputs are used twice or lost along."""
 USED_WRONGLY = "input used twice", "input lost", "output of nothing"
 LAST = 200
 """Events that are told of a run."""
@@ -64,6 +64,8 @@ class Settings:
     tiny: bool
     meddles: float
     faults: Faults
+    strict: bool = False
+    """Nothing more is allowed for late requests: a judge that is to find what they do."""
 
     @property
     def settles(self) -> bool:
@@ -72,16 +74,14 @@ class Settings:
 
     @property
     def allowed(self) -> tuple[str, ...]:
-        if self.settles:
-            return ALLOWED
-        return WITH_LATE_ENDS if self.late == "ends" else WITH_LATE_REQUESTS
+        return ALLOWED if self.settles or self.strict else WITH_LATE_REQUESTS
 
     @property
     def used_wrongly(self) -> tuple[str, ...]:
         """What may become of inputs: of fenced workers nothing, where no request is late."""
-        if not self.settles:
+        if not self.settles and not self.strict:
             return USED_WRONGLY
-        return () if self.fenced else ("input used twice", "input lost")
+        return () if self.fenced else ("input used twice",)
 
 
 def drawn(seed: int) -> Settings:
@@ -218,6 +218,10 @@ def _judged(work: Workload, settings: Settings, seen: Counter[str]) -> Iterator[
     """What is wrong with the history; what is allowed there is `seen`."""
     found = find(work.history, work.logs)
     used = exactly_once(work.logs, work.inputs, work.outputs)
+    if not (settings.settles and settings.fenced):  # it may end before all is used
+        used["input lost"] = list(_passed_over(work))
+        if not used["input lost"]:
+            del used["input lost"]
     for names, allowed in ((found, settings.allowed), (used, settings.used_wrongly)):
         for name, examples in names.items():
             if name in allowed:
@@ -228,18 +232,16 @@ def _judged(work: Workload, settings: Settings, seen: Counter[str]) -> Iterator[
         _, end, stable = work.meta(tablet)
         if stable < end:  # B37 where it is not allowed: such a world does not end
             seen["partition that hangs"] += 1
-    if settings.settles and not settings.fenced:
-        yield from _processed(work)
 
 
-def _processed(work: Workload) -> Iterator[str]:
-    """Of workers that nothing fences: what is before their position was processed, once or more."""
+def _passed_over(work: Workload) -> Iterator[str]:
+    """What is before the group's position, and nobody has processed."""
     made = {value.split(b"/")[0] for t in work.outputs for _, value in visible(work.logs[t])}
     for tablet in work.inputs:
         position, _ = work.views[True].committed(tablet, GROUP)
         for offset, value in visible(work.logs[tablet]):
             if offset < (position or 0) and b"o" + value not in made:
-                yield f"B23: {value!r} at {offset} is before position {position}, and was not processed"
+                yield f"{value!r} at {offset}, the position is {position}"
 
 
 def _last(world: KafkaWorld) -> Iterator[str]:

@@ -1,0 +1,233 @@
+"""One life of the real engine in mode "kafka", told what it did in a journal, for whoever kills it.
+
+    feeders ─▶ "in" 0 1 ─▶ workers, each its partition, each its transactional id ─▶ "out" 0 1
+    plain writes ─▶ │                     readers of committed data ◀───────────────── both
+
+    journal, a line each, written before it is done, but for what is told about it afterwards:
+      ["tx", number, who, transactional]   ["reads", number, values]   ["send", number, topic, partition, values]
+      ["ask", number, at, commits]   ["end", number, "committed" or "aborted"]
+      ["poll", topic, partition, begin, end, [[offset, value], …], at]
+
+Zombies: now and then somebody takes a transactional id over while its transaction is open; whoever had it
+commits afterwards, and must be fenced. What is in nobody's journal never happened: a process that is killed
+has written a line, or has not. On stdout: how many sends so far, now and then.
+
+Next: kafka_killed.py.
+"""
+
+import json
+import os
+import random
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import planstep
+
+TOPICS = "in", "out"
+PARTITIONS = 2
+CONSUMER = "g"
+_EMPTY_READS = 3
+"""In the last life: so many in a row, and all is used."""
+
+
+class Life:
+    """Invariant: a value is sent once, and is in the journal before it is sent."""
+
+    def __init__(self, db: planstep.Engine, config: dict[str, Any]) -> None:
+        self.db = db
+        self.life: int = config["life"]
+        self.last: bool = config["last"]
+        self.stands: dict[str, int] = config["stands"]
+        self.sends = 0
+        self._seed = f"{config['seed']}/{self.life}"
+        self._journal = os.open(config["journal"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        self._lock = threading.Lock()
+        self._numbers = 0
+
+    def note(self, *line: Any) -> None:
+        os.write(self._journal, json.dumps(line).encode() + b"\n")
+
+    def number(self) -> int:
+        with self._lock:
+            self._numbers += 1
+            return self._numbers
+
+    def value(self, of: str | None = None) -> str:
+        own = f"{self.life}.{self.number()}"
+        return own if of is None else f"o{of}/{own}"
+
+    # transactions --------------------------------------------------------------------------
+
+    def begin(self, who: str, name: str) -> tuple[int, planstep.Transaction]:
+        n = self.number()
+        self.note("tx", n, f"{who}.{self.life}", True)
+        return n, self.db.transaction(worker=name)
+
+    def send(
+        self, n: int, tx: planstep.Transaction, topic: str, partition: int, values: list[str]
+    ) -> None:
+        self.note("send", n, topic, partition, values)
+        self.sends += 1
+        tx.write_batch(topic, [value.encode() for value in values], partition=partition)
+
+    def end(self, n: int, tx: planstep.Transaction, commit: bool) -> None:
+        self.note("ask", n, time.monotonic(), commit)
+        try:
+            if commit:
+                tx.commit()
+            else:
+                tx.rollback()
+        except planstep.Aborted:
+            self.note("end", n, "aborted")
+        except planstep.Undetermined:
+            pass
+        else:
+            self.note("end", n, "committed" if commit else "aborted")
+
+    def feeder(self, name: str) -> None:
+        draw = random.Random(f"{self._seed}/{name}")
+        for _ in range(1 if self.last else 1 << 30):
+            zombie = draw.random() < 0.05
+            n, tx = self.begin(name, name)
+            try:
+                self._feed(draw, n, tx)
+                if zombie:
+                    m, successor = self.begin(f"{name}, its successor", name)
+                    self._feed(draw, m, successor)
+                    self.end(m, successor, True)
+                    self.note("zombie")
+            except planstep.Aborted:  # a write was refused: it can only be rolled back
+                tx.rollback()
+                self.note("end", n, "aborted")
+                continue
+            self.end(n, tx, draw.random() < 0.85)
+
+    def _feed(self, draw: random.Random, n: int, tx: planstep.Transaction) -> None:
+        for _ in range(draw.randrange(1, 5)):
+            values = [self.value() for _ in range(draw.randrange(1, 4))]
+            self.send(n, tx, "in", draw.randrange(PARTITIONS), values)
+            if draw.random() < 0.2:
+                tx.flush()
+
+    def worker(self, partition: int) -> None:
+        name = f"work-{partition}"
+        draw = random.Random(f"{self._seed}/{name}")
+        empty = 0
+        while not self.last or empty < _EMPTY_READS:
+            tx = self.db.transaction(worker=name)
+            done = self._transform(draw, tx, name, partition)
+            if done is None:
+                empty += 1
+                continue
+            empty = 0
+            if draw.random() < 0.05:
+                successor = self.db.transaction(worker=name)
+                again = self._transform(draw, successor, f"{name}, its successor", partition)
+                if again is not None:
+                    self.end(again, successor, True)
+                self.note("zombie")
+            self.end(done, tx, draw.random() < 0.9)
+
+    def _transform(
+        self, draw: random.Random, tx: planstep.Transaction, who: str, partition: int
+    ) -> int | None:
+        """The transaction's number in the journal; None when there was nothing to read, and it is over."""
+        most = draw.randrange(1, 9)
+        batch = tx.read("in", CONSUMER, max_records=most, partition=partition, timeout=0.2)
+        values = [value.decode() for value in batch.values]
+        if not values:
+            tx.rollback()
+            return None
+        n = self.number()
+        self.note("tx", n, f"{who}.{self.life}", True)
+        self.note("reads", n, values)
+        for value in values:
+            self.send(n, tx, "out", draw.randrange(PARTITIONS), [self.value(value)])
+        return n
+
+    def plain(self) -> None:
+        draw = random.Random(f"{self._seed}/plain")
+        while not self.last:
+            n = self.number()
+            self.note("tx", n, f"plain.{self.life}", False)
+            partition, values = draw.randrange(PARTITIONS), [self.value(), self.value()]
+            self.note("send", n, "in", partition, values)
+            self.sends += 1
+            self.db.topic("in").write_batch(
+                [value.encode() for value in values], partition=partition
+            )
+            self.note("end", n, "committed")
+            time.sleep(draw.uniform(0, 0.05))
+
+    def reader(self) -> None:
+        """Goes on where the reader of the life before was, as its journal says."""
+        draw = random.Random(f"{self._seed}/reader")
+        while not self.last:
+            topic, partition = draw.choice(TOPICS), draw.randrange(PARTITIONS)
+            self.poll(topic, partition, draw.randrange(1, 200))
+            time.sleep(0.005)
+
+    def poll(self, topic: str, partition: int, most: int) -> int:
+        begin = self.stands.get(f"{topic}/{partition}", 0)
+        batch = self.db.topic(topic).read(start=begin, partition=partition, max_records=most)
+        end = batch.ends.get(partition, begin)
+        offsets = [offset for _, offset in batch.offsets]
+        shown = list(zip(offsets, (value.decode() for value in batch.values), strict=True))
+        if shown:
+            self.note("poll", topic, partition, begin, end, shown, time.monotonic())
+        self.stands[f"{topic}/{partition}"] = end
+        return len(shown)
+
+
+def main() -> None:
+    config = json.loads(sys.argv[1])
+    settings = planstep.KafkaSettings(
+        protocol_version=config["version"],
+        transaction_timeout_ms=5_000,
+        abort_scan_ms=100,
+        marker_retry_ms=20,
+        retry_backoff_ms=5,
+        concurrent_backoff_ms=2,
+    )
+    with planstep.open(
+        Path(config["store"]),
+        mode="kafka",
+        hosts=config["hosts"],
+        placement=config["placement"],
+        kafka=settings,
+    ) as db:
+        for topic in TOPICS:
+            db.create_topic(topic, partitions=PARTITIONS, exist_ok=True)
+        life = Life(db, config)
+        runs: list[Callable[[], None]] = [
+            lambda: life.feeder("feed-0"),
+            lambda: life.feeder("feed-1"),
+            lambda: life.worker(0),
+            lambda: life.worker(1),
+            life.plain,
+            life.reader,
+        ]
+        failed: list[BaseException] = []
+        threads = [threading.Thread(target=_kept, args=(run, failed), daemon=True) for run in runs]
+        for thread in threads:
+            thread.start()
+        while any(thread.is_alive() for thread in threads) and not failed:
+            os.write(1, b"%d\n" % life.sends)
+            time.sleep(0.01)
+        if failed:
+            raise failed[0]
+
+
+def _kept(run: Callable[[], None], failed: list[BaseException]) -> None:
+    try:
+        run()
+    except BaseException as error:
+        failed.append(error)
+
+
+if __name__ == "__main__":
+    main()
