@@ -18,6 +18,7 @@ from ....simulator import World
 from .checks import at_the_end, replayed
 from .played import Played
 from .swarm import Drawn, draw
+from .told import told
 from .watch import Watch
 from .workloads import Named
 
@@ -57,7 +58,7 @@ def play_drawn(drawn: Drawn) -> Played:
     try:
         drive(world, work, drawn)
         world.settle(SETTLED_MS)
-        violations += at_the_end(world, work)
+        violations += at_the_end(world, work) + told(world, work)
     except AssertionError as error:
         violations.append(f"B37: {error}")
     except Exception as error:

@@ -1,0 +1,47 @@
+"""What clients were told of their commits, held against what is stored.
+
+    Result.details[partition] = (begin, end) ─▶ slices from `begin` on have this place, and end at `end`
+
+Next: seeds.py.
+"""
+
+from typing import Any
+
+from ....proto.ids import PARTITION, host_of, kind_of, tablet_prefix, tx_text
+from ....simulator import World
+from .serial import Asked
+
+
+def told(world: World, work: Asked) -> list[str]:
+    """Where an answer names no offsets, or others than the records have."""
+    wrong = []
+    for tx, parts in work.asked.items():
+        result = world.results.get(tx)
+        if result is None or result.reason is not None:
+            continue
+        for tablet, part in parts.items():
+            if kind_of(tablet) != PARTITION or not part.slices:
+                continue
+            detail = result.details.get(tablet)
+            repeated = part.dedupe and tablet in result.details and detail is None
+            records = sum(count for _, count in part.slices)
+            if not repeated and not _there(world, tablet, detail, records, (result.step, result.n)):
+                wrong.append(f"B20: {tx_text(tx)} was told {detail} of tablet {tablet:#x}")
+    return wrong
+
+
+def _there(world: World, tablet: int, detail: Any, records: int, place: tuple[int, int]) -> bool:
+    if detail is None or detail[1] - detail[0] != records:
+        return False
+    store = world.stores[host_of(tablet)]
+    prefix = tablet_prefix(tablet)
+    begin, end = detail
+    start = store.get(prefix + b"m")[2]
+    while begin < end:
+        row = store.get(prefix + b"b" + begin.to_bytes(8, "big"))
+        if row is None:
+            return bool(end <= start or begin < start)  # trimmed since
+        if row[3:5] != place:
+            return False
+        begin += row[2]
+    return bool(begin == end)

@@ -1,0 +1,85 @@
+"""Planted bugs: each fits the source, is there while it is planted, and gone afterwards."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from planstep.bench.proof import mutants
+from planstep.bench.proof.mutants import BY_NAME, MUTANTS, SAME, Hunt, hunt_down
+from planstep.bench.proof.rows import Asked
+from planstep.bench.proof.worlds.planted import Mutant, Rotten, changed, function_of, planted
+from planstep.proto.messages import ADD
+from planstep.tablets.shard import evaluate
+
+
+def test_there_are_enough_of_them() -> None:
+    assert len(BY_NAME) == len(MUTANTS) >= 24
+    assert sum(bool(mutant.source) for mutant in MUTANTS) >= mutants.PUBLISHED_LEAST
+    assert set(mutants.KNOWN) <= set(BY_NAME)
+
+
+@pytest.mark.parametrize("mutant", [*MUTANTS, SAME], ids=lambda mutant: mutant.name)
+def test_a_mutant_fits_the_source(mutant: Mutant) -> None:
+    function = function_of(mutant)
+    before = function.__code__
+    assert (
+        changed(mutant).co_code != before.co_code or changed(mutant).co_consts != before.co_consts
+    )
+    with planted(mutant):
+        assert function.__code__ is not before
+    assert function.__code__ is before
+
+
+def test_whoever_has_the_function_has_the_bug() -> None:
+    with planted(BY_NAME["update-lost"]):
+        assert evaluate(ADD, b"\x02", b"\x01") == b"\x01"
+    assert evaluate(ADD, b"\x02", b"\x01") == b"\x03"
+
+
+def test_it_is_gone_although_the_world_raises() -> None:
+    before = evaluate.__code__
+    with pytest.raises(ValueError, match="ended"), planted(BY_NAME["update-lost"]):
+        raise ValueError("ended")
+    assert evaluate.__code__ is before
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"old": "what was never there"}, "0 times"),
+        ({"old": "a"}, "not once"),
+        ({"function": "ADD", "old": "1"}, "no function"),
+    ],
+)
+def test_a_mutant_that_fits_no_more_says_so(change: dict[str, str], why: str) -> None:
+    with pytest.raises(Rotten, match=why):
+        changed(replace(BY_NAME["update-lost"], **change))
+
+
+def test_a_bug_is_caught_by_a_seed_and_the_same_one_again() -> None:
+    hunt = Hunt(BY_NAME["vote-not-awaited"], tuple(range(1, 6)), 30)
+    first, again = hunt_down(hunt), hunt_down(hunt)
+    assert first == again
+    assert first.seed is not None and first.why
+
+
+def test_what_is_wrong_without_it_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mutants, "_wrong_anyway", lambda *_: True)
+    hunted = hunt_down(Hunt(BY_NAME["vote-not-awaited"], tuple(range(1, 6)), 30))
+    assert hunted.seed is None and hunted.wrong_anyway > 0
+
+
+def test_the_row_counts_what_it_has_caught(tmp_path: Path) -> None:
+    found = mutants.run(Asked(tmp_path, tmp_path, quick=True, runs=2, workers=1))
+    assert not found.violations
+    assert (found.runs, found.figures["caught"]) == (2, 2)
+
+
+def test_a_mutant_that_changes_nothing_is_caught_by_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mutants, "CONTROL_SEEDS", 2)
+    monkeypatch.setattr(mutants, "QUICK_TRANSACTIONS", 20)
+    found = mutants.control(Asked(tmp_path, tmp_path, quick=True, workers=1))
+    assert "same: not caught by 2 seeds" in found.violations[0]
