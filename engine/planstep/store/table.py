@@ -90,7 +90,18 @@ class Table:
                 raise _not_opened(folder, error) from error
         self._file = file_key(folder)
         if not read_only:
+            self._note_newest(folder)
             self._env.reader_check()
+
+    def _note_newest(self, folder: Path) -> None:
+        """Who is killed within a commit may have made it valid and not noted its number, by which read transactions
+        go while anybody has the environment open. Whoever takes the writers' lock next notes it; an owner
+        that read before would recover from an older checkpoint than it writes on."""
+        try:
+            self._env.begin(write=True).abort()
+        except lmdb.Error as error:
+            self.close()
+            raise _not_opened(folder, error) from error
 
     def pin(self) -> Any:
         """A read transaction for the other methods' `txn`: all of them then see one moment."""

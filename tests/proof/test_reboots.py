@@ -1,0 +1,87 @@
+"""Row "reboots": a sample of its points, its negative control, and that it notices what it is there for."""
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from planstep.bench.proof import reboots
+from planstep.bench.proof.reboots import Point, Story, lived, points, stories
+from planstep.bench.proof.rows import Asked
+from planstep.bench.proof.worlds.explained import differences, explained, outcomes, stored
+from planstep.bench.proof.worlds.rebooted import MOMENTS, Cut
+from planstep.links import Link
+from planstep.proxy.deterministic import Proxy
+
+
+def asked(tmp_path: Path, runs: int) -> Asked:
+    return Asked(tmp_path, tmp_path, seed=3, runs=runs, workers=1)
+
+
+def test_a_sample_of_all_points(tmp_path: Path) -> None:
+    found = reboots.run(asked(tmp_path, 80))
+    assert not found.violations and found.runs == 80
+    assert set(found.faults) >= {f"power loss {moment}" for moment in MOMENTS}
+    again = reboots.run(asked(tmp_path, 80))
+    assert (again.events, again.faults) == (found.events, found.faults)
+
+
+def test_the_negative_control(tmp_path: Path) -> None:
+    violations = reboots.control(asked(tmp_path, 1)).violations
+    assert violations and violations == reboots.control(asked(tmp_path, 1)).violations
+
+
+def test_each_event_has_its_points() -> None:
+    story = Story("several partitions", 2, False)
+    turns = lived(story, None).turns
+    single = [p.cut for p in points(story, turns, random.Random(1)) if p.again is None]
+    assert len(set(single)) == len(single) == len(turns) * (len(MOMENTS) + 1)
+
+
+@pytest.mark.parametrize("story", stories()[::5], ids=str)
+def test_a_story_is_told_to_its_end_without_a_fault(story: Story) -> None:
+    run = lived(story, None)
+    assert not run.violations and not run.reboots and run.events == len(run.turns)
+
+
+def violations_of(name: str) -> int:
+    story = Story(name, 2, False)
+    turns = lived(story, None).turns
+    return sum(
+        bool(lived(story, point).violations)
+        for point in points(story, turns, random.Random(1))
+        if point.again is None
+    )
+
+
+def test_a_proxy_that_does_not_ask_again_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Proxy, "resend", lambda self: None)
+    assert violations_of("one partition")
+
+
+def test_a_link_that_forgets_what_it_took_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    take = Link.take
+
+    class Forgets:
+        def put(self, key: bytes, value: Any) -> None:
+            pass
+
+    def forgets(self: Link, keys: Any, frame: Any) -> Any:
+        return take(self, Forgets(), frame)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Link, "take", forgets)
+    assert violations_of("several partitions")
+
+
+def test_the_model_sees_a_row_that_nobody_wrote() -> None:
+    run = lived(Story("one partition", 1, False), Point(Cut(1, "kept", 0)))
+    known = outcomes(run.stores[0])
+    must, wrong = explained(known, run.asked)
+    found = stored(run.stores)
+    assert not wrong and not list(differences(must, found))
+    (tablet, key) = next(iter(found))
+    found[tablet, key + b"x"] = found.pop((tablet, key))
+    assert len(list(differences(must, found))) == 2
+    decided = [one._replace(state=3 if one.step == known[-1].step else one.state) for one in known]
+    assert explained(decided, run.asked)[1]

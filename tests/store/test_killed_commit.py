@@ -1,0 +1,83 @@
+"""A process killed within an LMDB commit, while another one reads: the commit counts, for whoever comes next.
+
+LMDB writes the page that makes a commit valid, and then notes its number in the lock file, for all. Killed
+between the two it leaves a number that is one too low; who begins a read transaction goes by that number for
+as long as anybody has the environment open.
+"""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from planstep.store.table import Table
+
+NUMBER_AT = 48
+"""In the lock file: behind magic, format and the readers' mutex."""
+
+OWNER = """
+import pathlib, sys
+from planstep.store.table import Extent, Table
+
+table = Table(pathlib.Path(sys.argv[1]))
+for turn in (1, 2):
+    at = 100 * (turn - 1)
+    changes = {b"tabl" + bytes([turn]): turn}
+    extents = [Extent(at, "log-00000001-00000000", at, 100)]
+    table.checkpoint(changes, extents, [], (turn, at + 100, "log-00000001-00000000", False, 0))
+writing = table._env.begin(write=True)  # as within a commit: it has the writers' lock
+print(table.newest(), flush=True)
+sys.stdin.read()
+"""
+READER = """
+import pathlib, sys
+from planstep.store.table import Table
+
+table = Table(pathlib.Path(sys.argv[1]), read_only=True)
+print(table.newest(), flush=True)
+sys.stdin.read()
+"""
+
+
+def begin(program: str, folder: Path) -> tuple["subprocess.Popen[str]", int]:
+    """A process, and the newest commit that it sees."""
+    child = subprocess.Popen(
+        [sys.executable, "-c", program, str(folder)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert child.stdout is not None
+    return child, int(child.stdout.readline())
+
+
+def end(child: "subprocess.Popen[str]") -> None:
+    child.kill()
+    child.communicate()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="LMDB's lock file has another form")
+def test_a_commit_counts_whose_process_was_killed_before_it_noted_it(quick_path: Path) -> None:
+    folder = quick_path / "table"
+    folder.mkdir()
+    owner, newest = begin(OWNER, folder)
+    reader, seen = begin(READER, folder)
+    try:
+        assert seen == newest
+        end(owner)
+        lock = folder / "lock.mdb"
+        with lock.open("r+b") as file:
+            file.seek(NUMBER_AT)
+            assert int.from_bytes(file.read(8), sys.byteorder) == newest
+            file.seek(NUMBER_AT)
+            file.write((newest - 1).to_bytes(8, sys.byteorder))
+        table = Table(folder)
+        try:
+            assert table.state()[0] == 2
+            assert table.live() == {"log-00000001-00000000": 200}
+        finally:
+            table.close()
+    finally:
+        end(owner)
+        end(reader)
