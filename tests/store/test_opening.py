@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from storekit import TABLETS, FaultyFiles, contents, crash, write
+from storekit import TABLETS, FastFiles, FaultyFiles, contents, crash, write
 
 from planstep.errors import ForkedProcess, FormatError, NoSpace, StoreClosed, StoreInUse, WrongMode
 from planstep.proto.records_pb2 import StoreMeta
@@ -296,3 +296,46 @@ def test_payloads_are_read_while_a_checkpoint_ends(tmp_path: Path) -> None:
     assert told == [b"two"]
     store._table.checkpoint = commit
     store.close()
+
+
+def test_the_tables_file_is_on_the_disk_before_it_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a power loss before the first checkpoint may leave pages of zeros, which LMDB refuses."""
+    synced: list[tuple[int, int]] = []
+    before = os.fdatasync
+
+    def fdatasync(fd: int) -> None:
+        before(fd)
+        status = os.fstat(fd)
+        synced.append((status.st_ino, status.st_size))
+
+    monkeypatch.setattr(os, "fdatasync", fdatasync)
+    store = opened(tmp_path / "s", files=FastFiles())
+    status = (tmp_path / "s" / "table" / "data.mdb").stat()
+    assert (status.st_ino, status.st_size) in synced
+    assert not (tmp_path / "s" / "table" / "data.new").exists()
+    crash(store)
+
+
+def test_what_is_left_of_making_the_tables_file_is_in_nobodys_way(tmp_path: Path) -> None:
+    store = opened(tmp_path / "s")
+    write(store, {A: 1})
+    crash(store)
+    table = tmp_path / "s" / "table"
+    (table / "data.mdb").write_bytes(b"")
+    (table / "data.new").write_bytes(bytes(8192))
+    store = opened(tmp_path / "s")
+    assert contents(store) == {A: 1}
+    store.close()
+
+
+def test_the_names_of_all_folders_that_were_made_are_synced(tmp_path: Path) -> None:
+    synced: list[Path] = []
+
+    class Noting(FastFiles):
+        def sync_folder(self, path: Path) -> None:
+            synced.append(path)
+
+    opened(tmp_path / "a" / "b" / "host-0", files=Noting()).close()
+    assert {tmp_path, tmp_path / "a", tmp_path / "a" / "b"} <= set(synced)

@@ -36,11 +36,10 @@ from ..errors import (
 from .files import io_error
 from .inherited import close_environment, file_key, open_environment
 from .layers import GONE
+from .making import READERS_MAX, allocate_lock, make_file
 from .pages import check_size
 
 _MAP_BYTES = 1 << 40
-_READERS_MAX = 1024
-_LOCK_BYTES = _READERS_MAX * 64 + 4096  # 64 for each reader and a header; LMDB takes more for more
 _MASK = (1 << 64) - 1
 _REST_EVERY = 256
 """Changes of a checkpoint between two rests: some 2 ms."""
@@ -68,7 +67,12 @@ class Table:
 
     def __init__(self, folder: Path, *, read_only: bool = False) -> None:
         check_size(folder)
-        _allocate_lock(folder)
+        allocate_lock(folder)
+        if not read_only:
+            try:
+                make_file(folder)
+            except lmdb.Error as error:
+                raise _not_opened(folder, error) from error
         size = _MAP_BYTES
         while True:
             try:
@@ -76,7 +80,7 @@ class Table:
                     folder,
                     map_size=size,
                     mode=0o700,
-                    max_readers=_READERS_MAX,
+                    max_readers=READERS_MAX,
                     readonly=read_only,
                     create=not read_only,
                     writemap=False,
@@ -299,27 +303,6 @@ def _failure(what: str, error: lmdb.Error) -> IoError:
 def _code(error: lmdb.Error) -> int:
     """LMDB's own are negative, the operating system's positive; 0 is the binding's."""
     return int(getattr(error, "code", 0))
-
-
-def _allocate_lock(folder: Path) -> None:
-    """LMDB makes its lock file sparse and stores through a map of it: on a full disk that kills the
-    process. One that is there is not opened: closing it would let go of this process's locks on it."""
-    path, new = folder / "lock.mdb", folder / f"lock-{os.getpid()}.new"
-    try:
-        if path.exists():
-            return
-        try:
-            new.write_bytes(bytes(_LOCK_BYTES))
-            os.link(new, path)
-        finally:
-            new.unlink(missing_ok=True)
-    except FileExistsError:
-        pass  # another process was faster
-    except OSError as error:
-        typed = io_error(error, path)
-        if isinstance(typed, NoSpace):
-            raise typed from error
-        # A folder that cannot be written to: LMDB knows what then.
 
 
 # extents -----------------------------------------------------------------------------------
