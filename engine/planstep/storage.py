@@ -118,8 +118,15 @@ def _open_stores(
             )
     except BaseException:
         for store in stores:
-            store.close()
+            _let_go(store)
         raise
+
+
+def _let_go(store: Store) -> None:
+    try:
+        store.close()
+    except PlanstepError:
+        pass  # it is let go all the same, and the first error says more
 
 
 def is_store(path: Path) -> bool:

@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 from storekit import TABLETS, FastFiles, FaultyFiles, contents, crash, write
 
+from planstep.bench.proof.disks.engines import open_engine
 from planstep.errors import ForkedProcess, FormatError, NoSpace, StoreClosed, StoreInUse, WrongMode
 from planstep.proto.records_pb2 import StoreMeta
+from planstep.storage import RUNTIMES
 from planstep.store import DiskStore
 from planstep.store.recovery import segment_files
 
@@ -339,3 +341,21 @@ def test_the_names_of_all_folders_that_were_made_are_synced(tmp_path: Path) -> N
 
     opened(tmp_path / "a" / "b" / "host-0", files=Noting()).close()
     assert {tmp_path, tmp_path / "a", tmp_path / "a" / "b"} <= set(synced)
+
+
+def test_an_opening_that_fails_lets_go_of_every_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where closing the first of them fails as well."""
+
+    class NoRuntime:
+        def __init__(self, *args: object, **settings: object) -> None:
+            files.times = None
+            raise NoSpace("made to fail")
+
+    files = FaultyFiles("write", 0, times=0)
+    monkeypatch.setitem(RUNTIMES, "deterministic", NoRuntime)
+    with pytest.raises(NoSpace, match="made to fail"):
+        open_engine(tmp_path / "s", files, hosts=3)
+    monkeypatch.undo()
+    open_engine(tmp_path / "s", FastFiles(), hosts=3).close()

@@ -282,8 +282,8 @@ class DiskStore(Behind):
         return Turn(self, self._log.address)
 
     def _check_open(self) -> None:
-        if self._log.broken is not None or self._closed:
-            raise StoreClosed(f"the store is closed: {self._log.broken or 'close() was called'}")
+        if self._broken is not None or self._closed:
+            raise StoreClosed(f"the store is closed: {self._broken or 'close() was called'}")
 
     def abandon(self, turn: Turn) -> None:
         """Nothing of the turn has left memory."""
@@ -336,7 +336,7 @@ class DiskStore(Behind):
             return
         self._lock.check()
         try:
-            if self._log.broken is None:
+            if self._broken is None:
                 self._checkpoint_all()
                 with self._appending:
                     self._log.write_close()

@@ -31,6 +31,7 @@ from ..errors import (
     IoError,
     NoSpace,
     PlanstepError,
+    StoreClosed,
     StoreInUse,
 )
 from .files import io_error
@@ -93,6 +94,8 @@ class Table:
             except lmdb.Error as error:
                 raise _not_opened(folder, error) from error
         self._file = file_key(folder)
+        self.gave_up: StoreClosed | None = None
+        """LMDB is done for until it is opened anew: it could not write what makes a transaction count."""
         if not read_only:
             self._env.reader_check()
 
@@ -199,7 +202,7 @@ class Table:
                 _put_extents(txn, extents)
                 return _live(txn)
         except lmdb.Error as error:
-            raise _failure("moving payloads", error) from error
+            raise self._failure("moving payloads", error) from error
 
     def mark_closed(self, segment: str) -> None:
         """The closing record in `segment` is durable: from here on its absence is corruption."""
@@ -208,7 +211,7 @@ class Table:
                 turn, address, _, _, crc = _unpack(txn.get(b"m"))
                 txn.put(b"m", msgpack.packb((turn, address, segment, True, crc)))
         except lmdb.Error as error:
-            raise _failure("the closing mark", error) from error
+            raise self._failure("the closing mark", error) from error
 
     def checkpoint(
         self,
@@ -252,8 +255,20 @@ class Table:
                 txn.put(b"m", msgpack.packb(state))
                 live = _live(txn)
         except lmdb.Error as error:
-            raise _failure("the checkpoint", error) from error
+            raise self._failure("the checkpoint", error) from error
         return written, live
+
+    def _failure(self, what: str, error: lmdb.Error) -> PlanstepError:
+        try:
+            self._env.begin().abort()
+        except lmdb.PanicError as fatal:
+            self.gave_up = _given_up(fatal)
+            return self.gave_up
+        except lmdb.Error:
+            pass  # of another kind: the first says more
+        if isinstance(error, (lmdb.MapFullError, lmdb.DiskError)):
+            return NoSpace(f"{what} found no space: {error}")
+        return IoError(f"{what} failed: {error}")
 
     def entries(self) -> Iterator[tuple[bytes, bytes]]:
         """Every (LMDB key, raw value): for verification."""
@@ -287,6 +302,8 @@ def _unpack(data: bytes) -> Any:
 def _unreadable(error: Exception) -> PlanstepError:
     if "closed/deleted/dropped" in str(error):
         return EngineClosed("the store was closed while it was read")
+    if isinstance(error, lmdb.PanicError):
+        return _given_up(error)
     if isinstance(error, lmdb.Error) and (
         _code(error) > 0 or isinstance(error, (lmdb.ReadersFullError, lmdb.TlsFullError))
     ):
@@ -294,10 +311,11 @@ def _unreadable(error: Exception) -> PlanstepError:
     return Corruption(f"the tables cannot be read: {error}")
 
 
-def _failure(what: str, error: lmdb.Error) -> IoError:
-    if isinstance(error, (lmdb.MapFullError, lmdb.DiskError)):
-        return NoSpace(f"{what} found no space: {error}")
-    return IoError(f"{what} failed: {error}")
+def _given_up(error: lmdb.PanicError) -> StoreClosed:
+    return StoreClosed(
+        f"the tables gave up after a failed write ({error}); close the store and open it anew: nothing "
+        "that was committed is lost"
+    )
 
 
 def _code(error: lmdb.Error) -> int:
