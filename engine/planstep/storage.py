@@ -17,6 +17,7 @@ from .proto.kafka_settings import KafkaSettings
 from .runtime import Runtime
 from .settled import look
 from .store import DiskStore, MemoryStore, Store
+from .store.disk import SEGMENT_BYTES
 from .store.files import Files, io_error
 from .store.meta import load_meta
 
@@ -37,6 +38,8 @@ def _open_stores(
     separate: bool,
     rtt_ms: float,
     settings: KafkaSettings,
+    files: Files,
+    segment_bytes: int,
 ) -> Runtime:
     """Opens every host's store, or none. A setting left None is taken as stored."""
     if os.name == "nt":
@@ -95,8 +98,9 @@ def _open_stores(
             host=number,
             first_id=stores[0].store_id if number else b"",
             wait=wait,
-            files=Files(),
+            files=files,
             durability=durability,
+            segment_bytes=segment_bytes,
         )
 
     try:
@@ -114,8 +118,15 @@ def _open_stores(
             )
     except BaseException:
         for store in stores:
-            store.close()
+            _let_go(store)
         raise
+
+
+def _let_go(store: Store) -> None:
+    try:
+        store.close()
+    except PlanstepError:
+        pass  # it is let go all the same, and the first error says more
 
 
 def is_store(path: Path) -> bool:
@@ -162,8 +173,13 @@ def open_runtime(
     network: Network | None = None,
     rtt_ms: float = 0.0,
     settings: KafkaSettings | None = None,
+    files: Files | None = None,
+    segment_bytes: int = SEGMENT_BYTES,
 ) -> Runtime:
-    """Opens the stores of all hosts under `path`, or in memory for ":memory:"."""
+    """Opens the stores of all hosts under `path`, or in memory for ":memory:".
+
+    `files` in place of the operating system's, and shorter segments: to see what a bad disk does.
+    """
     settings = settings or KafkaSettings()
     separate = placement == "separate"
     if switch_interval is not None and sys.getswitchinterval() > switch_interval:
@@ -191,6 +207,8 @@ def open_runtime(
             separate=separate,
             rtt_ms=rtt_ms,
             settings=settings,
+            files=files or Files(),
+            segment_bytes=segment_bytes,
         )
     except OSError as error:  # no permission, a file where a folder should be, a name too long
         raise io_error(error, Path(path)) from error

@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 from storekit import TABLETS, FastFiles, contents, crash, write
 
+from planstep.bench.proof.disks.engines import open_engine, stores_of
+from planstep.bench.proof.disks.tables import break_tables
+from planstep.errors import StoreClosed
 from planstep.store import DiskStore
 from planstep.store.folder import segment_files
 
@@ -104,3 +107,39 @@ def test_a_checkpoint_rests_unless_the_next_one_comes_near(
     store.checkpoint(one_more)
     assert len(rests) == 11, "behind the first rest more waits than half of the next one"
     store.close()
+
+
+def test_tables_that_gave_up_close_the_store(quick_path: Path) -> None:
+    """LMDB, after a failed write of its last 120 bytes, refuses all until it is opened anew."""
+    store = open_small(quick_path / "s")
+    write(store, {TABLETS[0]: 1})
+    broken = break_tables(store, "panic", 0, 1)
+    write(store, {TABLETS[0] + b"2": 2})
+    with pytest.raises(StoreClosed, match="open it anew"):
+        store.checkpoint()
+    assert broken.failed and not store.checkpoint_due(1e9)
+    with pytest.raises(StoreClosed, match="open it anew"):
+        store.get(TABLETS[0] + b"not in memory")
+    with pytest.raises(StoreClosed, match="open it anew"):
+        write(store, {TABLETS[0]: 3})
+    store.close()
+    store = open_small(quick_path / "s")
+    assert contents(store) == {TABLETS[0]: 1, TABLETS[0] + b"2": 2}
+    store.close()
+
+
+def test_an_engine_whose_tables_gave_up_is_closed_for_good(tmp_path: Path) -> None:
+    db = open_engine(tmp_path / "s", FastFiles())
+    db.create_table("t")
+    db.table("t").put(1, 1)
+    (store,) = stores_of(db)
+    break_tables(store, "panic", 0, 1)
+    with pytest.raises(StoreClosed):
+        store.checkpoint()
+    for _ in range(2):
+        with pytest.raises(StoreClosed):
+            db.table("t").put(2, 2)
+    db.close()
+    db = open_engine(tmp_path / "s", FastFiles())
+    assert dict(db.table("t").scan()) == {1: 1}
+    db.close()

@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from storekit import TABLETS, FaultyFiles, contents, crash, write
+from storekit import TABLETS, FastFiles, FaultyFiles, contents, crash, write
 
+from planstep.bench.proof.disks.engines import open_engine
 from planstep.errors import ForkedProcess, FormatError, NoSpace, StoreClosed, StoreInUse, WrongMode
 from planstep.proto.records_pb2 import StoreMeta
+from planstep.storage import RUNTIMES
 from planstep.store import DiskStore
 from planstep.store.recovery import segment_files
 
@@ -296,3 +298,64 @@ def test_payloads_are_read_while_a_checkpoint_ends(tmp_path: Path) -> None:
     assert told == [b"two"]
     store._table.checkpoint = commit
     store.close()
+
+
+def test_the_tables_file_is_on_the_disk_before_it_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a power loss before the first checkpoint may leave pages of zeros, which LMDB refuses."""
+    synced: list[tuple[int, int]] = []
+    before = os.fdatasync
+
+    def fdatasync(fd: int) -> None:
+        before(fd)
+        status = os.fstat(fd)
+        synced.append((status.st_ino, status.st_size))
+
+    monkeypatch.setattr(os, "fdatasync", fdatasync)
+    store = opened(tmp_path / "s", files=FastFiles())
+    status = (tmp_path / "s" / "table" / "data.mdb").stat()
+    assert (status.st_ino, status.st_size) in synced
+    assert not (tmp_path / "s" / "table" / "data.new").exists()
+    crash(store)
+
+
+def test_what_is_left_of_making_the_tables_file_is_in_nobodys_way(tmp_path: Path) -> None:
+    store = opened(tmp_path / "s")
+    write(store, {A: 1})
+    crash(store)
+    table = tmp_path / "s" / "table"
+    (table / "data.mdb").write_bytes(b"")
+    (table / "data.new").write_bytes(bytes(8192))
+    store = opened(tmp_path / "s")
+    assert contents(store) == {A: 1}
+    store.close()
+
+
+def test_the_names_of_all_folders_that_were_made_are_synced(tmp_path: Path) -> None:
+    synced: list[Path] = []
+
+    class Noting(FastFiles):
+        def sync_folder(self, path: Path) -> None:
+            synced.append(path)
+
+    opened(tmp_path / "a" / "b" / "host-0", files=Noting()).close()
+    assert {tmp_path, tmp_path / "a", tmp_path / "a" / "b"} <= set(synced)
+
+
+def test_an_opening_that_fails_lets_go_of_every_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where closing the first of them fails as well."""
+
+    class NoRuntime:
+        def __init__(self, *args: object, **settings: object) -> None:
+            files.times = None
+            raise NoSpace("made to fail")
+
+    files = FaultyFiles("write", 0, times=0)
+    monkeypatch.setitem(RUNTIMES, "deterministic", NoRuntime)
+    with pytest.raises(NoSpace, match="made to fail"):
+        open_engine(tmp_path / "s", files, hosts=3)
+    monkeypatch.undo()
+    open_engine(tmp_path / "s", FastFiles(), hosts=3).close()

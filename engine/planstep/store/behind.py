@@ -69,10 +69,15 @@ class Behind:
         self._chores_at = 0.0
         self._checkpointed_at = time.monotonic()
 
+    @property
+    def _broken(self) -> BaseException | None:
+        """Why the store takes nothing any more, though it is open."""
+        return self._log.broken or self._table.gave_up
+
     def checkpoint_due(self, now: float) -> bool:
         """Is there something for `checkpoint` to do? `now`: time.monotonic()."""
         live, frozen = self._layers
-        if self._closed or self._log.broken is not None:
+        if self._closed or self._broken is not None:
             return False
         if frozen is not None:
             return now >= self._chores_at  # it failed: not at once again

@@ -46,7 +46,7 @@ from .log import (
     encode_pairs,
 )
 from .mark import ReleasedMark
-from .meta import FORMAT, check_belongs, load_meta, save_meta
+from .meta import FORMAT, check_belongs, load_meta, make_folder, save_meta
 from .recovery import Found, read_back
 from .table import Extent, Table
 from .turn import StoreCounters, Turn, decode_changes, encode_changes
@@ -126,7 +126,7 @@ class DiskStore(Behind):
         if not (folder / "meta.pb").exists():
             if not create:
                 raise FormatError(f"{folder} is not a store; create one with create=True")
-            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            make_folder(folder, files)
         lock = OwnerLock(folder / "lock", wait)
         try:
             meta = load_meta(folder, files)
@@ -199,7 +199,7 @@ class DiskStore(Behind):
             self._free_tail(found)
             log.number += 1  # the first may have been begun; nothing has been acknowledged since
             log.begin_segment(found.synced, doubtful, reserve=True)
-        self._files.sync_folder(self.folder / "table")  # LMDB does not, when it creates its file
+        self._files.sync_folder(self.folder / "table")  # where LMDB's file was made
         self._folder.sync()
         if found.whole:  # what is behind its records is void from now on
             self._try(lambda: self._folder.shrink(found.segment, found.offset))
@@ -282,8 +282,8 @@ class DiskStore(Behind):
         return Turn(self, self._log.address)
 
     def _check_open(self) -> None:
-        if self._log.broken is not None or self._closed:
-            raise StoreClosed(f"the store is closed: {self._log.broken or 'close() was called'}")
+        if self._broken is not None or self._closed:
+            raise StoreClosed(f"the store is closed: {self._broken or 'close() was called'}")
 
     def abandon(self, turn: Turn) -> None:
         """Nothing of the turn has left memory."""
@@ -336,7 +336,7 @@ class DiskStore(Behind):
             return
         self._lock.check()
         try:
-            if self._log.broken is None:
+            if self._broken is None:
                 self._checkpoint_all()
                 with self._appending:
                     self._log.write_close()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ..errors import FormatError
 from ..proto.records_pb2 import StoreMeta
-from .files import Files
+from .files import Files, io_error
 
 FORMAT = 1
 
@@ -48,6 +48,18 @@ def check_belongs(folder: Path, meta: StoreMeta, first_id: bytes) -> None:
         raise FormatError(
             f"{folder} is a host of another store than host-0 beside it: restore both from one backup"
         )
+
+
+def make_folder(folder: Path, files: Files) -> None:
+    """With all that lead to it. `save_meta` syncs what is in the folder and beside it; the names further up
+    are durable on return: a store that nobody finds after a power loss holds nothing."""
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise io_error(error, folder) from error
+    for made in missing[1:]:
+        files.sync_folder(made.parent)
 
 
 def save_meta(folder: Path, meta: StoreMeta, files: Files) -> None:

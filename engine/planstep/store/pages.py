@@ -5,7 +5,7 @@
 A page that was allocated and freed in one transaction need not be in the file. So a file that is too
 short is not yet damaged; that is then found out page by page, which takes a while.
 
-Next: table.py.
+Next: making.py.
 """
 
 from pathlib import Path

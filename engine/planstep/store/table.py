@@ -31,16 +31,16 @@ from ..errors import (
     IoError,
     NoSpace,
     PlanstepError,
+    StoreClosed,
     StoreInUse,
 )
 from .files import io_error
 from .inherited import close_environment, file_key, open_environment
 from .layers import GONE
+from .making import READERS_MAX, allocate_lock, make_file
 from .pages import check_size
 
 _MAP_BYTES = 1 << 40
-_READERS_MAX = 1024
-_LOCK_BYTES = _READERS_MAX * 64 + 4096  # 64 for each reader and a header; LMDB takes more for more
 _MASK = (1 << 64) - 1
 _REST_EVERY = 256
 """Changes of a checkpoint between two rests: some 2 ms."""
@@ -68,7 +68,12 @@ class Table:
 
     def __init__(self, folder: Path, *, read_only: bool = False) -> None:
         check_size(folder)
-        _allocate_lock(folder)
+        allocate_lock(folder)
+        if not read_only:
+            try:
+                make_file(folder)
+            except lmdb.Error as error:
+                raise _not_opened(folder, error) from error
         size = _MAP_BYTES
         while True:
             try:
@@ -76,7 +81,7 @@ class Table:
                     folder,
                     map_size=size,
                     mode=0o700,
-                    max_readers=_READERS_MAX,
+                    max_readers=READERS_MAX,
                     readonly=read_only,
                     create=not read_only,
                     writemap=False,
@@ -89,6 +94,8 @@ class Table:
             except lmdb.Error as error:
                 raise _not_opened(folder, error) from error
         self._file = file_key(folder)
+        self.gave_up: StoreClosed | None = None
+        """LMDB is done for until it is opened anew: it could not write what makes a transaction count."""
         if not read_only:
             self._note_newest(folder)
             self._env.reader_check()
@@ -206,7 +213,7 @@ class Table:
                 _put_extents(txn, extents)
                 return _live(txn)
         except lmdb.Error as error:
-            raise _failure("moving payloads", error) from error
+            raise self._failure("moving payloads", error) from error
 
     def mark_closed(self, segment: str) -> None:
         """The closing record in `segment` is durable: from here on its absence is corruption."""
@@ -215,7 +222,7 @@ class Table:
                 turn, address, _, _, crc = _unpack(txn.get(b"m"))
                 txn.put(b"m", msgpack.packb((turn, address, segment, True, crc)))
         except lmdb.Error as error:
-            raise _failure("the closing mark", error) from error
+            raise self._failure("the closing mark", error) from error
 
     def checkpoint(
         self,
@@ -259,8 +266,20 @@ class Table:
                 txn.put(b"m", msgpack.packb(state))
                 live = _live(txn)
         except lmdb.Error as error:
-            raise _failure("the checkpoint", error) from error
+            raise self._failure("the checkpoint", error) from error
         return written, live
+
+    def _failure(self, what: str, error: lmdb.Error) -> PlanstepError:
+        try:
+            self._env.begin().abort()
+        except lmdb.PanicError as fatal:
+            self.gave_up = _given_up(fatal)
+            return self.gave_up
+        except lmdb.Error:
+            pass  # of another kind: the first says more
+        if isinstance(error, (lmdb.MapFullError, lmdb.DiskError)):
+            return NoSpace(f"{what} found no space: {error}")
+        return IoError(f"{what} failed: {error}")
 
     def entries(self) -> Iterator[tuple[bytes, bytes]]:
         """Every (LMDB key, raw value): for verification."""
@@ -294,6 +313,8 @@ def _unpack(data: bytes) -> Any:
 def _unreadable(error: Exception) -> PlanstepError:
     if "closed/deleted/dropped" in str(error):
         return EngineClosed("the store was closed while it was read")
+    if isinstance(error, lmdb.PanicError):
+        return _given_up(error)
     if isinstance(error, lmdb.Error) and (
         _code(error) > 0 or isinstance(error, (lmdb.ReadersFullError, lmdb.TlsFullError))
     ):
@@ -301,36 +322,16 @@ def _unreadable(error: Exception) -> PlanstepError:
     return Corruption(f"the tables cannot be read: {error}")
 
 
-def _failure(what: str, error: lmdb.Error) -> IoError:
-    if isinstance(error, (lmdb.MapFullError, lmdb.DiskError)):
-        return NoSpace(f"{what} found no space: {error}")
-    return IoError(f"{what} failed: {error}")
+def _given_up(error: lmdb.PanicError) -> StoreClosed:
+    return StoreClosed(
+        f"the tables gave up after a failed write ({error}); close the store and open it anew: nothing "
+        "that was committed is lost"
+    )
 
 
 def _code(error: lmdb.Error) -> int:
     """LMDB's own are negative, the operating system's positive; 0 is the binding's."""
     return int(getattr(error, "code", 0))
-
-
-def _allocate_lock(folder: Path) -> None:
-    """LMDB makes its lock file sparse and stores through a map of it: on a full disk that kills the
-    process. One that is there is not opened: closing it would let go of this process's locks on it."""
-    path, new = folder / "lock.mdb", folder / f"lock-{os.getpid()}.new"
-    try:
-        if path.exists():
-            return
-        try:
-            new.write_bytes(bytes(_LOCK_BYTES))
-            os.link(new, path)
-        finally:
-            new.unlink(missing_ok=True)
-    except FileExistsError:
-        pass  # another process was faster
-    except OSError as error:
-        typed = io_error(error, path)
-        if isinstance(typed, NoSpace):
-            raise typed from error
-        # A folder that cannot be written to: LMDB knows what then.
 
 
 # extents -----------------------------------------------------------------------------------

@@ -1,0 +1,163 @@
+"""A store without an engine, under every kind of failure that a turn can meet, and then a power loss.
+
+    seed ─▶ turns, failing writes and syncs, deaths, crashes, checkpoints, segment changes ─▶ trace
+    trace, point ─▶ image ─▶ opened as a reader, opened as an owner, opened again: judged
+
+Next: story.py, the same through the whole face.
+"""
+
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ....errors import IoError, PlanstepError, StoreClosed
+from ....store import DiskStore
+from ....store.readonly import ReadOnlyStore
+from ....store.verify import verify
+from .allowed import Allowed
+from .failing import FastFiles
+from .recorder import Recorder, Trace, watch_tables
+from .stores import TABLETS, Contents, contents, crash, table_file, write
+
+SEGMENT_BYTES = 8 << 10
+
+
+class Run:
+    """A seeded workload. Invariant: `held` is what the store shows."""
+
+    def __init__(self, root: Path, seed: int, durability: str) -> None:
+        self.folder, self.durability = root / "host-0", durability
+        self.rng = random.Random(f"{seed} {durability}")
+        self.files = Recorder(root)
+        self.held: Contents = {}
+        self.open()
+        checkpoints = seed % 3 == 2
+        plan = ["turn"] * 18 + ["write", "write", "die", "crash", "close"]
+        plan += ["sync", "sync_folder", "allocate"] + ["checkpoint"] * (4 if checkpoints else 0)
+        self.rng.shuffle(plan)
+        for what in plan:
+            if what == "checkpoint":
+                self.checkpoint()
+            elif what in ("crash", "close"):
+                self.reopen(what)
+            elif what == "turn" and checkpoints and self.rng.random() < 0.2:
+                self.files.fail = "sync"  # one is there at durability "os" only
+                self.checkpoint()
+                self.files.fail = ""
+            else:
+                self.turn("" if what == "turn" else what)
+        crash(self.store)
+
+    @property
+    def trace(self) -> Trace:
+        return self.files.trace
+
+    def open(self) -> None:
+        while True:
+            try:
+                self.store = DiskStore.open(
+                    self.folder,
+                    files=self.files,
+                    durability=self.durability,
+                    segment_bytes=SEGMENT_BYTES,
+                )
+                break
+            except IoError:
+                pass  # a failure that was to meet something else
+        watch_tables(self.store, self.files, self.kept)
+        self.held = contents(self.store)
+        self.trace.append(("opened", self.held))
+
+    def kept(self, what: str, args: tuple[Any, ...]) -> None:
+        """A checkpoint's turns are surely there; its state says up to which."""
+        if what == "checkpoint":
+            self.trace.append(("kept", self.store.last_turn - args[3][0]))
+
+    def checkpoint(self) -> None:
+        try:
+            self.store.checkpoint()
+        except IoError:
+            pass  # and again until the next turn has gone on in a new segment
+
+    def reopen(self, how: str) -> None:
+        if how == "close":
+            self.store.close()
+        crash(self.store)
+        self.files.dead = False
+        self.open()
+
+    def turn(self, fail: str) -> None:
+        rng = self.rng
+        changes: dict[bytes, Any] = {
+            TABLETS[0] + bytes([rng.randrange(6)]): rng.randbytes(rng.choice([3, 40, 700]))
+        }
+        if rng.random() < 0.3 and self.held:
+            changes[rng.choice(sorted(self.held))] = None
+        name = TABLETS[1] + bytes([rng.randrange(6)])
+        payloads = {name: rng.randbytes(rng.choice([1, 300, 2000]))} if rng.random() < 0.6 else {}
+        if fail in ("sync", "sync_folder", "allocate"):
+            payloads = {name: rng.randbytes(SEGMENT_BYTES)}  # does not fit: a new segment
+        after = {k: v for k, v in {**self.held, **changes, **payloads}.items() if v is not None}
+        if after == self.held:
+            return
+        self.trace.append(("begin", after))
+        self.files.fail = fail
+        try:
+            write(self.store, changes, payloads)
+        except StoreClosed:
+            self.reopen("crash")
+        except IoError:
+            self.trace.append(("refused",))
+            assert contents(self.store) == self.held
+        else:
+            self.trace.append(("acknowledged",))
+            self.held = after
+        self.files.fail = ""
+
+
+def judge(root: Path, allowed: Allowed, durability: str, rng: random.Random) -> str:
+    """What is wrong with an image; "" when nothing is. The image is gone afterwards."""
+    folder = root / "host-0"
+    store: DiskStore | None = None
+
+    def opened() -> DiskStore:
+        return DiskStore.open(
+            folder, files=FastFiles(), durability=durability, segment_bytes=SEGMENT_BYTES
+        )
+
+    try:
+        if (folder / "meta.pb").exists() and table_file(folder).exists():
+            look = ReadOnlyStore.open(folder)
+            try:
+                if wrong := allowed.judge(contents(look)):
+                    return f"a reader: {wrong}"
+            finally:
+                look.close()
+        store = opened()
+        found = contents(store)
+        if wrong := allowed.judge(found):
+            return wrong
+        if rng.random() < 0.2:
+            crash(store)
+            store = opened()
+            if contents(store) != found:
+                return "opened a second time, it holds something else"
+            write(store, {TABLETS[0]: "more"})
+            store.close()
+            if problems := verify(folder):
+                return f"verify: {problems[0]}"
+            store = opened()
+            if contents(store) != {**found, TABLETS[0]: "more"}:
+                return "what was written after the power loss is not there"
+        return ""
+    except PlanstepError as error:
+        return f"it does not open, or cannot be read: {error!r}"
+    finally:
+        if store is not None:
+            crash(store)
+        shutil.rmtree(root, ignore_errors=True)
+
+
+Judge = Callable[[Path, Allowed, str, random.Random], str]

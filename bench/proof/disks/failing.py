@@ -1,0 +1,161 @@
+"""Files that fail: the n-th operation of a kind, once, a few times, or for ever; and a disk of so many bytes.
+
+    store ─▶ FaultyFiles ─ not yet ─▶ FastFiles ─▶ the operating system
+                 └ its turn: IoError or NoSpace, after `short` of a write's bytes
+
+FastFiles do not wait for the disk: what they leave out is what power loss is about (recorder.py), and
+nothing else.
+
+Next: recorder.py.
+"""
+
+import errno
+import os
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from ....errors import IoError
+from ....store.files import Files, io_error
+
+KINDS = ("write", "sync", "allocate", "rename", "remove", "sync_folder", "shrink", "open")
+
+
+class FastFiles(Files):
+    """Does not wait for the disk: for stores whose power never goes, or goes in a model only."""
+
+    def allocate(self, path: Path, size: int) -> None:
+        with open(path, "xb") as file:
+            file.truncate(size)
+
+    def write(self, fd: int, buffers: Sequence[bytes], offset: int, sync: bool) -> None:
+        os.pwrite(fd, b"".join(buffers), offset)
+
+    def sync(self, fd: int) -> None:
+        pass
+
+    def sync_folder(self, path: Path) -> None:
+        pass
+
+
+class FaultyFiles(FastFiles):
+    """Fails the calls of one kind from the n-th on: `times` of them, or for ever (None).
+
+    `short` of a failing write's bytes are written before it fails.
+    """
+
+    def __init__(
+        self,
+        kind: str = "",
+        nth: int = 0,
+        *,
+        code: int = errno.EIO,
+        times: int | None = 1,
+        short: Callable[[int], int] = lambda size: 0,
+    ) -> None:
+        self.kind, self.nth, self.code, self.times, self.short = kind, nth, code, times, short
+        self.calls = 0
+        self.failed = 0
+
+    def _error(self, kind: str) -> IoError | None:
+        if kind != self.kind:
+            return None
+        self.calls += 1
+        if self.calls <= self.nth or (self.times is not None and self.failed >= self.times):
+            return None
+        self.failed += 1
+        return io_error(OSError(self.code, os.strerror(self.code)), None)
+
+    def allocate(self, path: Path, size: int) -> None:
+        if error := self._error("allocate"):
+            raise error
+        super().allocate(path, size)
+
+    def open(self, path: Path, write: bool) -> int:
+        if error := self._error("open"):
+            raise error
+        return super().open(path, write)
+
+    def write(self, fd: int, buffers: Sequence[bytes], offset: int, sync: bool) -> None:
+        if error := self._error("write"):
+            data = b"".join(buffers)
+            part = data[: self.short(len(data))]
+            if part:
+                super().write(fd, [part], offset, False)
+            raise error
+        super().write(fd, buffers, offset, sync)
+
+    def shrink(self, fd: int, size: int) -> None:
+        if error := self._error("shrink"):
+            raise error
+        super().shrink(fd, size)
+
+    def sync(self, fd: int) -> None:
+        if error := self._error("sync"):
+            raise error
+        super().sync(fd)
+
+    def sync_folder(self, path: Path) -> None:
+        if error := self._error("sync_folder"):
+            raise error
+        super().sync_folder(path)
+
+    def rename(self, source: Path, target: Path) -> None:
+        if error := self._error("rename"):
+            raise error
+        super().rename(source, target)
+
+    def remove(self, path: Path) -> None:
+        if error := self._error("remove"):
+            raise error
+        super().remove(path)
+
+
+class SmallDisk(FastFiles):
+    """A disk with room for `room` bytes: an allocation beyond that finds it full, and what is removed or cut
+    off comes back. Real files; what LMDB takes is not counted (its own fullness: tables.py)."""
+
+    def __init__(self, room: int | None = None) -> None:
+        self.room = room
+        self.refused = 0
+        self.allocations = 0
+        self._held: dict[Path, int] = {}
+        self._opened: dict[int, Path] = {}
+        self._lock = threading.Lock()
+
+    def used(self) -> int:
+        return sum(self._held.values())
+
+    def allocate(self, path: Path, size: int) -> None:
+        with self._lock:
+            self.allocations += 1
+            if self.room is not None and self.used() + size > self.room:
+                self.refused += 1
+                raise io_error(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), path)
+            self._held[path] = size
+        super().allocate(path, size)
+
+    def open(self, path: Path, write: bool) -> int:
+        fd = super().open(path, write)
+        with self._lock:
+            self._opened[fd] = path
+        return fd
+
+    def shrink(self, fd: int, size: int) -> None:
+        super().shrink(fd, size)
+        with self._lock:
+            path = self._opened[fd]
+            self._held[path] = min(size, self._held.get(path, size))
+
+    def rename(self, source: Path, target: Path) -> None:
+        super().rename(source, target)
+        with self._lock:
+            self._held[target] = self._held.pop(source, 0)
+            for fd, path in self._opened.items():
+                if path == source:
+                    self._opened[fd] = target
+
+    def remove(self, path: Path) -> None:
+        super().remove(path)
+        with self._lock:
+            self._held.pop(path, None)

@@ -1,0 +1,193 @@
+"""What a power loss may leave: a model of the disk, and images drawn from it.
+
+    trace ─▶ Disk at a point: names and sectors that are surely there, those that may be
+                 └▶ image: any subset of the others, torn at 512 bytes ─▶ a folder that a store is opened in
+
+The model: a sector is dirty from its write to the sync that covers it, and may be on the disk or not; after
+a failed sync it stays so for ever. A sector is written whole. Names, of folders too, are certain after
+their folder's sync. A file that was cut off may have its old length until its sync.
+
+Next: allowed.py.
+"""
+
+import random
+import zlib
+from collections import Counter
+from pathlib import Path, PurePosixPath
+
+from ....store.mark import _CRC, _MARK
+from .recorder import SECTOR, Event
+
+
+class Inode:
+    """A file: what reads see, what is surely on the disk, and the sectors where these may differ."""
+
+    def __init__(self, size: int) -> None:
+        self.cache, self.disk = bytearray(size), bytearray(size)
+        self.dirty: set[int] = set()
+        self.lost: set[int] = set()
+
+    def write(self, offset: int, data: bytes) -> None:
+        if len(self.cache) < offset + len(data):
+            self.cache.extend(bytes(offset + len(data) - len(self.cache)))
+        self.cache[offset : offset + len(data)] = data
+        sectors = _sectors(offset, len(data))
+        self.dirty |= sectors
+        self.lost -= sectors
+
+    def flush(self, sectors: set[int]) -> None:
+        for n in sorted(sectors):
+            _copy(self.cache, self.disk, n)
+        self.dirty -= sectors
+
+    def flush_part(self, offset: int, length: int) -> None:
+        self.flush(_sectors(offset, length) & self.dirty)
+
+    def sync(self) -> None:
+        self.flush(set(self.dirty))
+        if not self.lost:
+            del self.disk[len(self.cache) :]
+
+    def shrink(self, size: int) -> None:
+        del self.cache[size:]
+        self.dirty = {n for n in self.dirty if n * SECTOR < size}
+        self.lost = {n for n in self.lost if n * SECTOR < size}
+
+    def image(self, rng: random.Random, told: Counter[str]) -> bytes:
+        data = bytearray(self.disk)
+        chance = rng.choice([0.0, 0.5, 0.5, 0.9, 1.0])
+        doubtful = sorted(self.dirty | self.lost)
+        taken = [n for n in doubtful if rng.random() < chance]
+        for n in taken:
+            _copy(self.cache, data, n)
+        if len(self.cache) < len(self.disk):  # cut off, and perhaps not yet
+            if rng.random() < 0.5:
+                del data[len(self.cache) :]
+            told["length in doubt"] += 1
+        elif len(data) < len(self.cache) and rng.random() < 0.5:
+            data.extend(bytes(len(self.cache) - len(data)))  # longer, without what was written
+        if doubtful:
+            told["sectors lost"] += len(taken) < len(doubtful)
+            told["sectors in part"] += 0 < len(taken) < len(doubtful)
+        return bytes(data)
+
+
+def _sectors(offset: int, length: int) -> set[int]:
+    return set(range(offset // SECTOR, (offset + length - 1) // SECTOR + 1)) if length else set()
+
+
+def _copy(source: bytearray, target: bytearray, sector: int) -> None:
+    begin = sector * SECTOR
+    data = source[begin : begin + SECTOR]
+    if len(target) < begin:
+        target.extend(bytes(begin - len(target)))
+    target[begin : begin + len(data)] = data
+
+
+class Disk:
+    """All files below a root, at one point of a trace.
+
+    `live`: what a process sees; `names`: what is surely in its folder; `pending`: changes of names that
+    may have come to the disk or not. A folder's inode is None. `lies`: its syncs do nothing.
+    """
+
+    def __init__(self, lies: bool = False) -> None:
+        self.live: dict[str, Inode | None] = {}
+        self.names: dict[str, Inode | None] = {}
+        self.pending: list[Event] = []
+        self.lies = lies
+
+    def step(self, event: Event) -> None:
+        kind, *rest = event
+        if kind == "create":
+            inode = Inode(rest[1])
+            self.live[rest[0]] = inode
+            self.pending.append(("create", rest[0], inode))
+        elif kind == "folder":
+            self.live[rest[0]] = None
+            self.pending.append(("create", rest[0], None))
+        elif kind == "write":
+            self._inode(rest[0]).write(rest[1], rest[2])
+        elif kind == "flush":
+            if not self.lies:
+                self._inode(rest[0]).flush_part(rest[1], rest[2])
+        elif kind == "sync":
+            if not self.lies:
+                self._inode(rest[0]).sync()
+        elif kind == "lose":
+            inode = self._inode(rest[0])
+            inode.lost |= inode.dirty
+            inode.dirty = set()
+        elif kind == "shrink":
+            self._inode(rest[0]).shrink(rest[1])
+        elif kind == "rename":
+            self.live[rest[1]] = self.live.pop(rest[0])
+            self.pending.append(event)
+        elif kind == "remove":
+            self.live.pop(rest[0])
+            self.pending.append((*event, None))
+        elif kind == "sync_folder":
+            self._sync_folder(rest[0])
+
+    def _inode(self, name: str) -> Inode:
+        inode = self.live[name]
+        assert inode is not None, f"{name} is a folder"
+        return inode
+
+    def _sync_folder(self, folder: str) -> None:
+        within = [name for name in self.names if _folder_of(name) == folder]
+        for name in within:
+            del self.names[name]
+        self.names |= {n: inode for n, inode in self.live.items() if _folder_of(n) == folder}
+        self.pending = [event for event in self.pending if _folder_of(event[1]) != folder]
+
+    def image(self, folder: Path, rng: random.Random, told: Counter[str]) -> None:
+        """Writes into `folder` what a power loss here may leave; `told` counts what it did."""
+        names = dict(self.names)
+        chance = rng.choice([0.0, 0.5, 1.0])
+        for kind, name, what in self.pending:
+            if rng.random() >= chance:
+                told["names lost"] += 1
+            elif kind == "create":
+                names[name] = what
+            elif name in names:
+                inode = names.pop(name)
+                if kind == "rename":
+                    names[what] = inode
+        folder.mkdir(parents=True)
+        for name, inode in sorted(names.items()):
+            if not all(self._there(above, names) for above in _above(name)):
+                continue
+            path = folder / name
+            if inode is None:
+                path.mkdir(parents=True, exist_ok=True)
+            else:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(inode.image(rng, told))
+        for found in folder.rglob("meta.pb"):  # folders, where nobody told who made them
+            (found.parent / "table").mkdir(exist_ok=True)
+            if rng.random() < 0.5:
+                _old_mark(found.parent / "released", rng)
+
+    def _there(self, folder: str, names: dict[str, Inode | None]) -> bool:
+        """A folder that was there before the trace began is there now."""
+        return folder in names or folder not in self.live
+
+    def dirty(self) -> int:
+        """Sectors in doubt."""
+        return sum(len(i.dirty) + len(i.lost) for i in self.live.values() if i is not None)
+
+
+def _folder_of(name: str) -> str:
+    folder = PurePosixPath(name).parent.as_posix()
+    return "" if folder == "." else folder
+
+
+def _above(name: str) -> list[str]:
+    return [p.as_posix() for p in PurePosixPath(name).parents if p.as_posix() != "."]
+
+
+def _old_mark(path: Path, rng: random.Random) -> None:
+    """The released mark of before: of another boot of the machine, hence to be ignored."""
+    data = _MARK.pack(rng.randrange(1, 9), rng.randrange(1 << 20), b"before..")
+    path.write_bytes((data + _CRC.pack(zlib.crc32(data))).ljust(4096, b"\0"))

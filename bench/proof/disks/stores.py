@@ -1,0 +1,69 @@
+"""A bare store in the hands of a check: turns written, contents read, the process gone.
+
+    write ─▶ DiskStore ─▶ contents, compared to what was acknowledged
+               └ crash: what the process had opened is closed, nothing is written
+
+Next: failing.py, the files that such a store is given.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from ....proto.ids import PARTITION, SHARD, tablet_id
+from ....store import DiskStore
+
+TABLETS = [tablet_id(kind, 0, 1).to_bytes(4, "big") for kind in (PARTITION, SHARD)]
+FIRST, LAST = TABLETS[0], TABLETS[-1] + b"\xff"
+
+Contents = dict[bytes, Any]
+
+
+def crash(store: DiskStore) -> None:
+    """The process is gone: what it had opened is closed, nothing is written."""
+    if store._closed:
+        return
+    store._closed = True
+    store._lock.close()
+    store._table.close()
+    store._released.close()
+    store._folder.close()
+
+
+def contents(store: Any) -> Contents:
+    """Every key with its value; a value (P, address, length) stands for its payload's bytes."""
+    return {k: resolve(store, v) for k, v in store.scan(FIRST, LAST)}
+
+
+def resolve(store: Any, value: Any) -> Any:
+    if isinstance(value, tuple) and value and value[0] == "P":
+        return store.read_payload(value[1], value[2])
+    return value
+
+
+def write(
+    store: Any,
+    changes: dict[bytes, Any],
+    payloads: dict[bytes, bytes] | None = None,
+    *,
+    frees: bool = False,
+) -> None:
+    """One turn; None deletes. A payload that loses its key is dropped."""
+    turn = store.begin()
+    for key in {**changes, **(payloads or {})}:
+        old = turn.get(key)
+        if isinstance(old, tuple) and old and old[0] == "P":
+            turn.drop_payload(old[1], old[2])
+    for key, value in changes.items():
+        if value is None:
+            turn.delete(key)
+        else:
+            turn.put(key, value)
+    for key, data in (payloads or {}).items():
+        turn.put(key, ("P", turn.append_payload(data), len(data)))
+    turn.reserve = frees
+    store.commit(turn)
+
+
+def table_file(folder: Path) -> Path:
+    """LMDB's, of a store."""
+    return folder / "table" / "data.mdb"

@@ -1,0 +1,87 @@
+"""LMDB whose commits fail, as it was measured to fail: with these errors, the transaction gone or perhaps not.
+
+    Table ─▶ FaultyEnvironment.begin(write=True) ─▶ commit ─ its turn ─▶ aborted, and the error raised
+                                                                 └ "panic": committed, raised, and from
+                                                                    then on PanicError until it is opened anew
+
+EIO from the pages' write or sync; DiskError, ENOSPC; MapFullError, from a put or the commit; and an error
+at the last 120 bytes: whether they are on the disk is unknown, and the environment is done for.
+
+Next: shift.py, the workload that meets them.
+"""
+
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import lmdb
+
+from ....store import DiskStore
+
+ERRORS = ("eio", "full", "map", "panic")
+
+
+def break_tables(store: DiskStore, error: str, nth: int, times: int | None) -> "FaultyEnvironment":
+    """From the n-th commit on."""
+    faulty = FaultyEnvironment(store._table._env, error, nth, times)
+    store._table._env = faulty
+    return faulty
+
+
+class FaultyEnvironment:
+    """An lmdb.Environment; commits fail from the n-th on: `times` of them, or for ever (None)."""
+
+    def __init__(self, env: Any, error: str, nth: int, times: int | None) -> None:
+        self.kind, self.nth, self.times = error, nth, times
+        self.calls = self.failed = 0
+        self._env = env
+        self._panics = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._env, name)
+
+    def begin(self, *args: Any, write: bool = False, **settings: Any) -> Any:
+        if self._panics:
+            self.failed += 1
+            raise _error("panic")
+        return self._writing() if write else self._env.begin(*args, **settings)
+
+    @contextmanager
+    def _writing(self) -> Iterator[Any]:
+        txn = self._env.begin(write=True)
+        try:
+            yield txn
+        except BaseException:
+            txn.abort()
+            raise
+        fails = self.calls >= self.nth and (self.times is None or self.failed < self.times)
+        self.calls += 1
+        if not fails:
+            txn.commit()
+            return
+        self.failed += 1
+        if self.kind == "panic":
+            txn.commit()  # nobody knows
+            self._panics = True
+            raise _error("eio")
+        txn.abort()
+        raise _error(self.kind)
+
+
+def _error(kind: str) -> lmdb.Error:
+    error: Any
+    if kind == "full":
+        error = lmdb.DiskError("mdb_txn_commit: No space left on device")
+        error.code = errno.ENOSPC
+    elif kind == "map":
+        error = lmdb.MapFullError("mdb_put: MDB_MAP_FULL: Environment mapsize limit reached")
+        error.code = -30792
+    elif kind == "panic":
+        error = lmdb.PanicError("mdb_txn_begin: MDB_PANIC: Update of meta page failed")
+        error.code = -30795
+    else:
+        error = lmdb.Error("mdb_txn_commit: Input/output error")
+        error.code = errno.EIO
+    found: lmdb.Error = error
+    return found

@@ -1,0 +1,97 @@
+"""Row ioerr: few runs of it, its negative control, and its parts."""
+
+import errno
+from pathlib import Path
+
+import lmdb
+import pytest
+
+from planstep.bench.proof import ioerr
+from planstep.bench.proof.disks import traced
+from planstep.bench.proof.disks.engines import open_engine, stores_of
+from planstep.bench.proof.disks.failing import FastFiles
+from planstep.bench.proof.disks.shift import Log, Shift, check
+from planstep.bench.proof.disks.tables import break_tables
+from planstep.bench.proof.ioerr import Task, play
+from planstep.bench.proof.rows import Asked
+
+
+def asked(folder: Path, runs: int) -> Asked:
+    return Asked(folder, folder, runs=runs, workers=1)
+
+
+def test_nothing_is_lost_or_wrongly_acknowledged(tmp_path: Path) -> None:
+    found = ioerr.run(asked(tmp_path, 12))
+    assert found.violations == [] and found.runs == 12
+    assert sum(found.faults.values()) >= 8 and found.figures["acknowledged"]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_swallowed_error_is_noticed(tmp_path: Path) -> None:
+    found = ioerr.control(asked(tmp_path, 1))
+    assert len(found.violations) >= 4
+
+
+@pytest.mark.parametrize("mode", ["deterministic", "kafka"])
+def test_three_hosts_one_of_which_cannot_write_any_more(tmp_path: Path, mode: str) -> None:
+    seen = play(Task(1, mode, 3, "full", "write", 30, errno.EIO, None, tmp_path))
+    assert seen.struck and seen.log.closed and seen.log.unknown
+    assert [*seen.wrong, *seen.log.wrong] == []
+
+
+@pytest.mark.skipif(traced.available() is not None, reason="strace is not there, or not allowed")
+def test_lmdbs_own_calls_fail(tmp_path: Path) -> None:
+    task = Task(1, "deterministic", 1, "full", "table", 0, errno.EIO, None, tmp_path)
+    seen = play(Task(**{**task.__dict__, "injected": "fdatasync"}))
+    assert seen.struck and [*seen.wrong, *seen.log.wrong] == []
+
+
+def worked(folder: Path) -> Log:
+    log = Log()
+    db = open_engine(folder, FastFiles())
+    shift = Shift(db, "deterministic", log)
+    assert shift.create()
+    shift.work()
+    shift.ends()
+    db.close()
+    assert log.wrong == [] and log.looks and not log.refused and not log.closed
+    return log
+
+
+def checked(folder: Path, log: Log) -> list[str]:
+    return check(open_engine(folder, FastFiles()), "deterministic", log, folder)
+
+
+def test_the_check_sees_what_is_lost_and_what_should_not_be_there(tmp_path: Path) -> None:
+    log = worked(tmp_path / "s")
+    assert checked(tmp_path / "s", log) == []
+    log.acknowledged.append("never written")
+    log.refused.append(log.acknowledged.pop(0))
+    wrong = checked(tmp_path / "s", log)
+    assert any("acknowledged and lost: never" in text for text in wrong)
+    assert any("refused and there" in text for text in wrong)
+
+
+def test_the_check_sees_what_is_torn_and_what_is_there_twice(tmp_path: Path) -> None:
+    log = worked(tmp_path / "s")
+    with open_engine(tmp_path / "s", FastFiles()) as db:
+        db.write("a", "alone", partition=0)
+        db.write("b", log.acknowledged[0], partition=0)
+    wrong = checked(tmp_path / "s", log)
+    assert any("torn: alone" in text for text in wrong)
+    assert any("topic b: a record is there twice" in text for text in wrong)
+
+
+@pytest.mark.parametrize("error", ["eio", "full", "map"])
+def test_a_commit_that_fails_leaves_nothing(tmp_path: Path, error: str) -> None:
+    with open_engine(tmp_path / "s", FastFiles()) as db:
+        (store,) = stores_of(db)
+        faulty = break_tables(store, error, 0, 1)
+        with pytest.raises(lmdb.Error), faulty.begin(write=True) as txn:
+            txn.put(b"x", b"y")
+        with faulty.begin() as txn:
+            assert txn.get(b"x") is None
+        with faulty.begin(write=True) as txn:
+            txn.put(b"x", b"y")
+        with faulty.begin(write=True) as txn:
+            assert txn.pop(b"x") == b"y"

@@ -1,0 +1,158 @@
+"""Row powerloss: few images of it, its negative control, and its parts."""
+
+import random
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from planstep.bench.proof import powerloss
+from planstep.bench.proof.disks import traced
+from planstep.bench.proof.disks.allowed import Allowed
+from planstep.bench.proof.disks.images import Disk
+from planstep.bench.proof.disks.recorder import commit_events
+from planstep.bench.proof.disks.traced import Reading
+from planstep.bench.proof.powerloss import Task, images_of
+from planstep.bench.proof.rows import Asked
+
+
+def asked(folder: Path, runs: int, seed: int = 1) -> Asked:
+    return Asked(folder, folder, seed=seed, runs=runs, workers=1)
+
+
+def test_images_open_and_hold_what_was_acknowledged(tmp_path: Path) -> None:
+    found = powerloss.run(asked(tmp_path, 150))
+    assert found.violations == [] and found.runs == 150
+    assert found.faults["power lost"] == 150 and found.faults["sectors lost"]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_same_seed_gives_the_same(tmp_path: Path) -> None:
+    task = Task(3, "bare", "os", 1, 40, tmp_path, "full")
+    first, second = images_of(task), images_of(task)
+    assert first == second and first.wrong
+
+
+@pytest.mark.parametrize("hosts", [1, 2])
+def test_so_do_those_of_the_whole_face(tmp_path: Path, hosts: int) -> None:
+    seen = images_of(Task(5, "face", "full", hosts, 25, tmp_path, "full"))
+    assert seen.wrong == [] and seen.images == 25
+
+
+@pytest.mark.skipif(traced.available() is not None, reason="strace is not there, or not allowed")
+def test_so_do_those_with_lmdbs_own_writes(tmp_path: Path) -> None:
+    seen = images_of(Task(6, "traced", "full", 1, 25, tmp_path, "full"))
+    assert seen.wrong == [] and seen.images == 25
+
+
+@pytest.mark.parametrize("kind", ["bare", "face"])
+def test_a_disk_that_lies_is_noticed(tmp_path: Path, kind: str) -> None:
+    seen = images_of(Task(1, kind, "full", 1, 40, tmp_path, "full", lies=True))
+    assert seen.wrong
+
+
+def test_the_control_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(powerloss, "EACH", 15)
+    found = powerloss.control(asked(tmp_path, 1))
+    assert any("acknowledged turns are lost" in wrong for wrong in found.violations)
+
+
+def images(disk: Disk, folder: Path, count: int = 60) -> list[dict[str, bytes]]:
+    found = []
+    for n in range(count):
+        disk.image(folder / str(n), random.Random(n), Counter())
+        files = [path for path in (folder / str(n)).rglob("*") if path.is_file()]
+        found.append({p.relative_to(folder / str(n)).as_posix(): p.read_bytes() for p in files})
+    return found
+
+
+def test_what_is_synced_is_in_every_image_and_the_rest_in_any_part(tmp_path: Path) -> None:
+    disk = Disk()
+    for event in [
+        ("create", "f", 1536),
+        ("sync_folder", ""),
+        ("write", "f", 0, b"a" * 512),
+        ("flush", "f", 0, 512),
+        ("write", "f", 512, b"b" * 1024),
+        ("create", "g", 4),
+    ]:
+        disk.step(event)
+    seen = images(disk, tmp_path)
+    assert {image["f"][:512] for image in seen} == {b"a" * 512}
+    torn = {(image["f"][512:1024][:1], image["f"][1024:][:1]) for image in seen}
+    assert len(torn) == 4
+    assert {"g" in image for image in seen} == {True, False}
+
+
+def test_a_name_that_was_not_synced_may_be_the_old_one(tmp_path: Path) -> None:
+    disk = Disk()
+    for event in [("create", "old", 1), ("sync_folder", ""), ("rename", "old", "new")]:
+        disk.step(event)
+    assert {tuple(image) for image in images(disk, tmp_path / "a")} == {("old",), ("new",)}
+    disk.step(("sync_folder", ""))
+    assert {tuple(image) for image in images(disk, tmp_path / "b")} == {("new",)}
+
+
+def test_files_of_a_folder_without_a_name_are_gone(tmp_path: Path) -> None:
+    disk = Disk()
+    for event in [("folder", "s"), ("create", "s/f", 1), ("sync_folder", "s")]:
+        disk.step(event)
+    assert {tuple(image) for image in images(disk, tmp_path / "a")} == {("s/f",), ()}
+
+
+def test_what_a_failed_sync_lost_stays_in_doubt(tmp_path: Path) -> None:
+    disk = Disk()
+    for event in [
+        ("create", "f", 512),
+        ("sync_folder", ""),
+        ("write", "f", 0, b"x" * 512),
+        ("lose", "f"),
+        ("sync", "f"),
+    ]:
+        disk.step(event)
+    assert {image["f"][:1] for image in images(disk, tmp_path)} == {b"x", b"\0"}
+
+
+def test_lmdb_writes_its_pages_before_the_one_that_makes_them_count() -> None:
+    before = bytes(4 * 4096)
+    after = bytearray(before)
+    after[4096 + 40] = 1
+    after[9000:9003] = b"abc"
+    kinds = [(event[0], *event[2:3]) for event in commit_events("t", before, bytes(after))]
+    assert kinds == [("write", 8704), ("sync",), ("write", 4128), ("flush", 4128)]
+
+
+def test_at_durability_os_a_prefix_is_allowed_and_at_full_nothing_but_all() -> None:
+    events = [("begin", 1), ("acknowledged",), ("begin", 2), ("acknowledged",), ("begin", 3)]
+    loose, strict = Allowed("os", 0), Allowed("full", 0)
+    for event in events:
+        loose.step(event)
+        strict.step(event)
+    assert [loose.allows(n) for n in range(5)] == [True, True, True, True, False]
+    assert [strict.allows(n) for n in range(5)] == [False, False, True, True, False]
+    loose.step(("kept", 0))
+    assert [loose.allows(n) for n in range(4)] == [False, False, True, True]
+
+
+def test_calls_are_read(tmp_path: Path) -> None:
+    def text(value: str) -> str:
+        return "".join(f"\\x{byte:02x}" for byte in value.encode())
+
+    path = text(f"{tmp_path}/spare")
+    lines = [
+        f'7 openat(AT_FDCWD<{text("/")}>, "{path}", O_RDWR|O_CREAT|O_EXCL, 0600) = 3<{path}>',
+        f"7 fallocate(3<{path}>, 0, 0, 16) = 0",
+        f'7 pwritev2(3<{path}>, [{{iov_base="{text("ab")}", iov_len=2}}], 1, 4, 0 <unfinished ...>',
+        f"8 fsync(3<{path}>) = -1 EIO (Input/output error)",
+        "7 <... pwritev2 resumed>) = 2",
+        f'7 pwritev2(3<{path}>, [{{iov_base="{text("c")}", iov_len=1}}], 1, 6, RWF_DSYNC) = 1',
+        f"7 fsync(3<{path}>) = 0",
+    ]
+    assert list(Reading(tmp_path).events(lines)) == [
+        ("create", "spare", 0),
+        ("write", "spare", 0, bytes(16)),
+        ("write", "spare", 4, b"ab"),
+        ("write", "spare", 6, b"c"),
+        ("flush", "spare", 6, 1),
+        ("sync", "spare"),
+    ]
