@@ -102,7 +102,9 @@ def _samples(asked: Asked, blind: bool) -> Iterator[tuple[Sample, Contents]]:
         ended = apart(partial(_whole, blind), store)
         looks = ended.value
         if ended.why or looks.problems or looks.refused or looks.untyped:
-            raise AssertionError(f"{kind}: an undamaged copy is not well: {ended.why} {looks}"[:2000])
+            raise AssertionError(
+                f"{kind}: an undamaged copy is not well: {ended.why} {looks}"[:2000]
+            )
         reader, owner = looks.shown.values()
         assert reader == owner, f"{kind}: reader and owner of an undamaged copy differ"
         yield sample, reader

@@ -42,7 +42,9 @@ def _named(sample: Sample, part: str) -> list[str]:
     return sorted(name for name in sample.files if part in name)
 
 
-def _flip(samples: Sequence[Sample], at: int, random: Random) -> tuple[str, dict[str, bytes | None]]:
+def _flip(
+    samples: Sequence[Sample], at: int, random: Random
+) -> tuple[str, dict[str, bytes | None]]:
     sample = samples[at]
     (area,) = random.choices(
         ["/log-", "/data-", "data.mdb", "head", "meta.pb", "released", "close"],
@@ -82,7 +84,9 @@ def _truncated(
     return f"{name}: cut off at byte {length}", {name: sample.files[name][:length]}
 
 
-def _page(samples: Sequence[Sample], at: int, random: Random) -> tuple[str, dict[str, bytes | None]]:
+def _page(
+    samples: Sequence[Sample], at: int, random: Random
+) -> tuple[str, dict[str, bytes | None]]:
     sample = samples[at]
     part = random.choice(["data.mdb", "data.mdb", "/log-", "/data-"])
     name = random.choice(_named(sample, part) or _named(sample, "data.mdb"))
@@ -109,7 +113,9 @@ def _page(samples: Sequence[Sample], at: int, random: Random) -> tuple[str, dict
     return f"{name}: page {number} zeroed", {name: bytes(data)}
 
 
-def _file(samples: Sequence[Sample], at: int, random: Random) -> tuple[str, dict[str, bytes | None]]:
+def _file(
+    samples: Sequence[Sample], at: int, random: Random
+) -> tuple[str, dict[str, bytes | None]]:
     sample = samples[at]
     way = random.choice(["older", "swapped", "foreign"])
     aged = sorted(name for name, versions in sample.older.items() if versions)

@@ -133,9 +133,7 @@ class Sample:
         return max((at.turn for at in self.records if at.host == host and at.counts), default=0)
 
 
-def make(
-    kind: Kind, folder: Path, seed: int = 1, prepare: Callable[[], None] = quickly
-) -> Sample:
+def make(kind: Kind, folder: Path, seed: int = 1, prepare: Callable[[], None] = quickly) -> Sample:
     """Builds one store below `folder`, and removes it again; `prepare` is called in the child first."""
     store = folder / "sample"
     older = folder / "older"
