@@ -57,7 +57,7 @@ class QuickFiles(Files):
 
 def quickly() -> None:
     """All stores that this process opens from now on: for children."""
-    storage.Files = QuickFiles  # type: ignore[attr-defined, misc]
+    storage.Files = QuickFiles  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True)
@@ -199,11 +199,11 @@ def _live(task: tuple[Kind, Path, Path, int, int, Callable[[], None]]) -> None:
     for step in range(6):
         _work(db, seed * 1000 + life * 100 + step)
         if step == 3 and not (life == LIVES - 1 and kind.end == "killed"):
-            _settled(db)
+            settled(db)
             for node in db._runtime.nodes:
                 node.host.store.checkpoint()
             _keep(store, older / f"{life}-{step}")
-    _settled(db)
+    settled(db)
     if life == 1:
         _keep(store, older / f"{life}-9")
         return  # killed in between: the next goes on in a segment of its own
@@ -211,20 +211,20 @@ def _live(task: tuple[Kind, Path, Path, int, int, Callable[[], None]]) -> None:
         db.close()
         _keep(store, older / f"{life}-9")
     elif kind.end == "half":
-        Table.mark_closed = lambda self, segment: os._exit(0)  # type: ignore[assignment]
+        Table.mark_closed = lambda self, segment: os._exit(0)  # type: ignore[method-assign]
         db.close()
 
 
-def _settled(db: planstep.Engine) -> None:
+def settled(db: planstep.Engine) -> None:
     """Until no turn is taken any more: markers, acknowledgements and answers came through."""
     before, same = None, 0
-    for _ in range(400):
+    for _ in range(2_000):
         now = [node.host.store.last_turn for node in db._runtime.nodes]
         same = same + 1 if now == before else 0
-        if same >= 10:
+        if same >= 20:
             return
         before = now
-        time.sleep(0.01)
+        time.sleep(0.002)
 
 
 def _keep(store: Path, moment: Path) -> None:
@@ -237,7 +237,7 @@ def _keep(store: Path, moment: Path) -> None:
 
 def _create(db: planstep.Engine) -> None:
     for name in ("bytes", "utf8", "json", "msgpack"):
-        db.create_topic(f"of-{name}", partitions=2, format=name)  # type: ignore[arg-type]
+        db.create_topic(f"of-{name}", partitions=2, format=name)
     db.create_topic("shrinking")
     db.create_topic("dropped")
     if db.mode == "deterministic":

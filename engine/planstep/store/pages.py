@@ -24,6 +24,14 @@ _verify: Any = lmdb_verify.verify  # its module has no types
 _MAGIC, _VERSION = 0xBEEFC0DE, 1
 
 
+def holds_pages(folder: Path) -> bool:
+    """Whether there is a file that says which version of LMDB made it."""
+    try:
+        return (folder / DATA_FILE).stat().st_size > 0
+    except OSError:
+        return False
+
+
 def check_size(folder: Path) -> None:
     """Corruption when the tables' file is too short for what its own head says."""
     path = folder / DATA_FILE

@@ -36,7 +36,7 @@ from ..errors import (
 from .files import io_error
 from .inherited import close_environment, file_key, open_environment
 from .layers import GONE
-from .pages import check_size
+from .pages import check_size, holds_pages
 
 _MAP_BYTES = 1 << 40
 _READERS_MAX = 1024
@@ -70,10 +70,13 @@ class Table:
         check_size(folder)
         _allocate_lock(folder)
         size = _MAP_BYTES
+        # Whatever $LMDB_DEFAULT_LIB_VERSION says: a new file is one that every reader of LMDB 0.9 knows.
+        engine = {} if holds_pages(folder) else {"lib_version": 0}
         while True:
             try:
                 self._env = open_environment(
                     folder,
+                    **engine,
                     map_size=size,
                     mode=0o700,
                     max_readers=_READERS_MAX,
