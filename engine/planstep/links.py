@@ -15,6 +15,7 @@ Next: host.py.
 """
 
 from collections import deque
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from .errors import Corruption
@@ -154,3 +155,23 @@ def open_link(
     if [number for number, _ in queue] != list(range(last + 1 - len(queue), last + 1)):
         raise Corruption(f"host {source}: its stored messages to host {target} have a gap")
     return Link(source, target, queue, last, taken or 0)
+
+
+def check_ends(ends: Sequence[Mapping[int, Link]]) -> None:
+    """The two ends of each link, of hosts that are at rest: `ends[a][b]` is a's with b. Corruption where one
+    knows what the other does not: what is taken was durable before, what is forgotten was taken before."""
+    for host, links in enumerate(ends):
+        for other, here in links.items():
+            there = ends[other].get(host)
+            if there is None or there is here:
+                continue
+            kept = here.queue[0][0] if here.queue else here.durable + 1
+            if there.taken > here.durable:
+                lost, knows = host, f"host {other} has taken its message {there.taken}"
+            elif kept > there.taken + 1:
+                lost, knows = other, f"it had taken message {kept - 1} of host {host}"
+            else:
+                continue
+            raise Corruption(
+                f"host {lost} has lost turns: {knows}; restore all hosts from one backup"
+            )

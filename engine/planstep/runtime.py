@@ -21,6 +21,7 @@ from .host import Host
 from .inputs import Ahead, Deliver, Rollback
 from .inputs import Commit as CommitInput
 from .interrupts import Uninterrupted
+from .links import check_ends
 from .names import Names
 from .network import Network
 from .node import Ending, Node, Waiter
@@ -86,6 +87,7 @@ class Runtime(Turns):
         self.ended = False
         self._counter_lock = threading.Lock()
         self.nodes = [Node(self._host(i, store)) for i, store in enumerate(stores)]
+        check_ends([node.host.links for node in self.nodes])
         self.names = Names(stores[0])
         self.schema = Schema(self)
         self.views = self._views()

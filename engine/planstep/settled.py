@@ -18,6 +18,7 @@ from pathlib import Path
 from .errors import Corruption, FormatError, IoError
 from .host import Host
 from .inputs import Arrived, Tick
+from .links import check_ends
 from .store import Store
 from .store.files import Files
 from .store.mark import Mark, read_mark
@@ -25,6 +26,8 @@ from .store.meta import check_belongs, load_meta
 from .store.readonly import Passed, ReadOnlyStore
 
 _TRIES = 50
+_TRIES_OF_DAMAGE = 3
+"""What each host's store has tried again already."""
 _ROUNDS_MAX = 100_000
 
 
@@ -52,7 +55,9 @@ def look(path: Path, hosts: int, *, settled: bool = True) -> list[Store]:
             for view in views:
                 view.close()
             # Between the marks and the views the owner may have checkpointed, or be opening.
-            if not isinstance(error, (Passed, FormatError, Corruption)) or attempt == _TRIES - 1:
+            tries = _TRIES if isinstance(error, (Passed, FormatError)) else _TRIES_OF_DAMAGE
+            known = isinstance(error, (Passed, FormatError, Corruption))
+            if not known or attempt + 1 >= tries:
                 raise
     raise AssertionError("the last attempt returns or raises")
 
@@ -86,6 +91,7 @@ def settle(views: list[ReadOnlyStore]) -> None:
     for view in views:
         view.settling = True
     hosts = [Host(number, view, len(views)) for number, view in enumerate(views)]
+    check_ends([host.links for host in hosts])
     frames = [frame for host in hosts for frame in host.run([Tick()], 0).frames]
     rounds = 0
     while frames:

@@ -1,8 +1,10 @@
 """Folders that lost a part, got another store's, or were damaged: a typed error, and nothing is made."""
 
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -108,3 +110,34 @@ def test_damaged_tables(tmp_path: Path, damage: Callable[[bytearray, int], None]
             pass
         shutil.rmtree(tmp_path / "d")
     assert named
+
+
+@pytest.mark.parametrize("mode", ["deterministic", "kafka"])
+def test_the_logs_of_two_hosts_exchanged(tmp_path: Path, mode: Any) -> None:
+    """Records of another host are none that nobody wrote: what was behind the checkpoint is gone."""
+    with planstep.open(tmp_path / "s", hosts=2, mode=mode) as db:
+        db.create_topic("u", partitions=2).write_batch(
+            [b"x"] * 8, keys=[b"%d" % n for n in range(8)]
+        )
+        without = shutil.ignore_patterns("spare", "reserve")
+        shutil.copytree(tmp_path / "s", tmp_path / "killed", ignore=without)
+    for log in (tmp_path / "killed").rglob("log-*"):
+        os.truncate(log, len(log.read_bytes().rstrip(b"\0")) + 100)
+    logs = [next((tmp_path / "killed" / f"host-{n}").glob("log-*")) for n in range(2)]
+    logs[0].rename(tmp_path / "held")
+    logs[1].rename(logs[0])
+    (tmp_path / "held").rename(logs[1])
+    assert all(verify(tmp_path / "killed" / f"host-{n}") for n in range(2))
+    refused(tmp_path / "killed", "of another store, or of another place")
+
+
+@pytest.mark.parametrize("host", [0, 1])
+def test_a_host_put_back_is_missed_by_the_others(tmp_path: Path, host: int) -> None:
+    """It has forgotten what it told them, or what they told it: messages would be waited for for ever."""
+    filled(tmp_path / "s", hosts=2)
+    shutil.copytree(tmp_path / "s" / f"host-{host}", tmp_path / "older")
+    with planstep.open(tmp_path / "s") as db:
+        db.topic("u").write_batch([b"y"] * 9, keys=[bytes([n]) for n in range(9)])
+    shutil.rmtree(tmp_path / "s" / f"host-{host}")
+    shutil.copytree(tmp_path / "older", tmp_path / "s" / f"host-{host}")
+    refused(tmp_path / "s", f"host {host} has lost turns")

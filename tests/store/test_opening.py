@@ -359,3 +359,18 @@ def test_an_opening_that_fails_lets_go_of_every_host(
         open_engine(tmp_path / "s", files, hosts=3)
     monkeypatch.undo()
     open_engine(tmp_path / "s", FastFiles(), hosts=3).close()
+
+
+def test_tables_are_of_one_format_whatever_the_environment_says(tmp_path: Path) -> None:
+    """LMDB's own default is a variable of the environment; a store made under it would not be read elsewhere."""
+    program = (
+        "import sys; from pathlib import Path; from planstep.store import DiskStore; "
+        "DiskStore.open(Path(sys.argv[1])).close()"
+    )
+    environment = {**os.environ, "LMDB_DEFAULT_LIB_VERSION": "1"}
+    for _ in range(2):  # made, and opened again
+        command = [sys.executable, "-c", program, os.fspath(tmp_path / "s")]
+        subprocess.run(command, env=environment, check=True)
+    head = (tmp_path / "s" / "table" / "data.mdb").read_bytes()[:24]
+    assert int.from_bytes(head[16:20], sys.byteorder) == 0xBEEFC0DE
+    assert int.from_bytes(head[20:24], sys.byteorder) == 1

@@ -158,6 +158,17 @@ def read_record(
     )
 
 
+def is_misplaced(data: bytes, store_id: bytes, generation: int) -> bool:
+    """Whether a segment begins with a record that was written, but not for it."""
+    head = data[:HEADER_SIZE]
+    if len(head) < HEADER_SIZE or head[:4] != _MAGIC:
+        return False
+    if zlib.crc32(head[:-4]) != _CRC.unpack_from(head, HEADER_SIZE - 4)[0]:
+        return False
+    fields = _HEADER.unpack_from(head)
+    return (fields[5], fields[6], fields[10]) != (generation, store_id, 0)
+
+
 def later_records(data: bytes, offset: int, store_id: bytes, generation: int) -> list[Record]:
     """Valid records anywhere behind `offset`: they tell a torn tail from corruption."""
     found = []

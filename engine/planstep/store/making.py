@@ -40,6 +40,8 @@ def make_file(folder: Path) -> None:
             map_size=_MAP_BYTES,
             mode=0o700,
             writemap=False,
+            # Whatever $LMDB_DEFAULT_LIB_VERSION says: one that every reader of LMDB 0.9 knows.
+            lib_version=0,
         ):
             pass
         fd = files.open(new, write=True)

@@ -11,7 +11,9 @@ host's here as `until`, and lets this store take what its host still has to do, 
 Next: recovery.py.
 """
 
+import os
 import threading
+import time
 from bisect import bisect_right
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +21,7 @@ from typing import Any
 
 from ..errors import Corruption, FormatError, IoError, NotSupported
 from ..proto.records_pb2 import StoreMeta
-from .files import Files
+from .files import Files, io_error
 from .folder import Folder
 from .layers import GONE, MISSING, Layer, layered, merged_scan
 from .lease import Lease
@@ -30,6 +32,8 @@ from .table import Extent, Table
 from .turn import StoreCounters, Turn, decode_changes
 
 _TRIES = 20
+_TRIES_AT_REST = 3
+"""Files that nobody changes stay damaged: a whole log is read each time."""
 
 
 class Passed(IoError):
@@ -52,7 +56,9 @@ class ReadOnlyStore:
         self._folder = Folder(folder, files or Files(), 0)
         self._lock = threading.Lock()
         self._closed = False
+        at_rest = 0
         for attempt in range(_TRIES):
+            before = _state_of(folder)
             lease = Lease(folder)
             try:
                 self._look(lease, until)
@@ -62,8 +68,11 @@ class ReadOnlyStore:
                 lease.close()
                 self._folder.close()
                 # The owner checkpointed, began a segment or was being born, between two looks.
-                if attempt == _TRIES - 1 or isinstance(error, Passed):
+                at_rest = at_rest + 1 if _state_of(folder) == before else 0
+                last = attempt == _TRIES - 1 or at_rest == _TRIES_AT_REST
+                if last or isinstance(error, Passed):
                     raise
+                time.sleep(0.005)  # beyond the clock that files are stamped with
             except BaseException:
                 lease.close()
                 raise
@@ -184,3 +193,20 @@ class ReadOnlyStore:
             self._txn.abort()
             self._table.close()
             self._lease.close()
+
+
+def _state_of(folder: Path) -> list[tuple[str, int, int]]:
+    """What changes when an owner writes: names, sizes and times of its files. IoError."""
+    found = []
+    try:
+        for path in (folder, folder / "table"):
+            with os.scandir(path) as entries:
+                for entry in entries:
+                    if entry.name != "leases" and not entry.name.startswith("lock"):
+                        status = entry.stat()
+                        found.append((entry.path, status.st_size, status.st_mtime_ns))
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise io_error(error, folder) from error
+    return sorted(found)

@@ -17,7 +17,9 @@ from pathlib import Path
 from ..errors import Corruption
 from .files import Files
 from .folder import segment_files, segment_parts
-from .log import CLOSE, START, TURN, Record, later_records, read_record
+from .log import CLOSE, START, TURN, Record, is_misplaced, later_records, read_record
+
+MISPLACED = "of another store, or of another place in this one"
 
 
 @dataclass(slots=True)
@@ -68,6 +70,8 @@ def read_back(
             # Allocated and never begun: a crash before its first record was written. Turns that an
             # interrupted recovery had copied into it (synced 0) count where they came from, if the
             # power left them there.
+            if is_misplaced(data, store_id, generation):
+                raise Corruption(f"{path.name}: its records are {MISPLACED}")
             beyond = later_records(data, 0, store_id, generation)
             if any(r.synced and max(r.turn, r.synced) > last for r in beyond):
                 raise Corruption(f"{path.name}: the segment's first record is damaged")

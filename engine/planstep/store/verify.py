@@ -15,10 +15,10 @@ from ..proto.ids import tablet_text
 from .dump import describe_key
 from .files import Files
 from .folder import data_files, segment_files, segment_parts
-from .log import START, later_records, read_record
+from .log import START, is_misplaced, later_records, read_record
 from .meta import load_meta
 from .pages import DATA_FILE, page_problems
-from .recovery import read_back, read_segment
+from .recovery import MISPLACED, read_back, read_segment
 from .table import Table, hash_entry
 
 _MASK = (1 << 64) - 1
@@ -122,7 +122,9 @@ def _check_log(folder: Path, files: Files, store_id: bytes, live: dict[str, int]
         record = read_record(data, 0, store_id, generation, None)
         if record is None or record.kind != START:
             # Without `synced`: copies of a recovery that was interrupted, which count for nothing.
-            if any(r.synced for r in later_records(data, 0, store_id, generation)):
+            if is_misplaced(data, store_id, generation):
+                problems.append(Problem(path.name, "byte 0", f"its records are {MISPLACED}"))
+            elif any(r.synced for r in later_records(data, 0, store_id, generation)):
                 problems.append(Problem(path.name, "byte 0", "the first record is damaged"))
             continue
         while record is not None:

@@ -1,0 +1,140 @@
+"""What may happen to bytes that lie still, drawn from a seed: what is exchanged for what in one copy.
+
+    flip       one bit of a log segment, data file, tables, meta page, meta.pb, mark, closing record
+    truncated  a file ends early, or is gone
+    page       4 KiB zeroed, taken from an older version, or two of the tables exchanged
+    file       an older version, two segments exchanged, the same file of another store
+
+Whole stores that are older throughout are not among them: nothing in a store can tell.
+
+Next: judging.py.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+
+from .sample import Sample
+
+PAGE = 4096
+CLASSES = ("flip", "truncated", "page", "file")
+
+
+@dataclass(frozen=True)
+class Damage:
+    """`sample` is its number; `exchanged`: files as `Sample.planted` takes them; `what` in words."""
+
+    sample: int
+    kind: str
+    what: str
+    exchanged: dict[str, bytes | None]
+
+
+def draw(samples: Sequence[Sample], kind: str, number: int, seed: int) -> Damage:
+    """The `number`-th of its class; the samples take turns."""
+    random = Random(f"{kind} {number} {seed}")
+    at = number % len(samples)
+    what, exchanged = _DRAWN[kind](samples, at, random)
+    return Damage(at, kind, what, exchanged)
+
+
+def _named(sample: Sample, part: str) -> list[str]:
+    return sorted(name for name in sample.files if part in name)
+
+
+def _flip(
+    samples: Sequence[Sample], at: int, random: Random
+) -> tuple[str, dict[str, bytes | None]]:
+    sample = samples[at]
+    (area,) = random.choices(
+        ["/log-", "/data-", "data.mdb", "head", "meta.pb", "released", "close"],
+        [30, 12, 36, 4, 6, 5, 7],
+    )
+    closing = [r for r in sample.records if not r.counts and r.start]
+    if area == "close" and closing:
+        record = random.choice(closing)
+        name, low, high = record.name, record.start, record.end
+    else:
+        tables = area in ("head", "close", "data.mdb")
+        name = random.choice(_named(sample, "data.mdb" if tables else area) or ["host-0/meta.pb"])
+        low, high = 0, len(sample.files[name])
+        if area == "released":
+            high = 24
+        elif area == "head":
+            high = 2 * PAGE
+        elif area == "/log-":
+            high = max(r.end for r in sample.records if r.name == name)
+    offset, bit = random.randrange(low, high), random.randrange(8)
+    data = bytearray(sample.files[name])
+    data[offset] ^= 1 << bit
+    full = bytes(data).ljust(sample.sizes[name], b"\0") if area == "released" else bytes(data)
+    return f"{name}: bit {bit} of byte {offset}", {name: full}
+
+
+def _truncated(
+    samples: Sequence[Sample], at: int, random: Random
+) -> tuple[str, dict[str, bytes | None]]:
+    sample = samples[at]
+    name = random.choice(sorted(sample.files))
+    if random.random() < 0.15:
+        return f"{name}: gone", {name: None}
+    length = random.randrange(len(sample.files[name]))
+    if random.random() < 0.3:
+        length -= length % PAGE
+    return f"{name}: cut off at byte {length}", {name: sample.files[name][:length]}
+
+
+def _page(
+    samples: Sequence[Sample], at: int, random: Random
+) -> tuple[str, dict[str, bytes | None]]:
+    sample = samples[at]
+    part = random.choice(["data.mdb", "data.mdb", "/log-", "/data-"])
+    name = random.choice(_named(sample, part) or _named(sample, "data.mdb"))
+    data = bytearray(sample.files[name])
+    pages = max(1, len(data) // PAGE)
+    number = random.randrange(pages)
+    low, high = PAGE * number, PAGE * number + PAGE
+    way = random.choice(["zeroed", "older", "swapped"])
+    older = [
+        version[low:high]
+        for version in sample.older.get(name, [])
+        if len(version) >= high and version[low:high] != data[low:high]
+    ]
+    if way == "older" and older:
+        which = random.randrange(len(older))
+        data[low:high] = older[which]
+        return f"{name}: page {number} from {len(older) - which} versions ago", {name: bytes(data)}
+    if way == "swapped" and pages > 1:
+        other = random.choice([n for n in range(pages) if n != number])
+        end = PAGE * other + PAGE
+        data[low:high], data[PAGE * other : end] = data[PAGE * other : end], data[low:high]
+        return f"{name}: pages {number} and {other} exchanged", {name: bytes(data)}
+    data[low:high] = bytes(len(data[low:high]))
+    return f"{name}: page {number} zeroed", {name: bytes(data)}
+
+
+def _file(
+    samples: Sequence[Sample], at: int, random: Random
+) -> tuple[str, dict[str, bytes | None]]:
+    sample = samples[at]
+    way = random.choice(["older", "swapped", "foreign"])
+    aged = sorted(name for name, versions in sample.older.items() if versions)
+    if way == "older":
+        name = random.choice([name for name in aged if name in sample.files])
+        which = random.randrange(len(sample.older[name]))
+        data = sample.older[name][which]
+        return f"{name}: as it was {len(sample.older[name]) - which} versions ago", {name: data}
+    parts = _named(sample, "/log-") + _named(sample, "/data-")
+    if way == "swapped" and len(parts) > 1:
+        one, other = random.sample(parts, 2)
+        return f"{one} and {other} exchanged", {
+            one: sample.files[other],
+            other: sample.files[one],
+        }
+    name = random.choice(sorted(sample.files))
+    others = [s for s in samples if s is not sample and name in s.files]
+    other_store = random.choice(others)
+    return f"{name}: that of {other_store.kind}", {name: other_store.files[name]}
+
+
+_DRAWN = {"flip": _flip, "truncated": _truncated, "page": _page, "file": _file}

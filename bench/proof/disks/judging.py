@@ -1,0 +1,137 @@
+"""Is a damaged copy answered rightly? Verified, read by a reader, opened by an owner, each by the real engine.
+
+                        ┌ the same as ever ─────────────────────────────▶ unseen
+    verify, read, open ─┼ refused: a typed error ───────────────────────▶ refused
+                        ├ other content, and `verify` names a problem ──▶ named
+                        ├ other content: as after an earlier turn, and
+                        │ nothing left proves a later one ──────────────▶ void
+                        └ other content else ──────────▶ wrong: a violation
+    an untyped error, a killed process, no end ────────▶ a violation
+
+What proves: records of the log that are still whole (each names the last turn whose sync had returned),
+and the tables' checkpoint. The judge compares bytes for that; it does not ask recovery.
+
+Next: ../bitflip.py.
+"""
+
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import planstep
+from planstep.errors import PlanstepError
+from planstep.store.table import Table
+from planstep.store.verify import verify
+
+from .damage import Damage
+from .kept import Contents, contents
+from .sample import Sample, quickly
+
+OK = ("unseen", "refused", "named", "void")
+
+
+@dataclass
+class Verdict:
+    """`end` is one of OK or "wrong"; `who` refused or named it first; `why` in words."""
+
+    end: str
+    who: str = ""
+    why: str = ""
+
+
+@dataclass
+class Looks:
+    """What the three ways in gave: contents, or why there are none."""
+
+    problems: list[str] = field(default_factory=list)
+    shown: dict[str, Contents] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict)
+    untyped: list[str] = field(default_factory=list)
+
+
+def look(store: Path, *, write: bool = True) -> Looks:
+    """`store` is looked at in all three ways; each is closed again, and nothing raises."""
+    looks = Looks()
+    try:
+        for host in sorted(store.glob("host-*")):
+            looks.problems += [f"{host.name}: {p.tablet} {p.key}: {p.what}" for p in verify(host)]
+    except Exception as error:
+        looks.untyped.append(f"verify: {error!r}")
+    for way in ("reader", "owner") if write else ("reader",):
+        try:
+            with planstep.open(store, create=False, read_only=way == "reader") as db:
+                looks.shown[way] = contents(db)
+        except PlanstepError as error:
+            looks.refused[way] = f"{type(error).__name__}: {error}"
+            if not str(error):
+                looks.untyped.append(f"{way}: {type(error).__name__} without a word")
+        except Exception as error:
+            looks.untyped.append(f"{way}: {error!r}")
+    return looks
+
+
+def judged(task: tuple[Sample, Contents, Damage, Path]) -> Verdict:
+    """In a child: plants the damaged copy below the folder, and looks."""
+    sample, whole, damage, folder = task
+    quickly()
+    store = folder / "image"
+    shutil.rmtree(store, ignore_errors=True)
+    sample.planted(store, damage.exchanged)
+    looks = look(store)
+    shutil.rmtree(store, ignore_errors=True)
+    if looks.untyped:
+        return Verdict("wrong", why="; ".join(looks.untyped))
+    if all(shown == whole for shown in looks.shown.values()):
+        if looks.refused:
+            who = next(iter(looks.refused))
+            return Verdict("refused", who, looks.refused[who])
+        return Verdict("unseen", "verify" if looks.problems else "")
+    if looks.problems:
+        return Verdict("named", "verify", looks.problems[0])
+    for way, shown in looks.shown.items():
+        if shown != whole and not _is_void(sample, damage, shown, folder):
+            return Verdict("wrong", way, f"{way} shows {_difference(whole, shown)}")
+    return Verdict("void", next(iter(looks.shown)))
+
+
+def _is_void(sample: Sample, damage: Damage, shown: Contents, folder: Path) -> bool:
+    """Whether it is what the store showed after an earlier turn, and nothing proves a later one."""
+    hosts = {name.split("/")[0] for name in damage.exchanged if "/log-" in name}
+    for host in sorted(hosts):
+        proven = _proven(sample, damage, host, folder)
+        for turn in range(sample.last(host) - 1, proven - 1, -1):
+            store = folder / "cut"
+            shutil.rmtree(store, ignore_errors=True)
+            sample.planted(store, sample.cut(host, turn))
+            cut = look(store)
+            shutil.rmtree(store, ignore_errors=True)
+            if shown in cut.shown.values():
+                return True
+    return False
+
+
+def _proven(sample: Sample, damage: Damage, host: str, folder: Path) -> int:
+    """The last turn of the host that something in the damaged copy shows to be acknowledged."""
+    proven = 0
+    for at in sample.records:
+        data = damage.exchanged.get(at.name, sample.files[at.name])
+        if at.host == host and data is not None:
+            if data[at.start : at.end] == sample.files[at.name][at.start : at.end]:
+                proven = max(proven, at.synced)
+    store = folder / "proof"
+    shutil.rmtree(store, ignore_errors=True)
+    sample.planted(store)
+    table = Table(store / host / "table", read_only=True)
+    try:
+        state = table.state()
+        return max(proven, state[0] if state else 0)
+    finally:
+        table.close()
+        shutil.rmtree(store, ignore_errors=True)
+
+
+def _difference(whole: Contents, shown: Contents) -> str:
+    for name in sorted(whole.keys() | shown.keys()):
+        if whole.get(name) != shown.get(name):
+            return f"{name}: {shown.get(name)!r:.150} in place of {whole.get(name)!r:.150}"
+    return "nothing else"

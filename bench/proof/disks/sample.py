@@ -1,0 +1,272 @@
+"""Small real stores made by the face, kept as bytes, so that thousands of damaged copies can be judged.
+
+    make ─ in a child ─▶ topics of each format, tables, consumers, writers, trims, drops, reopenings
+                          ├ closed     cleanly
+                          ├ killed     with turns behind the last checkpoint
+                          └ half       killed while closing: checkpoint and closing record are there, the
+                                       mark that says so is not
+    Sample   files as bytes, older versions of them, and where each record of the log ends
+
+`planted` puts a copy into a folder, with files exchanged. `cut` is the store as it was when a turn was
+the last one: the only other thing that a copy may show, and only where nothing left proves more.
+
+Next: damage.py.
+"""
+
+import os
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import planstep
+from planstep import storage
+from planstep.store.files import Files
+from planstep.store.folder import segment_files, segment_parts
+from planstep.store.log import TURN, read_record
+from planstep.store.meta import load_meta
+from planstep.store.recovery import read_segment
+from planstep.store.table import Table
+
+from .apart import apart
+
+ENDS = ("closed", "killed", "half")
+LIVES = 3
+_LEFT_OUT = ("lock", "lock.mdb", "spare", "reserve")
+
+
+class QuickFiles(Files):
+    """Allocates holes and syncs nothing: these stores lie in memory and no power goes."""
+
+    def allocate(self, path: Path, size: int) -> None:
+        with open(path, "xb") as file:
+            file.truncate(size)
+
+    def write(self, fd: int, buffers: Any, offset: int, sync: bool) -> None:
+        super().write(fd, buffers, offset, False)
+
+    def sync(self, fd: int) -> None:
+        pass
+
+    def sync_folder(self, path: Path) -> None:
+        pass
+
+
+def quickly() -> None:
+    """All stores that this process opens from now on: for children."""
+    storage.Files = QuickFiles  # type: ignore[attr-defined]
+
+
+@dataclass(frozen=True)
+class Kind:
+    mode: str
+    hosts: int
+    end: str
+
+    def __str__(self) -> str:
+        return f"{self.mode}, {self.hosts} hosts, {self.end}"
+
+
+KINDS = tuple(
+    Kind(mode, hosts, end)
+    for mode in ("deterministic", "kafka")
+    for hosts in (1, 2)
+    for end in ENDS
+)
+
+
+@dataclass(frozen=True, slots=True)
+class At:
+    """One record of the log: of which host's turn, where, and what it proves to be acknowledged."""
+
+    host: str
+    turn: int
+    name: str
+    start: int
+    end: int
+    synced: int
+    counts: bool  # a turn, no opening or closing record
+
+
+@dataclass
+class Sample:
+    """`files`: path in the store → bytes up to the last written one; `sizes`: with zeros behind.
+
+    `older`: versions of the same files from earlier, the oldest first.
+    """
+
+    kind: Kind
+    files: dict[str, bytes]
+    sizes: dict[str, int]
+    older: dict[str, list[bytes]] = field(default_factory=dict)
+    records: list[At] = field(default_factory=list)
+
+    def planted(self, folder: Path, exchanged: Mapping[str, bytes | None] | None = None) -> None:
+        """A copy; `exchanged` files have other bytes, None: they are not there."""
+        changed = exchanged or {}
+        for name in self.files.keys() | changed.keys():
+            data = changed.get(name, self.files.get(name))
+            if data is None:
+                continue
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
+            size = self.sizes.get(name, 0)
+            if name not in changed and size > len(data):
+                os.truncate(path, size)
+
+    def cut(self, host: str, turn: int) -> dict[str, bytes]:
+        """Files of `planted`: the host's log without what is behind that turn."""
+        cut: dict[str, bytes] = {}
+        for at in self.records:
+            if at.host == host and (at.turn > turn or (at.turn == turn and not at.counts)):
+                if at.counts or at.start:  # opening records stay where the turns before them do
+                    cut.setdefault(at.name, self.files[at.name][: at.start])
+                elif at.turn > turn:
+                    cut.setdefault(at.name, b"")
+        return cut
+
+    def last(self, host: str) -> int:
+        return max((at.turn for at in self.records if at.host == host and at.counts), default=0)
+
+
+def make(kind: Kind, folder: Path, seed: int = 1, prepare: Callable[[], None] = quickly) -> Sample:
+    """Builds one store below `folder`, and removes it again; `prepare` is called in the child first."""
+    store = folder / "sample"
+    older = folder / "older"
+    try:
+        for life in range(LIVES):
+            ended = apart(_live, (kind, store, older, seed, life, prepare), 60.0)
+            if ended.why and ended.why != "died: exit code 0":  # killed while closing
+                raise AssertionError(f"the sample {kind} could not be made: {ended.why}")
+        sample = Sample(kind, *_bytes_of(store))
+        for moment in sorted(older.iterdir()):
+            for name, data in _bytes_of(moment)[0].items():
+                versions = sample.older.setdefault(name, [])
+                if data != sample.files.get(name) and data not in versions:
+                    versions.append(data)
+        for host in sorted(store.iterdir()):
+            sample.records += _records(store, host)
+        return sample
+    finally:
+        shutil.rmtree(store, ignore_errors=True)
+        shutil.rmtree(older, ignore_errors=True)
+
+
+def _bytes_of(store: Path) -> tuple[dict[str, bytes], dict[str, int]]:
+    files, sizes, reading = {}, {}, Files()
+    for path in sorted(store.rglob("*")):
+        if path.is_file() and path.name not in _LEFT_OUT and "leases" not in path.parts:
+            name = os.fspath(path.relative_to(store))
+            files[name] = read_segment(reading, path)
+            sizes[name] = path.stat().st_size
+    return files, sizes
+
+
+def _records(store: Path, host: Path) -> list[At]:
+    meta = load_meta(host, Files())
+    found: list[At] = []
+    for path in segment_files(host):
+        data = read_segment(Files(), path)
+        name = os.fspath(path.relative_to(store))
+        generation, _ = segment_parts(path.name)
+        at = crc = 0
+        while meta is not None:
+            record = read_record(data, at, meta.store_id, generation, crc if at else None)
+            if record is None:
+                break
+            end = record.offset + record.size
+            counts = record.kind == TURN
+            found.append(At(host.name, record.turn, name, at, end, record.synced, counts))
+            at, crc = end, record.crc
+    return found
+
+
+# a store's life, in a child -----------------------------------------------------------------
+
+
+def _live(task: tuple[Kind, Path, Path, int, int, Callable[[], None]]) -> None:
+    """One life of a store, from opening to its end; the process ends with it."""
+    kind, store, older, seed, life, prepare = task
+    prepare()
+    os.urandom = Random(f"{seed} {life}").randbytes
+    db = planstep.open(store, mode=kind.mode, hosts=kind.hosts)  # type: ignore[arg-type]
+    if not life:
+        _create(db)
+    for step in range(6):
+        _work(db, seed * 1000 + life * 100 + step)
+        if step == 3 and not (life == LIVES - 1 and kind.end == "killed"):
+            settled(db)
+            for node in db._runtime.nodes:
+                node.host.store.checkpoint()
+            _keep(store, older / f"{life}-{step}")
+    settled(db)
+    if life == 1:
+        _keep(store, older / f"{life}-9")
+        return  # killed in between: the next goes on in a segment of its own
+    if life < LIVES - 1 or kind.end == "closed":
+        db.close()
+        _keep(store, older / f"{life}-9")
+    elif kind.end == "half":
+        Table.mark_closed = lambda self, segment: os._exit(0)  # type: ignore[method-assign]
+        db.close()
+
+
+def settled(db: planstep.Engine) -> None:
+    """Until no turn is taken any more: markers, acknowledgements and answers came through."""
+    before, same = None, 0
+    for _ in range(2_000):
+        now = [node.host.store.last_turn for node in db._runtime.nodes]
+        same = same + 1 if now == before else 0
+        if same >= 20:
+            return
+        before = now
+        time.sleep(0.002)
+
+
+def _keep(store: Path, moment: Path) -> None:
+    """A copy of the files as they are: of a living store, hence what a backup tool might have."""
+    for name, data in _bytes_of(store)[0].items():
+        path = moment / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+
+
+def _create(db: planstep.Engine) -> None:
+    for name in ("bytes", "utf8", "json", "msgpack"):
+        db.create_topic(f"of-{name}", partitions=2, format=name)
+    db.create_topic("shrinking")
+    db.create_topic("dropped")
+    if db.mode == "deterministic":
+        for name in ("msgpack", "json"):
+            db.create_table(f"in-{name}", shards=2, format=name)  # type: ignore[arg-type]
+        db.topic("of-utf8").create_consumer("one-by-one", "individual")
+
+
+def _work(db: planstep.Engine, n: int) -> None:
+    """One step of a life: every way of writing, a little of each."""
+    with db.transaction() as tx:
+        tx.write("of-bytes", b"\x00\xff%d" % n * 5, key=b"k%d" % (n % 5), headers={"n": b"%d" % n})
+        tx.write("of-utf8", f"été {n} " * 4, key=f"u{n % 3}")
+        tx.write("of-json", {"n": n, "list": [n, None, 1.5]})
+        tx.write_batch("of-msgpack", [[n, i, "x" * i] for i in range(6)], partition=n % 2)
+    db.topic("shrinking").write_batch([b"%d" % n * 400] * 4)
+    if n % 100 < 2:
+        db.topic("dropped").write(b"gone") if n < 2000 and "dropped" in db.topics() else None
+    with db.transaction() as tx:
+        tx.read("of-utf8", "follower", max_records=2)
+        if db.mode == "deterministic":
+            tx.put("in-msgpack", ("row", n % 7), {"n": n, "text": "v" * (n % 50)})
+            tx.put("in-json", n % 4, [n])
+            tx.add("in-msgpack", "sum", n)
+    if db.mode == "deterministic":
+        db.table("in-msgpack").delete(("row", (n + 3) % 7))
+        with db.topic("of-bytes").writer(b"producer") as writer:
+            writer.write(b"by a writer %d" % n)
+    if n % 100 == 4:
+        db.topic("shrinking").trim("latest")
+    if n % 1000 == 105:
+        db.drop_topic("dropped")
