@@ -311,18 +311,6 @@ class Proxy:
         """The transaction is this client's, and not at its end."""
         return tx in self.open or tx in self.staging
 
-    def withdraw(self, tx: bytes) -> bool:
-        """Gives a transaction up if its plan request has not left; False when it is too late."""
-        entry = self.open.get(tx)
-        if entry is None or entry.planned:
-            return False
-        self._touch(entry)
-        for tablet in entry.parts:
-            self.send(tablet, Withdraw(tx))
-        entry.result.reason = (self.id, "withdrawn")
-        self._finish(entry)
-        return True
-
     def _finish(self, entry: _Open) -> None:
         del self.open[entry.result.tx]
         self.finished.append(entry.result)

@@ -1,0 +1,114 @@
+"""Row `history`: small ones, whole; what is planted into what readers saw is found."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from planstep.bench.proof.histories import Made, Plan, make
+from planstep.bench.proof.histories_looks import judge_looks
+from planstep.bench.proof.histories_tape import BEGUN, ENDED, Full, Tape, entries, used
+from planstep.bench.proof.histories_world import Look, World
+from planstep.bench.proof.history import control, run
+from planstep.bench.proof.rows import Asked
+
+
+def asked(folder: Path, runs: int | None = None) -> Asked:
+    (folder / "memory").mkdir()
+    return Asked(folder, folder / "memory", quick=True, runs=runs, workers=1)
+
+
+def test_a_small_history_is_clean_and_was_looked_at(tmp_path: Path) -> None:
+    found = run(asked(tmp_path, 2_000))
+    assert found.violations == []
+    assert found.runs >= 2_000 and found.faults["kill"] == 2
+    assert found.figures["planted_found"] == 10
+    assert [path.name for path in tmp_path.rglob("*")] == ["memory"]
+
+
+def test_votes_that_do_not_look_are_noticed(tmp_path: Path) -> None:
+    found = control(asked(tmp_path, 1_000))
+    assert any("stale read" in text for text in found.violations)
+    assert any("the accounts hold" in text for text in found.violations)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    folder = tmp_path_factory.mktemp("history")
+    return make(asked(folder), Plan("one", 1, 600, 1, World(50, 20, 20)))
+
+
+def _changed(column: str, at: int, by: int) -> Callable[[Look], Look]:
+    def change(one: Look) -> Look:
+        values = list(getattr(one, column))
+        values[at] += by
+        return one._replace(**{column: values})
+
+    return change
+
+
+@pytest.mark.parametrize(
+    "change, text",
+    [
+        (lambda one: one._replace(total=one.total + 1), "the accounts hold"),
+        (lambda one: one._replace(ringed=19), "a ring of 19 keys"),
+        (_changed("versions", 3, -1), "1 rows are not as the last writers left them"),
+        (_changed("ends", 0, -1), "ends at"),
+        (_changed("positions", 2, -1), "the consumer stands at"),
+        (_changed("counts", 2, 1), "taken"),
+    ],
+)
+def test_what_no_order_explains_is_found_in_a_look(
+    made: Made, change: Callable[[Look], Look], text: str
+) -> None:
+    assert made.wrong == [] and list(judge_looks(made)) == []
+    honest = made.looks["the end"]
+    made.looks["the end"] = [change(honest[0])]
+    try:
+        assert any(text in wrong for wrong in judge_looks(made))
+    finally:
+        made.looks["the end"] = honest
+
+
+def test_a_list_that_lost_an_element_is_found(made: Made) -> None:
+    key = max(made.lists, key=lambda key: made.lists[key][0])
+    honest = made.lists[key]
+    made.lists[key] = (honest[0], honest[1][:-1])
+    try:
+        assert [text[:5] for text in judge_looks(made)] == ["list "]
+    finally:
+        made.lists[key] = honest
+
+
+_KILLED = """
+import os, signal, sys
+from pathlib import Path
+from planstep.bench.proof.histories_tape import BEGUN, Tape
+tape = Tape(Path(sys.argv[1]), 1000)
+for n in range(7):
+    tape.add(BEGUN, [n, n * n])
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_tape_outlives_its_process(tmp_path: Path) -> None:
+    path = tmp_path / "tape"
+    child = subprocess.run([sys.executable, "-c", _KILLED, os.fspath(path)], check=False)
+    assert child.returncode == -signal.SIGKILL
+    assert [(kind, list(words)) for kind, words in entries(path)] == [
+        (BEGUN, [n, n * n]) for n in range(7)
+    ]
+
+
+def test_a_tape_that_is_full_keeps_what_it_has(tmp_path: Path) -> None:
+    tape = Tape(tmp_path / "tape", 8)
+    tape.add(ENDED, [5, 6])
+    with pytest.raises(Full):
+        tape.add(ENDED, [1, 2])
+    tape.close()
+    assert used(tmp_path / "tape") == 5
+    assert [(kind, list(words)) for kind, words in entries(tmp_path / "tape")] == [(ENDED, [5, 6])]
