@@ -42,7 +42,7 @@ def test_each_event_has_its_points() -> None:
 @pytest.mark.parametrize("story", stories()[::5], ids=str)
 def test_a_story_is_told_to_its_end_without_a_fault(story: Story) -> None:
     run = lived(story, None)
-    assert not run.violations and not run.reboots and run.events == len(run.turns)
+    assert not run.violations and not run.reboots and run.events >= len(run.turns) > 0
 
 
 def violations_of(name: str) -> int:

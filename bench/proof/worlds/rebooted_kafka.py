@@ -22,7 +22,8 @@ from ....proto.batch import encode_batch
 from ....proto.ids import PARTITION, host_of, tablet_id, tablet_prefix
 from ....proto.kafka_settings import KafkaSettings
 from ....proxy.kafka import UNKNOWN_END
-from ....simulator_kafka import NONE, QUICK, Client, Do, KafkaWorld, Process, Steps
+from ....simulator_clients import Client, Do, Process, Steps
+from ....simulator_kafka import NONE, QUICK, KafkaWorld
 from .rebooted import Cut
 
 GROUP = "g"
@@ -65,8 +66,8 @@ class RebootedKafka(KafkaWorld):
         cuts: tuple[Cut, ...] = (),
         again: tuple[int, int] | None = None,
     ) -> None:
-        self.events = 0
         self.turns: list[int] = []
+        """Hosts, by the number of the turn."""
         self.cuts = cuts
         self.again = again
         self.reboots = 0
@@ -87,12 +88,11 @@ class RebootedKafka(KafkaWorld):
         super().crash(number)
 
     def _turn(self, number: int) -> None:
-        only_time = all(type(item) is Tick for item in self.inboxes[number])
+        only_time = all(type(item) is Tick for _, item in self.inboxes[number])
         if self._away[number] or only_time:
             super()._turn(number)
             return
-        event, moment = self.events, None
-        self.events += 1
+        event, moment = len(self.turns), None
         self.turns.append(number)
         for cut in self.cuts:
             if cut.event == event and cut.host != number:
@@ -107,7 +107,8 @@ class RebootedKafka(KafkaWorld):
             super()._turn(number)
         else:
             self._due[number] = False
-            inputs, self.inboxes[number] = self.inboxes[number], []
+            inputs = [item for _, item in self.inboxes[number]]
+            self.inboxes[number] = []
             if moment == "lost":
                 self._fail(number, inputs, self.now_ms)
             elif moment == "kept":
