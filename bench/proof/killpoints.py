@@ -271,8 +271,7 @@ def _trace(work: Work, digests: list[str]) -> Found:
             return found
         finally:
             for tracer in tracers:
-                tracer.kill()
-                tracer.wait()
+                _let_go(tracer)
         found.add(one)
         found.faults["kill before a call of LMDB"] += killed
         if not killed:
@@ -297,10 +296,14 @@ def _attach(child: Child, path: Path, n: int) -> "subprocess.Popen[bytes]":
     said = tracer.stderr.readline().decode(errors="replace")
     if not re.search(r"attached", said):
         child.kill()
-        tracer.kill()
-        tracer.wait()
+        _let_go(tracer)
         raise _NotTraced(f"strace may not trace: {said.strip()}")
     return tracer
+
+
+def _let_go(tracer: "subprocess.Popen[bytes]") -> None:
+    tracer.kill()
+    tracer.communicate()
 
 
 # the row ---------------------------------------------------------------------------------------

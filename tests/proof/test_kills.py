@@ -88,7 +88,7 @@ def test_a_store_that_is_killed_again_and_again(lane: kill9.Lane, memory: Path) 
 
 def test_writes_that_are_late_are_noticed(memory: Path) -> None:
     found = kill9.control(asked(memory, 1))
-    assert any("acknowledged lost" in text for text in found.violations)
+    assert found.violations and found.runs <= 2
 
 
 def test_what_was_acknowledged_must_be_there_and_one_more_at_most(memory: Path) -> None:
