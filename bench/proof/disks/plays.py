@@ -10,6 +10,7 @@ Next: killpoints.py.
 """
 
 import hashlib
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ from ....api import opening
 from ....errors import Conflict, PlanstepError
 from ....store import behind
 
+_STABLE_SECONDS = 30.0
 Step = Callable[["Stage"], None]
 
 
@@ -45,10 +47,15 @@ class Stage:
             node.host.store.checkpoint()
 
     def wait_stable(self) -> None:
-        """Mode "kafka" answers a commit before all of it can be read."""
+        """Mode "kafka" answers a commit before all of it can be read, records and positions."""
         for info in self.db._runtime.names.topics.values() if self.kafka else ():
             for tablet in info.partitions:
                 self.db._runtime.wait_stable(tablet)
+                until = time.monotonic() + _STABLE_SECONDS
+                while self.db._runtime.views.committed(tablet, "c")[1]:
+                    if time.monotonic() > until:
+                        raise TimeoutError("a position waits for its transaction's end")
+                    time.sleep(0.001)
 
     def digest(self) -> str:
         runtime = self.db._runtime
