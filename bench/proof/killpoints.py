@@ -5,7 +5,7 @@
 
 The log's files have one way in and out, store/files.py: each of its methods that changes something is a
 point; so are both sides of each commit of LMDB. LMDB's own writes and syncs are met by strace, where it is
-there and may trace, on one play that checkpoints; where not, the figures say so.
+there and may trace, on plays that checkpoint; where not, the figures say so.
 
 Next: disks/plays.py.
 """
@@ -33,9 +33,11 @@ from .spread import spread
 
 POINTS = 300
 _POINTS_MAX = 2_000
-_CALLS = "pwrite64,pwritev,pwritev2,writev,write,fdatasync,fsync,msync"
-_TRACED = "consume, produce, table"
+_CALLS = ("pwrite64", "pwritev", "writev", "write", "fdatasync", "fsync", "msync")
+"""One after the other: strace counts each call apart."""
+_TRACED = ("consume, produce, table", "trim, seek, segments go", "rewriting")
 _TRACED_MAX = 200
+_TRACED_OF = 4
 _BY_NAME = {play.name: play for play in PLAYS}
 
 
@@ -252,45 +254,50 @@ def _begin(play: Play, n: int, kind: type[Files], folder: Path) -> Child:
 
 
 def _trace(work: Work, digests: list[str]) -> Found:
-    """Until the play ends alive; `skipped` where strace may not trace."""
+    """Each call until the play ends alive; `skipped` where strace may not trace."""
     found = Found()
-    play = _BY_NAME[work.play]
-    for n in range(1 + work.share, _TRACED_MAX, work.of):
-        tracers: list[subprocess.Popen[bytes]] = []
-
-        def begin(folder: Path, n: int = n, tracers: Any = tracers) -> Child:
-            child = fork(partial(_play_when_told, play, folder))
-            tracers.append(_attach(child, folder / "host-0" / "table" / "data.mdb", n))
-            child.tell()
-            return child
-
-        try:
-            one, killed = _point(work, f"LMDB's call {n}", digests, begin)
-        except _NotTraced as error:
-            found.skipped = str(error)
-            return found
-        finally:
-            for tracer in tracers:
-                _let_go(tracer)
-        found.add(one)
-        found.faults["kill before a call of LMDB"] += killed
-        if not killed:
-            return found
+    for call in _CALLS:
+        for n in range(1 + work.share, _TRACED_MAX, work.of):
+            try:
+                one, killed = _traced(work, digests, call, n)
+            except _NotTraced as error:
+                found.skipped = str(error)
+                return found
+            found.add(one)
+            found.faults["kill before a call of LMDB"] += killed
+            if not killed:
+                break
     return found
+
+
+def _traced(work: Work, digests: list[str], call: str, n: int) -> tuple[Found, bool]:
+    tracers: list[subprocess.Popen[bytes]] = []
+
+    def begin(folder: Path) -> Child:
+        child = fork(partial(_play_when_told, _BY_NAME[work.play], folder))
+        tracers.append(_attach(child, folder / "host-0" / "table" / "data.mdb", call, n))
+        child.tell()
+        return child
+
+    try:
+        return _point(work, f"LMDB's {call} {n}", digests, begin)
+    finally:
+        for tracer in tracers:
+            _let_go(tracer)
 
 
 class _NotTraced(Exception):
     """strace is not here, or may not trace."""
 
 
-def _attach(child: Child, path: Path, n: int) -> "subprocess.Popen[bytes]":
-    """A tracer that kills the child before its n-th call on the file."""
+def _attach(child: Child, path: Path, call: str, n: int) -> "subprocess.Popen[bytes]":
+    """A tracer that kills the child before its n-th such call on the file."""
     strace = shutil.which("strace")
     if strace is None:
         child.kill()
         raise _NotTraced("strace is not installed")
-    command = [strace, "-f", "-o", os.devnull, "-P", os.fspath(path), "-e", f"trace={_CALLS}"]
-    command += ["-e", f"inject={_CALLS}:signal=KILL:when={n}", "-p", str(child.pid)]
+    command = [strace, "-f", "-o", os.devnull, "-P", os.fspath(path), "-e", f"trace={call}"]
+    command += ["-e", f"inject={call}:signal=KILL:when={n}", "-p", str(child.pid)]
     tracer = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     assert tracer.stderr is not None
     said = tracer.stderr.readline().decode(errors="replace")
@@ -321,7 +328,13 @@ def run(asked: Asked) -> Found:
         for number, play in enumerate(PLAYS)
         for share in shares
     ]
-    works += [Work(_TRACED, asked.memory / f"traced-{s}", s, of, traced=True) for s in shares]
+    of = min(of, _TRACED_OF)
+    shares = sorted({share % of for share in shares})
+    works += [
+        Work(name, asked.memory / f"traced-{number}-{share}", share, of, traced=True)
+        for number, name in enumerate(_TRACED)
+        for share in shares
+    ]
     skipped = None
     for work, done in spread(kill_at_points, works, asked.workers):
         skipped, done.skipped = done.skipped or skipped, None  # a part of the row is told, no skip
