@@ -38,7 +38,7 @@ ACKNOWLEDGED = 20_000
 READERS = 300
 _VERIFIED_EACH = 25
 _READER_LIVES = 4
-_LATE_SECONDS = 0.03
+_LATE_SECONDS = 0.3
 
 
 class Lane(NamedTuple):
@@ -218,6 +218,7 @@ class Killer:
         self.slowest = 0.0
         self.opened = False
         """A writer has said so at least once: there is a store to read."""
+        self.writer: Child | None = None
         self.reader: Child | None = None
         self.reads = ""
         self.reader_kills = 0
@@ -252,7 +253,7 @@ class Killer:
 
     def kill(self, draw: random.Random) -> None:
         work = self.work
-        child = fork(partial(_write, work.lane, work.folder, work.late))
+        child = self.writer = fork(partial(_write, work.lane, work.folder, work.late))
         if draw.random() < 0.2:
             what = "kill while it opens"
             for line in child.lines(time.monotonic() + draw.uniform(0.0, 0.05)):
@@ -302,6 +303,12 @@ class Killer:
         if self.reader_kills >= _READER_LIVES:
             self.end_reader()
 
+    def end(self) -> None:
+        """However it ended: no child is left."""
+        self.end_reader()
+        if self.writer is not None:
+            self.writer.kill()
+
     def end_reader(self) -> None:
         if self.reader is not None:
             self.reader.kill()
@@ -342,5 +349,5 @@ def kill_again(work: Work) -> tuple[Found, float]:
     except (OSError, PlanstepError) as error:
         killer.wrong(f"the check: {error!r}")
     finally:
-        killer.end_reader()
+        killer.end()
     return killer.found, killer.slowest

@@ -21,9 +21,12 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
+from ....api import engine
 from ....errors import PlanstepError
 from ....store import behind, disk
 
+WARM = engine.__name__
+"""What an open store needs is imported before a child is forked, once for all of them."""
 Say = Callable[[str], None]
 SILENT_SECONDS = 60.0
 """A child that says nothing for so long hangs."""

@@ -1,0 +1,135 @@
+"""Rows "kill9" and "killpoints": a few kills each, their negative controls, and what they are made of."""
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from planstep.bench.proof import kill9, killpoints
+from planstep.bench.proof.disks.children import Child, Say, fork
+from planstep.bench.proof.disks.plays import PLAYS
+from planstep.bench.proof.disks.streams import Torn, _same_values, value
+from planstep.bench.proof.kill9 import LANES, Killer, kill_again
+from planstep.bench.proof.killpoints import Work, kill_at_points
+from planstep.bench.proof.rows import Asked
+
+
+@pytest.fixture
+def memory() -> Iterator[Path]:
+    """A folder in memory where there is some: nothing here asks a disk anything."""
+    shared = Path("/dev/shm")
+    with TemporaryDirectory(dir=shared if os.access(shared, os.W_OK) else None) as folder:
+        yield Path(folder)
+
+
+def asked(folder: Path, runs: int) -> Asked:
+    return Asked(folder, folder, seed=3, runs=runs, workers=1)
+
+
+# children --------------------------------------------------------------------------------------
+
+
+def speak(say: Say, listen: int) -> None:
+    say("one")
+    say("two")
+
+
+def fail(say: Say, listen: int) -> None:
+    raise ValueError("made to fail")
+
+
+def wait(say: Say, listen: int) -> None:
+    say("there")
+    os.read(listen, 1)
+    say("told")
+    os.read(listen, 1)
+
+
+def gone(child: Child) -> bool:
+    try:
+        os.kill(child.pid, 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+def test_a_child_that_ends_by_itself() -> None:
+    child = fork(speak)
+    assert child.wait() == ["one", "two"] and child.code == 0 and gone(child)
+
+
+def test_a_child_that_raises_says_so() -> None:
+    child = fork(fail)
+    (line,) = child.wait()
+    assert line.startswith("x ") and "made to fail" in line and child.code == 1
+
+
+def test_a_child_is_told_and_killed() -> None:
+    child = fork(wait)
+    assert child.line() == "there"
+    assert list(child.lines(time.monotonic())) == []
+    child.tell()
+    assert child.line() == "told"
+    assert child.kill() == [] and child.code == -9 and gone(child)
+
+
+# kill9 -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lane", [LANES[3], LANES[5], LANES[7]], ids=str)
+def test_a_store_that_is_killed_again_and_again(lane: kill9.Lane, memory: Path) -> None:
+    found, _ = kill_again(kill9.Work(lane, memory / "s", 3, 5))
+    assert not found.violations
+    assert found.runs == 3 and found.events and found.figures["verified"] == lane.hosts
+
+
+def test_writes_that_are_late_are_noticed(memory: Path) -> None:
+    found = kill9.control(asked(memory, 1))
+    assert found.violations and found.runs <= 2
+
+
+def test_what_was_acknowledged_must_be_there_and_one_more_at_most(memory: Path) -> None:
+    killer = Killer(kill9.Work(LANES[0], memory, 1, 1))
+    for line in ("o 0.1 0 0 0", "a 0 1", "a 0 2", "a 1 1"):
+        killer.heard(line)
+    assert not killer.found.violations and killer.acknowledged == [2, 1, 0]
+    killer.heard("o 0.1 2 2 1")
+    assert not killer.found.violations
+    for line in ("o 0.1 1 2 1", "o 0.1 1 4 1", "a 0 7", "x something"):
+        before = len(killer.found.violations)
+        killer.heard(line)
+        assert len(killer.found.violations) == before + 1
+
+
+def test_values_are_known_again() -> None:
+    values = [value(1, n) for n in range(50)]
+    assert max(map(len, values)) > 4096 and len(set(values)) == 50
+    _same_values(1, 0, 50, values)
+    for wrong in (values[1:], [*values[:-1], values[0]], [value(2, n) for n in range(50)]):
+        with pytest.raises(Torn):
+            _same_values(1, 0, 50, wrong)
+
+
+# killpoints ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [2, 9, 12])
+def test_some_points_of_a_play(number: int, memory: Path) -> None:
+    found = kill_at_points(Work(PLAYS[number].name, memory, 3, 9))
+    assert not found.violations and found.runs >= 2
+    assert found.faults["kill before a file operation"] == found.runs
+
+
+def test_writes_that_wait_for_the_next_one_are_noticed(memory: Path) -> None:
+    found = killpoints.control(asked(memory, 1))
+    assert any("were acknowledged" in text for text in found.violations)
+
+
+def test_calls_of_lmdb_where_strace_may_trace(memory: Path) -> None:
+    work = Work("consume, produce, table", memory, 1, 9, traced=True)
+    found = kill_at_points(work)
+    assert not found.violations
+    assert found.skipped or found.faults["kill before a call of LMDB"] == found.runs > 0
