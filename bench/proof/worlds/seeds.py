@@ -56,7 +56,7 @@ def play_drawn(drawn: Drawn) -> Played:
     watch = Watch(world, work.asked)
     try:
         drive(world, work, drawn)
-        world.settle(SETTLED_MS)
+        settle(world, work)
         violations += at_the_end(world, work)
     except AssertionError as error:
         violations.append(f"B37: {error}")
@@ -87,6 +87,16 @@ def drive(world: World, work: Named, drawn: Drawn) -> None:
         work.go()  # may ask for nothing: there is nothing to consume, say
         if went % 3 == 0:
             world.pass_ms(work.random.expovariate(1 / (3 * drawn.pace_ms)))
+
+
+def settle(world: World, work: Named) -> None:
+    """The liveness phase: everything ends, and what was dropped is gone."""
+    world.settle(SETTLED_MS)
+    until = world.now + SETTLED_MS
+    while work.cleaning:
+        world.pass_ms(50.0)
+        assert world.now < until, f"of {[*work.cleaning]} something is left"
+    world.settle(SETTLED_MS)
 
 
 def digest_of(world: World) -> str:
