@@ -313,7 +313,6 @@ class World(Timeline, Hosts):
 
     def crash(self, number: int, away_ms: float | None = None) -> None:
         """The host loses what was not committed, its inbox included, and starts again a little later."""
-        self.counted["crashes"] += 1
         self.last.append((self.now, number, "crash", []))
         self.inboxes[number] = []
         self._rests_until[number] = 0.0

@@ -40,9 +40,9 @@ def test_seeds_hold_and_reach_every_transition(asked: Asked) -> None:
 
 def test_both_modes_are_played(asked: Asked) -> None:
     pytest.importorskip("planstep.bench.proof.worlds.kafka_world")
-    found = sim.run(replace(asked, runs=2))
+    found = sim.run(replace(asked, seed=5, runs=3))
     assert found.violations == []
-    assert found.figures["deterministic_seeds"] == found.figures["kafka_seeds"] == 1
+    assert found.figures["deterministic_seeds"] == 2 and found.figures["kafka_seeds"] == 1
 
 
 def test_the_planted_bug_is_found_and_shrunk(asked: Asked) -> None:
