@@ -17,11 +17,10 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from .coordinator.plan import PLANNED
 from .errors import NoSpace
 from .host import Host
 from .inputs import Ahead, Arrived, Commit, Deliver, Input, Released, Rollback, Tick, frees
-from .proto.ids import COORDINATOR_ID, PROXY, tablet_id, tablet_prefix, tx_id
+from .proto.ids import PROXY, tablet_id, tx_id
 from .proto.messages import Withdraw
 from .proxy.deterministic import Result
 from .simulator_faults import HEALED, TURN, Faults, Lines, Odds
@@ -136,11 +135,6 @@ class World(Timeline, Hosts):
         if self.ahead.pop(tx, None) is not None:
             self.given_up[tx] = None
             self._put(0, Rollback(tx))
-
-    def ended(self, tx: bytes) -> bool:
-        """It is decided, or refused; of one whose client is gone nobody may know for a while."""
-        outcome = self.stores[0].get(tablet_prefix(COORDINATOR_ID) + b"o" + tx)
-        return tx in self.results if outcome is None else bool(outcome[0] != PLANNED)
 
     def deliver(self, tablet: int, message: Any) -> None:
         """A message from outside, as a chore or an administrator sends it."""

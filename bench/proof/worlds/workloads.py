@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 
 import msgpack
 
-from ....proto.ids import PARTITION, SHARD, tablet_id
+from ....coordinator.plan import PLANNED
+from ....proto.ids import COORDINATOR_ID, PARTITION, SHARD, tablet_id
 from ....proto.messages import ADD, PUT, Clean, PartitionPart, ShardPart
 from .mixed import Workload
 from .readers import Key, Readers
@@ -261,10 +262,15 @@ class Named(Workload):
         prefix = tablet.to_bytes(4, "big")
         if store.get(prefix + b"x") is not None:
             self.world.deliver(tablet, Clean(self.random.choice((2, 100))))
-        elif self.world.ended(tx) or went > _LOST:
+        elif self._ended(tx) or went > _LOST:
             del self.cleaning[tablet]
             return
         self.world.after(30.0, self._clean, tablet, tx, went + 1)
+
+    def _ended(self, tx: bytes) -> bool:
+        """It is decided, or refused; of one whose client is gone nobody may know for a while."""
+        outcome = self.read(COORDINATOR_ID, b"o" + tx)
+        return tx in self.world.results if outcome is None else bool(outcome[0] != PLANNED)
 
     # looking -------------------------------------------------------------------------------
 
