@@ -36,7 +36,10 @@ def _there(world: World, tablet: int, detail: Any, records: int, place: tuple[in
     store = world.stores[host_of(tablet)]
     prefix = tablet_prefix(tablet)
     begin, end = detail
-    start = store.get(prefix + b"m")[2]
+    meta = store.get(prefix + b"m")
+    if meta is None:
+        return True  # dropped since, and cleaned
+    start = meta[2]
     while begin < end:
         row = store.get(prefix + b"b" + begin.to_bytes(8, "big"))
         if row is None:
