@@ -1,5 +1,6 @@
 """Row `kafka`: a few seeds and kills, the control, and what each of its parts would notice."""
 
+import itertools
 import json
 import os
 import subprocess
@@ -15,8 +16,14 @@ from planstep.bench.proof.kafka_killed import Lives, killed
 from planstep.bench.proof.rows import BY_NAME, Asked
 from planstep.bench.proof.worlds.anomalies import ALLOWED
 from planstep.bench.proof.worlds.kafka_reached import TABLES, UNREACHABLE, unreached, watching
-from planstep.bench.proof.worlds.kafka_world import Settings, drawn, play_kafka, played
-from planstep.coordinator import groups, kafka
+from planstep.bench.proof.worlds.kafka_world import (
+    REPLAYED,
+    Settings,
+    drawn,
+    play_kafka,
+    played,
+)
+from planstep.coordinator import groups, kafka, transaction_rows
 from planstep.coordinator.kafka_states import EMPTY, ONGOING
 from planstep.simulator_kafka import Faults
 from planstep.tablets import kafka as partition
@@ -182,3 +189,15 @@ def test_transitions_are_counted_while_they_are_watched() -> None:
     left = unreached(reached)
     assert len(left) == sum(map(len, TABLES.values())) - 2
     assert set(UNREACHABLE) < set(left)
+
+
+def test_a_core_that_is_not_deterministic_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Producer ids that go on over all lives of a process: a replay is given others."""
+    given = itertools.count(1 << 20)
+    monkeypatch.setattr(
+        transaction_rows.TransactionRows, "new_id", lambda self: next(given) | self.host << 40
+    )
+    result, _, _ = played(REPLAYED, 30, CALM)
+    assert any(text.startswith("B30") for text in result.violations)
+    again, _, _ = played(REPLAYED + 1, 30, CALM)  # it is not replayed
+    assert again.violations == []
