@@ -91,7 +91,7 @@ def _with_late_ends(settings: Settings) -> Settings:
 
 def _lives(asked: Asked) -> list[Lives]:
     kills = KILLS_QUICK if asked.quick else KILLS
-    sends = 400 if asked.quick else 1_500
+    sends = 400 if asked.quick else 1_200
     found = []
     for number, (hosts, placement, version) in enumerate(STORES):
         own = kills // len(STORES) + (number < kills % len(STORES))

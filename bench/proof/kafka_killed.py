@@ -27,7 +27,7 @@ from .rows import Found
 from .worlds.anomalies import ALLOWED, History, Logs, Poll, Tx, exactly_once, find
 from .worlds.kafka_look import entries
 
-LIFE_SECONDS_MAX = 60
+LIFE_SECONDS_MAX = 120
 """A life that has not done its share by then hangs."""
 _PROGRAM = "from planstep.bench.proof.kafka_child import main; main()"
 

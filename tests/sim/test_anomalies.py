@@ -117,8 +117,8 @@ def aborted_write_counts(small: Small) -> None:
 
 
 def non_monotonic_send(small: Small) -> None:
-    small.plain.sends.append((A, (b"1",)))
-    small.one.sends[0] = (A, ())
+    small.logs[A].append(Entry(5, 1, 9, PLAIN, [b"5"]))
+    small.plain.sends = [(A, (b"5",)), (A, (b"4",))]
 
 
 def g0(small: Small) -> None:
@@ -165,6 +165,13 @@ def test_what_is_wrong_is_found(do: Callable[[Small], None], names: list[str]) -
     do(small)
     assert set(names) <= set(small.found())
     assert set(small.found()) <= {*names, "unseen", "gap"}
+
+
+def test_what_comes_late_of_a_former_producer_id_is_of_another_producer() -> None:
+    small = Small()
+    small.logs[A].append(Entry(5, 1, 10, PLAIN, [b"5"]))
+    small.plain.sends = [(A, (b"5",)), (A, (b"4",))]
+    assert small.found() == ["unseen"]
 
 
 def test_inputs_and_outputs() -> None:

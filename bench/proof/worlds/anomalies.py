@@ -171,21 +171,28 @@ def _polls(
 
 
 def _orders(history: History, logs: Logs, shown: Shown, note: Note) -> None:
-    """Each producer's records lie in the order of its sends."""
-    at = {value: offset for log in logs.values() for offset, value in everything(log)}
+    """Each producer's records lie in the order of its sends. Who was given another producer id, since epochs ran
+    out, is another producer: nothing fences what comes late of the one before, in Kafka neither."""
+    at = {
+        value: (entry.offset + j, entry.producer)
+        for log in logs.values()
+        for entry in log
+        for j, value in enumerate(entry.values)
+    }
     counts = {value for rows in shown.values() for _, value in rows}
-    last: dict[tuple[str, int], int] = {}
+    last: dict[tuple[str, int, int], int] = {}
     for tx in history.txs:
         mine: dict[int, list[int]] = {}
         for tablet, values in tx.sends:
             for value in values:
                 if value not in at:
                     continue
-                if at[value] < last.get((tx.who, tablet), -1):
+                offset, producer = at[value]
+                if offset < last.get((tx.who, tablet, producer), -1):
                     note("non-monotonic send", tx.who, tablet, value)
-                last[tx.who, tablet] = at[value]
+                last[tx.who, tablet, producer] = offset
                 if value in counts:
-                    mine.setdefault(tablet, []).append(at[value])
+                    mine.setdefault(tablet, []).append(offset)
         for tablet, offsets in mine.items():
             if tx.transactional and offsets != list(range(offsets[0], offsets[-1] + 1)):
                 note("internal send skip", tx.who, tablet, offsets)

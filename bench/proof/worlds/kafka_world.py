@@ -42,6 +42,8 @@ partition hang, so that nobody reads to the end. Inputs are used twice or lost a
 USED_WRONGLY = "input used twice", "input lost", "output of nothing"
 LAST = 200
 """Events that are told of a run."""
+REPLAYED = 20
+"""Of so many seeds one is replayed from its recorded inputs."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,7 @@ class Settings:
     inputs_max: int
     tiny: bool
     meddles: float
+    deserts: bool
     faults: Faults
     strict: bool = False
     """Nothing more is allowed for late requests: a judge that is to find what they do."""
@@ -129,6 +132,7 @@ def drawn(seed: int) -> Settings:
         inputs_max=draw.choice((1, 2, 8, 1 << 20, 1 << 20)),
         tiny=draw.random() < 0.25,
         meddles=some(0.08, 0.1),
+        deserts=draw.random() < 0.5,
         faults=faults,
     )
 
@@ -145,12 +149,15 @@ def played(
     settings = drawn(seed) if settings is None else settings
     violations: list[str] = []
     seen: Counter[str] = Counter()
-    with watching() as reached, _limits(settings.tiny):
+    with _limits(settings.tiny):
         work = _workload(seed, settings)
         try:
-            work.begin()
-            work.finish(settles=settings.settles, transactions=transactions)
+            with watching() as reached:
+                work.begin()
+                work.finish(settles=settings.settles, transactions=transactions)
             violations += _judged(work, settings, seen)
+            if seed % REPLAYED == 0:
+                violations += _replayed(work.world)
         except Exception as error:  # an assertion of a core, a check of the world
             violations.append(f"{type(error).__name__}: {error}")
     world = work.world
@@ -190,7 +197,13 @@ def _workload(seed: int, settings: Settings) -> Workload:
         settings.inputs_max,
     )
     return Workload(
-        world, 1 << 30, settings.fenced, settings.expires, settings.drops, settings.meddles
+        world,
+        1 << 30,
+        settings.fenced,
+        settings.expires,
+        settings.drops,
+        settings.meddles,
+        settings.deserts,
     )
 
 
@@ -242,6 +255,15 @@ def _passed_over(work: Workload) -> Iterator[str]:
         for offset, value in visible(work.logs[tablet]):
             if offset < (position or 0) and b"o" + value not in made:
                 yield f"{value!r} at {offset}, the position is {position}"
+
+
+def _replayed(world: KafkaWorld) -> Iterator[str]:
+    """Fresh cores, given what was recorded, change the same bytes."""
+    recorded = world.recorded
+    for turn, again in zip(recorded, world.replay(), strict=True):
+        if turn.changes != again:
+            yield f"B30: replayed, host {turn.host} changes something else at {turn.now_ms} ms"
+            return
 
 
 def _last(world: KafkaWorld) -> Iterator[str]:
