@@ -44,16 +44,6 @@ PUBLISHED = (
         mode="kafka",
     ),
     Mutant(
-        "ended-meanwhile",
-        "an end that meets the one before, still under way, is told that it is done",
-        "coordinator.kafka_states",
-        "end_1",
-        "return END_TXN_1[state][not commit]",
-        'return END_TXN_1[state][not commit].replace(CONCURRENT, "")',
-        source="ydb#52731: EndTxn during the teardown of the one before succeeds empty",
-        mode="kafka",
-    ),
-    Mutant(
         "aborted-shown",
         "readers of committed data are shown what was aborted",
         "proxy.read_committed",
