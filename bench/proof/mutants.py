@@ -29,8 +29,28 @@ TRANSACTIONS, QUICK_TRANSACTIONS = 200, 60
 PUBLISHED_LEAST = 12
 CONTROL_SEEDS = 10
 
-KNOWN: dict[str, int] = {}
-"""The seed that caught it, with `QUICK_TRANSACTIONS`; 1 where none is named."""
+KNOWN: dict[str, tuple[int, int]] = {
+    "taken-before-durable": (28, 60),
+    "proposed-twice": (3, 60),
+    "first-slice-lost": (8, 60),
+    "seek-unseen": (58, 60),
+    "told-before-durable": (11, 60),
+    "reads-unordered": (10, 200),
+    "early-vote-lost": (4, 60),
+    "early-false-lost": (25, 60),
+    "blockers-cut-short": (106, 200),
+    "published-unordered": (12, 60),
+    "acknowledged-twice": (35, 60),
+    "sequence-unchecked": (3, 60),
+    "trimmed-too-far": (10, 60),
+    "version-ignored": (2, 60),
+    "sent-before-durable": (3, 60),
+    "undone-in-part": (11, 60),
+    "epoch-unchecked": (40, 60),
+    "zombie-unfenced": (6, 60),
+    "marker-repeated": (26, 200),
+}
+"""(seed, transactions) that have caught it; (1, `QUICK_TRANSACTIONS`) where none is named."""
 
 
 @dataclass(frozen=True)
@@ -80,10 +100,10 @@ def _hunts(asked: Asked, mutants: tuple[Mutant, ...]) -> Iterator[Hunt]:
         if not asked.quick:
             yield Hunt(mutant, tuple(range(asked.seed, asked.seed + SEEDS)), TRANSACTIONS)
             continue
-        first = KNOWN.get(mutant.name, 1)
+        first, transactions = KNOWN.get(mutant.name, (1, QUICK_TRANSACTIONS))
         others = range(asked.seed, asked.seed + QUICK_SEEDS)
         seeds = (first, *(seed for seed in others if seed != first))
-        yield Hunt(mutant, seeds, QUICK_TRANSACTIONS)
+        yield Hunt(mutant, seeds, transactions)
 
 
 def _judged(asked: Asked, hunts: list[Hunt]) -> Found:

@@ -74,12 +74,19 @@ def judged(asked: Asked, modes: tuple[str, ...], transactions: int = TRANSACTION
 
 
 def _struck(found: Found, of_mode: Counter[str]) -> None:
-    """Every class, often: in a full run a thousand times, in a shorter one its share of that."""
-    least = OF_A_CLASS * found.runs // SEEDS
+    """Every class, often: a thousand times in a full run, in a shorter one, and in a mode that has but a part
+    of the seeds, that share of it."""
+    least = {
+        mode: OF_A_CLASS * (found.runs if mode == "deterministic" else times) // SEEDS
+        for mode, times in of_mode.items()
+    }
     names = [*found.faults]
     if of_mode["deterministic"]:
         names += [f"deterministic: {name}" for name in CLASSES]
-    found.reaches((f"faults {name!r}", found.faults[name], least) for name in dict.fromkeys(names))
+    found.reaches(
+        (f"faults {name!r}", found.faults[name], least[name.split(":")[0]])
+        for name in dict.fromkeys(names)
+    )
 
 
 def _explain(asked: Asked, found: Found, failed: dict[int, Played], transactions: int) -> None:

@@ -1,6 +1,6 @@
 """The simulator: the real cores, hosts and links; time, delivery and crashes from one seed.
 
-    one queue of what will happen, by its time ─▶ a frame arrives · a host takes its turn · a clock ticks
+    simulator_time.py: what will happen, by its time ─▶ a frame arrives · a host takes its turn · a clock ticks
         seed/net, seed/hosts, seed/disk … ─▶ what goes wrong: a draw in one concern shifts no other
         └─▶ Host.run over a store in memory ─▶ results, histories, recorded inputs
 
@@ -15,25 +15,25 @@ and bench/proof/worlds, which drives both.
 import random
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
-from heapq import heappop, heappush
 from typing import Any
 
+from .coordinator.plan import PLANNED
 from .errors import NoSpace
 from .host import Host
 from .inputs import Ahead, Arrived, Commit, Deliver, Input, Released, Rollback, Tick, frees
-from .proto.ids import PROXY, tablet_id, tx_id
+from .proto.ids import COORDINATOR_ID, PROXY, tablet_id, tablet_prefix, tx_id
 from .proto.messages import Withdraw
 from .proxy.deterministic import Result
 from .simulator_faults import HEALED, TURN, Faults, Lines, Odds
 from .simulator_hosts import Hosts as Hosts
-from .space import stored_tablets
+from .simulator_time import Timeline
 from .store import MemoryStore, Turn
 
 LAST = 200
 """Events that are told when something is wrong."""
 
 
-class World(Hosts):
+class World(Timeline, Hosts):
     """Hosts that exchange bytes. `turn_inputs`: what one turn takes at most.
 
     Invariants: a transaction is answered once; what happens depends on the arguments and on what
@@ -57,8 +57,7 @@ class World(Hosts):
         self.merge, self.at_once = merge, at_once
         self.separate, self.rtt_ms = separate, rtt_ms
         self.turn_inputs, self.tick_ms = turn_inputs, tick_ms
-        self.now = 1_000.0
-        self.events = 0
+        self.timeline()
         self.counted: Counter[str] = Counter()
         self.results: dict[bytes, Result] = {}
         self.asked_at: dict[bytes, float] = {}
@@ -73,8 +72,7 @@ class World(Hosts):
         self._random = random.Random(f"{seed}/hosts")
         self._disk = random.Random(f"{seed}/disk")
         self._lines = Lines(hosts, random.Random(f"{seed}/net"), self.counted)
-        self._counter = self._order = self._under_way = 0
-        self._queue: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
+        self._counter = self._under_way = 0
         self.inboxes: list[list[Input]] = [[] for _ in range(hosts)]
         self.skew_ms = [0] * hosts
         self.dead: dict[int, None] = {}
@@ -139,31 +137,16 @@ class World(Hosts):
             self.given_up[tx] = None
             self._put(0, Rollback(tx))
 
+    def ended(self, tx: bytes) -> bool:
+        """It is decided, or refused; of one whose client is gone nobody may know for a while."""
+        outcome = self.stores[0].get(tablet_prefix(COORDINATOR_ID) + b"o" + tx)
+        return tx in self.results if outcome is None else bool(outcome[0] != PLANNED)
+
     def deliver(self, tablet: int, message: Any) -> None:
         """A message from outside, as a chore or an administrator sends it."""
         self._put(tablet >> 20 & 0xFF, Deliver(tablet, message))
 
-    # time ----------------------------------------------------------------------------------
-
-    def after(self, delay_ms: float, call: Callable[..., None], *args: Any) -> None:
-        self._order += 1
-        heappush(self._queue, (self.now + delay_ms, self._order, call, args))
-
-    def step(self) -> None:
-        """One event."""
-        self.now, _, call, args = heappop(self._queue)
-        self.events += 1
-        call(*args)
-
-    def run(self, events: int) -> None:
-        for _ in range(events):
-            self.step()
-
-    def pass_ms(self, ms: float) -> None:
-        until = self.now + ms
-        while self._queue[0][0] <= until:
-            self.step()
-        self.now = until
+    # clocks --------------------------------------------------------------------------------
 
     def now_ms(self, number: int) -> int:
         """By the host's own clock."""
@@ -304,6 +287,9 @@ class World(Hosts):
         assert result.tx not in self.results, "a transaction is answered once"
         self.results[result.tx] = result
         self.told(result)
+        proxy = self.nodes[0].proxy
+        if result.reason is not None and proxy is not None and result.tx in proxy.staging:
+            self._put(0, Rollback(result.tx))  # as a client does whose payload was refused
         self.told_at[result.tx] = self.now
 
     def _answer_failed(self, number: int, inputs: list[Input]) -> None:
@@ -314,8 +300,6 @@ class World(Hosts):
             if isinstance(item, (Commit, Ahead)):
                 self._answered(Result(item.tx, reason=(0, "failed")))
                 self.ahead.pop(item.tx, None)
-                if item.tx in proxy.staging:
-                    self._put(0, Rollback(item.tx))
             elif not isinstance(item, Tick):
                 self._under_way += 1
                 self.after(20.0, self._arrive, number, item, self.lives[number])
@@ -329,7 +313,6 @@ class World(Hosts):
 
     def crash(self, number: int, away_ms: float | None = None) -> None:
         """The host loses what was not committed, its inbox included, and starts again a little later."""
-        self.counted["crashes"] += 1
         self.last.append((self.now, number, "crash", []))
         self.inboxes[number] = []
         self._rests_until[number] = 0.0
@@ -420,15 +403,4 @@ class World(Hosts):
         assert proxy is not None
         if proxy.open:
             return f"an open transaction: {next(iter(proxy.open))!r}"
-        for host in self.nodes:
-            for link in host.links.values():
-                if link.queue and link.queue[-1][0] > link.acknowledged:
-                    return f"an unacknowledged message from host {link.source} to {link.target}"
-        for host, store in zip(self.nodes, self.stores, strict=True):
-            for prefix in stored_tablets(store, host.number):
-                for kind in (b"t", b"q", b"s"):
-                    # The catalogue's "s" is its next number, and no transaction.
-                    rows = store.scan(prefix + kind, prefix + bytes([kind[0] + 1]), limit=2)
-                    if any(kind == b"q" or len(key) == 17 for key, _ in rows):
-                        return f"a transaction at a tablet: {rows[0]!r}"
-        return ""
+        return self.unfinished()

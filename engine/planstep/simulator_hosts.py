@@ -14,6 +14,7 @@ from typing import Any
 from .errors import IoError, NoSpace, PlanstepError
 from .host import Host
 from .inputs import Input, Released
+from .space import stored_tablets
 from .store import MemoryStore, Turn
 
 
@@ -118,6 +119,21 @@ class Hosts(ABC):
         self.lives[number] += 1
         self.stores[number] = self.stores[number].crash()
         self.nodes[number] = self._host(number, self.stores[number])
+
+    def unfinished(self) -> str:
+        """A message, or a transaction, that is durable and not at its end; "" for none."""
+        for host in self.nodes:
+            for link in host.links.values():
+                if link.queue and link.queue[-1][0] > link.acknowledged:
+                    return f"an unacknowledged message from host {link.source} to {link.target}"
+        for host, store in zip(self.nodes, self.stores, strict=True):
+            for prefix in stored_tablets(store, host.number):
+                for kind in (b"t", b"q", b"s"):
+                    # The catalogue's "s" is its next number, and no transaction.
+                    rows = store.scan(prefix + kind, prefix + bytes([kind[0] + 1]), limit=2)
+                    if any(kind == b"q" or len(key) == 17 for key, _ in rows):
+                        return f"a transaction at a tablet: {rows[0]!r}"
+        return ""
 
     def replay(self) -> list[bytes]:
         """The changes that fresh cores make of the recorded inputs; a new life starts from its store."""

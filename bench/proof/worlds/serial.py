@@ -99,6 +99,8 @@ def expected(world: World, work: Asked) -> dict[bytes, Any]:
 
 def _holds(model: dict[bytes, Any], tablet: int, part: Any) -> bool:
     at = tablet_prefix(tablet)
+    if at in model:
+        return False  # dropped: nothing comes behind that
     if isinstance(part, ShardPart):
         for key, version in part.reads:
             row = model.get(at + b"r" + key)
@@ -134,6 +136,11 @@ def _apply(model: dict[bytes, Any], tablet: int, part: Any, step: int, n: int) -
             if op == ADD and old is not None:
                 value = msgpack.packb(msgpack.unpackb(old[2]) + msgpack.unpackb(value))
             model[at + b"r" + key] = (step, n, value)
+        return
+    if part.drop:
+        for key in [key for key in model if key[:4] == at]:
+            del model[key]
+        model[at] = None
         return
     start, end = model.get(at + b"m", (0, 0, 0, 0))[2:]
     for consumer, begin, stop in part.ranges:

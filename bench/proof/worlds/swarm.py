@@ -12,7 +12,17 @@ from typing import Any
 
 from ....simulator_faults import HEALED, Faults
 
-WORKLOADS = ("mixed", "transform", "zombie", "bank", "ring", "lists", "pair", "contention")
+WORKLOADS = (
+    "mixed",
+    "transform",
+    "zombie",
+    "bank",
+    "ring",
+    "lists",
+    "pair",
+    "contention",
+    "drops",
+)
 
 
 @dataclass(frozen=True)

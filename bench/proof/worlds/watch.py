@@ -25,6 +25,7 @@ TABLES = {
         "none -> committed",
         "none -> aborted",
         "none -> refused",
+        "none -> refused, behind a drop",
         "planned -> committed",
         "planned -> aborted",
     ),
@@ -94,7 +95,7 @@ class Watch:
                     self._record(key, courses[key])
                 elif sub == b"s" and len(key) == 17:
                     self._staged(key, courses[key])
-                elif sub == b"m":
+                elif sub == b"m" and value is not GONE:
                     metas.append((key, value))
                 elif sub == b"b":
                     self._entry(key, value)
@@ -192,9 +193,7 @@ class Watch:
         old = self._known.get(key)
         if value is not GONE:
             self._effect(key, (value[0], value[1]), old)
-            self._known[key] = (value[0], value[1])
-        else:
-            self._known.pop(key, None)
+        self._keep(key, value if value is GONE else (value[0], value[1]))
 
     def _entry(self, key: bytes, value: Any) -> None:
         tablet, offset = key[:4], int.from_bytes(key[5:], "big")
@@ -254,6 +253,8 @@ class Watch:
 
     def told(self, result: Result) -> None:
         """B8: who hears of a commit hears of what is durable, everywhere."""
+        if result.reason is not None and result.reason[1] == "dropped":
+            self._took("coordinator", "none", "refused, behind a drop")
         if result.reason is not None or not result.step:
             return
         tx = result.tx

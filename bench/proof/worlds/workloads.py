@@ -4,6 +4,7 @@
     bank, ring, lists                            the total, the cycle, the elements and their order
     pair                                         x and y written blindly, read one after the other (YDB's anomaly)
     contention                                   many that want the same range
+    drops                                        a partition's life: written, dropped, cleaned, never seen again
 
 A worker looks at what is stored at that moment and asks for what follows from it, as an application does
 that read before; what others got ahead of is refused at its place.
@@ -16,12 +17,14 @@ from typing import Any, NamedTuple
 import msgpack
 
 from ....proto.ids import PARTITION, SHARD, tablet_id
-from ....proto.messages import ADD, PUT, PartitionPart, ShardPart
+from ....proto.messages import ADD, PUT, Clean, PartitionPart, ShardPart
 from .mixed import Workload
 from .readers import Key, Readers
 
 ACCOUNTS, RING, START = 6, 6, 100
 WORKER, HOT = "w", "hot"
+_LOST = 400
+"""Looks after which a drop that nobody knows of, and whose client is gone, will not come any more."""
 
 
 class Places(NamedTuple):
@@ -56,10 +59,13 @@ class Named(Workload):
             "lists": self.lists,
             "pair": self.pair,
             "contention": self.contention,
+            "drops": self.drops,
         }
         self.names = [*weights]
         self._old: dict[int, dict[int, Any]] = {}
         self._pairs = 0
+        self._mortal = 0
+        self.cleaning: dict[int, None] = {}
         self.workload_of: dict[bytes, str] = {}
 
     def go(self) -> None:
@@ -230,6 +236,35 @@ class Named(Workload):
             shard = ShardPart(writes=((b"hot", ADD, msgpack.packb(stop - begin)),))
             range_ = PartitionPart(ranges=((HOT, begin, stop),))
             self.ask({tablet: range_, self.at.shards[0]: shard}, "contention")
+
+    # what ends -----------------------------------------------------------------------------
+
+    def drops(self) -> None:
+        """Writes to a partition that is dropped some time, and goes on writing for a while."""
+        at, draw = self.at, self.random
+        tablet = tablet_id(PARTITION, self._mortal % self.world.hosts, 100 + self._mortal)
+        if tablet not in self.cleaning and draw.random() < 0.2:
+            drop = PartitionPart(drop=True)
+            note = ShardPart(writes=((b"drops", ADD, msgpack.packb(1)),))
+            tx = self.ask({tablet: drop, at.shards[1]: note}, "drops")
+            self.cleaning[tablet] = None
+            self.world.after(20.0, self._clean, tablet, tx, 0)
+        else:
+            if tablet in self.cleaning and draw.random() < 0.3:
+                self._mortal += 1
+            writes = PartitionPart(slices=((self.payload(1), 1),))
+            self.ask({tablet: writes, at.outputs[1]: PartitionPart(slices=((b"w", 1),))}, "drops")
+
+    def _clean(self, tablet: int, tx: bytes, went: int) -> None:
+        """As the chores do: piece by piece, until nothing is left; a piece may be lost."""
+        store = self.world.stores[tablet >> 20 & 0xFF]
+        prefix = tablet.to_bytes(4, "big")
+        if store.get(prefix + b"x") is not None:
+            self.world.deliver(tablet, Clean(self.random.choice((2, 100))))
+        elif self.world.ended(tx) or went > _LOST:
+            del self.cleaning[tablet]
+            return
+        self.world.after(30.0, self._clean, tablet, tx, went + 1)
 
     # looking -------------------------------------------------------------------------------
 
