@@ -29,6 +29,7 @@ from .anomalies import Tx
 from .kafka_ends import GROUP, Ends
 
 TIMED_OUT = "REQUEST_TIMED_OUT"
+PAUSE_MS_MAX = 1_500
 
 
 class Workload(Ends):
@@ -44,11 +45,13 @@ class Workload(Ends):
         expires: bool = False,
         drops: bool = False,
         meddles: float = 0.04,
+        deserts: bool = False,
     ) -> None:
         super().__init__(world, fenced)
         self.expires = expires
         self.drops = drops
         self.meddles = meddles
+        self.deserts = deserts
         self.draw = world.random
         self.rounds = rounds
         self.incarnations: dict[str, int] = {}
@@ -127,6 +130,27 @@ class Workload(Ends):
             if (yield from self.end(client, handle, tx, self.draw.random() < 0.75)) == "dead":
                 return
             yield self.draw.uniform(0, 40)
+
+    def deserters(self) -> Steps:
+        """Producers under names that nobody takes over: what they leave open ends by its time-out alone."""
+        number = 0
+        while not self.calm:
+            yield self.draw.uniform(50, 1_500)
+            number += 1
+            client = self.world.client()
+            self.processes.append(Process(client, self.deserter(f"once-{number}", client)))
+
+    def deserter(self, name: str, client: Client) -> Steps:
+        told = yield lambda core, call: core.init(call, name)
+        if told.error:
+            return
+        tx = self.tx(name)
+        if client.core.begin(told.value, self.key(tx)):
+            return
+        self.send(client, told.value, tx, self.draw.choice(self.inputs), [self.value()])
+        yield self.draw.uniform(0, 30)
+        self.world.faulted["client crash"] += 1
+        client.crash()
 
     def scribble(self, client: Client, handle: int, tx: Tx) -> None:
         batch = encode_batch([b"scratch"], timestamp_ms=self.world.now_ms)
@@ -267,6 +291,8 @@ class Workload(Ends):
         self.processes.append(Process(self.world.client(), self.plain()))
         if self.fenced:
             self.processes.append(Process(self.world.client(), self.trims()))
+        if self.deserts:
+            self.processes.append(Process(self.world.client(), self.deserters()))
         if self.drops:
             self.processes.append(Process(self.world.client(), self.dropping()))
         for reader, committed in (("rc", True), ("ru", False)):
@@ -276,10 +302,11 @@ class Workload(Ends):
             self.world.after(100, self._expire)
 
     def _expire(self) -> None:
-        """The chores of days. A state is kept for longer than a batch is tried and a request may be late:
-        without it nobody knows a repeat again."""
+        """The chores of days. A state is kept for longer than a batch is tried, a request may be late, and a client
+        stands still: without it nobody knows a repeat again."""
         world, settings = self.world, self.world.settings
         late_ms = 2 * settings.delivery_timeout_ms + 5 * settings.request_timeout_ms
+        late_ms += PAUSE_MS_MAX
         oldest = ExpireProducers(world.now_ms - late_ms)
         groups = [tablet_id(GROUPS, number, 0) for number in range(world.hosts)]
         for tablet in (*self.tablets, *groups):
@@ -318,7 +345,7 @@ class Workload(Ends):
         elif kind < 0.8:
             self.world.faulted["client taken for dead"] += 1
         else:
-            client.pause(self.draw.uniform(50, 1_500))
+            client.pause(self.draw.uniform(50, PAUSE_MS_MAX))
             self.world.faulted["client paused, then a zombie"] += 1
         self.start(name)
 

@@ -63,6 +63,7 @@ class Settings:
     inputs_max: int
     tiny: bool
     meddles: float
+    deserts: bool
     faults: Faults
     strict: bool = False
     """Nothing more is allowed for late requests: a judge that is to find what they do."""
@@ -129,6 +130,7 @@ def drawn(seed: int) -> Settings:
         inputs_max=draw.choice((1, 2, 8, 1 << 20, 1 << 20)),
         tiny=draw.random() < 0.25,
         meddles=some(0.08, 0.1),
+        deserts=draw.random() < 0.5,
         faults=faults,
     )
 
@@ -190,7 +192,13 @@ def _workload(seed: int, settings: Settings) -> Workload:
         settings.inputs_max,
     )
     return Workload(
-        world, 1 << 30, settings.fenced, settings.expires, settings.drops, settings.meddles
+        world,
+        1 << 30,
+        settings.fenced,
+        settings.expires,
+        settings.drops,
+        settings.meddles,
+        settings.deserts,
     )
 
 

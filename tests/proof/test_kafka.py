@@ -1,0 +1,184 @@
+"""Row `kafka`: a few seeds and kills, the control, and what each of its parts would notice."""
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from planstep.bench.proof import kafka as row
+from planstep.bench.proof.kafka_killed import Lives, killed
+from planstep.bench.proof.rows import BY_NAME, Asked
+from planstep.bench.proof.worlds.anomalies import ALLOWED
+from planstep.bench.proof.worlds.kafka_reached import TABLES, UNREACHABLE, unreached, watching
+from planstep.bench.proof.worlds.kafka_world import Settings, drawn, play_kafka, played
+from planstep.coordinator import groups, kafka
+from planstep.coordinator.kafka_states import EMPTY, ONGOING
+from planstep.simulator_kafka import Faults
+from planstep.tablets import kafka as partition
+
+CALM = Settings(
+    version=2,
+    hosts=2,
+    separate=False,
+    fenced=True,
+    late="",
+    expires=False,
+    drops=False,
+    switches=False,
+    log_batching=False,
+    linger_ms=0,
+    max_in_flight=5,
+    inputs_max=1 << 20,
+    tiny=False,
+    meddles=0.05,
+    deserts=True,
+    faults=Faults(),
+)
+
+
+def asked(folder: Path, runs: int | None = None, seed: int = 1) -> Asked:
+    return Asked(folder, folder, quick=True, seed=seed, runs=runs, workers=1)
+
+
+def test_some_seeds_show_what_is_allowed_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(row, "TRANSACTIONS", 80)
+    found = BY_NAME["kafka"].run(asked(tmp_path, runs=3))
+    assert found.violations == []
+    assert found.runs == 3 and found.seeds == (1, 3)
+    assert found.figures["simulated_sends"] > 400 and found.figures["real_sends"] == 0
+    assert found.faults["turn failed"] and found.faults["host crash before the sync"]
+
+
+def test_late_ends_judged_by_the_list_of_version_2_are_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(row, "TRANSACTIONS", 120)
+    found = BY_NAME["kafka"].control(asked(tmp_path, runs=1))
+    assert any("torn transaction" in text for text in found.violations), found.violations
+
+
+@pytest.mark.parametrize(("hosts", "placement", "version"), row.STORES)
+def test_the_real_engine_is_killed_and_goes_on(
+    tmp_path: Path, hosts: int, placement: str, version: int
+) -> None:
+    folder = os.fspath(tmp_path / "lives")
+    found = killed(Lives(folder, 1, 1, 60, hosts, placement, version))
+    assert found.violations == []
+    assert found.faults["kill -9"] == 1
+    assert found.figures["sends"] > 48 and found.figures["committed"] > 10
+
+
+# what one seed is ------------------------------------------------------------------------------
+
+
+def test_the_same_seed_is_the_same_in_another_process() -> None:
+    here = play_kafka(5, 40)
+    program = (
+        "import json; from planstep.bench.proof.worlds.kafka_world import play_kafka; "
+        "p = play_kafka(5, 40); print(json.dumps([p.digest, p.events, p.faults, p.settings]))"
+    )
+    there = subprocess.run(
+        [sys.executable, "-c", program],
+        env={"PYTHONHASHSEED": "7", "PATH": "", "PYTHONPATH": os.environ.get("PYTHONPATH", "")},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    expected = [here.digest, here.events, here.faults, here.settings]
+    assert json.loads(there.stdout) == json.loads(json.dumps(expected))
+
+
+def test_recorded_inputs_of_a_drawn_world_replay_byte_for_byte() -> None:
+    settings = replace(drawn(3), tiny=False)  # its limits are those of the run only
+    _, work, _ = played(3, 40, settings)
+    changes = [turn.changes for turn in work.world.recorded]
+    assert any(changes) and work.world.replay() == changes
+
+
+def test_draws_differ_and_some_classes_are_off() -> None:
+    draws = [drawn(seed) for seed in range(60)]
+    assert {draw.hosts for draw in draws} == {1, 2, 3, 4}
+    assert {(draw.version, draw.late) for draw in draws} == {
+        (version, late) for version in (1, 2) for late in ("", "ends", "any")
+    }
+    for name in ("lose", "repeat", "crash", "fail", "pause", "full", "jump", "clog", "cut", "stop"):
+        values = [getattr(draw.faults, name) for draw in draws]
+        assert min(values) == 0 < max(values), name
+    assert all(draw.allowed == ALLOWED for draw in draws if draw.version == 2)
+
+
+# what is noticed -------------------------------------------------------------------------------
+
+
+def violations(seed: int = 1, **settings: object) -> str:
+    result, _, _ = played(seed, 60, replace(CALM, **settings))  # type: ignore[arg-type]
+    return "\n".join(result.violations)
+
+
+def test_nothing_is_wrong_with_a_calm_world() -> None:
+    assert violations() == ""
+
+
+def test_a_coordinator_that_times_nothing_out_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kafka.Transactions, "_abort_old", lambda self: None)
+    assert "B24: b'once-" in violations()
+
+
+def test_a_batch_that_counts_twice_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    check = partition.check
+
+    def checked(state, *given):  # type: ignore[no-untyped-def]
+        result = check(state, *given)
+        return state if isinstance(result, int) else result
+
+    monkeypatch.setattr(partition, "check", checked)
+    assert "duplicate" in violations()
+
+
+def test_members_that_nothing_fences_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(groups.Groups, "_refused", lambda self, message: "")
+    assert "input used twice" in violations(meddles=0.2)
+
+
+def test_a_last_stable_offset_that_is_the_end_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    bounds = partition.Partition._bounds
+
+    def to_the_end(self: partition.Partition) -> tuple[int, int, int]:
+        start, end, _ = bounds(self)
+        return start, end, end
+
+    monkeypatch.setattr(partition.Partition, "_bounds", to_the_end)
+    assert "B24" in violations()
+
+
+def test_unfenced_workers_may_use_inputs_twice_and_pass_over_none() -> None:
+    seen: Counter[str] = Counter()
+    for seed in range(3):
+        result, _, counted = played(seed, 60, replace(CALM, fenced=False, meddles=0.1))
+        assert result.violations == []
+        seen += counted
+    assert seen["input used twice"]
+
+
+# what is reached -------------------------------------------------------------------------------
+
+
+def test_transitions_are_counted_while_they_are_watched() -> None:
+    with watching() as reached:
+        kafka.check_move(EMPTY, ONGOING)
+        assert kafka.end_1(ONGOING, True) == kafka.END
+    kafka.check_move(EMPTY, ONGOING)
+    assert reached == {
+        "transactional id: Empty -> Ongoing": 1,
+        "EndTxn, version 1: Ongoing, commit -> END": 1,
+    }
+    left = unreached(reached)
+    assert len(left) == sum(map(len, TABLES.values())) - 2
+    assert set(UNREACHABLE) < set(left)
