@@ -2,6 +2,9 @@
 
 Published ones carry where they were: KAFKA-… are Apache Kafka's issues, others by project.
 
+Left out, since what they do is no anomaly, and 40 seeds saw none: a producer's window of one batch in place
+of five (a retry fails that need not), an EndTxn that meets the one before and is told "done".
+
 Next: planted.py.
 """
 
@@ -158,15 +161,6 @@ OWN = (
         "TransactionRows.new_id",
         'self.space.put(b"i", end)',
         "pass",
-        mode="kafka",
-    ),
-    Mutant(
-        "window-of-one",
-        "a producer's batch before its last is not known any more",
-        _PRODUCERS,
-        "check",
-        "[-BATCHES_KEPT:]",
-        "[-1:]",
         mode="kafka",
     ),
 )
