@@ -29,8 +29,38 @@ TRANSACTIONS, QUICK_TRANSACTIONS = 200, 60
 PUBLISHED_LEAST = 12
 CONTROL_SEEDS = 10
 
-KNOWN: dict[str, int] = {}
-"""The seed that caught it, with `QUICK_TRANSACTIONS`; 1 where none is named."""
+KNOWN: dict[str, tuple[int, int]] = {
+    "taken-before-durable": (28, 60),
+    "prepared-forgotten": (2, 60),
+    "false-vote-kept": (3, 60),
+    "waiter-not-woken": (3, 60),
+    "proposed-twice": (3, 60),
+    "first-slice-lost": (4, 60),
+    "seek-unseen": (28, 60),
+    "offsets-by-batch": (2, 60),
+    "told-before-durable": (28, 60),
+    "reads-unordered": (12, 200),
+    "zero-offset": (2, 60),
+    "voted-too-early": (3, 60),
+    "early-false-lost": (12, 60),
+    "blockers-cut-short": (106, 200),
+    "published-unordered": (12, 60),
+    "range-off-by-one": (3, 60),
+    "acknowledged-twice": (40, 200),
+    "offset-reused": (2, 60),
+    "trimmed-too-far": (59, 200),
+    "update-lost": (3, 60),
+    "version-ignored": (2, 60),
+    "answered-early": (2, 60),
+    "sent-before-durable": (7, 60),
+    "undone-in-part": (22, 60),
+    "epoch-unchecked": (40, 60),
+    "zombie-unfenced": (6, 60),
+    "marker-repeated": (26, 200),
+    "never-timed-out": (3, 60),
+    "ids-again": (7, 60),
+}
+"""(seed, transactions) that have caught it; (1, `QUICK_TRANSACTIONS`) where none is named."""
 
 
 @dataclass(frozen=True)
@@ -80,10 +110,10 @@ def _hunts(asked: Asked, mutants: tuple[Mutant, ...]) -> Iterator[Hunt]:
         if not asked.quick:
             yield Hunt(mutant, tuple(range(asked.seed, asked.seed + SEEDS)), TRANSACTIONS)
             continue
-        first = KNOWN.get(mutant.name, 1)
+        first, transactions = KNOWN.get(mutant.name, (1, QUICK_TRANSACTIONS))
         others = range(asked.seed, asked.seed + QUICK_SEEDS)
         seeds = (first, *(seed for seed in others if seed != first))
-        yield Hunt(mutant, seeds, QUICK_TRANSACTIONS)
+        yield Hunt(mutant, seeds, transactions)
 
 
 def _judged(asked: Asked, hunts: list[Hunt]) -> Found:

@@ -81,11 +81,24 @@ def test_planted_bugs_are_found_with_the_moves_that_lead_there(name: str) -> Non
     assert "1. host 0: ask for" in explored.violations[0]
 
 
-def test_the_row_breaks_every_false_invariant(tmp_path: Path) -> None:
+def test_the_row_breaks_every_false_invariant(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model, "QUICK", tuple((scene, 2_000) for scene, _ in model.QUICK))
+    monkeypatch.setattr(model, "QUICK_STATES", 3_000)
     found = model.run(asked(tmp_path))
     assert not found.violations
     assert found.figures["false invariants reached"] == len(model.FALSE)
     assert {"crash", "deliver twice"} <= set(found.faults)
+
+
+def test_a_claim_that_no_state_breaks_is_a_violation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model, "QUICK", ((TWO, 2_000),))
+    found = model.run(asked(tmp_path))
+    assert any("a vote never arrives twice" in text for text in found.violations)
+    assert any("states" in text for text in found.violations)
 
 
 def test_the_control_is_wrong_and_says_how(tmp_path: Path) -> None:

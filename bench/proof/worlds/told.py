@@ -7,7 +7,7 @@ Next: seeds.py.
 
 from typing import Any
 
-from ....proto.ids import PARTITION, host_of, kind_of, tablet_prefix, tx_text
+from ....proto.ids import COORDINATOR_ID, PARTITION, host_of, kind_of, tablet_prefix, tx_text
 from ....simulator import World
 from .serial import Asked
 
@@ -20,7 +20,7 @@ def told(world: World, work: Asked) -> list[str]:
         if result is None or result.reason is not None:
             continue
         for tablet, part in parts.items():
-            if kind_of(tablet) != PARTITION or not part.slices:
+            if kind_of(tablet) != PARTITION or not part.slices or _dropped(world, tablet):
                 continue
             detail = result.details.get(tablet)
             repeated = part.dedupe and tablet in result.details and detail is None
@@ -28,6 +28,11 @@ def told(world: World, work: Asked) -> list[str]:
             if not repeated and not _there(world, tablet, detail, records, (result.step, result.n)):
                 wrong.append(f"B20: {tx_text(tx)} was told {detail} of tablet {tablet:#x}")
     return wrong
+
+
+def _dropped(world: World, tablet: int) -> bool:
+    key = tablet_prefix(COORDINATOR_ID) + b"x" + tablet_prefix(tablet)
+    return world.stores[0].get(key) is not None
 
 
 def _there(world: World, tablet: int, detail: Any, records: int, place: tuple[int, int]) -> bool:
@@ -38,7 +43,7 @@ def _there(world: World, tablet: int, detail: Any, records: int, place: tuple[in
     begin, end = detail
     meta = store.get(prefix + b"m")
     if meta is None:
-        return True  # dropped since, and cleaned
+        return False
     start = meta[2]
     while begin < end:
         row = store.get(prefix + b"b" + begin.to_bytes(8, "big"))
