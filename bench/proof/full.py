@@ -9,7 +9,8 @@
 A SIGBUS, from a store to a map for which the file system has no room, would kill the process: that is a
 violation too. On several hosts an answer may come only when there is room again: it is waited for then.
 
-It leaves out several hosts, and mode kafka, without descriptors.
+It leaves out several hosts, and mode kafka, without descriptors; and a limit that is lowered below what a
+segment has already: writing there fails like a bad disk (row ioerr).
 
 Next: disks/filling.py.
 """
@@ -137,7 +138,7 @@ def _task(seed: int, kinds: list[str], asked: Asked) -> Task:
     if kind == "map":
         return Task(seed, kind, mode, 1, 2 + rng.randrange(6), asked.memory)
     if kind == "fsize":
-        room = rng.choice([_SMALL // 2, 40 << 10, 64 << 10, 96 << 10, 128 << 10])
+        room = rng.choice([_SMALL, 40 << 10, 64 << 10, 96 << 10, 128 << 10])
         return Task(seed, kind, mode, hosts, room, asked.memory)
     return Task(seed, kind, "deterministic", 1, 0, asked.memory)
 
