@@ -353,3 +353,31 @@ def test_writes_are_refused_when_checkpoints_keep_failing(
     store = open_small(quick_path / "s")
     assert contents(store) == {**held, B + bytes(2): bytes(900)}
     crash(store)
+
+
+def test_a_checkpoint_has_room_put_aside_on_a_full_disk(quick_path: Path) -> None:
+    """LMDB takes pages for what is dropped, too: without room for them nothing would ever be given back."""
+    store = open_small(quick_path / "s")
+    fill(store, range(60))
+    full = FaultyFiles("allocate", 0, code=errno.ENOSPC, times=None)
+    store._folder.files = store._log._files = full
+    drop(store, range(10))
+    cushion = quick_path / "s" / "cushion"
+    assert cushion.stat().st_size == SMALL
+    commit = store._table.checkpoint
+
+    def without_room(*args: Any) -> Any:
+        if cushion.exists() or (quick_path / "s" / "spare").exists():
+            raise NoSpace("made to fail")
+        return commit(*args)
+
+    store._table.checkpoint = without_room
+    before = len(segment_files(store.folder))
+    store.checkpoint()
+    assert len(segment_files(store.folder)) < before and not cushion.exists()
+    full.times = full.failed  # from here on the disk has room
+    store._table.checkpoint = commit
+    write(store, {A: 1})
+    store.checkpoint()
+    assert cushion.stat().st_size == SMALL
+    store.close()

@@ -254,6 +254,9 @@ def check(db: Engine, mode: Mode, log: Log, path: Path) -> list[str]:
     for value, tx in log.unknown.items():
         if tx and mode == "deterministic":
             state = db.outcome(tx).state
+            while state == "planned" and time.monotonic() < deadline:  # it is, at its participants
+                time.sleep(0.01)
+                state = db.outcome(tx).state
             if (state == "committed") != (value in a):
                 wrong.append(f"{value:.20} is {'' if value in a else 'not '}there, but {state}")
     for topic in ("a", "b"):

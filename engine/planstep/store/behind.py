@@ -144,15 +144,18 @@ class Behind:
 
     def _commit_frozen(self, frozen: Layer, rest: Rest | None) -> int:
         runs, dropped = self._runs[: self._frozen_runs], self._dropped[: self._frozen_dropped]
-        try:
-            written, _ = self._table.checkpoint(
-                frozen.values, runs, dropped, self._frozen_at, partial(self._rest, rest)
-            )
-        except NoSpace:
-            if not self._folder.give_back_spare():
-                raise
-            written, _ = self._table.checkpoint(frozen.values, runs, dropped, self._frozen_at)
-        return written
+        resting = partial(self._rest, rest)
+        while True:
+            try:
+                written, _ = self._table.checkpoint(
+                    frozen.values, runs, dropped, self._frozen_at, resting
+                )
+                return written
+            except NoSpace:
+                # What was dropped is given back only behind a checkpoint, which itself takes pages.
+                if not self._folder.give_back_spare() and not self._folder.give_back_cushion():
+                    raise
+            resting = partial(self._rest, None)
 
     def _rest(self, rest: Rest | None) -> None:
         """Turns need the interpreter, too: a checkpoint is not in a hurry, unless the next one comes near."""

@@ -2,6 +2,7 @@
 
     log-<generation 8>-<number 8>    segments of the log                 spare     the next one, allocated ahead
     data-<generation 8>-<number 8>   payloads rewritten out of segments  reserve   a small one, for what frees space
+                                                                         cushion   room for LMDB to say so
 
 A file goes when nothing refers to it and no reader in another process may still want it.
 
@@ -70,6 +71,7 @@ class Folder:
         self._lock = threading.RLock()
         self._spare = path / "spare"
         self._reserve = path / "reserve"
+        self._cushion = path / "cushion"
         self._unneeded_since: dict[str, int] = {}
 
     # making --------------------------------------------------------------------------------
@@ -142,13 +144,15 @@ class Folder:
         return call()
 
     def lacks_reserve(self) -> bool:
-        return _size(self._reserve) < self._reserve_bytes
+        return min(_size(self._reserve), _size(self._cushion)) < self._reserve_bytes
 
     def lacks_spare(self) -> bool:
         return _size(self._spare) < self.segment_bytes
 
     def keep_reserve(self) -> None:
+        """For the log's record of what frees space, and for the checkpoint that then lets files go."""
         self._keep(self._reserve, self._reserve_bytes)
+        self._keep(self._cushion, self._reserve_bytes)
 
     def keep_spare(self) -> None:
         self._keep(self._spare, self.segment_bytes)
@@ -168,9 +172,16 @@ class Folder:
 
     def give_back_spare(self) -> bool:
         """Frees the spare's space for something more urgent; False when there was none."""
-        if _size(self._spare) <= 0:
+        return self._give_back(self._spare)
+
+    def give_back_cushion(self) -> bool:
+        """As `give_back_spare`, of what was put aside for LMDB."""
+        return self._give_back(self._cushion)
+
+    def _give_back(self, path: Path) -> bool:
+        if _size(path) <= 0:
             return False
-        self.files.remove(self._spare)
+        self.files.remove(path)
         return True
 
     def shrink(self, name: str, size: int) -> None:

@@ -8,6 +8,7 @@ short is not yet damaged; that is then found out page by page, which takes a whi
 Next: making.py.
 """
 
+import os
 from pathlib import Path
 from struct import Struct
 from typing import Any
@@ -19,6 +20,7 @@ from ..errors import Corruption
 # A page's head, then magic, version, address, map size; page size, …; last page, transaction. As LMDB 0.9
 # has it on machines of 64 bits; other files are LMDB's to judge.
 _META = Struct("=16xIIQQI92xQQ")
+_PIECE_BYTES = 64 << 10
 DATA_FILE = "data.mdb"
 _verify: Any = lmdb_verify.verify  # its module has no types
 _MAGIC, _VERSION = 0xBEEFC0DE, 1
@@ -53,6 +55,15 @@ def _meta(data: bytes) -> tuple[int, int, int] | None:
     if magic != _MAGIC or version & 0xFFFF != _VERSION or not 256 <= page <= 1 << 16:
         return None
     return page, last, transaction
+
+
+def is_full(folder: Path) -> bool:
+    """Whether the disk has no more than LMDB writes in one piece."""
+    try:
+        free = os.statvfs(folder)
+    except OSError:
+        return False
+    return free.f_bavail * free.f_frsize < _PIECE_BYTES
 
 
 def page_problems(folder: Path) -> list[str]:

@@ -38,7 +38,7 @@ from .files import io_error
 from .inherited import close_environment, file_key, open_environment
 from .layers import GONE
 from .making import READERS_MAX, allocate_lock, make_file
-from .pages import check_size
+from .pages import check_size, is_full
 
 _MAP_BYTES = 1 << 40
 _MASK = (1 << 64) - 1
@@ -69,11 +69,11 @@ class Table:
     def __init__(self, folder: Path, *, read_only: bool = False) -> None:
         check_size(folder)
         allocate_lock(folder)
-        if not read_only:
-            try:
+        try:
+            if not read_only:
                 make_file(folder)
-            except lmdb.Error as error:
-                raise _not_opened(folder, error) from error
+        except lmdb.Error as error:
+            raise _not_opened(folder, error) from error
         size = _MAP_BYTES
         while True:
             try:
@@ -93,9 +93,9 @@ class Table:
                     raise IoError("the memory map for the tables could not be reserved") from None
             except lmdb.Error as error:
                 raise _not_opened(folder, error) from error
+        self._folder = folder
         self._file = file_key(folder)
-        self.gave_up: StoreClosed | None = None
-        """LMDB is done for until it is opened anew: it could not write what makes a transaction count."""
+        self.gave_up: StoreClosed | None = None  # LMDB is done for until it is opened anew
         if not read_only:
             self._note_newest(folder)
             self._env.reader_check()
@@ -276,8 +276,10 @@ class Table:
             self.gave_up = _given_up(fatal)
             return self.gave_up
         except lmdb.Error:
-            pass  # of another kind: the first says more
-        if isinstance(error, (lmdb.MapFullError, lmdb.DiskError)):
+            pass  # the first says more
+        # LMDB's word for a write that was cut short, because the disk's last pages went to it.
+        short = _code(error) == errno.EIO and is_full(self._folder)
+        if short or isinstance(error, (lmdb.MapFullError, lmdb.DiskError)):
             return NoSpace(f"{what} found no space: {error}")
         return IoError(f"{what} failed: {error}")
 
@@ -291,8 +293,7 @@ class Table:
 
 
 def _not_opened(folder: Path, error: lmdb.Error) -> PlanstepError:
-    code = _code(error)
-    if code == errno.ENOENT:
+    if (code := _code(error)) == errno.ENOENT:
         return FormatError(
             f"{folder} holds no tables: if the store's creation was not finished, open it for writing"
         )
@@ -323,9 +324,9 @@ def _unreadable(error: Exception) -> PlanstepError:
 
 
 def _given_up(error: lmdb.PanicError) -> StoreClosed:
+    what = f"the tables gave up after a failed write ({error})"
     return StoreClosed(
-        f"the tables gave up after a failed write ({error}); close the store and open it anew: nothing "
-        "that was committed is lost"
+        f"{what}; close the store and open it anew: nothing that was committed is lost"
     )
 
 

@@ -1,0 +1,199 @@
+"""An engine that meets a full disk: filled until it refuses, freed by what a user can do, and filled again.
+
+    write ─▶ refused? definite ─▶ reads go on ─▶ trim, delete, drop, on the reserve ─▶ checkpoint ─▶ room
+                 ▲                                                                                    │
+                 └──────────────────────────── writing goes on ◀──────────────────────────────────────┘
+
+`held` is what was acknowledged: a refusal that has an effect shows, and so does an effect that is lost.
+
+Next: ../full.py.
+"""
+
+import time
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as NotYet
+from dataclasses import dataclass, field
+from typing import Any
+
+from ....api.engine import Engine
+from ....api.opening import Mode
+from ....errors import Aborted, EngineClosed, IoError, PlanstepError, Undetermined
+
+PARTITIONS = 3
+WAITS = 4.0
+"""Seconds for an answer; on several hosts one may come when there is room again, and not before."""
+FILLS = 400
+REFUSALS = 6
+
+
+@dataclass
+class Told:
+    """What happened; `refused` by the error's name."""
+
+    acknowledged: int = 0
+    refused: dict[str, int] = field(default_factory=dict)
+    late: int = 0
+    reads: int = 0
+    freed: int = 0
+    went_on: bool = False
+    wrong: list[str] = field(default_factory=list)
+
+
+class Filling:
+    """Invariant: `held` and `rows` are what was acknowledged, of `late` nothing is known yet."""
+
+    def __init__(self, db: Engine, mode: Mode, size: int) -> None:
+        self.db, self.size = db, size
+        self.tables = mode == "deterministic"
+        self.told = Told()
+        self.held: dict[str, list[str]] = {"a": [], "b": []}
+        self.rows: dict[str, int] = {}
+        self.late: list[tuple[str, list[str], Future[Any]]] = []
+        self.number = 0
+
+    def create(self) -> None:
+        for name in ("a", "b", "gone"):
+            self.db.create_topic(name, PARTITIONS, format="utf8", exist_ok=True)
+        if self.tables:
+            self.db.create_table("rows", 2, exist_ok=True)
+
+    def fill(self, refusals: int = REFUSALS, most: int = FILLS) -> bool:
+        """Until that many were refused; whether they were."""
+        before = sum(self.told.refused.values()) + self.told.late
+        for _ in range(most):
+            self.write()
+            if sum(self.told.refused.values()) + self.told.late - before >= refusals:
+                return True
+            if self.told.wrong or self.late:
+                return bool(self.late)
+        return False
+
+    def write(self, size: int | None = None) -> bool:
+        """One transaction; whether it was acknowledged."""
+        self.number += 1
+        length = self.size * (1, 1, 1, 2)[self.number % 4] if size is None else size
+        value = f"{self.number}:".ljust(length, "x")
+        partition = self.number % PARTITIONS
+        try:
+            tx = self.db.transaction(worker="w")
+            for topic in ("a", "b"):
+                tx.write(topic, value, partition=partition)
+            if self.tables:
+                tx.put("rows", f"k{self.number % 50}", self.number)
+            if not self.tables:  # a worker of mode kafka has one at a time
+                tx.commit()
+            else:
+                future = tx.submit()
+                try:
+                    future.result(WAITS)
+                except NotYet:
+                    self.told.late += 1
+                    self.late.append((f"k{self.number % 50}", [value], future))
+                    return False
+        except (Undetermined, EngineClosed) as error:
+            self.told.wrong.append(f"a refusal that is not definite: {error!r}")
+        except (Aborted, IoError) as error:
+            name = type(error).__name__
+            self.told.refused[name] = self.told.refused.get(name, 0) + 1
+        except Exception as error:
+            self.told.wrong.append(f"an error without a type of its own: {error!r}")
+        else:
+            self._acknowledge(f"k{self.number % 50}", value)
+            return True
+        return False
+
+    def _acknowledge(self, key: str, value: str) -> None:
+        self.told.acknowledged += 1
+        for topic in ("a", "b"):
+            self.held[topic].append(value)
+        if self.tables:
+            self.rows[key] = int(value.split(":")[0])
+
+    def read(self, when: str) -> None:
+        """All that was acknowledged, and nothing else but what is late."""
+        self.told.reads += 1
+        late = {value for _, values, _ in self.late for value in values}
+        deadline = time.monotonic() + WAITS
+        while True:
+            wrong = self._differs(late)
+            if not wrong or self.tables or time.monotonic() > deadline:
+                break  # mode kafka: what is decided becomes visible a moment later
+            time.sleep(0.01)
+        self.told.wrong += [f"{when}: {text}" for text in wrong]
+
+    def _differs(self, late: set[str]) -> list[str]:
+        wrong = []
+        try:
+            for topic, values in self.held.items():
+                batch = self.db.topic(topic).read(max_records=100_000, max_bytes=1 << 30)
+                found = sorted(str(v) for v in batch.values if str(v) not in late)
+                if found != sorted(values):
+                    wrong.append(f"topic {topic} has {len(found)} records, not {len(values)}")
+            if self.tables and not late:
+                rows = dict(self.db.table("rows").scan())
+                if rows != self.rows:
+                    wrong.append(f"the table has {len(rows)} rows, or others: not {len(self.rows)}")
+        except PlanstepError as error:
+            wrong.append(f"reads do not go on: {error!r}")
+        return wrong
+
+    def free(self) -> None:
+        """What a user can do on a full disk: trim, delete, drop; each must work."""
+        calls: list[tuple[str, Any]] = [("trim", self._trim)]
+        if self.tables:
+            calls.append(("delete", self._delete))
+        calls.append(("drop", lambda: self.db.drop_topic("gone")))
+        for what, call in calls:
+            try:
+                call()
+            except PlanstepError as error:
+                self.told.wrong.append(f"{what} on a full disk: {error!r}")
+            else:
+                self.told.freed += 1
+
+    def _trim(self) -> None:
+        for topic in ("a", "b"):
+            handle = self.db.topic(topic)
+            for partition, bounds in enumerate(handle.describe().partitions):
+                handle.trim(bounds.end, partition)
+            self.held[topic] = []
+
+    def _delete(self) -> None:
+        for key in sorted(self.rows)[:10]:
+            with self.db.transaction() as tx:
+                tx.delete("rows", key)
+            del self.rows[key]
+
+    def go_on(self, attempts: int = 12) -> None:
+        """Room was made: what is late ends, and writing goes on."""
+        last: str = ""
+        for _ in range(attempts):
+            for node in self.db._runtime.nodes:
+                store: Any = node.host.store
+                try:
+                    store.checkpoint()
+                except PlanstepError as error:
+                    last = repr(error)
+            self._end_late()
+            if not self.late and self.write(self.size):
+                self.told.went_on = True
+                return
+            time.sleep(0.02)
+        self.told.wrong.append(
+            f"room was made, and writing does not go on; {self.told.refused} {last}"
+        )
+
+    def _end_late(self) -> None:
+        for key, values, future in list(self.late):
+            try:
+                future.result(WAITS)
+            except NotYet:
+                continue
+            except (Aborted, IoError) as error:
+                name = type(error).__name__
+                self.told.refused[name] = self.told.refused.get(name, 0) + 1
+            except Exception as error:
+                self.told.wrong.append(f"a late answer that is not definite: {error!r}")
+            else:
+                self._acknowledge(key, values[0])
+            self.late.remove((key, values, future))
