@@ -1,0 +1,47 @@
+"""Row `cover`: what counts, what fails, what is skipped; a small set of real tests, really measured."""
+
+from pathlib import Path
+
+import pytest
+
+from planstep.bench.proof import cover
+from planstep.bench.proof.cover import Counted, control, covered, sum_of
+from planstep.bench.proof.rows import Asked
+
+
+def asked(folder: Path) -> Asked:
+    return Asked(folder, folder, workers=1)
+
+
+def test_percents_are_of_statements_and_branches_together() -> None:
+    counted = {"tablets": Counted(6, 5, 4, 3), "engine/planstep": Counted(10, 10)}
+    assert sum_of(counted, ("tablets",)).percent == 80.0
+    assert sum_of(counted, ("tablets",)).branch_percent == 75.0
+    assert sum_of(counted, ("engine", "tablets")) == Counted(16, 15, 4, 3)
+    assert sum_of(counted, ("bench",)).percent == 0.0
+
+
+def test_tests_that_do_nothing_cover_nothing(tmp_path: Path) -> None:
+    found = control(asked(tmp_path))
+    assert found.runs == 1
+    assert len(found.violations) == 1 and "98.0 % are to be reached" in found.violations[0]
+
+
+def test_what_is_measured_is_what_was_run_and_a_test_that_fails_is_a_violation(
+    tmp_path: Path,
+) -> None:
+    failing = tmp_path / "test_failing.py"
+    failing.write_text("def test_failing():\n    assert False\n")
+    group = ("tests/tablets/test_intervals.py", str(failing))
+    found = covered(asked(tmp_path), (group,), whole=False)
+    assert len(found.violations) == 2 and "FAILED" in found.violations[0]
+    assert 0 < found.figures["tablets_percent"] < cover.CORES_PERCENT
+    assert found.figures["proxy_percent"] == 0
+
+
+def test_what_is_installed_has_no_tests_to_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cover, "__file__", str(tmp_path / "site" / "planstep" / "bench" / "a.py"))
+    found = cover.run(asked(tmp_path))
+    assert found.skipped and not found.violations
