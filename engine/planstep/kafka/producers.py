@@ -65,7 +65,7 @@ class Producer:
 class Open:
     """A transaction from its first request to its end: what it wants done, in order."""
 
-    __slots__ = ("begun", "ending", "group", "positions", "producer", "tx", "wants")
+    __slots__ = ("begun", "ending", "group", "positions", "producer", "refused", "tx", "wants")
 
     def __init__(self, tx: bytes, producer: Producer) -> None:
         self.tx = tx
@@ -74,6 +74,7 @@ class Open:
         self.group: dict[str, tuple[int, str]] = {}  # consumer → (generation, member)
         self.positions: Positions = {}  # that it moves
         self.begun = False
+        self.refused = ""  # why it could not begin
         self.ending = ""  # "commit" or "abort", once asked
 
 

@@ -184,10 +184,11 @@ class Writing:
             return
         if not opened.begun:
             opened.begun = True
-            error = self._client.begin(producer.handle, opened.tx)
-            if error:
-                self._end(opened, error, "")
-                return
+            opened.refused = self._client.begin(producer.handle, opened.tx)
+        if opened.refused:  # nothing of it is sent, and whoever ends it hears why
+            opened.wants = []
+            self._end(opened, opened.refused, "")
+            return
         wants, opened.wants = opened.wants, []
         for want in wants:
             want(producer.handle)
@@ -251,7 +252,7 @@ class Writing:
             return producer.dead
         if producer.handle is None or producer.tx != tx or not opened.begun:
             return None
-        return self._client.failure(producer.handle)
+        return (opened.refused, "") if opened.refused else self._client.failure(producer.handle)
 
     def _produce(self, opened: Open, batches: Any, handle: int) -> None:
         self._client.send(handle, opened.tx, batches)
