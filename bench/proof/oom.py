@@ -1,6 +1,6 @@
 """Allocations fail: whatever was under way happens wholly or not at all, and the engine goes on or says no.
 
-    a warm parent ─ fork for each position ─▶ memory.py: one action, its n-th allocation fails, once or for ever
+    a warm parent ─ fork for each position ─▶ memory.py: one action, its n-th allocation fails, alone or with those behind it
 
 How many allocations an action makes is found by asking: the highest position at which it still fails. The
 positions are spread over all of them. The control shows rows before they are in the log.
@@ -22,6 +22,7 @@ from .rows import Asked, Found
 from .spread import spread
 
 POSITIONS = 2_400
+BURST = 100
 _PIECE = 10
 _HIGHEST = 1 << 20
 
@@ -61,10 +62,10 @@ def _run(asked: Asked, actions: tuple[str, ...], early: bool) -> Found:
     for action in actions:
         asked.tell(f"how often does {action} allocate?")
         highest = _highest(asked, sample, whole, action)
-        for ever in (False, True):
+        for count in (1, BURST):
             step = highest / each
             positions += [
-                Position(action, int(n * step + random.random() * step), ever) for n in range(each)
+                Position(action, int(n * step + random.random() * step), count) for n in range(each)
             ]
     pieces = [
         _Task(asked.memory / f"{n}", sample, whole, positions[n : n + _PIECE], early)
@@ -74,13 +75,14 @@ def _run(asked: Asked, actions: tuple[str, ...], early: bool) -> Found:
     for _, results in spread(_piece, pieces, asked.workers):
         for position, lived, wrong in results:
             found.runs += 1
-            found.faults["for ever" if position.ever else "once"] += 1
+            found.faults["one" if position.count == 1 else f"{BURST} in a row"] += 1
             ends[lived.raised or "went well"] += 1
-            ends["closed afterwards"] += not lived.probe
+            ends["closed afterwards"] += not (lived.probe or lived.held)
+            ends["held by a process that could not let go"] += lived.held
             if wrong:
                 found.violations.append(f"{position}: {wrong}")
         asked.tell(f"{found.runs:,} positions, {len(found.violations)} violations")
-    found.figures = {name.replace(" ", "_"): n for name, n in sorted(ends.items())}
+    found.figures = {name.replace(" ", "_"): n for name, n in sorted(ends.items()) if n}
     return found
 
 
@@ -90,9 +92,9 @@ def _shown(store: Path) -> Contents:
 
 
 def _highest(asked: Asked, sample: Sample, whole: Contents, action: str) -> int:
-    """About the number of the last allocation whose failure (with all behind it) is felt."""
+    """About the number of the last allocation whose failure (with those behind it) is felt."""
     low, high = 1, 64
-    felt = _felt(asked, sample, whole, action)
+    felt = _Felt(asked, sample, whole, action)
     while high < _HIGHEST and felt(high):
         low, high = high, 2 * high
     while high - low > max(8, low // 20):
@@ -101,8 +103,8 @@ def _highest(asked: Asked, sample: Sample, whole: Contents, action: str) -> int:
     return high
 
 
-class _felt:
-    """Whether the action ends otherwise when all allocations from the n-th on fail."""
+class _Felt:
+    """Whether the action ends otherwise when allocations from the n-th on fail."""
 
     def __init__(self, asked: Asked, sample: Sample, whole: Contents, action: str) -> None:
         self._of = sample, whole, asked.memory / "felt"
@@ -110,7 +112,7 @@ class _felt:
 
     def __call__(self, n: int) -> bool:
         sample, whole, store = self._of
-        ended = apart(live, (sample, whole, Position(self._action, n, True), store, False))
+        ended = apart(live, (sample, whole, Position(self._action, n, BURST), store, False))
         return bool(ended.why) or bool(ended.value.raised)
 
 
