@@ -300,4 +300,4 @@ def _believing() -> None:
         ends = [batches._CRC.unpack_from(self.data, at + 4 * n)[0] for n in range(min(hi - lo, 10))]
         return [self.data[end] for end in ends]
 
-    batches.Batch.part = part  # type: ignore[method-assign, assignment]
+    batches.Batch.part = part  # type: ignore[method-assign]

@@ -1,6 +1,6 @@
 """Allocations fail: whatever was under way happens wholly or not at all, and the engine goes on or says no.
 
-    a warm parent ─ fork for each position ─▶ memory.py: one action, its n-th allocation fails, alone or with those behind it
+    a warm parent ─ fork for each position ─▶ memory.py: one action, its n-th allocation fails, or 100 from it
 
 How many allocations an action makes is found by asking: the highest position at which it still fails. The
 positions are spread over all of them. The control shows rows before they are in the log.

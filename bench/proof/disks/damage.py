@@ -63,7 +63,7 @@ def _flip(
         elif area == "head":
             high = 2 * PAGE
         elif area == "/log-":
-            high = max(r.end for r in sample.records if r.name == name)
+            high = max((r.end for r in sample.records if r.name == name), default=high)
     offset, bit = random.randrange(low, high), random.randrange(8)
     data = bytearray(sample.files[name])
     data[offset] ^= 1 << bit

@@ -55,12 +55,12 @@ def _made(db: planstep.Engine, kind: Any) -> Any:
         return db
     if kind is planstep.Transaction:
         return db.transaction()
-    return {
-        "Topic": lambda: db.topic("t"),
-        "Table": lambda: db.table("rows"),
-        "Writer": lambda: db.topic("t").writer(),
-        "SnapshotView": lambda: db.snapshot(),
-    }[kind.__name__]()
+    name = kind.__name__
+    if name == "Table":
+        return db.table("rows")
+    if name == "SnapshotView":
+        return db.snapshot()
+    return db.topic("t") if name == "Topic" else db.topic("t").writer()
 
 
 def called(random: Random, db: planstep.Engine, kind: Any, name: str) -> str:

@@ -148,8 +148,7 @@ def make(kind: Kind, folder: Path, seed: int = 1, prepare: Callable[[], None] = 
                 versions = sample.older.setdefault(name, [])
                 if data != sample.files.get(name) and data not in versions:
                     versions.append(data)
-        for host in sorted(store.iterdir()):
-            sample.records += _records(store, host)
+        sample.records = apart(_records_of, (store, prepare)).value
         return sample
     finally:
         shutil.rmtree(store, ignore_errors=True)
@@ -164,6 +163,12 @@ def _bytes_of(store: Path) -> tuple[dict[str, bytes], dict[str, int]]:
             files[name] = read_segment(reading, path)
             sizes[name] = path.stat().st_size
     return files, sizes
+
+
+def _records_of(task: tuple[Path, Callable[[], None]]) -> list[At]:
+    store, prepare = task
+    prepare()
+    return [at for host in sorted(store.iterdir()) for at in _records(store, host)]
 
 
 def _records(store: Path, host: Path) -> list[At]:
