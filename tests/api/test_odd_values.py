@@ -173,3 +173,11 @@ def test_a_stored_value_that_nests_without_end() -> None:
     for decode in (decode_value, lambda form, data: decode_values(form, [data])):
         with pytest.raises(planstep.Corruption, match="no json"):
             decode("json", b"[" * 100_000 + b"]" * 100_000)
+
+
+def test_what_nests_too_deep_to_be_shown_is_refused_in_words(db: planstep.Engine) -> None:
+    value: Any = []
+    for _ in range(5_000):
+        value = [value]
+    with pytest.raises(ValueError, match="a list that cannot be shown is no transaction id"):
+        db.outcome(value)

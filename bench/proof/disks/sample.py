@@ -258,7 +258,7 @@ def _work(db: planstep.Engine, n: int) -> None:
         tx.write("of-utf8", f"été {n} " * 4, key=f"u{n % 3}")
         tx.write("of-json", {"n": n, "list": [n, None, 1.5]})
         tx.write_batch("of-msgpack", [[n, i, "x" * i] for i in range(6)], partition=n % 2)
-    db.topic("shrinking").write_batch([b"%d" % n * 400] * 4)
+    db.topic("shrinking").write_batch([b"%d" % n * 60] * 4)
     if n % 100 < 2:
         db.topic("dropped").write(b"gone") if n < 2000 and "dropped" in db.topics() else None
     with db.transaction() as tx:
