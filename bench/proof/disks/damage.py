@@ -56,13 +56,15 @@ def _flip(
         name, low, high = record.name, record.start, record.end
     else:
         tables = area in ("head", "close", "data.mdb")
-        name = random.choice(_named(sample, "data.mdb" if tables else area) or ["host-0/meta.pb"])
+        name = random.choice(
+            _named(sample, "data.mdb" if tables else area) or _named(sample, "/log-")
+        )
         low, high = 0, len(sample.files[name])
         if area == "released":
             high = 24
         elif area == "head":
             high = 2 * PAGE
-        elif area == "/log-":
+        elif "/log-" in name:
             high = max((r.end for r in sample.records if r.name == name), default=high)
             low = high // 2 if random.random() < 0.7 else 0  # what no checkpoint covers, mostly
     offset, bit = random.randrange(low, high), random.randrange(8)

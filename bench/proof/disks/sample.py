@@ -254,8 +254,10 @@ def _create(db: planstep.Engine) -> None:
 def _work(db: planstep.Engine, n: int) -> None:
     """One step of a life: every way of writing, a little of each."""
     with db.transaction() as tx:
-        tx.write("of-bytes", b"\x00\xff%d" % n * 5, key=b"k%d" % (n % 5), headers={"n": b"%d" % n})
-        tx.write("of-utf8", f"été {n} " * 4, key=f"u{n % 3}")
+        tx.write(
+            "of-bytes", b"\x00\xff%d" % n * 150, key=b"k%d" % (n % 5), headers={"n": b"%d" % n}
+        )
+        tx.write("of-utf8", f"été {n} " * 100, key=f"u{n % 3}")
         tx.write("of-json", {"n": n, "list": [n, None, 1.5]})
         tx.write_batch("of-msgpack", [[n, i, "x" * i] for i in range(6)], partition=n % 2)
     db.topic("shrinking").write_batch([b"%d" % n * 60] * 4)
