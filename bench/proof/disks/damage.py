@@ -48,7 +48,7 @@ def _flip(
     sample = samples[at]
     (area,) = random.choices(
         ["/log-", "/data-", "data.mdb", "head", "meta.pb", "released", "close"],
-        [44, 20, 20, 3, 4, 3, 6],
+        [52, 26, 12, 2, 3, 2, 3],
     )
     closing = [r for r in sample.records if not r.counts and r.start]
     if area == "close" and closing:

@@ -197,7 +197,7 @@ def _live(task: tuple[Kind, Path, Path, int, int, Callable[[], None]]) -> None:
     """One life of a store, from opening to its end; the process ends with it."""
     kind, store, older, seed, life, prepare = task
     prepare()
-    os.urandom = Random(f"{seed} {life}").randbytes
+    os.urandom = Random(f"{seed} {kind} {life}").randbytes
     db = planstep.open(store, mode=kind.mode, hosts=kind.hosts)  # type: ignore[arg-type]
     if not life:
         _create(db)
@@ -255,9 +255,9 @@ def _work(db: planstep.Engine, n: int) -> None:
     """One step of a life: every way of writing, a little of each."""
     with db.transaction() as tx:
         tx.write(
-            "of-bytes", b"\x00\xff%d" % n * 150, key=b"k%d" % (n % 5), headers={"n": b"%d" % n}
+            "of-bytes", b"\x00\xff%d" % n * 300, key=b"k%d" % (n % 5), headers={"n": b"%d" % n}
         )
-        tx.write("of-utf8", f"été {n} " * 100, key=f"u{n % 3}")
+        tx.write("of-utf8", f"été {n} " * 200, key=f"u{n % 3}")
         tx.write("of-json", {"n": n, "list": [n, None, 1.5]})
         tx.write_batch("of-msgpack", [[n, i, "x" * i] for i in range(6)], partition=n % 2)
     db.topic("shrinking").write_batch([b"%d" % n * 60] * 4)
