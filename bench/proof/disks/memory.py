@@ -182,6 +182,9 @@ def _probe(lived: Lived, db: planstep.Engine | None, store: Path) -> None:
         lived.shown = _effects(db)
         db.table("in-msgpack").put("probe", 1)
         lived.probe = True
+        before, lived.shown = lived.shown, _effects(db)
+        if before != lived.shown:
+            lived.wrong = f"the engine showed {before}, after the next commit {lived.shown}"
         if any(lived.shown) != all(lived.shown):
             lived.wrong = f"torn in the living engine: {lived.shown}"
     except EngineClosed:
@@ -200,6 +203,7 @@ def _installing_first(commit: Any) -> Any:
             ahead = Layer()
             ahead.update(turn.net())
             store._layers[0].update(turn.net())
+        _ = [bytes(100 + n) for n in range(1_000)]  # the window, wide enough to be hit
         commit(store, turn, before_visible)
 
     return early
