@@ -16,6 +16,7 @@ from array import array
 from collections.abc import Mapping, Sequence
 from itertools import accumulate, pairwise
 from struct import Struct
+from struct import error as struct_error
 from typing import Any
 
 import msgpack
@@ -131,7 +132,16 @@ def encode_headers(headers: Mapping[str, bytes | str]) -> bytes:
 
 
 def decode_headers(data: bytes | None) -> dict[str, Any]:
-    return {} if data is None else msgpack.unpackb(data)
+    """Corruption for bytes that `encode_headers` did not make."""
+    if data is None:
+        return {}
+    try:
+        headers = msgpack.unpackb(data)
+    except (TypeError, ValueError) as error:  # msgpack's own are of these
+        raise Corruption(f"a record's headers are not readable: {error}") from error
+    if not isinstance(headers, dict):
+        raise Corruption("a record's headers are none")
+    return headers
 
 
 class Batch:
@@ -153,6 +163,10 @@ class Batch:
         magic, version, _, count, length, timestamp, _ = _HEADER.unpack_from(data)
         if magic != _MAGIC or version != 1 or len(data) != _SIZE + length:
             raise Corruption("bytes that should be a batch are not one")
+        if (
+            4 * (count + 1) > length
+        ):  # each has a value's offset: no list is made of what is claimed
+            raise Corruption("a batch claims more records than it holds")
         if verify:
             view = memoryview(data)
             crc = zlib.crc32(view[_SIZE:], zlib.crc32(view[: _HEADER.size]))
@@ -199,14 +213,24 @@ class Batch:
 
     def part(self, column: int, lo: int, hi: int) -> list[bytes | None]:
         """Items lo..hi of keys 0, values 1 or headers 2; looks at nothing else."""
+        try:
+            return self._part(column, lo, hi)
+        except (struct_error, IndexError, ValueError) as error:
+            raise Corruption(f"a batch's columns are not where it says: {error}") from error
+
+    def _part(self, column: int, lo: int, hi: int) -> list[bytes | None]:
         buffers = self.buffers(column)
         if buffers is None:
             return [None] * (hi - lo)
         bitmap, raw, content = buffers
+        if len(raw) < 4 * (hi + 1):
+            raise Corruption("a batch's column is cut off")
         offsets = array("i", raw[4 * lo : 4 * (hi + 1)].tobytes())
         if sys.byteorder == "big":
             offsets.byteswap()
         base = offsets[0]
+        if not 0 <= base <= offsets[-1] <= len(content):
+            raise Corruption("a batch's column points beyond its bytes")
         data = content[base : offsets[-1]].tobytes()
         if base:
             offsets = array("i", [offset - base for offset in offsets])

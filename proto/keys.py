@@ -78,7 +78,7 @@ def _integer(value: int) -> bytes:
 def decode_key(data: bytes) -> Any:
     """The key behind its bytes. ValueError for bytes that no key encodes to."""
     try:
-        key, end = _decode(data, 0)
+        key, end = _decode(data, 0, 0)
     except (IndexError, struct.error, UnicodeDecodeError) as error:
         raise ValueError(f"not an encoded key: {error}") from None
     if end != len(data):
@@ -86,7 +86,7 @@ def decode_key(data: bytes) -> Any:
     return key
 
 
-def _decode(data: bytes, at: int) -> tuple[Any, int]:
+def _decode(data: bytes, at: int, depth: int) -> tuple[Any, int]:
     tag = data[at : at + 1]
     at += 1
     if tag in (_STR, _BYTES):
@@ -108,9 +108,11 @@ def _decode(data: bytes, at: int) -> tuple[Any, int]:
             value -= (1 << 8 * length) - 1
         return value, at + 1 + length
     if tag == _TUPLE:
+        if depth >= _DEPTH_MAX:
+            raise ValueError(f"not an encoded key: more than {_DEPTH_MAX} tuples deep")
         parts = []
         while data[at] != 0:
-            part, at = _decode(data, at)
+            part, at = _decode(data, at, depth + 1)
             parts.append(part)
         return tuple(parts), at + 1
     if tag == _FLOAT:
@@ -145,7 +147,12 @@ def partition_of(encoded: bytes, parts: int) -> int:
 
 def check_name(name: str) -> str:
     """The name of a topic, table or consumer; InvalidName says what it may be."""
-    if not isinstance(name, str) or not _NAME.fullmatch(name) or name in (".", ".."):
+    if not isinstance(name, str):  # whatever it is: it may be too long to be shown
+        raise InvalidName(
+            f"a name is a text, not {type(name).__name__}: use 1 to 200 of a-z, A-Z, 0-9, dot, underscore "
+            "and hyphen"
+        )
+    if not _NAME.fullmatch(name) or name in (".", ".."):
         raise InvalidName(
             f"{name!r} is no name: use 1 to 200 of a-z, A-Z, 0-9, dot, underscore and hyphen, "
             "and not '.' or '..'"

@@ -26,7 +26,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from planstep.proto import batch
-from planstep.store import log, table, verify
+from planstep.store import log, rewrite, table, verify
 
 from .disks.apart import apart
 from .disks.damage import Damage, draw
@@ -140,7 +140,7 @@ def _blinded() -> None:
     """In a child: every checksum is 0, when it is written and when it is compared; so is each digest."""
     quickly()
     constant = SimpleNamespace(**{**vars(zlib), "crc32": lambda data, value=0: 0})
-    for module in (log, batch):
+    for module in (log, rewrite, batch):
         module.zlib = constant  # type: ignore[attr-defined]
     for digesting in (table, verify):
         digesting.hash_entry = lambda key, value: 0  # type: ignore[attr-defined]

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import planstep
+from planstep.api.formats import decode_value, decode_values
 
 ODD: list[Any] = [
     None, True, 0, -1, 1.5, -0.0, float("nan"), float("inf"), 2**63, -(2**63) - 1, 2**200, 1 + 2j,
@@ -166,3 +167,17 @@ def test_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for path in ("file", "file/s", "x" * 300):
         with pytest.raises(planstep.PlanstepError):
             planstep.open(path)
+
+
+def test_a_stored_value_that_nests_without_end() -> None:
+    for decode in (decode_value, lambda form, data: decode_values(form, [data])):
+        with pytest.raises(planstep.Corruption, match="no json"):
+            decode("json", b"[" * 100_000 + b"]" * 100_000)
+
+
+def test_what_nests_too_deep_to_be_shown_is_refused_in_words(db: planstep.Engine) -> None:
+    value: Any = []
+    for _ in range(5_000):
+        value = [value]
+    with pytest.raises(ValueError, match="a list that cannot be shown is no transaction id"):
+        db.outcome(value)

@@ -1,11 +1,13 @@
 """Batches: what goes in comes out, and no flipped bit comes out unnoticed."""
 
+import zlib
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from planstep.errors import Corruption
-from planstep.proto.batch import Batch, encode_batch
+from planstep.proto.batch import Batch, decode_headers, encode_batch
 
 cells = st.none() | st.binary(max_size=20)
 rows = st.lists(
@@ -58,3 +60,33 @@ def test_every_flipped_byte_is_noticed() -> None:
     for i in range(len(data)):
         with pytest.raises(Corruption):
             Batch.decode(data[:i])
+
+
+def resealed(data: bytes, at: int, new: bytes) -> bytes:
+    """Other bytes at a place, under a checksum that fits: what a wrong writer would store."""
+    changed = data[:at] + new + data[at + len(new) :]
+    crc = zlib.crc32(changed[32:], zlib.crc32(changed[:28]))
+    return changed[:28] + crc.to_bytes(4, "little") + changed[32:]
+
+
+@pytest.mark.parametrize(
+    ("at", "new"),
+    [
+        (8, b"\xff\xff\xff\xff"),  # so many records: 32 GB, were they believed
+        (8, b"\x09\0\0\0"),
+        (6, b"\x15\0"),  # bitmaps that are not there
+        (32, b"\xff" * 8),
+        (40, b"\0\0\0\x80"),
+    ],
+)
+def test_what_a_batch_claims_is_not_believed(at: int, new: bytes) -> None:
+    data = resealed(encode_batch([b"a", b"bc"], None, [{"h": b"1"}, None]), at, new)
+    with pytest.raises(Corruption):
+        batch = Batch.decode(data)
+        _ = batch.keys, batch.values, batch.headers
+
+
+def test_headers_that_are_none() -> None:
+    for raw in (b"\xc1", b"\x93\x01", b"\x01", b"\x91" * 2000 + b"\xc0", b"\xdf\xff\xff\xff\xff"):
+        with pytest.raises(Corruption, match="headers"):
+            decode_headers(raw)

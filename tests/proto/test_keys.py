@@ -96,3 +96,15 @@ def test_foreign_bytes_never_do_more_than_raise(data: bytes) -> None:
 def test_names_that_are_none(name: str) -> None:
     with pytest.raises(InvalidName):
         check_name(name)
+
+
+def test_an_encoded_key_nests_no_deeper_than_keys_do() -> None:
+    assert decode_key(b"\x08" * 32 + b"\0" * 32) is not None
+    for depth in (33, 100_000):
+        with pytest.raises(ValueError, match="deep"):
+            decode_key(b"\x08" * depth + b"\0" * depth)
+
+
+def test_what_cannot_be_shown_is_no_name_either() -> None:
+    with pytest.raises(InvalidName, match="not int"):
+        check_name(10**5000)  # type: ignore[arg-type]

@@ -36,6 +36,7 @@ def apart(work: Callable[[T], Any], item: T, seconds: float = 20.0) -> Apart:
     if not pid:
         _child(work, item, writing)
     os.close(writing)
+    data, ended = b"", False
     try:
         data, ended = _all_of(reading, time.monotonic() + seconds)
     finally:

@@ -48,7 +48,7 @@ def _flip(
     sample = samples[at]
     (area,) = random.choices(
         ["/log-", "/data-", "data.mdb", "head", "meta.pb", "released", "close"],
-        [30, 12, 36, 4, 6, 5, 7],
+        [52, 26, 12, 2, 3, 2, 3],
     )
     closing = [r for r in sample.records if not r.counts and r.start]
     if area == "close" and closing:
@@ -56,14 +56,17 @@ def _flip(
         name, low, high = record.name, record.start, record.end
     else:
         tables = area in ("head", "close", "data.mdb")
-        name = random.choice(_named(sample, "data.mdb" if tables else area) or ["host-0/meta.pb"])
+        name = random.choice(
+            _named(sample, "data.mdb" if tables else area) or _named(sample, "/log-")
+        )
         low, high = 0, len(sample.files[name])
         if area == "released":
             high = 24
         elif area == "head":
             high = 2 * PAGE
-        elif area == "/log-":
-            high = max(r.end for r in sample.records if r.name == name)
+        elif "/log-" in name:
+            high = max((r.end for r in sample.records if r.name == name), default=high)
+            low = high // 2 if random.random() < 0.7 else 0  # what no checkpoint covers, mostly
     offset, bit = random.randrange(low, high), random.randrange(8)
     data = bytearray(sample.files[name])
     data[offset] ^= 1 << bit

@@ -148,8 +148,7 @@ def make(kind: Kind, folder: Path, seed: int = 1, prepare: Callable[[], None] = 
                 versions = sample.older.setdefault(name, [])
                 if data != sample.files.get(name) and data not in versions:
                     versions.append(data)
-        for host in sorted(store.iterdir()):
-            sample.records += _records(store, host)
+        sample.records = apart(_records_of, (store, prepare)).value
         return sample
     finally:
         shutil.rmtree(store, ignore_errors=True)
@@ -164,6 +163,12 @@ def _bytes_of(store: Path) -> tuple[dict[str, bytes], dict[str, int]]:
             files[name] = read_segment(reading, path)
             sizes[name] = path.stat().st_size
     return files, sizes
+
+
+def _records_of(task: tuple[Path, Callable[[], None]]) -> list[At]:
+    store, prepare = task
+    prepare()
+    return [at for host in sorted(store.iterdir()) for at in _records(store, host)]
 
 
 def _records(store: Path, host: Path) -> list[At]:
@@ -192,7 +197,7 @@ def _live(task: tuple[Kind, Path, Path, int, int, Callable[[], None]]) -> None:
     """One life of a store, from opening to its end; the process ends with it."""
     kind, store, older, seed, life, prepare = task
     prepare()
-    os.urandom = Random(f"{seed} {life}").randbytes
+    os.urandom = Random(f"{seed} {kind} {life}").randbytes
     db = planstep.open(store, mode=kind.mode, hosts=kind.hosts)  # type: ignore[arg-type]
     if not life:
         _create(db)
@@ -249,11 +254,13 @@ def _create(db: planstep.Engine) -> None:
 def _work(db: planstep.Engine, n: int) -> None:
     """One step of a life: every way of writing, a little of each."""
     with db.transaction() as tx:
-        tx.write("of-bytes", b"\x00\xff%d" % n * 5, key=b"k%d" % (n % 5), headers={"n": b"%d" % n})
-        tx.write("of-utf8", f"été {n} " * 4, key=f"u{n % 3}")
+        tx.write(
+            "of-bytes", b"\x00\xff%d" % n * 300, key=b"k%d" % (n % 5), headers={"n": b"%d" % n}
+        )
+        tx.write("of-utf8", f"été {n} " * 200, key=f"u{n % 3}")
         tx.write("of-json", {"n": n, "list": [n, None, 1.5]})
         tx.write_batch("of-msgpack", [[n, i, "x" * i] for i in range(6)], partition=n % 2)
-    db.topic("shrinking").write_batch([b"%d" % n * 400] * 4)
+    db.topic("shrinking").write_batch([b"%d" % n * 60] * 4)
     if n % 100 < 2:
         db.topic("dropped").write(b"gone") if n < 2000 and "dropped" in db.topics() else None
     with db.transaction() as tx:

@@ -21,7 +21,7 @@ def check_worker(worker: Any, what: str = "worker") -> str | None:
     if worker is None:
         return None
     if not isinstance(worker, str):
-        raise TypeError(f"{what} is a name, not {_shown(worker)}")
+        raise TypeError(f"{what} is a name, not {shown(worker)}")
     try:
         size = len(worker.encode())
     except UnicodeEncodeError:
@@ -34,7 +34,7 @@ def check_worker(worker: Any, what: str = "worker") -> str | None:
 def integer(what: str, value: Any) -> int:
     """The number itself, of any size; `what` names it in the error."""
     if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{what} is an int, not {_shown(value)}")
+        raise TypeError(f"{what} is an int, not {shown(value)}")
     return value
 
 
@@ -42,7 +42,7 @@ def whole(what: str, value: Any, low: int = 0, high: int = INT_MAX) -> int:
     """The number itself, where it is in range."""
     number = integer(what, value)
     if number < low:
-        raise ValueError(f"{what} is at least {low:,}, not {_shown(value)}")
+        raise ValueError(f"{what} is at least {low:,}, not {shown(value)}")
     if number > high:
         raise ValueError(f"{what} is at most {high:,}")
     return number
@@ -51,9 +51,9 @@ def whole(what: str, value: Any, low: int = 0, high: int = INT_MAX) -> int:
 def seconds(what: str, value: Any) -> float:
     """The number of seconds, cut to what clocks can count; infinity means for ever."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise TypeError(f"{what} is a number of seconds, not {_shown(value)}")
+        raise TypeError(f"{what} is a number of seconds, not {shown(value)}")
     if not value >= 0:
-        raise ValueError(f"{what} is a number of seconds, at least 0, not {_shown(value)}")
+        raise ValueError(f"{what} is a number of seconds, at least 0, not {shown(value)}")
     return float(min(value, _SECONDS_MAX))
 
 
@@ -72,12 +72,15 @@ def items_of(where: str, name: str, given: Any) -> list[Any] | tuple[Any, ...]:
             pass
         else:
             return list(items)
-    raise TypeError(f"{where}: {name} is a list of them, not one {_shown(given)}")
+    raise TypeError(f"{where}: {name} is a list of them, not one {shown(given)}")
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
     """A value in an error: short, and a number of thousands of digits is none."""
     if isinstance(value, int) and value.bit_length() > 200:
         return "a number of more than 200 bits"
-    text = repr(value)
+    try:
+        text = repr(value)
+    except (RecursionError, ValueError):  # it nests too deep, or holds such a number
+        return f"a {type(value).__name__} that cannot be shown"
     return text if len(text) <= 60 else text[:59] + "…"

@@ -167,7 +167,7 @@ def decode_value(format_name: str, data: bytes) -> Any:
     """Corruption for bytes that the format did not write."""
     try:
         return _DECODE[format_name](data)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RecursionError) as error:
         raise Corruption(f"a stored value is no {format_name}: {error}") from error
 
 
@@ -176,7 +176,7 @@ def decode_values(format_name: str, column: list[bytes]) -> list[Any]:
         return column
     try:
         return list(map(_DECODE[format_name], column))
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RecursionError) as error:
         raise Corruption(f"a stored value is no {format_name}: {error}") from error
 
 

@@ -17,7 +17,7 @@ from ..errors import OutcomeExpired
 from ..logs import backup_made, tx_resolved
 from ..outcome import Outcome
 from ..proto.ids import tx_parse, tx_text
-from .checks import whole
+from .checks import shown, whole
 from .opened import Opened
 
 if TYPE_CHECKING:
@@ -170,5 +170,5 @@ def _tx_bytes(tx: str | bytes) -> bytes:
     if isinstance(tx, str):
         return tx_parse(tx)
     if not isinstance(tx, bytes) or len(tx) != 12:
-        raise ValueError(f"{tx!r:.60} is no transaction id: 12 bytes, or text like 3-17")
+        raise ValueError(f"{shown(tx)} is no transaction id: 12 bytes, or text like 3-17")
     return tx

@@ -1,0 +1,102 @@
+"""Wrong input, drawn from a seed: bytes that are nearly right, and values that are of the wrong kind.
+
+    mutated    a valid encoding with bits flipped, pieces cut, repeated, lengths exaggerated
+    ODD        numbers, texts, bytes, containers that some argument somewhere does not take
+    bombs      nesting, and claimed lengths, of which a decoder must not believe anything
+
+Next: decoders.py.
+"""
+
+import struct
+from random import Random
+from typing import Any
+
+import msgpack
+
+ODD: list[Any] = [
+    None, True, False, 0, -1, 1, 7, 1.5, -0.0, float("nan"), float("inf"), float("-inf"),
+    1 << 31, 1 << 63, -(1 << 63) - 1, 1 << 200, 10**5000, 1 + 2j,
+    "", "x", "x" * 600, "\ud800", "a/b", "..", ".", "\0", "a" * 200, "a" * 201, "ä", "../../etc", "~", "\n\x1b[2J",
+    "CON", "a b", "-rf", "__consumer_offsets", b"", b"x", b"x" * 481, b"\xff\xfe", bytearray(b"x"),
+    memoryview(b"xy"),
+    (), (1,), ((1,), 2), (None,), ("",) * 300, [], [1], [[]], {}, {"a": 1}, {1: "a"}, {1: 0}, {0: -1}, {0: 1 << 63},
+    {"a": b"x"}, {"a": 1.5}, {"": b""}, {1, 2}, frozenset(), range(3), object(), len, int, ..., NotImplemented,
+]  # fmt: skip
+
+
+def nested(depth: int, kind: type = tuple) -> Any:
+    """A value of that depth, made without recursion."""
+    value: Any = kind()
+    for _ in range(depth):
+        value = {"a": value} if kind is dict else kind((value,))
+    return value
+
+
+def odd(random: Random) -> Any:
+    """One of ODD, or one that is made up."""
+    way = random.randrange(10)
+    if way < 6:
+        return random.choice(ODD)
+    if way == 6:
+        return random.choice([1, -1]) * (1 << random.randrange(300)) + random.randrange(-1, 2)
+    if way == 7:
+        return "".join(chr(random.randrange(1, 0x2FF)) for _ in range(random.randrange(12)))
+    if way == 8:
+        return random.randbytes(random.randrange(40))
+    kind = random.choice([tuple, list, dict])
+    return nested(random.choice([1, 5, 31, 32, 33, 200, 600, 1100]), kind)
+
+
+def mutated(random: Random, data: bytes, other: bytes = b"") -> bytes:
+    """One to four changes of the bytes; never the same as `data` for long."""
+    changed = bytearray(data)
+    for _ in range(random.choice([1, 1, 1, 2, 4])):
+        size = len(changed)
+        at = random.randrange(size) if size else 0
+        way = random.randrange(9)
+        if way == 0 and size:
+            changed[at] ^= 1 << random.randrange(8)
+        elif way == 1 and size:
+            changed[at] = random.choice([0, 1, 0x7F, 0x80, 0xC1, 0xDB, 0xDD, 0xDF, 0xFE, 0xFF])
+        elif way == 2:
+            del changed[at:]
+        elif way == 3:
+            del changed[at : at + random.randrange(1, 9)]
+        elif way == 4:
+            changed[at:at] = random.randbytes(random.randrange(1, 9))
+        elif way == 5:
+            changed += changed[at : at + 64]
+        elif way == 6 and size >= 4:  # a length, of either byte order
+            claimed = random.choice([0, 1, 0x7FFFFFFF, 0xFFFFFFFF, 0x80000000, size, size + 1])
+            place = min(at, size - 4)
+            changed[place : place + 4] = struct.pack(random.choice("<>") + "I", claimed)
+        elif way == 7 and other:
+            cut = random.randrange(len(other))
+            changed[at:] = other[cut : cut + 200]
+        elif way == 8 and size:
+            changed[at : at + random.randrange(1, 17)] = bytes(random.randrange(1, 17))
+    return bytes(changed)
+
+
+def bombs() -> list[tuple[str, bytes]]:
+    """(name, bytes): what claims to be, or nests, more than it is."""
+    made = []
+    for depth in (100, 511, 512, 1023, 1025, 5_000, 100_000):
+        made += [
+            (f"json lists {depth} deep", b"[" * depth + b"]" * depth),
+            (f"json dicts {depth} deep", b'{"a":' * depth + b"1" + b"}" * depth),
+            (f"json lists {depth} deep, not closed", b"[" * depth),
+            (f"msgpack lists {depth} deep", b"\x91" * depth + b"\xc0"),
+            (f"msgpack dicts {depth} deep", b"\x81\xa1a" * depth + b"\xc0"),
+            (f"encoded key {depth} deep", b"\x08" * depth + b"\x00" * depth),
+        ]
+    for claimed in (1 << 20, (1 << 31) - 1, (1 << 32) - 1):
+        for name, tag in (("list", 0xDD), ("dict", 0xDF), ("bytes", 0xC6), ("text", 0xDB)):
+            made.append(
+                (f"msgpack {name} of {claimed:,}", bytes([tag]) + claimed.to_bytes(4, "big"))
+            )
+    made.append(("json number of 100,000 digits", b"9" * 100_000))
+    made.append(("json text of surrogates", b'"' + rb"\ud800" * 1_000 + b'"'))
+    made.append(("msgpack extension", msgpack.packb(msgpack.ExtType(5, b"x" * 100))))
+    made.append(("msgpack timestamp", b"\xd7\xff" + b"\xff" * 8))
+    return made

@@ -1,0 +1,69 @@
+"""A little wrong input of every kind, and a decoder that believes it."""
+
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from planstep.bench.proof import badinput
+from planstep.bench.proof.disks import decoders, faces
+from planstep.bench.proof.disks.mutating import bombs, mutated, nested, odd
+from planstep.bench.proof.rows import Asked
+
+
+@pytest.fixture
+def asked(tmp_path: Path) -> Asked:
+    return Asked(tmp_path, tmp_path / "memory", quick=True, workers=1, runs=600)
+
+
+def test_a_few_of_each(asked: Asked) -> None:
+    found = badinput.run(asked)
+    assert found.violations == []
+    assert found.runs >= 550 and found.faults["bombs"] == len(bombs()) >= 50
+    assert {name.split()[0] for name in found.faults} >= {
+        "decode",
+        "names",
+        "bombs",
+        "face",
+        "commands",
+    }
+
+
+def test_the_control_is_noticed(asked: Asked) -> None:
+    found = badinput.control(replace(asked, runs=200))
+    assert any("IndexError" in why or "error" in why for why in found.violations)
+
+
+def test_the_same_seed_is_the_same_input() -> None:
+    data = b"something that is mutated"
+    drawn = [mutated(Random(n), data) for n in range(50)]
+    assert drawn == [mutated(Random(n), data) for n in range(50)]
+    assert len(set(drawn)) > 25
+    assert [repr(type(odd(Random(n)))) for n in range(50)] == [
+        repr(type(odd(Random(n)))) for n in range(50)
+    ]
+    value, depth = nested(300), 0
+    while value:
+        (value,), depth = value, depth + 1
+    assert depth == 300
+
+
+def test_what_is_not_allowed_is_said() -> None:
+    def asserting(data: bytes) -> None:
+        raise AssertionError("a bug")
+
+    assert "a bug" in decoders.fed("x", asserting, (ValueError,), b"")
+
+
+def test_a_call_that_breaks_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    db = faces.begun(1)
+
+    def broken(self: object, name: str) -> None:
+        raise KeyError(name)
+
+    monkeypatch.setattr(type(db), "topic", broken)
+    assert "KeyError" in faces.called(Random(1), db, type(db), "topic")
+    monkeypatch.undo()
+    assert faces.called(Random(1), db, type(db), "topic") == ""
+    db.close()
