@@ -24,8 +24,8 @@ CONFLICT = ("consume", "consume", "read")
 SCENES: tuple[tuple[Scene, int], ...] = (
     # (scene, states at most); where that is never reached, every interleaving was seen
     (Scene("two hosts, a crash", 2, 0, 1, CONFLICT, repeats=0, losses=0), 120_000),
-    (Scene("two hosts, a repeat", 2, 0, 1, CONFLICT, crashes=0, losses=0), 60_000),
-    (Scene("two hosts, a crash, a repeat", 2, 0, 1, CONFLICT, losses=0), 60_000),
+    (Scene("two hosts, a repeat", 2, 0, 1, CONFLICT, crashes=0, losses=0), 120_000),
+    (Scene("two hosts, a crash, a repeat", 2, 0, 1, CONFLICT, losses=0), 300_000),
     (Scene("three hosts", 3, 1, 2, CONFLICT, crashes=0, repeats=0, losses=0), 60_000),
     (Scene("three hosts, a crash", 3, 1, 2, CONFLICT[1:], repeats=0, losses=0), 60_000),
     (Scene("both tablets vote", 2, 1, 0, ("consume", "next", "count"), repeats=0), 40_000),
