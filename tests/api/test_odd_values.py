@@ -181,3 +181,46 @@ def test_what_nests_too_deep_to_be_shown_is_refused_in_words(db: planstep.Engine
         value = [value]
     with pytest.raises(ValueError, match="a list that cannot be shown is no transaction id"):
         db.outcome(value)
+
+
+def nested() -> Any:
+    value: Any = []
+    for _ in range(100_000):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda db, odd: db.topic(odd),
+        lambda db, odd: db.table(odd),
+        lambda db, odd: db.create_topic("n", partitions=odd),
+        lambda db, odd: db.create_topic("n", retention=odd),
+        lambda db, odd: db.create_topic("n", format=odd),
+        lambda db, odd: db.snapshot().count(odd),
+        lambda db, odd: db.topic("t").to_arrow(partition=odd),
+        lambda db, odd: db.topic("t").create_consumer("c", start=odd),
+        lambda db, odd: db.topic("t").writer(producer=odd),
+        lambda db, odd: db.table("n").add("k", odd),
+        lambda db, odd: db.table("n").max("k", odd),
+        lambda db, odd: db.table("n").load([odd]),
+        lambda db, odd: db.write("t", "a", partition=odd),
+        lambda db, odd: db.write("t", "a", headers=odd),
+        lambda db, odd: db.run(odd),
+        lambda db, odd: db.process(lambda batch, tx: None, topic=odd, consumer="c"),
+        lambda db, odd: planstep.open(":memory:", mode=odd),
+        lambda db, odd: planstep.open(":memory:", hosts=odd),
+        lambda db, odd: planstep.open(odd),
+    ],
+)
+def test_what_nests_too_deep_to_be_shown_is_refused_as_anything_else(call: Any) -> None:
+    odd = nested()
+    with planstep.open(":memory:") as db:
+        db.create_topic("t", partitions=2)
+        db.create_table("n")
+        with pytest.raises((TypeError, ValueError, planstep.PlanstepError)):
+            call(db, odd)
+        db.table("n").put("k", 1)
+    while odd:  # else its end is as deep
+        odd = odd.pop()

@@ -39,7 +39,8 @@ def draw(samples: Sequence[Sample], kind: str, number: int, seed: int) -> Damage
 
 
 def _named(sample: Sample, part: str) -> list[str]:
-    return sorted(name for name in sample.files if part in name)
+    """Files with something in them: what is only put aside has nothing to damage."""
+    return sorted(name for name, data in sample.files.items() if part in name and data)
 
 
 def _flip(
@@ -78,7 +79,7 @@ def _truncated(
     samples: Sequence[Sample], at: int, random: Random
 ) -> tuple[str, dict[str, bytes | None]]:
     sample = samples[at]
-    name = random.choice(sorted(sample.files))
+    name = random.choice(_named(sample, ""))
     if random.random() < 0.15:
         return f"{name}: gone", {name: None}
     length = random.randrange(len(sample.files[name]))

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from ..errors import TransactionClosed
-from .checks import check_worker
+from .checks import check_worker, shown
 from .formats import decode_value, encode_text, encode_value
 from .limits import READ_BYTES
 from .reading import check_partition
@@ -120,7 +120,7 @@ class Changelog:
     def _layer(self, tx: "Transaction") -> _Layer:
         inner = getattr(tx, "_sync", tx)
         if not isinstance(inner, Transaction):
-            raise TypeError(f"a changelog takes a transaction of its engine, not {tx!r}")
+            raise TypeError(f"a changelog takes a transaction of its engine, not {shown(tx)}")
         if inner._engine is not self._engine:
             raise ValueError(f"{tx!r} is of another engine than {self!r}")
         inner._check()
@@ -172,7 +172,7 @@ class Changelog:
     def put(self, tx: "Transaction", key: str, value: Any) -> None:
         """Sets a key's value when the transaction commits; None deletes it."""
         if not isinstance(key, str):
-            raise TypeError(f"a changelog's keys are str, not {key!r}")
+            raise TypeError(f"a changelog's keys are str, not {shown(key)}")
         encode_text(key, f"a record's key in {self._where}")
         encoded = encode_value(self._format, value, self._where)
         self._layer(tx).values[key] = decode_value(self._format, encoded)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import OffsetOutOfRange, SnapshotTooOld
 from ..proto.keys import Key, decode_key
 from .batch import ReadBatch, Segment
+from .checks import shown
 from .formats import decode_values
 from .keyspace import scan_range
 from .reading import check_partition
@@ -121,7 +122,7 @@ def _ends(
         stop = given.get(partition, high)
         for offset in (start, stop):
             if isinstance(offset, bool) or not isinstance(offset, int):
-                raise TypeError(f"an offset is an int, not {offset!r}")
+                raise TypeError(f"an offset is an int, not {shown(offset)}")
         if not low <= start <= stop <= high:
             raise OffsetOutOfRange(
                 f"topic {topic.name!r}, partition {partition}: [{start}, {stop}) is outside the log "
@@ -336,4 +337,4 @@ def _pages(
 
 def _check_rows(batch_rows: int) -> None:
     if isinstance(batch_rows, bool) or not isinstance(batch_rows, int) or batch_rows < 1:
-        raise ValueError(f"batch_rows is at least 1, not {batch_rows!r}")
+        raise ValueError(f"batch_rows is at least 1, not {shown(batch_rows)}")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from ..errors import OffsetOutOfRange
 from .batch import html_table
+from .checks import shown
 from .reading import Reading, check_partition
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ def offsets_of(
         found = dict.fromkeys(chosen, start)
     else:
         raise ValueError(
-            f'{start!r} is no place to begin: "earliest", "latest", an offset, a datetime, or a dict '
+            f'{shown(start)} is no place to begin: "earliest", "latest", an offset, a datetime, or a dict '
             "of partition to offset"
         )
     for p, offset in found.items():

@@ -32,7 +32,7 @@ from ..errors import (
     Undetermined,
 )
 from .batch import ReadBatch
-from .checks import whole
+from .checks import shown, whole
 from .formats import check_format
 from .outbox import pack_headers
 from .reader import Reader
@@ -202,7 +202,9 @@ class Course:
         with self._lock:
             if choice not in _CHOICES or (choice == "dead_letter" and self.dead_letter is None):
                 self._stop(
-                    ValueError(f"on_error returned {choice!r}: {', '.join(_CHOICES)} are possible")
+                    ValueError(
+                        f"on_error returned {shown(choice)}: {', '.join(_CHOICES)} are possible"
+                    )
                 )
             elif choice == "stop":
                 self._stop(poison)

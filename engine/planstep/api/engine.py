@@ -24,7 +24,7 @@ from ..errors import (
 from ..logs import lost_at_exit, store_closed
 from .batch import ReadBatch
 from .changelog import Changelog
-from .checks import check_worker
+from .checks import check_worker, shown
 from .conditions import Conditions
 from .consuming import Turns
 from .course import ATTEMPTS, OnError, Progress
@@ -116,7 +116,7 @@ class Engine(Naming, Operations):
         are raised at once, Undetermined too: `fn` must not run twice when the first may count.
         """
         if not callable(fn):
-            raise TypeError(f"run takes a function of the transaction, not {fn!r}")
+            raise TypeError(f"run takes a function of the transaction, not {shown(fn)}")
         tried = Attempts(attempts, deadline)
         while True:
             tx = self.transaction(worker)

@@ -23,6 +23,7 @@ from typing import Any, Literal, TypeAlias, get_args
 import msgpack
 
 from ..errors import Corruption
+from .checks import shown
 
 JSON_DEPTH_MAX = 511
 """How deep a json value may nest: decoding takes of the reader's stack, of which Python allows 1000."""
@@ -36,7 +37,7 @@ _dumps = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", 
 
 def check_format(name: str) -> Format:
     if name not in FORMATS:
-        raise ValueError(f"unknown format {name!r}: choose one of {', '.join(FORMATS)}")
+        raise ValueError(f"unknown format {shown(name)}: choose one of {', '.join(FORMATS)}")
     return name
 
 

@@ -11,6 +11,7 @@ Next: frames.py.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from .checks import shown
 from .extras import is_frame
 from .limits import AHEAD_BYTES
 
@@ -32,7 +33,7 @@ def load(
     progress: Callable[[int], object] | None,
 ) -> int:
     if isinstance(batch_rows, bool) or not isinstance(batch_rows, int) or batch_rows < 1:
-        raise ValueError(f"batch_rows is at least 1, not {batch_rows!r}")
+        raise ValueError(f"batch_rows is at least 1, not {shown(batch_rows)}")
     engine._writable()
     engine._table(table)
     where = f"table {table!r}"
@@ -79,7 +80,7 @@ class Columns:
         self.value = value
         if not self.key or not all(isinstance(name, str) for name in self.key):
             raise TypeError(
-                f"{where}: key= is the name of a column, or a list of names, not {key!r}"
+                f"{where}: key= is the name of a column, or a list of names, not {shown(key)}"
             )
 
     def pair(self, row: Mapping[str, Any], number: int) -> tuple[Any, Any]:
@@ -112,7 +113,7 @@ def _pairs(rows: Any, columns: Columns | None, where: str) -> Pairs:
     if isinstance(rows, Mapping):
         rows = rows.items()
     if isinstance(rows, (str, bytes)) or not isinstance(rows, Iterable):
-        raise TypeError(f"{where}: rows are pairs, dicts or a table of columns, not {rows!r:.40}")
+        raise TypeError(f"{where}: rows are pairs, dicts or a table of columns, not {shown(rows)}")
     hint = "; make the series a frame, with .to_frame()" if hasattr(rows, "to_frame") else ""
     for number, row in enumerate(rows):
         if is_frame(row):
@@ -125,14 +126,14 @@ def _pairs(rows: Any, columns: Columns | None, where: str) -> Pairs:
             yield columns.pair(row, number)
         elif columns is not None:
             raise TypeError(
-                f"{where}: key= goes with dicts and columns, and row {number} is {row!r:.40}"
+                f"{where}: key= goes with dicts and columns, and row {number} is {shown(row)}"
             )
         else:
             try:
                 key, value = row
             except (TypeError, ValueError):
                 raise TypeError(
-                    f"{where}: row {number} is no pair of key and value: {row!r:.40}{hint}"
+                    f"{where}: row {number} is no pair of key and value: {shown(row)}{hint}"
                 ) from None
             yield key, value
 

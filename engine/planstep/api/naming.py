@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 from ..errors import AlreadyExists, UnknownName
 from ..proto.keys import check_name
 from .batch import counted, html_table
+from .checks import shown
 from .formats import Format, check_format
 from .limits import PARTITIONS_MAX
 from .opened import Opened
@@ -179,8 +180,10 @@ class Naming(Opened):
 def _unknown(kind: str, name: Any, names: list[str]) -> UnknownName | TypeError:
     own = getattr(name, "name", None)
     if isinstance(own, str):
-        return TypeError(f"a {kind} is meant by its name: pass {own!r}, not {name!r}")
-    nearest = get_close_matches(str(name), names, n=1)
+        return TypeError(f"a {kind} is meant by its name: pass {own!r}, not {shown(name)}")
+    if not isinstance(name, str):
+        return TypeError(f"a {kind} is meant by its name, a str, not {shown(name)}")
+    nearest = get_close_matches(name, names, n=1)
     return UnknownName(kind, name, nearest[0] if nearest else None)
 
 
@@ -191,12 +194,12 @@ def _taken(kind: str, name: str) -> AlreadyExists:
 def _same(kind: str, name: str, setting: str, stored: Any, asked: Any) -> None:
     if asked is not None and asked != stored:
         raise AlreadyExists(
-            f"{kind} {name!r} exists with {setting}={stored!r}, not {asked!r}; leave {setting} out "
+            f"{kind} {name!r} exists with {setting}={stored!r}, not {shown(asked)}; leave {setting} out "
             "to take it as it is"
         )
 
 
 def _count(what: str, value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= PARTITIONS_MAX:
-        raise ValueError(f"{what} is a number from 1 to {PARTITIONS_MAX:,}, not {value!r}")
+        raise ValueError(f"{what} is a number from 1 to {PARTITIONS_MAX:,}, not {shown(value)}")
     return value

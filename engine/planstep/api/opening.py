@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 from ..errors import NotSupported, StoreInUse, WrongMode
 from ..logs import store_opened
 from ..proto.kafka_settings import KafkaSettings
-from .checks import seconds
+from .checks import seconds, shown
 
 if TYPE_CHECKING:
     from ..aio.engine import Opening
@@ -68,7 +68,7 @@ class Settings:
         if hosts is not None and (
             isinstance(hosts, bool) or not isinstance(hosts, int) or not 1 <= hosts <= 255
         ):
-            raise ValueError(f"hosts is 1 to 255, or None for as stored, not {hosts!r}")
+            raise ValueError(f"hosts is 1 to 255, or None for as stored, not {shown(hosts)}")
         if self.durability == "os" and hosts is not None and hosts > 1:
             raise NotSupported(
                 "durability='os' needs hosts=1: several hosts would lose different tails"
@@ -104,7 +104,7 @@ def _replaced(path: str) -> StoreInUse:
 
 def _choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:
     if value not in choices:
-        raise ValueError(f"{name}={value!r}: choose one of {', '.join(map(repr, choices))}")
+        raise ValueError(f"{name}={shown(value)}: choose one of {', '.join(map(repr, choices))}")
 
 
 class Slot:
@@ -209,7 +209,7 @@ def open(
         kafka = replace(kafka, protocol_version=protocol_version)
     rtt = seconds("rtt", rtt)
     if rtt > _RTT_MAX:
-        raise ValueError(f"rtt is at most {_RTT_MAX} seconds, not {rtt!r}")
+        raise ValueError(f"rtt is at most {_RTT_MAX} seconds, not {shown(rtt)}")
     settings = Settings(mode, hosts, read_only, durability, placement, trace, rtt, kafka)
     settings.check()
     wait = seconds("wait", wait)
@@ -300,4 +300,4 @@ def _path_text(path: Any) -> str:
             return text
     except (TypeError, UnicodeEncodeError):
         pass
-    raise ValueError(f"{path!r} is no path; use a folder's name, or ':memory:'")
+    raise ValueError(f"{shown(path)} is no path; use a folder's name, or ':memory:'")

@@ -58,7 +58,9 @@ class Operations(Opened):
             return replace(ledger.total)
         found = ledger.of(_tx_bytes(tx))
         if found is None:
-            raise ValueError(f"transaction {tx!r} cost nothing, or is not among the newest 10,000")
+            raise ValueError(
+                f"transaction {shown(tx)} cost nothing, or is not among the newest 10,000"
+            )
         return found
 
     def phases(self, tx: str | bytes) -> Phases:
@@ -74,7 +76,7 @@ class Operations(Opened):
         self._check()
         found = self._runtime.ledger.phases(_tx_bytes(tx))
         if found is None:
-            raise ValueError(f"transaction {tx!r} is not among the newest 10,000")
+            raise ValueError(f"transaction {shown(tx)} is not among the newest 10,000")
         return found
 
     def switch_log_batching(self, on: bool) -> None:
@@ -85,7 +87,7 @@ class Operations(Opened):
         """
         self._writable()
         if not isinstance(on, bool):
-            raise TypeError(f"on is True or False, not {on!r}")
+            raise TypeError(f"on is True or False, not {shown(on)}")
         self._runtime.switch_log_batching(on)
 
     def resolve(self, tx: str | bytes) -> Outcome:

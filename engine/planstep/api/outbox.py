@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ..errors import RecordTooLarge
 from ..proto.batch import Batch, decode_headers, encode_batch, encode_headers
 from .batch import Record
-from .checks import items_of
+from .checks import items_of, shown
 from .formats import decode_record_keys, decode_value, encode_record_keys, encode_values
 from .keyspace import partitions_of
 from .limits import BATCH_BYTES, RECORD_BYTES_MAX
@@ -32,12 +32,14 @@ def pack_headers(headers: Headers | None, where: str) -> bytes | None:
     if headers is None:
         return None
     if not isinstance(headers, Mapping):
-        raise TypeError(f"{where}: headers map str to bytes or str, not {headers!r}")
+        raise TypeError(f"{where}: headers map str to bytes or str, not {shown(headers)}")
     if not headers:
         return None
     for name, value in headers.items():
         if not isinstance(name, str) or not isinstance(value, (bytes, str)):
-            raise TypeError(f"{where}: headers map str to bytes or str, not {name!r} to {value!r}")
+            raise TypeError(
+                f"{where}: headers map str to bytes or str, not {shown(name)} to {shown(value)}"
+            )
     try:
         return encode_headers(headers)
     except UnicodeEncodeError:

@@ -176,7 +176,8 @@ def process(
 
 def worker_name(worker: str | None, topic: str, consumer: str, number: int, workers: int) -> str:
     """Of one worker: where they have no name, none that workers on something else have too."""
-    name = check_worker(worker) or f"{topic}.{consumer}"
+    of = check_worker(topic, "topic"), check_worker(consumer, "consumer")
+    name = check_worker(worker) or f"{of[0]}.{of[1]}"
     return f"{name}-{number}" if workers > 1 or worker is None else name
 
 

@@ -17,7 +17,7 @@ from ..proto.ids import Place
 from ..tablets.intervals import Ranges, consumed, raised
 from ..tablets.intervals import free as free_ranges
 from .batch import Segment
-from .checks import integer, whole
+from .checks import integer, shown, whole
 from .keyspace import shard_of
 
 if TYPE_CHECKING:
@@ -191,7 +191,9 @@ def check_partition(topic: "TopicInfo", partition: int) -> int:
     count = len(topic.partitions)
     is_number = isinstance(partition, int) and not isinstance(partition, bool)
     if not is_number or not 0 <= partition < count:
-        raise ValueError(f"topic {topic.name!r} has partitions 0 to {count - 1}, not {partition!r}")
+        raise ValueError(
+            f"topic {topic.name!r} has partitions 0 to {count - 1}, not {shown(partition)}"
+        )
     return partition
 
 

@@ -16,6 +16,7 @@ import msgpack
 from ..errors import RecordTooLarge
 from ..proto.messages import ADD, DELETE, MAX, MIN, PUT, PUT_IF_ABSENT
 from ..tablets.shard import evaluate, number_of
+from .checks import shown
 from .formats import encode_value
 from .limits import RECORD_BYTES_MAX
 
@@ -97,7 +98,9 @@ def pack_number(table: str, format_name: str, value: object) -> bytes:
             f'table {table!r} has format="{format_name}": add, max and min need format="msgpack"'
         )
     if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value:
-        raise TypeError(f"table {table!r}: add, max and min take an int or float, not {value!r}")
+        raise TypeError(
+            f"table {table!r}: add, max and min take an int or float, not {shown(value)}"
+        )
     if isinstance(value, int) and not -(1 << 63) <= value < 1 << 64:
         raise TypeError(f"table {table!r}: add, max and min take integers of at most 64 bits")
     data: bytes = msgpack.packb(value)

@@ -17,7 +17,7 @@ from ..errors import AlreadyExists, UnknownName
 from ..proto.ids import Place
 from ..proto.keys import check_name
 from .batch import ReadBatch, counted, html_table
-from .checks import seconds
+from .checks import seconds, shown
 from .columns import TopicColumns
 from .consumer import ConsumerDescription, Kind, Start, offsets_of
 from .limits import READ_BYTES
@@ -51,7 +51,7 @@ def retention_options(
         if retention is not None:
             seconds = retention.total_seconds() if isinstance(retention, timedelta) else retention
             if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
-                raise TypeError(f"retention is a timedelta or seconds, not {retention!r}")
+                raise TypeError(f"retention is a timedelta or seconds, not {shown(retention)}")
             if not 0 < seconds < 1e12:
                 raise ValueError("retention is more than 0 seconds")
             options["retention_ms"] = max(1, round(seconds * 1000))
@@ -59,7 +59,9 @@ def retention_options(
         options.pop("retention_bytes", None)
         if retention_bytes is not None:
             if isinstance(retention_bytes, bool) or not isinstance(retention_bytes, int):
-                raise TypeError(f"retention_bytes is a number of bytes, not {retention_bytes!r}")
+                raise TypeError(
+                    f"retention_bytes is a number of bytes, not {shown(retention_bytes)}"
+                )
             if not 0 < retention_bytes < 1 << 63:
                 raise ValueError("retention_bytes is at least 1")
             options["retention_bytes"] = retention_bytes
@@ -264,7 +266,7 @@ class Topic(TopicColumns):
         info = self._info()
         check_name(name)
         if kind not in ("cumulative", "individual"):
-            raise ValueError(f'kind={kind!r}: choose "cumulative" or "individual"')
+            raise ValueError(f'kind={shown(kind)}: choose "cumulative" or "individual"')
         known = self._kind_of(name)
         if known is None:
             with self._engine._look() as view:
