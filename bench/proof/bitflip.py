@@ -4,9 +4,9 @@
         × 3,000 flips, 500 stale, zeroed, exchanged pages and files, 200 truncations
         ─▶ verified, read, opened, each copy in a process of its own ─▶ judging.py
 
-What the figures tell apart: `refused` at opening or reading, `named` by `planstep verify` only (a changed
-row in the tables carries no checksum of its own: opening does not look at it, the digest does), `unseen`
-(nothing that is shown is different), `void` (acknowledged turns at the end of a killed store's log: what
+What the figures tell apart: `refused` at opening or reading, `named` by `planstep verify` only (an older page in
+place of the newer: each value in it has its checksum, it is the tablet's digest that tells; a flipped bit
+must be refused), `unseen` (nothing that is shown is different), `void` (acknowledged turns at the end of a killed store's log: what
 was destroyed was also the only proof of them). A whole store put back in an older state is not noticed by
 anything in it.
 
@@ -26,7 +26,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from planstep.proto import batch
-from planstep.store import log, rewrite, table, verify
+from planstep.store import log, rewrite, sealed, table, verify
 
 from .disks.apart import apart
 from .disks.damage import Damage, draw
@@ -142,6 +142,7 @@ def _blinded() -> None:
     constant = SimpleNamespace(**{**vars(zlib), "crc32": lambda data, value=0: 0})
     for module in (log, rewrite, batch):
         module.zlib = constant  # type: ignore[attr-defined]
+    sealed.crc32 = constant.crc32  # type: ignore[attr-defined]
     for digesting in (table, verify):
         digesting.hash_entry = lambda key, value: 0  # type: ignore[attr-defined]
 

@@ -179,6 +179,26 @@ def test_too_many_gaps(db: planstep.Engine, monkeypatch: pytest.MonkeyPatch) -> 
 # trimming ------------------------------------------------------------------------------------
 
 
+def test_what_is_trimmed_while_it_is_read_is_read_from_the_new_start(
+    db: planstep.Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = db.create_topic("looked-at", partitions=1)
+    for number in range(6):
+        topic.write(b"%d" % number)
+    before, left = db._runtime.read_slices, [1, 3]
+
+    def trims_first(*args: Any) -> Any:
+        if left:
+            topic.trim(left.pop(0))
+        return before(*args)
+
+    monkeypatch.setattr(db._runtime, "read_slices", trims_first)
+    assert topic.read(0).values == [b"3", b"4", b"5"]
+    left.append(5)
+    with pytest.raises(planstep.OffsetOutOfRange, match="offset 3 is outside"):
+        topic.read(3)
+
+
 def test_trimming_takes_whole_batches_and_counts_what_was_missed(db: planstep.Engine) -> None:
     fill(db, 6)
     db.topic("a").write_batch([b"x", b"y", b"z"], partition=0)

@@ -121,11 +121,31 @@ def test_what_a_row_raises_is_a_violation(row: Any) -> None:
     assert "the check itself ended with KeyError('unexpected')" in said
 
 
-def test_a_skip_is_exit_3_unless_allowed(row: Any) -> None:
+@pytest.mark.parametrize(
+    ("system", "skippable", "code"),
+    [
+        ("linux", True, 0),
+        ("linux", False, 3),
+        ("darwin", False, 0),
+    ],
+)
+def test_a_skip_is_exit_3_unless_allowed(
+    row: Any, monkeypatch: pytest.MonkeyPatch, system: str, skippable: bool, code: int
+) -> None:
     row.run = lambda asked: Found(skipped="there is no strace")
-    code, said, _ = ask("mine")
-    assert code == 3 and "skipped: there is no strace" in said
-    assert ask("mine", "--allow-skips")[0] == 0
+    monkeypatch.setitem(rows.BY_NAME, "mine", Row("mine", "a row", "3 runs", skippable))
+    monkeypatch.setattr(sys, "platform", system)
+    ended, said, _ = ask("mine")
+    assert ended == 3 and "skipped: there is no strace" in said
+    assert ask("mine", "--allow-skips")[0] == code
+
+
+def test_figures_of_several_parts_have_lines_of_their_own(row: Any) -> None:
+    figures = {"unreached": ["a -> b", "c -> d"], "sends": {"one": 1000, "two": {"x": 2}}, "n": 3}
+    row.run = lambda asked: Found(figures=figures)
+    lines = ask("mine")[1].splitlines()
+    assert lines[0].startswith("mine        0 runs, n 3, 0 violations")
+    assert lines[1:] == ["    unreached: a -> b; c -> d", "    sends: one 1,000, two (x 2)"]
 
 
 def test_scratch_is_made_where_it_is_told(row: Any, tmp_path: Path) -> None:

@@ -15,7 +15,9 @@ from storekit import FIRST, LAST, TABLETS, Contents, FastFiles, contents, crash,
 from planstep.errors import Corruption, FormatError
 from planstep.store import DiskStore
 from planstep.store.log import TURN, Record, read_record
+from planstep.store.readonly import ReadOnlyStore
 from planstep.store.recovery import read_segment, segment_files, segment_parts
+from planstep.store.sealed import seal, unseal
 from planstep.store.verify import Problem, verify
 
 SMALL = 4 << 10
@@ -233,11 +235,42 @@ def test_verify_names_flips_in_the_tables(quick_path: Path) -> None:
             sample.with_log(sample.used)
             problems = verified(sample)
             if problems:  # else an older copy of the page was hit, which nothing refers to
-                assert [p.tablet for p in problems] == ["partition 1 on host 0"], problems
-                assert "digest" in problems[0].what
+                assert [p.tablet for p in problems] == ["table", "partition 1 on host 0"], problems
+                assert "not what was written" in problems[0].what
+                assert "digest" in problems[1].what
                 named += 1
             at = table.find(value, at + len(value))
         assert named
+
+
+def test_a_flip_in_the_tables_is_never_read_as_a_value(quick_path: Path) -> None:
+    """By a key and by a scan, by the owner and by who only looks."""
+    sample = Sample(quick_path / "s", None, True)
+    table, refused = sample.table, 0
+    at = table.find(b"v" * 20)
+    while at > 0:
+        damaged = bytearray(table)
+        damaged[at + 3] ^= 4
+        sample.table = bytes(damaged)
+        sample.with_log(sample.used)
+        if verified(sample):
+            look = ReadOnlyStore.open(sample.folder)
+            with pytest.raises(Corruption, match="not what was written"):
+                list(look.scan(FIRST, LAST))
+            look.close()
+            refused += 1
+        at = table.find(b"v" * 20, at + 20)
+    assert refused
+
+
+def test_a_value_under_another_key_is_noticed() -> None:
+    sealed = seal(b"k\x20\0\0\x01a", (1, 2, b"value"))
+    assert unseal(b"k\x20\0\0\x01a", sealed) == (1, 2, b"value")
+    with pytest.raises(Corruption, match="not what was written"):
+        unseal(b"k\x20\0\0\x01b", sealed)
+    for short in (b"", sealed[:3], sealed[4:]):
+        with pytest.raises(Corruption, match="not what was written"):
+            unseal(b"k\x20\0\0\x01a", short)
 
 
 def test_verify_names_payloads_that_no_segment_holds(quick_path: Path) -> None:

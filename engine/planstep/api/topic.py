@@ -13,7 +13,7 @@ from datetime import timedelta
 from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..errors import AlreadyExists, UnknownName
+from ..errors import AlreadyExists, SnapshotTooOld, UnknownName
 from ..proto.ids import Place
 from ..proto.keys import check_name
 from .batch import ReadBatch, counted, html_table
@@ -37,6 +37,8 @@ class Unchanged(Enum):
 
 
 UNCHANGED = Unchanged.UNCHANGED
+_TRIES = 9
+"""More, when retention took what a read was about to begin with."""
 
 
 def retention_options(
@@ -169,6 +171,21 @@ class Topic(TopicColumns):
         """What is there, and where the partitions that it was looked for in end, by tablet."""
         info = self._info()
         check_limits(max_records, max_bytes)
+        for _ in range(_TRIES):
+            try:
+                return self._look_at(info, start, partition, max_records, max_bytes)
+            except SnapshotTooOld:
+                pass  # trimmed between looking where it starts and reading there
+        return self._look_at(info, start, partition, max_records, max_bytes)
+
+    def _look_at(
+        self,
+        info: "TopicInfo",
+        start: int | Mapping[int, int],
+        partition: int | None,
+        max_records: int,
+        max_bytes: int,
+    ) -> tuple[ReadBatch, dict[int, int]]:
         with self._engine._look() as view:
             reading = view._view()
             starts = reading.starts(info, start, partition)

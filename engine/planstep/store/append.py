@@ -19,11 +19,11 @@ from time import perf_counter
 from typing import TypeAlias
 
 from ..errors import IoError, NoSpace, StoreClosed
+from .extents import Extent
 from .files import Files, TooManyOpen
 from .folder import Folder, segment_name, segment_parts
 from .log import CLOSE, CLOSE_SIZE, OVERHEAD, START, TURN, Record, encode_record, read_record
 from .recovery import read_segment
-from .table import Extent
 from .turn import StoreCounters, Turn
 
 Copies: TypeAlias = list[tuple[str, Record, bytes]]

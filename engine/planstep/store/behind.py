@@ -18,12 +18,13 @@ from typing import Any
 from ..errors import Corruption, NoSpace, PlanstepError
 from ..logs import chore_failed
 from .append import LogEnd
+from .extents import Extent
 from .files import Files
 from .folder import Folder
 from .layers import Layer
 from .lock import OwnerLock
 from .rewrite import choose, rewrite
-from .table import Extent, Table
+from .table import Table
 from .turn import StoreCounters
 
 Rest = Callable[[float], object]

@@ -33,6 +33,7 @@ from ..logs import SLOW_SYNC_SECONDS, slow_sync
 from ..proto.records_pb2 import StoreMeta
 from .append import LogEnd
 from .behind import Behind
+from .extents import Extent
 from .files import Files, io_error
 from .folder import Folder, segment_files, segment_parts
 from .layers import GONE, MISSING, Layer, layered, merged_scan
@@ -48,7 +49,7 @@ from .log import (
 from .mark import ReleasedMark
 from .meta import FORMAT, check_belongs, load_meta, make_folder, save_meta
 from .recovery import Found, read_back
-from .table import Extent, Table
+from .table import Table
 from .turn import StoreCounters, Turn, decode_changes, encode_changes
 
 SEGMENT_BYTES = 64 << 20

@@ -12,13 +12,13 @@ from typing import Any
 
 from ..proto.records_pb2 import StoreMeta
 from .disk import DiskStore
+from .extents import Extent
 from .files import Files
 from .folder import Folder
 from .layers import Layer
 from .lease import Lease
 from .memory import MemoryStore
 from .readonly import ReadOnlyStore
-from .table import Extent
 from .turn import StoreCounters
 
 

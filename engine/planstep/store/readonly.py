@@ -21,6 +21,7 @@ from typing import Any
 
 from ..errors import Corruption, FormatError, IoError, NotSupported
 from ..proto.records_pb2 import StoreMeta
+from .extents import Extent
 from .files import Files, io_error
 from .folder import Folder
 from .layers import GONE, MISSING, Layer, layered, merged_scan
@@ -28,7 +29,7 @@ from .lease import Lease
 from .mark import Mark, read_mark
 from .meta import load_meta
 from .recovery import read_back
-from .table import Extent, Table
+from .table import Table
 from .turn import StoreCounters, Turn, decode_changes
 
 _TRIES = 20

@@ -13,9 +13,10 @@ Next: disk.py.
 import zlib
 
 from ..errors import Corruption
+from .extents import Extent
 from .folder import Folder, data_name
 from .log import DATA, OVERHEAD, encode_crc, encode_head
-from .table import Extent, Table
+from .table import Table
 
 SMALL_FILES_MAX = 16
 _PIECE_BYTES = 1 << 20

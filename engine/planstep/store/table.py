@@ -1,14 +1,12 @@
 """LMDB as the checkpoint: the tablets' tables as of turn T, T itself, and where payloads are.
 
-    k<key>         value (msgpack)            d<tablet 4>   (digest, keys): order-independent
-    a<address 8>   (file, offset, length)     an extent: payload bytes that are live, and where
-    s<file>        (live bytes, lowest address, end of the highest)
+    k<key>         value                      d<tablet 4>   (digest, keys): order-independent
+    a, s           where payloads are: extents.py
     m              (T, next address, segment, closed, crc)
 
-An extent is what one turn appended, less what was dropped since: dropping trims, splits or deletes it.
-
-Each checkpoint is one fully synced LMDB transaction. The digest of a tablet is the sum, modulo 2^64,
-of a hash of each key with its value; it is updated from old and new value inside the checkpoint.
+Each value is sealed (sealed.py). Each checkpoint is one fully synced LMDB transaction. The digest of a tablet
+is the sum, modulo 2^64, of a hash of each key with its value; it is updated from old and new value inside
+the checkpoint.
 
 Next: disk.py.
 """
@@ -19,10 +17,9 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import lmdb
-import msgpack
 
 from ..errors import (
     Corruption,
@@ -34,33 +31,32 @@ from ..errors import (
     StoreClosed,
     StoreInUse,
 )
+from .extents import (
+    Extent,
+    address_key,
+    decode_extent,
+    drop,
+    extent_at,
+    live_bytes,
+    put_extents,
+)
 from .files import io_error
 from .inherited import close_environment, file_key, open_environment
 from .layers import GONE
 from .making import READERS_MAX, allocate_lock, make_file
 from .pages import check_size, is_full
+from .sealed import FOREIGN, seal, unseal
 
 _MAP_BYTES = 1 << 40
 _MASK = (1 << 64) - 1
 _REST_EVERY = 256
 """Changes of a checkpoint between two rests: some 2 ms."""
 _STATE = [int, int, str, bool, int]
-_FOREIGN = (TypeError, ValueError)
-"""What reading bytes that nobody wrote raises, msgpack's own errors included."""
 
 
 def hash_entry(key: bytes, value: bytes) -> int:
     digest = hashlib.blake2b(value, digest_size=8, key=hashlib.sha256(key).digest()).digest()
     return int.from_bytes(digest, "little")
-
-
-class Extent(NamedTuple):
-    """`length` payload bytes from `address` on are at `offset` of a file."""
-
-    address: int
-    file: str
-    offset: int
-    length: int
 
 
 class Table:
@@ -125,7 +121,7 @@ class Table:
             else:
                 with self._env.begin() as own:
                     yield own
-        except (lmdb.Error, *_FOREIGN) as error:
+        except (lmdb.Error, *FOREIGN) as error:
             raise _unreadable(error) from error
 
     def get(self, key: bytes, txn: Any = None) -> Any:
@@ -135,8 +131,8 @@ class Table:
             else:
                 with self._env.begin() as reading:
                     data = reading.get(b"k" + key)
-            return None if data is None else msgpack.unpackb(data, use_list=False)
-        except (lmdb.Error, *_FOREIGN) as error:
+            return None if data is None else unseal(b"k" + key, data)
+        except (lmdb.Error, *FOREIGN) as error:
             raise _unreadable(error) from error
 
     def scan(
@@ -149,12 +145,14 @@ class Table:
                 found = cursor.set_range(last)
                 found = cursor.prev() if found else cursor.last()
                 while found and cursor.key() >= first:
-                    yield cursor.key()[1:], msgpack.unpackb(cursor.value(), use_list=False)
+                    key, value = cursor.item()
+                    yield key[1:], unseal(key, value)
                     found = cursor.prev()
             else:
                 found = cursor.set_range(first)
                 while found and cursor.key() < last:
-                    yield cursor.key()[1:], msgpack.unpackb(cursor.value(), use_list=False)
+                    key, value = cursor.item()
+                    yield key[1:], unseal(key, value)
                     found = cursor.next()
 
     def state(self, txn: Any = None) -> Any:
@@ -163,7 +161,7 @@ class Table:
             data = reading.get(b"m")
         if data is None:
             return None
-        state = _unpack(data)
+        state = unseal(b"m", data)
         if not isinstance(state, tuple) or list(map(type, state)) != _STATE:
             raise Corruption(f"the tables' own state is not readable: {state!r:.80}")
         return state
@@ -177,28 +175,28 @@ class Table:
     def find_payload(self, address: int, txn: Any = None) -> Extent | None:
         """The extent that holds `address`; None where nothing live is."""
         with self._reading(txn) as reading, reading.cursor() as cursor:
-            return _extent_at(cursor, address)
+            return extent_at(cursor, address)
 
     def live(self) -> dict[str, int]:
         """Live payload bytes by file, as of the last checkpoint; files without any are not there."""
         with self._reading(None) as reading:
-            return _live(reading)
+            return live_bytes(reading)
 
     def extents(self, files: frozenset[str]) -> list[Extent]:
         """All extents in the given files, by address."""
         found: list[Extent] = []
         with self._reading(None) as reading, reading.cursor() as cursor:
             bounds = [
-                msgpack.unpackb(data)[1:]
+                unseal(b"s" + name.encode(), data)[1:]
                 for name in sorted(files)
                 if (data := reading.get(b"s" + name.encode())) is not None
             ]
             if not bounds:
                 return []
             end = max(stop for _, stop in bounds)
-            more = cursor.set_range(_address(min(start for start, _ in bounds)))
-            while more and cursor.key() < _address(end):
-                extent = _decode_extent(*cursor.item())
+            more = cursor.set_range(address_key(min(start for start, _ in bounds)))
+            while more and cursor.key() < address_key(end):
+                extent = decode_extent(*cursor.item())
                 if extent.file in files:
                     found.append(extent)
                 more = cursor.next()
@@ -210,8 +208,8 @@ class Table:
             with self._env.begin(write=True) as txn:
                 for name in sorted(old):
                     txn.delete(b"s" + name.encode())
-                _put_extents(txn, extents)
-                return _live(txn)
+                put_extents(txn, extents)
+                return live_bytes(txn)
         except lmdb.Error as error:
             raise self._failure("moving payloads", error) from error
 
@@ -219,8 +217,8 @@ class Table:
         """The closing record in `segment` is durable: from here on its absence is corruption."""
         try:
             with self._env.begin(write=True) as txn:
-                turn, address, _, _, crc = _unpack(txn.get(b"m"))
-                txn.put(b"m", msgpack.packb((turn, address, segment, True, crc)))
+                turn, address, _, _, crc = unseal(b"m", txn.get(b"m"))
+                txn.put(b"m", seal(b"m", (turn, address, segment, True, crc)))
         except lmdb.Error as error:
             raise self._failure("the closing mark", error) from error
 
@@ -245,12 +243,12 @@ class Table:
                     tablet = digests.get(key[:4])
                     if tablet is None:
                         stored = txn.get(b"d" + key[:4])
-                        tablet = list(_unpack(stored)) if stored else [0, 0]
+                        tablet = list(unseal(b"d" + key[:4], stored)) if stored else [0, 0]
                         digests[key[:4]] = tablet
                     if value is GONE:
                         old = txn.pop(b"k" + key)
                     else:
-                        data: bytes = msgpack.packb(value, use_bin_type=True)
+                        data = seal(b"k" + key, value)
                         written += len(key) + len(data)
                         old = txn.replace(b"k" + key, data)
                         tablet[0] += hash_entry(key, data)
@@ -259,12 +257,13 @@ class Table:
                         tablet[0] -= hash_entry(key, old)
                         tablet[1] -= 1
                 for prefix, (digest, count) in digests.items():
-                    txn.put(b"d" + prefix, msgpack.packb((digest & _MASK, count)))
-                _put_extents(txn, payloads)
+                    named = b"d" + prefix
+                    txn.put(named, seal(named, (digest & _MASK, count)))
+                put_extents(txn, payloads)
                 for address, length in dropped:
-                    _drop(txn, address, length)
-                txn.put(b"m", msgpack.packb(state))
-                live = _live(txn)
+                    drop(txn, address, length)
+                txn.put(b"m", seal(b"m", state))
+                live = live_bytes(txn)
         except lmdb.Error as error:
             raise self._failure("the checkpoint", error) from error
         return written, live
@@ -304,13 +303,6 @@ def _not_opened(folder: Path, error: lmdb.Error) -> PlanstepError:
     return Corruption(f"{folder}: the tables cannot be opened: {error}")
 
 
-def _unpack(data: bytes) -> Any:
-    try:
-        return msgpack.unpackb(data, use_list=False)
-    except _FOREIGN as error:
-        raise _unreadable(error) from error
-
-
 def _unreadable(error: Exception) -> PlanstepError:
     if "closed/deleted/dropped" in str(error):
         return EngineClosed("the store was closed while it was read")
@@ -333,80 +325,3 @@ def _given_up(error: lmdb.PanicError) -> StoreClosed:
 def _code(error: lmdb.Error) -> int:
     """LMDB's own are negative, the operating system's positive; 0 is the binding's."""
     return int(getattr(error, "code", 0))
-
-
-# extents -----------------------------------------------------------------------------------
-
-
-def _address(address: int) -> bytes:
-    return b"a" + address.to_bytes(8, "big")
-
-
-def _decode_extent(key: bytes, value: bytes) -> Extent:
-    return Extent(int.from_bytes(key[1:], "big"), *_unpack(value))
-
-
-def _extent_at(cursor: Any, address: int) -> Extent | None:
-    key = _address(address)
-    if not cursor.set_range(key) or cursor.key() != key:
-        # Behind the last key set_range leaves no place to step back from.
-        found = cursor.prev() if cursor.key() else cursor.last()
-        while found and cursor.key() > key:
-            found = cursor.prev()
-        if not found:
-            return None
-    if cursor.key()[:1] != b"a":
-        return None
-    extent = _decode_extent(*cursor.item())
-    return extent if address < extent.address + extent.length else None
-
-
-def _count(txn: Any, file: str, live: int, low: int, high: int) -> None:
-    """`live` bytes more or fewer in a file, between two addresses."""
-    key = b"s" + file.encode()
-    stored = txn.get(key)
-    if stored is not None:
-        before, lowest, highest = _unpack(stored)
-        live, low, high = live + before, min(low, lowest), max(high, highest)
-    if live:
-        txn.put(key, msgpack.packb((live, low, high)))
-    else:
-        txn.delete(key)
-
-
-def _put_extents(txn: Any, extents: list[Extent]) -> None:
-    sums: dict[str, list[int]] = {}
-    for address, file, offset, length in extents:
-        txn.put(_address(address), msgpack.packb((file, offset, length)))
-        end = address + length
-        held = sums.setdefault(file, [0, address, end])
-        held[:] = held[0] + length, min(held[1], address), max(held[2], end)
-    for file, (live, low, high) in sums.items():
-        _count(txn, file, live, low, high)
-
-
-def _drop(txn: Any, address: int, length: int) -> None:
-    """Takes [address, address + length) out of the extent that holds it."""
-    with txn.cursor() as cursor:
-        extent = _extent_at(cursor, address)
-    if extent is None:
-        return
-    start, file, offset, held = extent
-    stop, end = min(address + length, start + held), start + held
-    if start < address:
-        txn.put(_address(start), msgpack.packb((file, offset, address - start)))
-    else:
-        txn.delete(_address(start))
-    if stop < end:
-        txn.put(_address(stop), msgpack.packb((file, offset + stop - start, end - stop)))
-    _count(txn, file, address - stop, start, end)
-
-
-def _live(txn: Any) -> dict[str, int]:
-    live: dict[str, int] = {}
-    with txn.cursor() as cursor:
-        found = cursor.set_range(b"s")
-        while found and cursor.key()[:1] == b"s":
-            live[cursor.key()[1:].decode()] = _unpack(cursor.value())[0]
-            found = cursor.next()
-    return live

@@ -8,17 +8,15 @@ Next: nothing; this is the last of the store.
 from pathlib import Path
 from typing import NamedTuple
 
-import msgpack
-
 from ..errors import PlanstepError
 from ..proto.ids import tablet_text
-from .dump import describe_key
 from .files import Files
 from .folder import data_files, segment_files, segment_parts
 from .log import START, is_misplaced, later_records, read_record
 from .meta import load_meta
 from .pages import DATA_FILE, page_problems
 from .recovery import MISPLACED, read_back, read_segment
+from .sealed import entry_text, unseal
 from .table import Table, hash_entry
 
 _MASK = (1 << 64) - 1
@@ -74,7 +72,7 @@ def _check_table(folder: Path, table: Table) -> list[Problem]:
             tablet[0] += hash_entry(name, value)
             tablet[1] += 1
         try:
-            entry = msgpack.unpackb(value, use_list=False)
+            entry = unseal(key, value)
             if kind == b"d":
                 digest, count = entry
                 stored[name] = (digest, count)
@@ -87,8 +85,7 @@ def _check_table(folder: Path, table: Table) -> list[Problem]:
             elif kind == b"s":
                 counted[name.decode()] = entry[0]
         except Exception:  # foreign bytes raise a family of unrelated errors
-            where = describe_key(name) if kind == b"k" else key.hex(" ")
-            problems.append(Problem("table", where, "the value is not readable"))
+            problems.append(Problem("table", entry_text(key), "the value is not what was written"))
     for prefix in sorted(found.keys() | stored.keys()):
         digest, count = found.get(prefix, [0, 0])
         if (digest & _MASK, count) != stored.get(prefix, (0, 0)):
