@@ -5,10 +5,10 @@
         ─▶ verified, read, opened, each copy in a process of its own ─▶ judging.py
 
 What the figures tell apart: `refused` at opening or reading, `named` by `planstep verify` only (an older page in
-place of the newer: each value in it has its checksum, it is the tablet's digest that tells; a flipped bit
-must be refused), `unseen` (nothing that is shown is different), `void` (acknowledged turns at the end of a killed store's log: what
-was destroyed was also the only proof of them). A whole store put back in an older state is not noticed by
-anything in it.
+place of the newer: each value in it has its checksum, it is the tablet's digest that tells; a flipped bit must
+be refused), `unseen` (nothing that is shown is different), `void` (acknowledged turns at the end of a killed
+store's log: what was destroyed was also the only proof of them). A whole store put back in an older state is
+not noticed by anything in it.
 
 The control takes the checksums and digests away.
 
