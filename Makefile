@@ -1,6 +1,7 @@
 # make test      everything that CI runs: lint, types, documentation, tests
 # make docs      the documentation, as pages: build/docs/html/index.html
 # make compare   every system at the same work on real events, proven by Spark; report: build/compare/report.html
+# make check     every proof of RELIABILITY.md, whole: most of an hour
 # make bench     the benchmarks, each beside a bare durable append
 PYTHON := $(shell for p in python3.14 python3.13 python3.12 python3.11 python3; do \
   command -v $$p >/dev/null 2>&1 && $$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && { echo $$p; break; }; done)
@@ -15,7 +16,7 @@ STAMP := .venv/stamp-$(VERSION)$(if $(JAVA),,-jre)
 CORE := .venv/core-$(VERSION)
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: test test-core docs lint compare bench proto clean setup
+.PHONY: test test-core docs lint check compare bench proto clean setup
 setup: $(STAMP)
 
 $(CORE):
@@ -45,6 +46,7 @@ docs: setup
 
 test: lint docs
 	$(BIN)/pytest -q
+	$(BIN)/planstep check all --quick --allow-skips
 
 # Without Spark, Arrow, command line: what the engine itself needs.
 OTHERS := arrow bench cli docs notebooks operations reshard spark typing
@@ -53,6 +55,9 @@ test-core: $(CORE)
 
 compare: setup
 	$(BIN)/planstep compare --demo --out build/compare
+
+check: setup
+	$(BIN)/planstep check all
 
 bench: setup
 	$(BIN)/pytest -q bench -o python_files="bench_*.py"
