@@ -48,15 +48,20 @@ class Answers:
         next input, a commit behind what went ahead, waits under the same id."""
         with self._answering:
             for tx, answer in self._answers.copy().items():
+                self.admission.let_go(tx)
                 del self._answers[tx]
                 waiter = self._waiting.pop(tx, None)
-                self.admission.let_go(tx)
-                if waiter is not None:
-                    waiter.answer = answer
+                if waiter is None:
+                    continue
+                waiter.answer = answer
+                try:
                     if waiter.future is None:
                         waiter.wake()
                     else:
                         self._due[tx] = waiter
+                except MemoryError:  # handed out again later, by the service thread
+                    self._answers[tx], self._waiting[tx] = answer, waiter
+                    raise
         if self._due and self.hosts > 1:
             self._answered.set()
 

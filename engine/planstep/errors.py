@@ -227,6 +227,13 @@ class EngineClosed(PlanstepError):
     """The engine is closed."""
 
 
+def of_memory(error: BaseException) -> bool:
+    """There was no memory: CPython calls that a RuntimeError where it was for a lock or a thread."""
+    return isinstance(error, MemoryError) or (
+        isinstance(error, RuntimeError) and str(error).startswith("can't ")
+    )
+
+
 class HostStopped(EngineClosed):
     """The engine met a bug of its own and stopped before doing harm; reopen it."""
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from .chores import Chores
 from .coordinator.plan import PLANNED, STATES
-from .errors import Aborted, EngineClosed, HostStopped, NotSupported, Undetermined
+from .errors import Aborted, EngineClosed, HostStopped, IoError, NotSupported, Undetermined
 from .host import Host
 from .inputs import Ahead, Deliver, Rollback
 from .inputs import Commit as CommitInput
@@ -103,12 +103,18 @@ class Runtime(Turns):
         if not read_only:
             self._take_left()
         self.chores = Chores(self)
-        self._begin_threads()
         self._side = threading.Thread(
             target=self.chores.serve, args=(self._stopping,), name="planstep-chores", daemon=True
         )
-        if not read_only:
-            self._side.start()
+        try:
+            self._begin_threads()
+            if not read_only:
+                self._side.start()
+        except BaseException as error:
+            self._end_threads()
+            if isinstance(error, RuntimeError):
+                raise IoError(f"the engine's threads could not be started: {error}") from error
+            raise
 
     def _take_left(self) -> None:
         """What was on its way between tablets that stood apart arrives before anybody reads."""
@@ -221,7 +227,14 @@ class Runtime(Turns):
         With one host the time-out ends waiting for others' turns, not the turn of one's own.
         """
         waiter = self._enqueue(CommitInput(tx, parts), None, timeout)
-        self._wait_for(waiter, timeout)
+        try:
+            self._wait_for(waiter, timeout)
+        except MemoryError as error:
+            if waiter.answer is None:
+                raise Undetermined(
+                    f"transaction {tx_text(tx)} was sent, and then memory was short; "
+                    f"outcome({tx_text(tx)!r}) tells how it ended"
+                ) from error
         if waiter.answer is None:
             raise self._undetermined(tx, timeout)
         return waiter.result()
@@ -387,6 +400,19 @@ class Runtime(Turns):
         here = threading.current_thread()
         return here is self._side or here in self._threads
 
+    def _end_threads(self) -> None:
+        """All but the chores', which may wait for a commit."""
+        self._stopping.set()
+        self._submitted.set()
+        self._answered.set()
+        for node in self.nodes:
+            node.wake.set()
+            node.changed.ring()
+        self.chores.wake()
+        for thread in self._threads:
+            if thread is not threading.current_thread() and thread.is_alive():
+                thread.join()
+
     def close(self) -> None:
         """Ends the threads, lets what was committed finish, checkpoints and closes the stores.
 
@@ -407,16 +433,7 @@ class Runtime(Turns):
             while self.hosts == 1 and node.inbox and node.try_lead(None):
                 self._lead(node, None)
         self.delays.close()
-        self._stopping.set()
-        self._submitted.set()
-        self._answered.set()
-        for node in self.nodes:
-            node.wake.set()
-            node.changed.ring()
-        self.chores.wake()
-        for thread in self._threads:
-            if thread is not threading.current_thread():
-                thread.join()
+        self._end_threads()
         first = self.nodes[0]
         with first.lock:  # what no turn has taken has no effect: its end is not in doubt
             self._refuse_all(first)
@@ -426,9 +443,8 @@ class Runtime(Turns):
             self._side.join()
         for node in self.nodes:
             with node.lock:
-                if not node.down:
-                    node.down = True
-                    node.host.store.close()
+                node.down = True
+                node.host.store.close()  # again, if the first time did not come to it
         self._end_futures()
         self.ended = True
 

@@ -118,14 +118,14 @@ def _open_stores(
             )
     except BaseException:
         for store in stores:
-            _let_go(store)
+            let_go(store)
         raise
 
 
-def _let_go(store: Store) -> None:
+def let_go(opened: Store | Runtime) -> None:
     try:
-        store.close()
-    except PlanstepError:
+        opened.close()
+    except Exception:
         pass  # it is let go all the same, and the first error says more
 
 

@@ -29,6 +29,7 @@ from .errors import (
     NoSpace,
     PlanstepError,
     StoreClosed,
+    of_memory,
 )
 from .host import Host
 from .inputs import (
@@ -96,10 +97,23 @@ class Turns(Answers):
                 self._start(node)
 
     def _begin(self, name: str, target: Any, *args: Any) -> threading.Thread:
-        thread = threading.Thread(target=target, args=args, name=f"planstep-{name}", daemon=True)
+        thread = threading.Thread(
+            target=self._last, args=(target, *args), name=f"planstep-{name}", daemon=True
+        )
         self._threads.append(thread)
         thread.start()
         return thread
+
+    def _last(self, target: Any, *args: Any) -> None:
+        """The thread goes on when memory was short: without it commits would wait for ever."""
+        while not self._stopping.is_set():
+            try:
+                target(*args)
+                return
+            except (MemoryError, RuntimeError) as error:
+                if not of_memory(error):
+                    raise
+            time.sleep(_TICK_SECONDS)
 
     def _start(self, node: Node) -> None:
         node.thread = self._begin(f"host-{node.host.number}", self._loop, node)
@@ -179,10 +193,7 @@ class Turns(Answers):
             self._fail(node, inputs, error)
             return
         except Exception as error:
-            node.host.stopped = error
-            host_stopped(node.host.number, error)
-            self._fail(node, inputs, HostStopped(f"the engine stopped: {error}"))
-            self._stop_everything(error)
+            self._stop(node, error)
             raise
         except BaseException:
             # Interrupted: the turn was taken back whole; somebody else will run these inputs.
@@ -190,7 +201,7 @@ class Turns(Answers):
             self._submitted.set()
             raise
         seconds = time.perf_counter() - began
-        self._release(node, released)
+        self._release_whole(node, released)
         node.turn_seconds.add(seconds)
         if released.results:
             node.turn_transactions.add(len(released.results))
@@ -213,7 +224,21 @@ class Turns(Answers):
             except PlanstepError as again:
                 self._fail(node, rest, again)
                 return
+            self._release_whole(node, released)
+
+    def _stop(self, node: Node, error: BaseException) -> None:
+        """Whether the turn is durable is not known here: whoever waits hears that."""
+        node.host.stopped = error
+        self._stop_everything(error)
+        host_stopped(node.host.number, error)
+
+    def _release_whole(self, node: Node, released: Released) -> None:
+        try:
             self._release(node, released)
+        except BaseException as error:
+            if of_memory(error):  # durable, and not all were told: they would wait for ever
+                self._stop(node, error)
+            raise
 
     def _release(self, node: Node, released: Released) -> None:
         self.ledger.turn(released.spent, released.syncs, released.hops, released.steps)

@@ -312,23 +312,23 @@ class Engine(Naming, Operations):
 
     def _end(self) -> None:
         began = time.monotonic()
-        interrupted: KeyboardInterrupt | None = None
+        interrupted: BaseException | None = None
         try:
             while not self._runtime.ended:
                 try:
                     self._drop()
                     with self._backing_up:  # a backup notices, and stops
                         self._runtime.close()
-                except KeyboardInterrupt as error:
+                except (KeyboardInterrupt, MemoryError) as error:
                     if interrupted is not None:
                         raise  # a second time: `close` again, or the end of the process, is the end
                     interrupted = error
             for group in list(self._groups.values()):
                 group.close(EngineClosed("the engine was closed before the batch had its turn"))
         finally:
-            store_closed(self.path, self._runtime, time.monotonic() - began)
             self._slot.closing = None
             self._ended.set()
+            store_closed(self.path, self._runtime, time.monotonic() - began)
         if interrupted is not None:
             raise interrupted
 

@@ -201,7 +201,7 @@ def open(
     The same path opened again in this process with equal settings gives the same engine, which closes
     with the last `close`. Every ":memory:" is an engine of its own.
     """
-    from ..storage import open_runtime
+    from ..storage import let_go, open_runtime
     from .engine import Engine
 
     kafka = KafkaSettings() if kafka is None else kafka
@@ -244,10 +244,15 @@ def open(
             rtt_ms=1000 * rtt,
             settings=kafka,
         )
-        slot.engine = Engine(real, runtime, settings, slot)
-        slot.folder = _folder(real)
-        store_opened(real, runtime, read_only, time.monotonic() - began)
-        return slot.engine
+        try:
+            engine = Engine(real, runtime, settings, slot)
+            folder = _folder(real)
+            store_opened(real, runtime, read_only, time.monotonic() - began)
+        except BaseException:  # nobody has it yet who could close it
+            let_go(runtime)
+            raise
+        slot.engine, slot.folder = engine, folder
+        return engine
 
 
 def open_async(

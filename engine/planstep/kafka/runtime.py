@@ -70,14 +70,18 @@ class KafkaRuntime(Runtime):
         self._expire_at = 0
         super().__init__(stores, **settings)
         self.in_order = False  # a commit's positions count only once it has ended
-        self.schema = KafkaSchema(self)
-        self.client = Client(self, self._proxy)
-        self.writing = Writing(self)
-        self.requests = Requests(self)
-        if self._writes:
-            for node in self.nodes:  # its coordinators go on where they were
-                node.inbox.append(Tick())
-                self._poke(node)
+        try:
+            self.schema = KafkaSchema(self)
+            self.client = Client(self, self._proxy)
+            self.writing = Writing(self)
+            self.requests = Requests(self)
+            if self._writes:
+                for node in self.nodes:  # its coordinators go on where they were
+                    node.inbox.append(Tick())
+                    self._poke(node)
+        except BaseException:
+            self._end_threads()
+            raise
 
     def _views(self) -> KafkaViews:
         return KafkaViews(self.nodes, self._check_open, self.settings, self.rtt_ms)

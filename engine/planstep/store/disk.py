@@ -25,6 +25,7 @@ from ..errors import (
     FormatError,
     IoError,
     NoSpace,
+    PlanstepError,
     StoreClosed,
     TransactionTooLarge,
     WrongMode,
@@ -100,8 +101,10 @@ class DiskStore(Behind):
                 self._table.close()
                 raise
         except BaseException:
-            self._folder.close()
-            self._released.close()
+            try:
+                self._folder.close()
+            finally:
+                self._released.close()
             raise
 
     @classmethod
@@ -299,27 +302,23 @@ class DiskStore(Behind):
         net = turn.net()
         if not net and not turn.payloads and not turn.dropped:
             return
-        changes, dropped = encode_changes(net), encode_pairs(turn.dropped)
-        size = OVERHEAD + len(changes) + len(dropped) + turn.payload_bytes
-        if size > RECORD_BYTES_MAX:
-            raise TransactionTooLarge(f"a turn of {size} bytes is beyond what the log can hold")
         with self._appending:
             self._check_open()
             if not turn.reserve:
                 self._refuse_beyond_memory()
             before = self._log.turn
             try:
-                run = self._log.append(changes, dropped, turn, turn.reserve)
-                self._released.show(self.generation, self.last_turn)
-                with self._mutex:
-                    self._unsaved_bytes += size
-                    self._changed_at = time.monotonic()
-                    self._note_run(run)
-                    self._dropped += turn.dropped
-                if before_visible is not None:
-                    before_visible(net)
-                with self._mutex:
-                    self._layers[0].update(net)
+                size = self._append(turn, net, before_visible)
+            except Exception as error:
+                if self._log.turn != before:
+                    self._log.broken = error
+                    raise StoreClosed(
+                        f"the turn is durable, and could not be taken into memory ({error!r}): "
+                        "reopen the store"
+                    ) from error
+                if isinstance(error, MemoryError) and self._log.broken is None:
+                    raise PlanstepError(f"there is no room to write the turn: {error!r}") from error
+                raise
             except BaseException as error:
                 if self._log.turn != before:  # durable, and perhaps not wholly in memory
                     self._log.broken = error
@@ -330,6 +329,27 @@ class DiskStore(Behind):
             self.counters.sync_seconds.add(seconds)
             if seconds >= SLOW_SYNC_SECONDS:
                 slow_sync(self.folder, seconds, size)
+
+    def _append(
+        self, turn: Turn, net: dict[bytes, Any], before_visible: Callable[[Any], None] | None
+    ) -> int:
+        """Returns the record's size."""
+        changes, dropped = encode_changes(net), encode_pairs(turn.dropped)
+        size = OVERHEAD + len(changes) + len(dropped) + turn.payload_bytes
+        if size > RECORD_BYTES_MAX:
+            raise TransactionTooLarge(f"a turn of {size} bytes is beyond what the log can hold")
+        run = self._log.append(changes, dropped, turn, turn.reserve)
+        self._released.show(self.generation, self.last_turn)
+        with self._mutex:
+            self._unsaved_bytes += size
+            self._changed_at = time.monotonic()
+            self._note_run(run)
+            self._dropped += turn.dropped
+        if before_visible is not None:
+            before_visible(net)
+        with self._mutex:
+            self._layers[0].update(net)
+        return size
 
     def close(self) -> None:
         """Checkpoints, writes the closing record, lets go of the store."""
@@ -347,7 +367,17 @@ class DiskStore(Behind):
                     self._try(self._remove_unneeded)
         finally:
             self._closed = True
+            self._let_go()
+
+    def _let_go(self) -> None:
+        """Of everything, whatever one of them raises: without the lock the store can be opened again."""
+        try:
             self._folder.close()
-            self._table.close()
-            self._released.close()
-            self._lock.close()
+        finally:
+            try:
+                self._table.close()
+            finally:
+                try:
+                    self._released.close()
+                finally:
+                    self._lock.close()

@@ -31,8 +31,11 @@ _own: set[tuple[int, int]] = set()
 """What this process has opened itself, and not closed: (device, inode)."""
 
 
-def open_environment(folder: Path, **settings: Any) -> Any:
-    """As lmdb.open. StoreInUse, ForkedProcess where the files are open already and cannot be again."""
+def open_environment(folder: Path, **settings: Any) -> tuple[Any, tuple[int, int]]:
+    """As lmdb.open, and what `close_environment` wants to have.
+
+    StoreInUse, ForkedProcess where the files are open already and cannot be again.
+    """
     try:
         env = lmdb.open(os.fspath(folder), **settings)
     except lmdb.Error as error:
@@ -41,8 +44,13 @@ def open_environment(folder: Path, **settings: Any) -> Any:
         if file_key(folder) in _own:
             raise StoreInUse(os.getpid(), None) from error
         env = _open_beside(folder, settings)
-    _own.add(file_key(folder))
-    return env
+    try:
+        opened = env, file_key(folder)
+        _own.add(opened[1])
+    except BaseException:
+        env.close()
+        raise
+    return opened
 
 
 def close_environment(env: Any, key: tuple[int, int]) -> None:

@@ -30,12 +30,15 @@ class OwnerLock:
             raise refusal from error
         try:
             self._take(path, wait)
-        except BaseException:
+            _held.add(self)
+            self._name()
+        except BaseException:  # nobody has it yet who could close it
             self.close()
             raise
-        _held.add(self)
+
+    def _name(self) -> None:
         since = time.strftime("%Y-%m-%d %H:%M:%S")
-        with contextlib.suppress(OSError):  # the name is a courtesy; the disk may be full
+        with contextlib.suppress(OSError):  # a courtesy; the disk may be full
             os.ftruncate(self._fd, 0)
             os.pwrite(self._fd, json.dumps({"pid": self.pid, "since": since}).encode(), 0)
 

@@ -190,10 +190,14 @@ class ReadOnlyStore:
             if self._closed:
                 return
             self._closed = True
-            self._folder.close()
-            self._txn.abort()
-            self._table.close()
-            self._lease.close()
+            try:
+                self._folder.close()
+                self._txn.abort()
+            finally:
+                try:
+                    self._table.close()
+                finally:
+                    self._lease.close()
 
 
 def _state_of(folder: Path) -> list[tuple[str, int, int]]:

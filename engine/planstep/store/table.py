@@ -41,7 +41,7 @@ from .extents import (
     put_extents,
 )
 from .files import io_error
-from .inherited import close_environment, file_key, open_environment
+from .inherited import close_environment, open_environment
 from .layers import GONE
 from .making import READERS_MAX, allocate_lock, make_file
 from .pages import check_size, is_full
@@ -73,7 +73,7 @@ class Table:
         size = _MAP_BYTES
         while True:
             try:
-                self._env = open_environment(
+                self._env, self._file = open_environment(
                     folder,
                     map_size=size,
                     mode=0o700,
@@ -90,11 +90,14 @@ class Table:
             except lmdb.Error as error:
                 raise _not_opened(folder, error) from error
         self._folder = folder
-        self._file = file_key(folder)
         self.gave_up: StoreClosed | None = None  # LMDB is done for until it is opened anew
-        if not read_only:
-            self._note_newest(folder)
-            self._env.reader_check()
+        try:
+            if not read_only:
+                self._note_newest(folder)
+                self._env.reader_check()
+        except BaseException:
+            self.close()
+            raise
 
     def _note_newest(self, folder: Path) -> None:
         """Who is killed within a commit may have made it valid and not noted its number, by which read transactions
@@ -103,7 +106,6 @@ class Table:
         try:
             self._env.begin(write=True).abort()
         except lmdb.Error as error:
-            self.close()
             raise _not_opened(folder, error) from error
 
     def pin(self) -> Any:
