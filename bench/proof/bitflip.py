@@ -6,9 +6,8 @@
 
 What the figures tell apart: `refused` at opening or reading, `named` by `planstep verify` only (a changed
 row in the tables carries no checksum of its own: opening does not look at it, the digest does), `unseen`
-(nothing that is shown is different), `void` (acknowledged turns at the end of a killed store's log: what
-was destroyed was also the only proof of them). A whole store put back in an older state is not noticed by
-anything in it.
+(nothing that is shown is different). A whole store put back in an older state is not noticed by anything
+in it.
 
 The control takes the checksums and digests away.
 
