@@ -50,6 +50,11 @@ def _boot() -> bytes:
     return hashlib.sha256(text).digest()[:8]
 
 
+def encode_mark(generation: int, turn: int, synced: int, boot: bytes) -> bytes:
+    data, more = _MARK.pack(generation, turn, boot), _SYNCED.pack(synced)
+    return b"".join((data, _CRC.pack(zlib.crc32(data)), more, _CRC.pack(zlib.crc32(more))))
+
+
 class ReleasedMark:
     """The mapped file. OSError where it is not there and `write` is False."""
 
@@ -66,11 +71,7 @@ class ReleasedMark:
             os.close(fd)
 
     def show(self, generation: int, turn: int, synced: int) -> None:
-        data = _MARK.pack(generation, turn, _boot())
-        more = _SYNCED.pack(synced)
-        self._map[: _SIZE + _SYNCED_SIZE] = b"".join(
-            (data, _CRC.pack(zlib.crc32(data)), more, _CRC.pack(zlib.crc32(more)))
-        )
+        self._map[: _SIZE + _SYNCED_SIZE] = encode_mark(generation, turn, synced, _boot())
 
     def read(self) -> Mark | None:
         """None while it says nothing whole."""
