@@ -41,16 +41,15 @@ def apart(work: Callable[[T], Any], item: T, seconds: float = 20.0) -> Apart:
         data, ended = _all_of(reading, time.monotonic() + seconds)
     finally:
         os.close(reading)
-        if not os.waitpid(pid, os.WNOHANG)[0]:
-            if not data:
+        gone, status = os.waitpid(pid, os.WNOHANG)
+        if not gone:
+            if not ended:
                 os.kill(pid, signal.SIGKILL)
             status = os.waitpid(pid, 0)[1]
-        else:
-            status = 0
     if not ended:
         return Apart(why=f"hung: no end after {seconds:.0f} s")
     if not data:
-        code = os.waitstatus_to_exitcode(status) if status else 0
+        code = os.waitstatus_to_exitcode(status)
         name = signal.Signals(-code).name if code < 0 else f"exit code {code}"
         return Apart(why=f"died: {name}")
     value, error = pickle.loads(data)
