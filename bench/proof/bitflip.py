@@ -6,9 +6,8 @@
 
 What the figures tell apart: `refused` at opening or reading, `named` by `planstep verify` only (an older page in
 place of the newer: each value in it has its checksum, it is the tablet's digest that tells; a flipped bit must
-be refused), `unseen` (nothing that is shown is different), `void` (acknowledged turns at the end of a killed
-store's log: what was destroyed was also the only proof of them). A whole store put back in an older state is
-not noticed by anything in it.
+be refused), `unseen` (nothing that is shown is different). A whole store put back in an older state is not
+noticed by anything in it.
 
 The control takes the checksums and digests away.
 

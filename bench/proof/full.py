@@ -4,13 +4,14 @@
       budget   the engine's own file layer has room for so many bytes; at every number of allocations
       tmpfs    a file system in memory of so many bytes      ext4  one of 16 MB in a file: both need root
       map      LMDB's map is full, then larger
-      fsize    RLIMIT_FSIZE, in a child                      files RLIMIT_NOFILE, in a child: none left
+      fsize    RLIMIT_FSIZE, in a child                      files RLIMIT_NOFILE, in a child: none left,
+               and nothing is refused, for what a store needs it has put aside
 
 A SIGBUS, from a store to a map for which the file system has no room, would kill the process: that is a
 violation too. On several hosts an answer may come only when there is room again: it is waited for then.
 
-It leaves out several hosts, and mode kafka, without descriptors; and a limit that is lowered below what a
-segment has already: writing there fails like a bad disk (row ioerr).
+It leaves out other threads that snatch the descriptors which a store lets go for a moment; and a limit that
+is lowered below what a segment has already: writing there fails like a bad disk (row ioerr).
 
 Next: disks/filling.py.
 """
@@ -24,7 +25,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -104,22 +105,13 @@ def run(asked: Asked) -> Found:
 
 
 def control(asked: Asked) -> Found:
-    """Without the reserve nothing can be freed."""
-    return _all(
-        [
-            Task(
-                seed,
-                "budget",
-                "deterministic",
-                1,
-                _SMALL * (4 + seed % 3),
-                asked.memory,
-                reserve=False,
-            )
-            for seed in range(asked.seed, asked.seed + 3)
-        ],
-        asked,
-    )
+    """Without what is put aside nothing can be freed, nor a segment be opened when there are no descriptors."""
+    tasks = []
+    for seed in range(asked.seed, asked.seed + 3):
+        room, folder = _SMALL * (4 + seed % 3), asked.memory
+        tasks.append(Task(seed, "budget", "deterministic", 1, room, folder, reserve=False))
+    tasks.append(Task(asked.seed + 3, "files", "deterministic", 1, 0, folder, reserve=False))
+    return _all(tasks, asked)
 
 
 def _task(seed: int, kinds: list[str], asked: Asked) -> Task:
@@ -140,7 +132,7 @@ def _task(seed: int, kinds: list[str], asked: Asked) -> Task:
     if kind == "fsize":
         room = rng.choice([_SMALL, 40 << 10, 64 << 10, 96 << 10, 128 << 10])
         return Task(seed, kind, mode, hosts, room, asked.memory)
-    return Task(seed, kind, "deterministic", 1, 0, asked.memory)
+    return Task(seed, kind, mode, hosts, 0, asked.memory)
 
 
 def _all(tasks: list[Task], asked: Asked) -> Found:
@@ -211,8 +203,11 @@ def _fill(task: Task, path: Path) -> Seen:
         seen.told = filling.told
         filling.create()
         with _fullness(task, db, files), _reserve(task):
-            seen.full = filling.fill()
-            if seen.full:
+            if task.kind == "files":
+                seen.full = filling.without_descriptors()
+            else:
+                seen.full = filling.fill()
+            if seen.full and task.kind != "files":
                 filling.read("on a full disk")
                 filling.free()
                 filling.read("after freeing")
@@ -276,15 +271,30 @@ def _fullness(task: Task, db: Engine, files: Files) -> Iterator[None]:
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
     elif task.kind == "files":
-        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        taken = len(os.listdir("/proc/self/fd")) - 1  # but for the one that looks
-        resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, taken + task.room), hard))
-        try:
+        with _no_descriptors(task.room):
             yield
-        finally:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     else:
         yield
+
+
+@contextmanager
+def _no_descriptors(but: int) -> Iterator[None]:
+    """All are taken, `but` so many."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    highest = max(map(int, os.listdir("/proc/self/fd")))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, highest + 1), hard))
+    taken: list[int] = []
+    try:
+        with suppress(OSError):
+            while True:
+                taken.append(os.open(os.devnull, os.O_RDONLY))
+        for fd in taken[:but]:
+            os.close(fd)
+        yield
+    finally:
+        for fd in taken[but:]:
+            os.close(fd)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 class _Pressed:
@@ -313,6 +323,8 @@ class _Pressed:
 def _reserve(task: Task) -> Any:
     if task.reserve:
         return nullcontext()
+    if task.kind == "files":
+        return patch("planstep.store.folder.DESCRIPTORS_ASIDE", 0)
 
     def none(self: Folder, name: str, size: int) -> tuple[int, int]:
         raise NoSpace("the reserve is switched off")
@@ -371,7 +383,7 @@ def _do(*words: str) -> None:
 def _in_child(task: Task, root: Path) -> Seen:
     code = "import sys; from planstep.bench.proof.full import child; child(*sys.argv[1:])"
     words = [sys.executable, "-c", code, str(task.seed), task.kind, task.mode, str(task.hosts)]
-    words += [str(task.room), str(root)]
+    words += [str(task.room), str(root), str(int(task.reserve))]
     done = subprocess.run(words, capture_output=True, text=True, timeout=_SECONDS)
     if done.returncode:
         return Seen(wrong=[f"the process ended with {done.returncode}: {done.stderr[-500:]}"])
@@ -379,7 +391,8 @@ def _in_child(task: Task, root: Path) -> Seen:
     return Seen(said["full"], Told(**said["told"]), said["wrong"])
 
 
-def child(seed: str, kind: str, mode: Mode, hosts: str, room: str, root: str) -> None:
+def child(seed: str, kind: str, mode: Mode, hosts: str, room: str, root: str, reserve: str) -> None:
     """What runs below a limit of its own: tells what it saw."""
-    task = Task(int(seed), kind, mode, int(hosts), int(room), Path(root))
+    aside = bool(int(reserve))
+    task = Task(int(seed), kind, mode, int(hosts), int(room), Path(root), reserve=aside)
     print(json.dumps(asdict(_fill(task, Path(root) / "s"))))

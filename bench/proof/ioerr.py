@@ -6,7 +6,8 @@
 
 Modes deterministic and kafka, hosts 1 and 3. The log's files fail in the engine's own file layer; LMDB's
 commits by a wrapper around its environment, and, where strace is there, in the system calls themselves.
-What fails is the seed's; which of the writers meets it, the scheduler's.
+What fails is the seed's; which of the writers meets it, the scheduler's. A single failure may keep a store
+from opening, that once; it closes an open one only where LMDB panics: its own calls, or the error "panic".
 
 It leaves out reads that fail: what is damaged on the way back is row bitflip's.
 
@@ -86,6 +87,7 @@ class Task:
 @dataclass
 class Seen:
     struck: int = 0
+    opened: bool = True
     log: Log = field(default_factory=Log)
     wrong: list[str] = field(default_factory=list)
 
@@ -174,6 +176,7 @@ def _all(tasks: list[Task], asked: Asked) -> Found:
         told["refused"] += len(log.refused)
         told["undetermined"] += len(log.unknown)
         told["engines_closed"] += log.closed
+        told["never_opened"] += not seen.opened
         told["never_struck"] += not seen.struck
         told["looks"] += log.looks
         found.violations += [f"{task}: {wrong}" for wrong in [*log.wrong, *seen.wrong]]
@@ -193,10 +196,17 @@ def play(task: Task) -> Seen:
             _injected(task, root, seen)
         else:
             _own(task, root, seen)
+        if seen.log.closed and task.times and not _panics(task):
+            seen.wrong.append("a single failure closed the engine for good")
         seen.wrong += _afterwards(task, root / "s", seen.log)
     finally:
         shutil.rmtree(root, ignore_errors=True)
     return seen
+
+
+def _panics(task: Task) -> bool:
+    """Whether LMDB may: it then refuses everything until it is opened anew."""
+    return bool(task.injected) or task.error == "panic"
 
 
 def _own(task: Task, root: Path, seen: Seen) -> None:
@@ -223,7 +233,7 @@ def _own(task: Task, root: Path, seen: Seen) -> None:
         return
     except PlanstepError as error:  # it does not open on such a disk, and says so
         log.saw(error)
-        log.closed = True
+        seen.opened = False
         seen.struck = files.failed
         return
     broken = []

@@ -30,7 +30,7 @@ from .disks.allowed import Allowed, is_said
 from .disks.engines import abandon, open_engine, shown, stores_of
 from .disks.failing import FastFiles
 from .disks.images import Disk
-from .disks.recorder import Recorder, Trace, watch_tables
+from .disks.recorder import Recorder, Trace, watch_mark, watch_tables
 from .disks.story import Story
 from .rows import Asked, Found
 from .spread import Died, spread
@@ -142,6 +142,7 @@ def _record(task: Task, root: Path) -> Trace:
         db = open_engine(root / "s", files, hosts=task.hosts, durability=task.durability)
         for store in stores_of(db):
             watch_tables(store, files)
+            watch_mark(store, files)
         return db
 
     Story(task.seed, opened, files.trace.append).play()

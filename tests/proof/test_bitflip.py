@@ -40,16 +40,21 @@ def test_no_answer_is_wrong(killed: tuple[Sample, Contents], seed: int, tmp_path
         assert not ended.why and ended.value.end != "wrong", (damage.what, ended)
 
 
-def test_the_last_turn_may_be_void_and_no_earlier_one(
+def test_the_last_turn_is_missed_and_so_is_an_earlier_one(
     killed: tuple[Sample, Contents], tmp_path: Path
 ) -> None:
     sample, whole = killed
     turns = [at for at in sample.records if at.counts and "log-00000003" in at.name]
-    for at, ends in ((turns[-1], {"void"}), (turns[-3], {"refused"})):
+    for at in (turns[-1], turns[-3]):
         data = bytearray(sample.files[at.name])
         data[at.start + 90] ^= 1
         damage = Damage(0, "flip", "by hand", {at.name: bytes(data)})
-        assert apart(judged, (sample, whole, damage, tmp_path)).value.end in ends
+        assert apart(judged, (sample, whole, damage, tmp_path)).value.end == "refused"
+    cut: dict[str, bytes | None] = {}
+    cut[turns[-1].name] = sample.files[turns[-1].name][: turns[-1].start]
+    for exchanged, end in ((cut, "refused"), ({**cut, "host-0/released": None}, "wrong")):
+        damage = Damage(0, "truncated", "by hand", exchanged)
+        assert apart(judged, (sample, whole, damage, tmp_path)).value.end == end
 
 
 def test_content_that_differs_unnoticed_is_wrong(

@@ -39,6 +39,13 @@ def test_a_file_that_may_not_grow(tmp_path: Path) -> None:
     assert [*seen.told.wrong, *seen.wrong] == []
 
 
+@pytest.mark.parametrize("mode, hosts", [("deterministic", 3), ("kafka", 1), ("kafka", 3)])
+def test_a_process_without_descriptors(tmp_path: Path, mode: str, hosts: int) -> None:
+    seen = play(Task(1, "files", mode, hosts, 0, tmp_path))
+    assert seen.full and seen.told.went_on and seen.told.acknowledged > 40
+    assert [*seen.told.wrong, *seen.wrong] == []
+
+
 @pytest.mark.skipif(_may_mount() is not None, reason="only root may mount")
 @pytest.mark.parametrize("kind", ["tmpfs", "ext4"])
 def test_file_systems_without_room(tmp_path: Path, kind: str) -> None:
@@ -53,6 +60,7 @@ def test_file_systems_without_room(tmp_path: Path, kind: str) -> None:
 def test_nothing_can_be_freed_without_the_reserve(tmp_path: Path) -> None:
     found = full.control(asked(tmp_path, 1))
     assert any("the reserve is switched off" in wrong for wrong in found.violations)
+    assert any("refused for want of descriptors" in wrong for wrong in found.violations)
 
 
 def test_a_small_disk_counts_what_is_there(tmp_path: Path) -> None:

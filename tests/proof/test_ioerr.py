@@ -2,6 +2,7 @@
 
 import errno
 from pathlib import Path
+from typing import Any
 
 import lmdb
 import pytest
@@ -14,6 +15,8 @@ from planstep.bench.proof.disks.shift import Log, Shift, check
 from planstep.bench.proof.disks.tables import break_tables
 from planstep.bench.proof.ioerr import Task, play
 from planstep.bench.proof.rows import Asked
+from planstep.errors import IoError
+from planstep.store.append import LogEnd
 
 
 def asked(folder: Path, runs: int) -> Asked:
@@ -30,6 +33,30 @@ def test_nothing_is_lost_or_wrongly_acknowledged(tmp_path: Path) -> None:
 def test_a_swallowed_error_is_noticed(tmp_path: Path) -> None:
     found = ioerr.control(asked(tmp_path, 1))
     assert len(found.violations) >= 4
+
+
+@pytest.mark.parametrize("kind", ["write", "sync"])
+def test_an_engine_that_a_single_failure_closes_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    durability = "os" if kind == "sync" else "full"
+    task = Task(1, "deterministic", 1, durability, kind, 2, errno.EIO, 1, tmp_path)
+    seen = play(task)
+    assert seen.struck == 1 and [*seen.wrong, *seen.log.wrong] == []
+
+    def no_more(log: LogEnd, *more: object, **most: object) -> None:
+        raise IoError("no second segment")
+
+    if kind == "write":
+        task = Task(**{**task.__dict__, "nth": 14})
+    begin = LogEnd.begin_segment
+
+    def once(log: LogEnd, *more: Any, **most: Any) -> None:
+        (no_more if log.turn else begin)(log, *more, **most)
+
+    monkeypatch.setattr(LogEnd, "begin_segment", once)
+    seen = play(task)
+    assert "a single failure closed the engine for good" in seen.wrong
 
 
 @pytest.mark.parametrize("mode", ["deterministic", "kafka"])

@@ -14,6 +14,9 @@ from planstep.bench.proof.disks.recorder import commit_events
 from planstep.bench.proof.disks.traced import Reading
 from planstep.bench.proof.powerloss import Task, images_of
 from planstep.bench.proof.rows import Asked
+from planstep.store.append import LogEnd
+from planstep.store.table import Extent
+from planstep.store.turn import Turn
 
 
 def asked(folder: Path, runs: int, seed: int = 1) -> Asked:
@@ -43,6 +46,23 @@ def test_so_do_those_of_the_whole_face(tmp_path: Path, hosts: int) -> None:
 def test_so_do_those_with_lmdbs_own_writes(tmp_path: Path) -> None:
     seen = images_of(Task(6, "traced", "full", 1, 25, tmp_path, "full"))
     assert seen.wrong == [] and seen.images == 25
+
+
+def test_a_mark_that_is_shown_too_early_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk may have taken it, and the power may go before the turn's sync."""
+    append = LogEnd.append
+
+    def early(log: LogEnd, changes: bytes, dropped: bytes, turn: Turn, frees: bool) -> Extent:
+        synced, log.synced = log.synced, log.turn + 1
+        log._show()
+        log.synced = synced
+        return append(log, changes, dropped, turn, frees)
+
+    monkeypatch.setattr(LogEnd, "append", early)
+    seen = images_of(Task(1, "bare", "full", 1, 60, tmp_path, "full"))
+    assert any("says the file `released`" in wrong for wrong in seen.wrong)
 
 
 @pytest.mark.parametrize("kind", ["bare", "face"])

@@ -15,6 +15,7 @@ from storekit import FIRST, LAST, TABLETS, Contents, FastFiles, contents, crash,
 from planstep.errors import Corruption, FormatError
 from planstep.store import DiskStore
 from planstep.store.log import TURN, Record, read_record
+from planstep.store.mark import read_mark
 from planstep.store.readonly import ReadOnlyStore
 from planstep.store.recovery import read_segment, segment_files, segment_parts
 from planstep.store.sealed import seal, unseal
@@ -172,6 +173,71 @@ def test_the_segment_of_the_checkpoint_is_missed(
     with pytest.raises(Corruption, match=sample.segment):
         sample.open()
     assert any(sample.segment in problem.what for problem in verified(sample))
+
+
+@pytest.mark.parametrize("rebooted", [False, True])
+@pytest.mark.parametrize("left", ["flipped", "zeros", "cut off"])
+def test_a_synced_tail_that_is_gone_is_missed(
+    quick_path: Path, monkeypatch: pytest.MonkeyPatch, left: str, rebooted: bool
+) -> None:
+    """The owner's mark proves that it was there; without the mark it is a torn tail."""
+    sample = Sample(quick_path / "s", None, False)
+    if rebooted:
+        monkeypatch.setattr("planstep.store.mark._boot", lambda: b"another!")
+    path, last = sample.folder / sample.segment, sample.records[-1]
+    data = bytearray(path.read_bytes())
+    if left == "flipped":
+        data[last.offset + 70] ^= 1
+    elif left == "zeros":
+        data[last.offset : last.offset + last.size] = bytes(last.size)
+    else:
+        del data[last.offset + 9 :]
+    path.write_bytes(data)
+    for opened in (sample.open, lambda: ReadOnlyStore.open(sample.folder)):
+        with pytest.raises(Corruption, match=f"turn {last.turn} is not there"):
+            opened()
+    assert any("is not there" in problem.what for problem in verified(sample))
+    (sample.folder / "released").unlink()
+    store = sample.open()
+    assert contents(store) == sample.states[-2]
+    crash(store)
+
+
+def test_what_was_never_synced_may_be_gone(quick_path: Path) -> None:
+    """Durability "os": the mark knows which turns its syncs have seen."""
+    folder = quick_path / "s"
+
+    def opened() -> DiskStore:
+        return DiskStore.open(folder, files=FastFiles(), durability="os")
+
+    store = opened()
+    for n in range(4):
+        write(store, {A: n})
+        if n == 1:
+            store.checkpoint()
+    write(store, {A: 4})
+    crash(store)
+    path = segment_files(folder)[-1]
+    meta = path.read_bytes()
+    generation, _ = segment_parts(path.name)
+    record, records = read_record(meta, 0, store.store_id, generation, None), []
+    while record is not None:
+        records.append(record)
+        after = record.offset + record.size
+        record = read_record(meta, after, store.store_id, generation, record.crc)
+    path.write_bytes(meta[: records[-1].offset].ljust(len(meta), b"\0"))
+    store = opened()
+    assert contents(store) == {A: 3}
+    crash(store)
+
+
+def test_a_mark_of_an_older_version_proves_nothing(quick_path: Path) -> None:
+    sample = Sample(quick_path / "s", None, False)
+    mark = (sample.folder / "released").read_bytes()
+    assert read_mark(sample.folder / "released") == (1, TURNS, True, TURNS)
+    (sample.folder / "released").write_bytes(mark[:24].ljust(len(mark), b"\0"))
+    said = read_mark(sample.folder / "released")
+    assert said is not None and said.turn == sample.records[-1].turn and not said.synced
 
 
 # verify -------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from storekit import TABLETS, FastFiles, FaultyFiles, contents, crash, write
 from planstep.errors import ForkedProcess, IoError, NoSpace, StoreInUse
 from planstep.store import DiskStore
 from planstep.store.files import Files, io_error
-from planstep.store.folder import READING_MAX, data_files, segment_files
+from planstep.store.folder import DESCRIPTORS_ASIDE, READING_MAX, data_files, segment_files
 from planstep.store.lock import OwnerLock
 
 SMALL = 8 << 10
@@ -94,15 +94,15 @@ def test_few_files_are_open(quick_path: Path) -> None:
     store = open_small(quick_path / "s", files)
     fill(store, 400)
     assert len(segment_files(store.folder)) > 45
-    assert len(files.held) == 1
+    assert len(files.held) == 1 + DESCRIPTORS_ASIDE
     held = contents(store)
-    assert len(files.held) == READING_MAX + 1
+    assert len(files.held) == READING_MAX + 1 + DESCRIPTORS_ASIDE
     store.checkpoint()
     crash(store)
     assert not files.held
     store = open_small(quick_path / "s", files)
     assert contents(store) == held
-    assert len(files.held) <= READING_MAX + 1
+    assert len(files.held) <= READING_MAX + 1 + DESCRIPTORS_ASIDE
     store.close()
     assert not files.held
 
@@ -139,6 +139,45 @@ def test_a_segment_that_finds_no_descriptor_is_refused(
     crash(store)
     store = open_small(quick_path / "s")
     assert contents(store) == held
+    store.close()
+
+
+class FailingOnce(CountedFiles):
+    """The next write, when told so."""
+
+    failing = False
+
+    def write(self, fd: int, buffers: Any, offset: int, sync: bool) -> None:
+        if self.failing:
+            self.failing = False
+            raise IoError("made to fail")
+        super().write(fd, buffers, offset, sync)
+
+
+@pytest.mark.parametrize("durability", ["full", "os"])
+def test_a_store_goes_on_when_others_have_taken_all_descriptors(
+    quick_path: Path, durability: str
+) -> None:
+    """Segments, checkpoints, reads, and a write that fails: none needs more than what was kept aside."""
+    files = FailingOnce()
+    store = open_small(quick_path / "s", files, durability=durability)
+    files.limit = len(files.held)
+    for n in range(6):
+        fill(store, 30)
+        held = contents(store)
+        store.checkpoint()
+        assert contents(store) == held
+        write(store, {**dict.fromkeys(held), A: n})
+        files.failing = True
+        with pytest.raises(IoError, match="made to fail"):
+            write(store, {A: -1})
+        assert contents(store) == {A: n}
+        assert len(files.held) <= files.limit
+    assert store.counters.segments > 20
+    assert not store.counters.failed_chores
+    store.close()
+    store = open_small(quick_path / "s", durability=durability)
+    assert contents(store) == {A: 5}
     store.close()
 
 

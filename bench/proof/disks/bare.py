@@ -18,7 +18,7 @@ from ....store.readonly import ReadOnlyStore
 from ....store.verify import verify
 from .allowed import Allowed
 from .failing import FastFiles
-from .recorder import Recorder, Trace, watch_tables
+from .recorder import Recorder, Trace, watch_mark, watch_tables
 from .stores import TABLETS, Contents, contents, crash, table_file, write
 
 SEGMENT_BYTES = 8 << 10
@@ -67,6 +67,7 @@ class Run:
             except IoError:
                 pass  # a failure that was to meet something else
         watch_tables(self.store, self.files, self.kept)
+        watch_mark(self.store, self.files)
         self.held = contents(self.store)
         self.trace.append(("opened", self.held))
 

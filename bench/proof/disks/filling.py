@@ -9,6 +9,7 @@
 Next: ../full.py.
 """
 
+import os
 import time
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotYet
@@ -182,6 +183,23 @@ class Filling:
         self.told.wrong.append(
             f"room was made, and writing does not go on; {self.told.refused} {last}"
         )
+
+    def without_descriptors(self) -> bool:
+        """Whether there are none; then all goes on: segments, checkpoints, reads, what frees and what creates."""
+        try:
+            os.close(os.open(os.devnull, os.O_RDONLY))
+            return False
+        except OSError:
+            pass
+        for _ in range(3):
+            self.fill(most=16)
+            self.read("without descriptors")
+            self.free()
+            self.create()
+            self.go_on()
+        if self.told.refused:
+            self.told.wrong.append(f"refused for want of descriptors: {self.told.refused}")
+        return True
 
     def _end_late(self) -> None:
         for key, values, future in list(self.late):

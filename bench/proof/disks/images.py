@@ -11,12 +11,11 @@ Next: allowed.py.
 """
 
 import random
-import zlib
 from collections import Counter
 from pathlib import Path, PurePosixPath
 
-from ....store.mark import _CRC, _MARK
-from .recorder import SECTOR, Event
+from ....store.mark import encode_mark
+from .recorder import BOOT, SECTOR, Event
 
 
 class Inode:
@@ -166,8 +165,9 @@ class Disk:
                 path.write_bytes(inode.image(rng, told))
         for found in folder.rglob("meta.pb"):  # folders, where nobody told who made them
             (found.parent / "table").mkdir(exist_ok=True)
-            if rng.random() < 0.5:
-                _old_mark(found.parent / "released", rng)
+            mark = found.parent / "released"
+            if not mark.exists() and rng.random() < 0.5:
+                _old_mark(mark, rng)
 
     def _there(self, folder: str, names: dict[str, Inode | None]) -> bool:
         """A folder that was there before the trace began is there now."""
@@ -189,5 +189,5 @@ def _above(name: str) -> list[str]:
 
 def _old_mark(path: Path, rng: random.Random) -> None:
     """The released mark of before: of another boot of the machine, hence to be ignored."""
-    data = _MARK.pack(rng.randrange(1, 9), rng.randrange(1 << 20), b"before..")
-    path.write_bytes((data + _CRC.pack(zlib.crc32(data))).ljust(4096, b"\0"))
+    data = encode_mark(rng.randrange(1, 9), rng.randrange(1 << 20), 0, BOOT)
+    path.write_bytes(data.ljust(4096, b"\0"))

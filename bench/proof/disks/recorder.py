@@ -6,7 +6,8 @@
 
 A write that is durable on return is two events, `write` and `flush`: between them the power may go. LMDB
 does its own I/O; `watch_tables` adds what one of its commits changed in its file, in the order in which it
-writes: the pages, a sync, and then, in one sector, the 120 bytes that make the transaction the newest.
+writes: the pages, a sync, and then, in one sector, the 120 bytes that make the transaction the newest. So
+does `watch_mark` for the owner's mark, a mapped page that nobody syncs: the disk may have any it ever was.
 
 Next: images.py.
 """
@@ -18,12 +19,15 @@ from typing import Any
 
 from ....errors import IoError
 from ....store import DiskStore
+from ....store.mark import encode_mark
 from .failing import FastFiles
 from .stores import table_file
 
 Event = tuple[Any, ...]
 Trace = list[Event]
 SECTOR = 512
+BOOT = b"before.."
+"""Of the machine, until its power went."""
 _PAGE = mmap.PAGESIZE
 _META_AT, _META_BYTES = 32, 120
 
@@ -142,6 +146,21 @@ def watch_tables(
 
     for what in ("checkpoint", "move", "mark_closed"):
         setattr(store._table, what, watched(what, getattr(store._table, what)))
+
+
+def watch_mark(store: DiskStore, files: Recorder) -> None:
+    """Each mark goes into the trace when it is shown; the first of them is there already."""
+    name, mark = files.name(store.folder / "released"), store._released
+    if not any(event[:2] == ("create", name) for event in files.trace):
+        files.trace.append(("create", name, mmap.PAGESIZE))
+    show = mark.show
+
+    def watched(generation: int, turn: int, synced: int) -> None:
+        show(generation, turn, synced)
+        files.trace.append(("write", name, 0, encode_mark(generation, turn, synced, BOOT)))
+
+    mark.show = watched  # type: ignore[method-assign]
+    store._show()
 
 
 def commit_events(name: str, before: bytes, after: bytes) -> Trace:

@@ -7,8 +7,7 @@
                                        mark that says so is not
     Sample   files as bytes, older versions of them, and where each record of the log ends
 
-`planted` puts a copy into a folder, with files exchanged. `cut` is the store as it was when a turn was
-the last one: the only other thing that a copy may show, and only where nothing left proves more.
+`planted` puts a copy into a folder, with files exchanged.
 
 Next: damage.py.
 """
@@ -80,14 +79,11 @@ KINDS = tuple(
 
 @dataclass(frozen=True, slots=True)
 class At:
-    """One record of the log: of which host's turn, where, and what it proves to be acknowledged."""
+    """One record of the log: where it is."""
 
-    host: str
-    turn: int
     name: str
     start: int
     end: int
-    synced: int
     counts: bool  # a turn, no opening or closing record
 
 
@@ -117,20 +113,6 @@ class Sample:
             size = self.sizes.get(name, 0)
             if name not in changed and size > len(data):
                 os.truncate(path, size)
-
-    def cut(self, host: str, turn: int) -> dict[str, bytes]:
-        """Files of `planted`: the host's log without what is behind that turn."""
-        cut: dict[str, bytes] = {}
-        for at in self.records:
-            if at.host == host and (at.turn > turn or (at.turn == turn and not at.counts)):
-                if at.counts or at.start:  # opening records stay where the turns before them do
-                    cut.setdefault(at.name, self.files[at.name][: at.start])
-                elif at.turn > turn:
-                    cut.setdefault(at.name, b"")
-        return cut
-
-    def last(self, host: str) -> int:
-        return max((at.turn for at in self.records if at.host == host and at.counts), default=0)
 
 
 def make(kind: Kind, folder: Path, seed: int = 1, prepare: Callable[[], None] = quickly) -> Sample:
@@ -185,7 +167,7 @@ def _records(store: Path, host: Path) -> list[At]:
                 break
             end = record.offset + record.size
             counts = record.kind == TURN
-            found.append(At(host.name, record.turn, name, at, end, record.synced, counts))
+            found.append(At(name, at, end, counts))
             at, crc = end, record.crc
     return found
 

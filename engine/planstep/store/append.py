@@ -257,7 +257,8 @@ class LogEnd:
         """
         if self.synced == self.turn:
             return []
-        data = read_segment(self._files, self._folder.path / self.segment)
+        path = self._folder.path / self.segment
+        data = self._folder.with_descriptors(lambda: read_segment(self._files, path))
         generation, _ = segment_parts(self.segment)
         copies: Copies = []
         record = read_record(data, 0, self._store_id, generation, None)

@@ -84,7 +84,7 @@ class DiskStore(Behind):
             durability == "full",
             self.counters,
             self._moved,
-            lambda: self._released.show(self.generation, self.last_turn),
+            self._show,
         )
         try:
             make_leases(folder)
@@ -96,7 +96,7 @@ class DiskStore(Behind):
             try:
                 super().__init__(durability == "full")
                 self._recover()
-                self._released.show(self.generation, self.last_turn)
+                self._show()
             except BaseException:
                 self._table.close()
                 raise
@@ -170,14 +170,20 @@ class DiskStore(Behind):
     def last_turn(self) -> int:
         return self._log.turn
 
+    def _show(self) -> None:
+        """Before anything of the turn leaves."""
+        self._released.show(self.generation, self.last_turn, self._log.synced)
+
     # opening -------------------------------------------------------------------------------
 
     def _recover(self) -> None:
         log = self._log
         state = self._table.state() or (0, 0, "", False, 0)
         checkpoint, log.address, first_segment, closed = state[:4]
+        shown = self._released.read()
+        proven = 0 if shown is None else shown.synced
         found = read_back(
-            self.folder, self._files, self.store_id, checkpoint, first_segment, closed
+            self.folder, self._files, self.store_id, checkpoint, first_segment, closed, proven
         )
         self.clean = found.closed or not found.segment
         live = Layer()
@@ -193,9 +199,8 @@ class DiskStore(Behind):
         log.turn = found.turns[-1][1].turn if found.turns else checkpoint
         generations = [segment_parts(p.name)[0] for p in segment_files(self.folder)]
         log.generation = max(generations, default=0) + 1
-        shown = self._released.read()
         if shown is not None and shown.current and shown.turn <= log.turn:
-            self._released.show(log.generation, shown.turn)  # readers do not go back meanwhile
+            self._released.show(log.generation, shown.turn, proven)  # readers do not go back
         doubtful = [item for item in found.turns if item[1].turn > found.synced]
         try:
             log.begin_segment(found.synced, doubtful)
@@ -339,7 +344,7 @@ class DiskStore(Behind):
         if size > RECORD_BYTES_MAX:
             raise TransactionTooLarge(f"a turn of {size} bytes is beyond what the log can hold")
         run = self._log.append(changes, dropped, turn, turn.reserve)
-        self._released.show(self.generation, self.last_turn)
+        self._show()
         with self._mutex:
             self._unsaved_bytes += size
             self._changed_at = time.monotonic()

@@ -23,6 +23,8 @@ from .lease import oldest_lease
 
 RESERVE_BYTES = 4 << 20
 READING_MAX = 32
+DESCRIPTORS_ASIDE = 2
+"""Of the process: the next segment's, and one for what needs it for a moment, while both segments are open."""
 _SEGMENT = re.compile(r"log-\d{8}-\d{8}")
 _DATA = re.compile(r"data-\d{8}-\d{8}")
 _T = TypeVar("_T")
@@ -60,7 +62,8 @@ def _listed(path: Path, name: re.Pattern[str]) -> list[Path]:
 
 class Folder:
     """Every failure is an IoError. Invariants: `_writing` and `_reading` hold open descriptors of
-    existing files only; of `_reading` there are few, the one used last at its end."""
+    existing files only; of `_reading` there are few, the one used last at its end. `_aside` are
+    descriptors that stand for nothing: held so that others of the process cannot take them."""
 
     def __init__(self, path: Path, files: Files, segment_bytes: int) -> None:
         self.path = path
@@ -68,6 +71,7 @@ class Folder:
         self.segment_bytes = segment_bytes
         self._writing: dict[str, int] = {}
         self._reading: dict[str, int] = {}
+        self._aside: list[int] = []
         self._lock = threading.RLock()
         self._spare = path / "spare"
         self._reserve = path / "reserve"
@@ -81,7 +85,7 @@ class Folder:
         path = self.path / name
         self._allocate(path, size)
         try:
-            fd = self._with_descriptors(lambda: self.files.open(path, write=True))
+            fd = self.with_descriptors(lambda: self.files.open(path, write=True))
         except IoError:
             self.files.remove(path)
             raise
@@ -115,7 +119,7 @@ class Folder:
 
     def _rename(self, source: Path, name: str) -> int:
         """Opened first: what was put aside is not lost for want of a descriptor."""
-        fd = self._with_descriptors(lambda: self.files.open(source, write=True))
+        fd = self.with_descriptors(lambda: self.files.open(source, write=True))
         try:
             self.files.rename(source, self.path / name)
         except BaseException:
@@ -126,22 +130,36 @@ class Folder:
         return fd
 
     def _allocate(self, path: Path, size: int) -> None:
-        self._with_descriptors(lambda: self.files.allocate(path, size))
+        self.with_descriptors(lambda: self.files.allocate(path, size))
 
     def sync(self) -> None:
         """Names are durable on return."""
-        self._with_descriptors(lambda: self.files.sync_folder(self.path))
+        self.with_descriptors(lambda: self.files.sync_folder(self.path))
 
-    def _with_descriptors(self, call: Callable[[], _T]) -> _T:
-        """Where the process has none left, those that are kept for reading are let go."""
+    def with_descriptors(self, call: Callable[[], _T]) -> _T:
+        """Where the process has none left, those that are kept aside and for reading are let go."""
         try:
             return call()
         except TooManyOpen:
-            if not self._reading:
-                raise
+            with self._lock:  # else another thread of ours could find none aside
+                if not self._reading and not self._aside:
+                    raise
+                _close_all(self.files, self._reading)
+                while self._aside:
+                    self.files.close(self._aside.pop())
+                try:
+                    return call()
+                finally:
+                    self._keep_descriptors()
+
+    def _keep_descriptors(self) -> None:
+        """As many aside as there are to be had."""
         with self._lock:
-            _close_all(self.files, self._reading)
-        return call()
+            while len(self._aside) < DESCRIPTORS_ASIDE:
+                try:
+                    self._aside.append(self.files.open(self.path, write=False))
+                except IoError:
+                    return
 
     def lacks_reserve(self) -> bool:
         return min(_size(self._reserve), _size(self._cushion)) < self._reserve_bytes
@@ -202,7 +220,7 @@ class Folder:
                 fd = self._reading.pop(name, -1)
                 if fd < 0:
                     path = self.path / name
-                    fd = self._with_descriptors(lambda: self.files.open(path, write=False))
+                    fd = self.with_descriptors(lambda: self.files.open(path, write=False))
                 self._reading[name] = fd
                 while len(self._reading) > READING_MAX:
                     oldest = next(iter(self._reading))
@@ -211,18 +229,23 @@ class Folder:
 
     def sizes(self) -> dict[str, int]:
         """Bytes of each segment and data file."""
-        paths = [*segment_files(self.path), *data_files(self.path)]
-        return {path.name: size for path in paths if (size := _size(path)) >= 0}
+        return {path.name: size for path in self._listed() if (size := _size(path)) >= 0}
+
+    def _listed(self) -> list[Path]:
+        return self.with_descriptors(
+            lambda: [*segment_files(self.path), *data_files(self.path)],
+        )
 
     # letting go ----------------------------------------------------------------------------
 
     def let_go(self, name: str) -> None:
-        """Closes a file; what it holds stays."""
+        """Closes a file; what it holds stays. Its descriptor is kept where too few are aside."""
         with self._lock:
             for opened in (self._writing, self._reading):
                 fd = opened.pop(name, -1)
                 if fd >= 0:
                     self.files.close(fd)
+            self._keep_descriptors()
 
     def discard(self, name: str) -> None:
         """Closes and removes a file that holds nothing yet."""
@@ -235,7 +258,7 @@ class Folder:
         `now`: the newest LMDB transaction. What a lease may want stays until the lease is gone.
         """
         since = self._unneeded_since
-        for path in [*segment_files(self.path), *data_files(self.path)]:
+        for path in self._listed():
             name = path.name
             if name not in needed and (name < first_needed or name.startswith("data-")):
                 since.setdefault(name, now)
@@ -255,6 +278,8 @@ class Folder:
         with self._lock:
             _close_all(self.files, self._writing)
             _close_all(self.files, self._reading)
+            while self._aside:
+                self.files.close(self._aside.pop())
 
 
 def _close_all(files: Files, opened: dict[str, int]) -> None:

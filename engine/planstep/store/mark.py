@@ -1,12 +1,16 @@
-"""How far the owner has released, for other processes: 24 bytes in a mapped file.
+"""How far the owner has released, for other processes and for recovery: 36 bytes in a mapped file.
 
     owner ── after each sync, before anything leaves ──▶ (generation, turn, boot) ◀── readers
+                                                         (synced)                 ◀── recovery: it must be there
 
 Shown before anything of the turn leaves its host, so the marks of all hosts, looked at in one moment,
 are a consistent cut: no host has acted on what another has not released.
 
 The page cache outlives a killed process, not the machine. So the mark names the boot: under another
 one it says nothing, and whatever is valid in the log has come from the disk, hence is durable.
+
+`synced` is said after that turn's sync returned, so under any boot, and at any moment that the disk took
+this page, the log has that turn, or was damaged: a tail that is gone is no torn one then.
 
 Next: lease.py.
 """
@@ -23,14 +27,18 @@ from typing import NamedTuple
 _MARK = Struct("<IQ8s")
 _CRC = Struct("<I")
 _SIZE = _MARK.size + _CRC.size
+_SYNCED = Struct("<Q")
+_SYNCED_SIZE = _SYNCED.size + _CRC.size
 
 
 class Mark(NamedTuple):
-    """`turn` of `generation` is released; `current`: said under this boot of the machine."""
+    """`turn` of `generation` is released; `current`: said under this boot of the machine. `synced`: the last
+    turn whose sync had returned; 0 is not known."""
 
     generation: int
     turn: int
     current: bool
+    synced: int
 
 
 @cache
@@ -40,6 +48,11 @@ def _boot() -> bytes:
     except OSError:
         return bytes(8)  # not told: marks then count, as they do after a kill
     return hashlib.sha256(text).digest()[:8]
+
+
+def encode_mark(generation: int, turn: int, synced: int, boot: bytes) -> bytes:
+    data, more = _MARK.pack(generation, turn, boot), _SYNCED.pack(synced)
+    return b"".join((data, _CRC.pack(zlib.crc32(data)), more, _CRC.pack(zlib.crc32(more))))
 
 
 class ReleasedMark:
@@ -57,21 +70,26 @@ class ReleasedMark:
         finally:
             os.close(fd)
 
-    def show(self, generation: int, turn: int) -> None:
-        data = _MARK.pack(generation, turn, _boot())
-        self._map[:_SIZE] = data + _CRC.pack(zlib.crc32(data))
+    def show(self, generation: int, turn: int, synced: int) -> None:
+        self._map[: _SIZE + _SYNCED_SIZE] = encode_mark(generation, turn, synced, _boot())
 
     def read(self) -> Mark | None:
         """None while it says nothing whole."""
         for _ in range(100):  # a torn look is looked at again
-            data = self._map[:_SIZE]
+            data = self._map[: _SIZE + _SYNCED_SIZE]
             if zlib.crc32(data[: _MARK.size]) == _CRC.unpack_from(data, _MARK.size)[0]:
                 generation, turn, boot = _MARK.unpack_from(data)
-                return Mark(generation, turn, boot == _boot())
+                return Mark(generation, turn, boot == _boot(), _synced(data[_SIZE:]))
         return None
 
     def close(self) -> None:
         self._map.close()
+
+
+def _synced(data: bytes) -> int:
+    """0 where it is torn, or was never said."""
+    whole = zlib.crc32(data[: _SYNCED.size]) == _CRC.unpack_from(data, _SYNCED.size)[0]
+    return _SYNCED.unpack_from(data)[0] if whole else 0
 
 
 def read_mark(path: Path) -> Mark | None:

@@ -100,7 +100,13 @@ class ReadOnlyStore:
             self._next: int = state[1]
             first, closed = state[2:4]
             found = read_back(
-                self.folder, self._folder.files, self.store_id, self.last_turn, first, closed
+                self.folder,
+                self._folder.files,
+                self.store_id,
+                self.last_turn,
+                first,
+                closed,
+                0 if mark is None else mark.synced,
             )
             shown = found.synced
             if mark is None or not mark.current:

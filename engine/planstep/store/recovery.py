@@ -4,9 +4,10 @@
                                                            ▲ synced                    ▲ copied on
 
 An invalid record is corruption when something proves that its turn was acknowledged: the checkpoint
-covers it, a valid record behind it names `synced` at or beyond it, or a later segment names a later
-end of history. Otherwise it and all behind it is a torn tail. Where zeros, or no file, are in place of
-records that the checkpoint covers, later ones may be gone alike: corruption too.
+covers it, a valid record behind it names `synced` at or beyond it, a later segment names a later end of
+history, or the owner's mark says that it was synced. Otherwise it and all behind it is a torn tail. Where
+zeros, or no file, are in place of records that the checkpoint covers, later ones may be gone alike:
+corruption too.
 
 Next: disk.py.
 """
@@ -47,11 +48,12 @@ def read_back(
     checkpoint: int,
     first_segment: str = "",
     closed: bool = False,
+    proven: int = 0,
 ) -> Found:
     """Reads the segments from `first_segment` on for turns beyond `checkpoint`.
 
-    `closed`: the checkpoint knows that `first_segment` was closed behind it. Raises Corruption naming
-    segment, offset and turn.
+    `closed`: the checkpoint knows that `first_segment` was closed behind it; `proven`: the owner's mark
+    says that this turn's sync had returned. Raises Corruption naming segment, offset and turn.
     """
     found = Found(synced=checkpoint)
     segments = segment_files(folder)
@@ -125,6 +127,11 @@ def read_back(
     last = found.turns[-1][1].turn if found.turns else checkpoint
     if found.synced > last:
         raise Corruption(f"turn {last + 1} was acknowledged, but is not there")
+    if proven > last:
+        raise Corruption(
+            f"turn {last + 1} is not there, but turns up to {proven} were synced, says the file "
+            "`released`; without that file, the store opens with what is left"
+        )
     return found
 
 

@@ -13,6 +13,7 @@ from ..proto.ids import tablet_text
 from .files import Files
 from .folder import data_files, segment_files, segment_parts
 from .log import START, is_misplaced, later_records, read_record
+from .mark import read_mark
 from .meta import load_meta
 from .pages import DATA_FILE, page_problems
 from .recovery import MISPLACED, read_back, read_segment
@@ -48,7 +49,9 @@ def verify(folder: Path) -> list[Problem]:
     try:
         problems += _check_table(folder, table)
         state = table.state() or (0, 0, "", False, 0)
-        read_back(folder, files, meta.store_id, state[0], state[2], state[3])
+        mark = read_mark(folder / "released")
+        proven = 0 if mark is None else mark.synced
+        read_back(folder, files, meta.store_id, state[0], state[2], state[3], proven)
         problems += _check_log(folder, files, meta.store_id, table.live())
     except PlanstepError as error:
         problems.append(Problem("log", "", str(error)))
