@@ -166,12 +166,13 @@ def sample(db: planstep.Engine, began: float) -> dict[str, float]:
 
 
 def _make_small() -> None:
-    from planstep.store import behind, disk
+    from planstep import storage
+    from planstep.store import behind
 
     behind.CHECKPOINT_BYTES = 1 << 20
     behind.CHECKPOINT_KEYS = 5_000
-    opened: Any = disk.DiskStore.open
-    opened.__func__.__kwdefaults__["segment_bytes"] = 1 << 20
+    opening: Any = storage.open_runtime
+    opening.__kwdefaults__["segment_bytes"] = 1 << 20
 
 
 def read(store: str, seconds: float) -> int:

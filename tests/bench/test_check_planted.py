@@ -19,6 +19,13 @@ def clean() -> Trace:
     return generate(100_000, seed=1)
 
 
+@pytest.fixture(scope="module")
+def small() -> list[Trace]:
+    """Clean ones, of as many seeds."""
+    mix = Mix(inputs=2, outputs=3, rows=20, undetermined=0.02)
+    return [generate(500, seed, mix) for seed in range(6)]
+
+
 def found(trace: Trace, kind: str) -> Findings:
     findings = judge(trace, mode=PLACES)
     assert findings.counts.pop(kind, 0) == 1, (kind, findings.examples)
@@ -35,17 +42,18 @@ def test_a_clean_history_has_nothing_wrong(clean: Trace) -> None:
         assert findings.looked_at[what] > 90_000, what
 
 
-@pytest.mark.parametrize("seed", (1, 2))
 @pytest.mark.parametrize("kind", IN_TRACES)
-def test_each_kind_is_found_among_100_000(clean: Trace, kind: str, seed: int) -> None:
-    found(plant(clean, kind, seed), kind)
+def test_each_kind_is_found_among_100_000(clean: Trace, kind: str) -> None:
+    found(plant(clean, kind, seed=1), kind)
+
+
+def test_small_clean_histories_have_nothing_wrong(small: list[Trace]) -> None:
+    assert [judge(clean, mode=PLACES, feeds=FEEDS).counts for clean in small] == [{}] * len(small)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_each_kind_is_found_from_many_seeds(kind: str) -> None:
-    for seed in range(12):
-        clean = generate(500, seed, Mix(inputs=2, outputs=3, rows=20, undetermined=0.02))
-        assert judge(clean, mode=PLACES, feeds=FEEDS).counts == {}, seed
+def test_each_kind_is_found_from_many_seeds(small: list[Trace], kind: str) -> None:
+    for seed, clean in enumerate(small):
         found(plant(clean, kind, seed), kind)
 
 

@@ -2,19 +2,23 @@
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 
-from planstep.bench.proof import kill9, killpoints
-from planstep.bench.proof.disks.children import Child, Say, fork
+import planstep
+from planstep import storage
+from planstep.bench.proof import kill9, killpoints, soak
+from planstep.bench.proof.disks.children import SMALL_BYTES, Child, Say, fork, small_steps
 from planstep.bench.proof.disks.plays import PLAYS
 from planstep.bench.proof.disks.streams import Torn, _same_values, value
 from planstep.bench.proof.kill9 import LANES, Killer, kill_again
 from planstep.bench.proof.killpoints import Work, kill_at_points
 from planstep.bench.proof.rows import Asked
+from planstep.store import behind
 
 
 @pytest.fixture
@@ -30,6 +34,26 @@ def asked(folder: Path, runs: int) -> Asked:
 
 
 # children --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "make_small, size", [(small_steps, SMALL_BYTES), (soak._make_small, 1 << 20)]
+)
+def test_segments_are_as_small_as_the_row_means(
+    memory: Path, monkeypatch: pytest.MonkeyPatch, make_small: Callable[[], None], size: int
+) -> None:
+    """With those of every day nothing would be rewritten or removed while there is somebody to kill."""
+    defaults: Any = storage.open_runtime.__kwdefaults__
+    monkeypatch.setitem(defaults, "segment_bytes", defaults["segment_bytes"])
+    for name in ("CHECKPOINT_BYTES", "CHECKPOINT_KEYS"):
+        monkeypatch.setattr(behind, name, getattr(behind, name))
+    make_small()
+    with planstep.open(memory / "s") as db:
+        topic = db.create_topic("t")
+        for _ in range(4):
+            topic.write(bytes(size // 2))
+        (host,) = (memory / "s").glob("host-*")
+        assert len(list(host.glob("log-*"))) > 2
 
 
 def speak(say: Say, listen: int) -> None:

@@ -2,6 +2,8 @@
 
 After every run the world heals, everything must end, and what is stored must be what exactly the
 committed transactions, in the order of their places, would have made one after the other.
+
+A few of them: `planstep check sim` runs thousands, in a world of more workloads and faults.
 """
 
 import hashlib
@@ -25,14 +27,14 @@ SEEDS = int(os.environ.get("PLANSTEP_SEEDS", "1"))
 
 
 @pytest.mark.parametrize("hosts", [1, 4])
-@pytest.mark.parametrize("seed", range(40 * SEEDS))
+@pytest.mark.parametrize("seed", range(14 * SEEDS))
 def test_a_world_ends_as_its_committed_transactions_one_by_one(seed: int, hosts: int) -> None:
     world, work = run(seed, hosts, merge=seed % 3 != 0, at_once=seed % 3 == 1)
     assert stored(world) == expected(world, work)
 
 
 @pytest.mark.parametrize("hosts", [1, 2])
-@pytest.mark.parametrize("seed", range(20 * SEEDS))
+@pytest.mark.parametrize("seed", range(7 * SEEDS))
 def test_where_every_tablet_is_a_server_of_its_own(seed: int, hosts: int) -> None:
     rtt_ms = 5.0 * (seed % 2)
     world, work = run(seed, hosts, separate=True, rtt_ms=rtt_ms)
@@ -41,13 +43,13 @@ def test_where_every_tablet_is_a_server_of_its_own(seed: int, hosts: int) -> Non
 
 
 @pytest.mark.parametrize("hosts", [1, 4])
-@pytest.mark.parametrize("seed", range(5 * SEEDS))
+@pytest.mark.parametrize("seed", range(2 * SEEDS))
 def test_clients_at_a_distance(seed: int, hosts: int) -> None:
     world, work = run(seed, hosts, rtt_ms=5.0)
     assert stored(world) == expected(world, work)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(4))
 def test_deciding_at_once_is_what_the_messages_would_have_done(seed: int) -> None:
     """The same inputs through `Host._decide`, and through plans, votes and answers."""
     world, _ = run(seed, 1)

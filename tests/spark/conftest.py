@@ -1,4 +1,4 @@
-"""One Spark for each file of tests: it takes seconds to start. Its Python processes import this checkout."""
+"""One Spark for all files of tests here: it takes seconds to start. Its Python processes import this checkout."""
 
 import multiprocessing
 import os
@@ -34,7 +34,7 @@ def spark_environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str
     }
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def spark(
     spark_environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Any]:

@@ -1,11 +1,13 @@
-"""A driver and its JVM, killed before and after the sink's commit; then the batch is repeated."""
+"""A driver and its JVM, killed before and after the sink's commit; then another driver repeats the batch."""
 
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from job import write
 
 import planstep
 
@@ -18,7 +20,7 @@ def run(path: str, kill: str, environment: dict[str, str]) -> int:
 
 @pytest.mark.parametrize("kill, there", [("before", 0), ("after", 1000)])
 def test_the_batch_counts_once(
-    path: str, spark_environment: dict[str, str], kill: str, there: int
+    spark: Any, path: str, spark_environment: dict[str, str], kill: str, there: int
 ) -> None:
     with planstep.open(path, hosts=2) as db:
         db.create_topic("t", partitions=2, format="utf8")
@@ -27,7 +29,7 @@ def test_the_batch_counts_once(
     assert len(left) == (kill == "before")
     with planstep.open(path) as db:  # whatever was left, it is a store as any other
         assert db.topic("t").describe().records == there
-    assert run(path, "no", spark_environment) == 0
+    write(spark, path, "no")
     with planstep.open(path) as db:
         assert sorted(map(int, db.topic("t").to_arrow()["value"].to_pylist())) == list(range(1000))
     assert not Path(path, "spark").exists()

@@ -9,7 +9,7 @@ import pytest
 
 from planstep.bench.proof.powerloss import Task, images_of
 
-SEEDS = 8
+SEEDS = 3
 
 
 @pytest.mark.parametrize("durability", ["full", "os"])
@@ -20,4 +20,4 @@ def test_the_power_goes_at_every_point(quick_path: Path, durability: str) -> Non
         seen = images_of(task)
         assert seen.wrong == []
         images += seen.images
-    assert images >= 900, images
+    assert images >= 330, images

@@ -21,9 +21,10 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
+from .... import storage
 from ....api import engine
 from ....errors import PlanstepError
-from ....store import behind, disk
+from ....store import behind
 
 WARM = engine.__name__
 """What an open store needs is imported before a child is forked, once for all of them."""
@@ -122,8 +123,8 @@ def _say(fd: int, line: str) -> None:
 
 def small_steps() -> None:
     """In a child: small segments, and checkpoints and rewriting all the time, so that a kill meets them."""
-    opened: Any = disk.DiskStore.open
-    opened.__func__.__kwdefaults__["segment_bytes"] = SMALL_BYTES
+    opening: Any = storage.open_runtime
+    opening.__kwdefaults__["segment_bytes"] = SMALL_BYTES
     behind.CHECKPOINT_BYTES = SMALL_BYTES // 4
 
 

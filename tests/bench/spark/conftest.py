@@ -1,4 +1,4 @@
-"""One Spark for each file of tests: it takes seconds to start, and another folder has settings of its own."""
+"""One Spark for all files of tests here: it takes seconds to start, and longer to be warm."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,9 +8,19 @@ import pytest
 
 from planstep.bench.spark.session import end, start
 
+FOR_LITTLE_DATA = {
+    "spark.sql.adaptive.enabled": "false",  # a second a query
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.codegen.wholeStage": "false",  # Java to be compiled for each query, for a thousand rows
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+"""Of this session only: what a comparison starts for itself has Spark's own settings in these."""
 
-@pytest.fixture(scope="module")
+
+@pytest.fixture(scope="package")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     session = start("tests", Path(tmp_path_factory.mktemp("spark")), "local[2]")
+    for name, value in FOR_LITTLE_DATA.items():
+        session.conf.set(name, value)
     yield session
     end(session)

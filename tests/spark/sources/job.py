@@ -1,10 +1,21 @@
-"""A driver that writes one batch and, if told so, is killed meanwhile: `python job.py PATH before|after|no`"""
+"""A driver that writes one batch and is killed meanwhile: `python job.py PATH before|after`"""
 
 import os
 import sys
-from pathlib import Path
 
 from pyspark.sql import SparkSession
+
+
+def write(spark: SparkSession, path: str, kill: str) -> None:
+    """`kill` is before, after or no."""
+    source = "planstep" if kill == "no" else "killing"
+    frame = spark.range(0, 1000, numPartitions=4).selectExpr("CAST(id AS string) AS value")
+    write = frame.write.format(source).mode("append").option("path", path).option("topic", "t")
+    write = write.option("queryId", "numbers").option("batchId", 0)
+    if kill != "no":
+        jvm = spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid()
+        write = write.option("kill", kill).option("jvm", jvm).option("driver", os.getpid())
+    write.save()
 
 
 def main(path: str, kill: str) -> None:
@@ -15,16 +26,8 @@ def main(path: str, kill: str) -> None:
         .config("spark.log.level", "OFF")
         .getOrCreate()
     )
-    source = "planstep" if kill == "no" else "killing"
-    frame = spark.range(0, 1000, numPartitions=4).selectExpr("CAST(id AS string) AS value")
-    write = frame.write.format(source).mode("append").option("path", path).option("topic", "t")
-    write = write.option("queryId", "numbers").option("batchId", 0)
-    if kill != "no":
-        jvm = spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid()
-        write = write.option("kill", kill).option("jvm", jvm).option("driver", os.getpid())
-    write.save()
-    assert kill == "no" and Path(path).exists()
-    spark.stop()
+    write(spark, path, kill)
+    raise AssertionError("it lives")
 
 
 if __name__ == "__main__":

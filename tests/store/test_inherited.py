@@ -1,0 +1,90 @@
+"""The tables' files, opened a second time: by the same process, and where a fork has inherited them.
+
+What a child really does is in tests/api/test_closing.py; here its memory is played, in one process.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import lmdb
+import pytest
+
+from planstep.errors import ForkedProcess, StoreInUse
+from planstep.store import inherited
+from planstep.store.inherited import close_environment, file_key, open_environment
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """Open already, with a row."""
+    others = set(inherited._own)
+    env = open_environment(tmp_path, map_size=1 << 20)
+    with env.begin(write=True) as txn:
+        txn.put(b"k", b"1")
+    key = file_key(tmp_path)
+    yield tmp_path
+    close_environment(env, key)
+    inherited._own.update(others)
+
+
+def forked() -> None:
+    """This process remembers no more of its own than a child that has just been forked."""
+    inherited._after_fork()
+
+
+def test_once_a_process(folder: Path) -> None:
+    with pytest.raises(StoreInUse):
+        open_environment(folder)
+
+
+def test_what_was_closed_is_opened_again(tmp_path: Path) -> None:
+    for _ in range(2):
+        env = open_environment(tmp_path, map_size=1 << 20)
+        close_environment(env, file_key(tmp_path))
+    assert file_key(tmp_path) not in inherited._own
+
+
+def test_a_child_opens_its_own_beside_what_it_inherited(folder: Path) -> None:
+    if inherited._keys is None:
+        pytest.skip("this py-lmdb lets nothing be opened beside")
+    forked()
+    env = open_environment(folder, readonly=True)
+    with env.begin() as txn:
+        assert txn.get(b"k") == b"1"
+    assert inherited._envid.env_keys is inherited._keys, "as it was"
+    with pytest.raises(StoreInUse):
+        open_environment(folder)
+    close_environment(env, file_key(folder))
+
+
+def test_where_nothing_can_be_opened_beside_the_fork_is_named(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forked()
+    with monkeypatch.context() as patched, pytest.raises(ForkedProcess, match="forked"):
+        patched.setattr(inherited, "_keys", None)
+        open_environment(folder)
+    if inherited._keys is not None:
+        monkeypatch.setattr(inherited, "_renamed", inherited._keys)
+        with pytest.raises(ForkedProcess, match="py-lmdb"):
+            open_environment(folder)
+        assert inherited._envid.env_keys is inherited._keys
+
+
+def test_any_other_error_is_lmdbs_own(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(lmdb.Error):
+        open_environment(folder / "nowhere", create=False)
+    forked()
+    whole = lmdb.open
+    calls: list[str] = []
+
+    def opening(path: str, **settings: object) -> object:
+        calls.append(path)
+        if len(calls) > 1:
+            raise lmdb.Error("out of luck")
+        return whole(path, **settings)
+
+    monkeypatch.setattr(lmdb, "open", opening)
+    with pytest.raises(lmdb.Error, match="out of luck"):
+        open_environment(folder)
+    assert len(calls) == 2
