@@ -18,10 +18,10 @@ from planstep.store.inherited import close_environment, file_key, open_environme
 def folder(tmp_path: Path) -> Iterator[Path]:
     """Open already, with a row."""
     others = set(inherited._own)
-    env = open_environment(tmp_path, map_size=1 << 20)
+    env, key = open_environment(tmp_path, map_size=1 << 20)
     with env.begin(write=True) as txn:
         txn.put(b"k", b"1")
-    key = file_key(tmp_path)
+    assert key == file_key(tmp_path)
     yield tmp_path
     close_environment(env, key)
     inherited._own.update(others)
@@ -39,8 +39,7 @@ def test_once_a_process(folder: Path) -> None:
 
 def test_what_was_closed_is_opened_again(tmp_path: Path) -> None:
     for _ in range(2):
-        env = open_environment(tmp_path, map_size=1 << 20)
-        close_environment(env, file_key(tmp_path))
+        close_environment(*open_environment(tmp_path, map_size=1 << 20))
     assert file_key(tmp_path) not in inherited._own
 
 
@@ -48,13 +47,13 @@ def test_a_child_opens_its_own_beside_what_it_inherited(folder: Path) -> None:
     if inherited._keys is None:
         pytest.skip("this py-lmdb lets nothing be opened beside")
     forked()
-    env = open_environment(folder, readonly=True)
+    env, key = open_environment(folder, readonly=True)
     with env.begin() as txn:
         assert txn.get(b"k") == b"1"
     assert inherited._envid.env_keys is inherited._keys, "as it was"
     with pytest.raises(StoreInUse):
         open_environment(folder)
-    close_environment(env, file_key(folder))
+    close_environment(env, key)
 
 
 def test_where_nothing_can_be_opened_beside_the_fork_is_named(
