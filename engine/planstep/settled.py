@@ -41,11 +41,11 @@ def look(path: Path, hosts: int, *, settled: bool = True) -> list[Store]:
         if settled and Host(0, view).delivery.left:  # tablets that stand apart: under way too
             settle([view])
         return [view]
-    _check_hosts(path, hosts)
+    ids = _check_hosts(path, hosts)
     for attempt in range(_TRIES):
         views: list[ReadOnlyStore] = []
         try:
-            marks = _marks(path, hosts)
+            marks = _marks(path, ids)
             for number, mark in enumerate(marks):
                 views.append(ReadOnlyStore.open(path / f"host-{number}", mark))
             if settled:
@@ -62,9 +62,10 @@ def look(path: Path, hosts: int, *, settled: bool = True) -> list[Store]:
     raise AssertionError("the last attempt returns or raises")
 
 
-def _check_hosts(path: Path, hosts: int) -> None:
-    """All are there, and of one store."""
+def _check_hosts(path: Path, hosts: int) -> list[bytes]:
+    """All are there, and of one store: their ids."""
     first_id = b""
+    ids: list[bytes] = []
     for number in range(hosts):
         folder = path / f"host-{number}"
         meta = load_meta(folder, Files())
@@ -75,13 +76,15 @@ def _check_hosts(path: Path, hosts: int) -> None:
             )
         first_id = first_id or meta.store_id
         check_belongs(folder, meta, first_id)
+        ids.append(meta.store_id)
+    return ids
 
 
-def _marks(path: Path, hosts: int) -> list[Mark | None]:
-    files = [path / f"host-{number}" / "released" for number in range(hosts)]
+def _marks(path: Path, ids: list[bytes]) -> list[Mark | None]:
+    files = [(path / f"host-{number}" / "released", own) for number, own in enumerate(ids)]
     for _ in range(10_000):
-        first = [read_mark(file) for file in files]
-        if first == [read_mark(file) for file in files]:
+        first = [read_mark(file, own) for file, own in files]
+        if first == [read_mark(file, own) for file, own in files]:
             return first
     raise IoError(f"{path}: its owner is too busy to be looked at; try again")
 

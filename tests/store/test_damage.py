@@ -231,14 +231,15 @@ def test_what_was_never_synced_may_be_gone(quick_path: Path) -> None:
     crash(store)
 
 
-def test_a_mark_of_an_older_version_proves_nothing(quick_path: Path) -> None:
-    sample = Sample(quick_path / "s", None, False)
-    mark = (sample.folder / "released").read_bytes()
-    last = sample.records[-1].turn
-    assert read_mark(sample.folder / "released") == (1, last, True, last)
-    (sample.folder / "released").write_bytes(mark[:24].ljust(len(mark), b"\0"))
-    said = read_mark(sample.folder / "released")
-    assert said is not None and said.turn == last and not said.synced
+def test_a_mark_of_another_store_says_nothing(quick_path: Path) -> None:
+    sample, other = Sample(quick_path / "s", None, False), Sample(quick_path / "o", None, False)
+    path, own = sample.folder / "released", sample.store_id
+    assert read_mark(path, own) == (1, TURNS + 1, True, TURNS + 1)
+    path.write_bytes((other.folder / "released").read_bytes())
+    assert read_mark(path, own) is None
+    look = ReadOnlyStore.open(sample.folder)
+    assert contents(look) == sample.states[-1]
+    look.close()
 
 
 # verify -------------------------------------------------------------------------------------

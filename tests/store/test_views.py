@@ -96,7 +96,7 @@ def test_a_view_of_an_older_mark_is_of_that_mark(quick_path: Path, failing: bool
     store = open_small(quick_path / "s", files)
     for n in range(2):
         write(store, {A + bytes([n]): n})
-    mark = read_mark(store.folder / "released")
+    mark = read_mark(store.folder / "released", store.store_id)
     for n in range(2, 4):
         write(store, {A + bytes([n]): n})
     if failing:
@@ -107,7 +107,7 @@ def test_a_view_of_an_older_mark_is_of_that_mark(quick_path: Path, failing: bool
     if failing:
         with pytest.raises(Passed):
             ReadOnlyStore.open(store.folder, mark)
-        mark = read_mark(store.folder / "released")
+        mark = read_mark(store.folder / "released", store.store_id)
     look = ReadOnlyStore.open(store.folder, mark)
     assert look.last_turn == (4 if failing else 2)
     look.close()

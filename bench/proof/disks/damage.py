@@ -62,7 +62,7 @@ def _flip(
         )
         low, high = 0, len(sample.files[name])
         if area == "released":
-            high = 24
+            high = 32
         elif area == "head":
             high = 2 * PAGE
         elif "/log-" in name:

@@ -14,7 +14,10 @@ import random
 from collections import Counter
 from pathlib import Path, PurePosixPath
 
+from ....errors import FormatError
+from ....store.files import Files
 from ....store.mark import encode_mark
+from ....store.meta import load_meta
 from .recorder import BOOT, SECTOR, Event
 
 
@@ -167,7 +170,7 @@ class Disk:
             (found.parent / "table").mkdir(exist_ok=True)
             mark = found.parent / "released"
             if not mark.exists() and rng.random() < 0.5:
-                _old_mark(mark, rng)
+                _old_mark(mark, _id_of(found.parent), rng)
 
     def _there(self, folder: str, names: dict[str, Inode | None]) -> bool:
         """A folder that was there before the trace began is there now."""
@@ -187,7 +190,15 @@ def _above(name: str) -> list[str]:
     return [p.as_posix() for p in PurePosixPath(name).parents if p.as_posix() != "."]
 
 
-def _old_mark(path: Path, rng: random.Random) -> None:
+def _id_of(folder: Path) -> bytes:
+    try:
+        meta = load_meta(folder, Files())
+    except FormatError:  # of a disk that lies
+        meta = None
+    return b"" if meta is None else meta.store_id
+
+
+def _old_mark(path: Path, own: bytes, rng: random.Random) -> None:
     """The released mark of before: of another boot of the machine, hence to be ignored."""
-    data = encode_mark(rng.randrange(1, 9), rng.randrange(1 << 20), 0, BOOT)
+    data = encode_mark(own, rng.randrange(1, 9), rng.randrange(1 << 20), 0, BOOT)
     path.write_bytes(data.ljust(4096, b"\0"))

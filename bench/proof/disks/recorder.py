@@ -157,7 +157,8 @@ def watch_mark(store: DiskStore, files: Recorder) -> None:
 
     def watched(generation: int, turn: int, synced: int) -> None:
         show(generation, turn, synced)
-        files.trace.append(("write", name, 0, encode_mark(generation, turn, synced, BOOT)))
+        said = encode_mark(store.store_id, generation, turn, synced, BOOT)
+        files.trace.append(("write", name, 0, said))
 
     mark.show = watched  # type: ignore[method-assign]
     store._show()

@@ -25,7 +25,7 @@ import planstep
 
 from ..api.consumer import offsets_of
 from ..errors import IoError, NoSpace, PlanstepError
-from ..store.mark import Mark, read_mark
+from ..store.mark import mark_bytes
 from .names import TopicName
 from .output import Store, existing, jsonable, print_fields, print_json, print_rows, say
 from .raw import print_raw
@@ -281,8 +281,9 @@ class _Tail:
                 self.offsets[partition] = low
 
 
-def _marks(store: Path) -> list[Mark | None]:
-    return [read_mark(host / "released") for host in sorted(store.glob("host-*"))]
+def _marks(store: Path) -> list[bytes]:
+    """What changes when a host releases something."""
+    return [mark_bytes(host / "released") for host in sorted(store.glob("host-*"))]
 
 
 def _wait(seconds: float) -> None:

@@ -88,7 +88,7 @@ class DiskStore(Behind):
         )
         try:
             make_leases(folder)
-            self._released = ReleasedMark(folder / "released", write=True)
+            self._released = ReleasedMark(folder / "released", self.store_id, write=True)
         except OSError as error:
             raise io_error(error, folder / "released") from error
         try:

@@ -1,4 +1,4 @@
-"""How far the owner has released, for other processes and for recovery: 36 bytes in a mapped file.
+"""How far the owner has released, for other processes and for recovery: 32 bytes in a mapped file.
 
     owner ── after each sync, before anything leaves ──▶ (generation, turn, boot) ◀── readers
                                                          (synced)                 ◀── recovery: it must be there
@@ -12,6 +12,8 @@ one it says nothing, and whatever is valid in the log has come from the disk, he
 `synced` is said after that turn's sync returned, so under any boot, and at any moment that the disk took
 this page, the log has that turn, or was damaged: a tail that is gone is no torn one then.
 
+Its checksum begins with the store's id: the mark of another store is none of this one.
+
 Next: lease.py.
 """
 
@@ -24,16 +26,14 @@ from pathlib import Path
 from struct import Struct
 from typing import NamedTuple
 
-_MARK = Struct("<IQ8s")
+_MARK = Struct("<IQ8sQ")
 _CRC = Struct("<I")
 _SIZE = _MARK.size + _CRC.size
-_SYNCED = Struct("<Q")
-_SYNCED_SIZE = _SYNCED.size + _CRC.size
 
 
 class Mark(NamedTuple):
-    """`turn` of `generation` is released; `current`: said under this boot of the machine. `synced`: the last
-    turn whose sync had returned; 0 is not known."""
+    """`turn` of `generation` is released; `current`: said under this boot of the machine; `synced` is the
+    last turn whose sync had returned."""
 
     generation: int
     turn: int
@@ -50,15 +50,16 @@ def _boot() -> bytes:
     return hashlib.sha256(text).digest()[:8]
 
 
-def encode_mark(generation: int, turn: int, synced: int, boot: bytes) -> bytes:
-    data, more = _MARK.pack(generation, turn, boot), _SYNCED.pack(synced)
-    return b"".join((data, _CRC.pack(zlib.crc32(data)), more, _CRC.pack(zlib.crc32(more))))
+def encode_mark(store_id: bytes, generation: int, turn: int, synced: int, boot: bytes) -> bytes:
+    data = _MARK.pack(generation, turn, boot, synced)
+    return data + _CRC.pack(zlib.crc32(data, zlib.crc32(store_id)))
 
 
 class ReleasedMark:
     """The mapped file. OSError where it is not there and `write` is False."""
 
-    def __init__(self, path: Path, write: bool) -> None:
+    def __init__(self, path: Path, store_id: bytes, write: bool) -> None:
+        self._store_id = store_id
         flags = os.O_RDWR | os.O_CREAT if write else os.O_RDONLY
         fd = os.open(path, flags | os.O_CLOEXEC, 0o600)
         try:
@@ -71,34 +72,38 @@ class ReleasedMark:
             os.close(fd)
 
     def show(self, generation: int, turn: int, synced: int) -> None:
-        self._map[: _SIZE + _SYNCED_SIZE] = encode_mark(generation, turn, synced, _boot())
+        self._map[:_SIZE] = encode_mark(self._store_id, generation, turn, synced, _boot())
 
     def read(self) -> Mark | None:
-        """None while it says nothing whole."""
+        """None while it says nothing whole, or nothing of this store."""
+        own = zlib.crc32(self._store_id)
         for _ in range(100):  # a torn look is looked at again
-            data = self._map[: _SIZE + _SYNCED_SIZE]
-            if zlib.crc32(data[: _MARK.size]) == _CRC.unpack_from(data, _MARK.size)[0]:
-                generation, turn, boot = _MARK.unpack_from(data)
-                return Mark(generation, turn, boot == _boot(), _synced(data[_SIZE:]))
+            data = self._map[:_SIZE]
+            if zlib.crc32(data[: _MARK.size], own) == _CRC.unpack_from(data, _MARK.size)[0]:
+                generation, turn, boot, synced = _MARK.unpack_from(data)
+                return Mark(generation, turn, boot == _boot(), synced)
         return None
 
     def close(self) -> None:
         self._map.close()
 
 
-def _synced(data: bytes) -> int:
-    """0 where it is torn, or was never said."""
-    whole = zlib.crc32(data[: _SYNCED.size]) == _CRC.unpack_from(data, _SYNCED.size)[0]
-    return _SYNCED.unpack_from(data)[0] if whole else 0
-
-
-def read_mark(path: Path) -> Mark | None:
+def read_mark(path: Path, store_id: bytes) -> Mark | None:
     """What the file says, None when it is missing or says nothing whole."""
     try:
-        mark = ReleasedMark(path, write=False)
+        mark = ReleasedMark(path, store_id, write=False)
     except (OSError, ValueError):  # not there, or not yet of its full size
         return None
     try:
         return mark.read()
     finally:
         mark.close()
+
+
+def mark_bytes(path: Path) -> bytes:
+    """As they are, for who only wants to know whether they change."""
+    try:
+        with path.open("rb") as file:
+            return file.read(_SIZE)
+    except OSError:
+        return b""

@@ -87,7 +87,9 @@ class ReadOnlyStore:
         return cls(folder, meta, until=until)
 
     def _look(self, lease: Lease, until: Mark | None) -> None:
-        mark = until if until is not None else read_mark(self.folder / "released")
+        mark = until
+        if mark is None:
+            mark = read_mark(self.folder / "released", self.store_id)
         self._runs: list[Extent] = []
         self._layer = Layer()
         self._added: list[bytes] = []

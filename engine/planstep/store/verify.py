@@ -49,7 +49,7 @@ def verify(folder: Path) -> list[Problem]:
     try:
         problems += _check_table(folder, table)
         state = table.state() or (0, 0, "", False, 0)
-        mark = read_mark(folder / "released")
+        mark = read_mark(folder / "released", meta.store_id)
         proven = 0 if mark is None else mark.synced
         read_back(folder, files, meta.store_id, state[0], state[2], state[3], proven)
         problems += _check_log(folder, files, meta.store_id, table.live())
