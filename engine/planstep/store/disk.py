@@ -301,7 +301,8 @@ class DiskStore(Behind):
         net = turn.net()
         if not net and not turn.payloads and not turn.dropped:
             return
-        with self._appending:
+        self._appending.acquire()  # uninterrupted, as turns are
+        try:
             self._check_open()
             if not turn.reserve:
                 self._refuse_beyond_memory()
@@ -323,6 +324,8 @@ class DiskStore(Behind):
                     self._log.broken = error
                 raise
             seconds = self._log.seconds
+        finally:
+            self._appending.release()  # what ends a `with` takes memory: a tuple
         self.counters.turn_bytes.add(size)
         if self._sync:
             self.counters.sync_seconds.add(seconds)
