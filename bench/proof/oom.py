@@ -18,7 +18,19 @@ from random import Random
 from .disks.apart import apart
 from .disks.judging import look
 from .disks.kept import Contents
-from .disks.memory import ACTIONS, STAGES, Lived, Position, allocations, hooks, live, reopened
+from .disks.memory import (
+    ACTIONS,
+    HANG_SECONDS,
+    STAGES,
+    Lived,
+    Position,
+    allocations,
+    hooks,
+    hung_in,
+    is_start,
+    live,
+    reopened,
+)
 from .disks.sample import KINDS, Sample, make, quickly
 from .rows import Asked, Found
 from .spread import spread
@@ -82,7 +94,7 @@ def _run(asked: Asked, actions: tuple[str, ...], early: bool) -> Found:
             found.runs += 1
             found.faults[COUNTS[position.count]] += 1
             ends[lived.raised or "went well"] += 1
-            stages[f"{position.action}: {lived.stage}"] += bool(lived.raised)
+            stages[f"{position.action}: {lived.stage}"] += bool(lived.stage)
             if wrong:
                 found.violations.append(f"{position}, in {lived.stage or 'none'}: {wrong}")
         asked.tell(f"{found.runs:,} positions, {len(found.violations)} violations")
@@ -104,10 +116,13 @@ def _shown(store: Path) -> Contents:
 def _piece(task: _Task) -> list[tuple[Position, Lived, str]]:
     told = []
     for position in task.positions:
-        first = apart(live, (task.sample, task.whole, position, task.folder, task.early))
+        store = task.folder
+        first = apart(live, (task.sample, task.whole, position, store, task.early), HANG_SECONDS)
         lived = first.value or Lived()
         wrong = first.why or lived.wrong
-        if not first.why:
+        if first.why and is_start(hung_in(store).read_text()):
+            lived.raised, wrong = "Thread.start hung", ""
+        elif not first.why:
             second = apart(reopened, (task.sample, task.whole, position, task.folder, lived))
             wrong = wrong or second.why or second.value
         told.append((position, lived, wrong))

@@ -15,9 +15,14 @@ more than 256 instructions into its function, makes an int of where it is; witho
 for ever (`exception_unwind` in ceval.c: a function of 300 assignments and a `try` shows it, without planstep).
 Each try is a failed allocation, so 100,000 in a row come to the same and end.
 
+What else is CPython's own: `os.open` and its like call a path no path where looking up __fspath__ found no
+memory; a thread that finds none before it says that it began leaves Thread.start waiting for ever (counted
+apart, by the stack of what hung).
+
 Next: ../oom.py.
 """
 
+import faulthandler
 import importlib
 import itertools
 import operator
@@ -84,6 +89,7 @@ _STAGE_OF = {
 }
 _EFFECTS = ("row", "other row", "record", "other record", "position")
 _FAR = 4_000_000
+HANG_SECONDS = 12.0
 
 
 @dataclass(frozen=True)
@@ -175,6 +181,8 @@ def live(task: tuple[Sample, Contents, Position, Path, bool]) -> Lived:
     """The first child's work. `early`: the planted bug of the control."""
     sample, whole, position, store, early = task
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # threads that end say so there
+    said = hung_in(store).open("w")
+    faulthandler.dump_traceback_later(HANG_SECONDS / 2, file=said)
     if early:
         DiskStore.commit = _installing_first(DiskStore.commit)  # type: ignore[method-assign]
     ready = _Action(sample, position.action, store)
@@ -198,10 +206,23 @@ def live(task: tuple[Sample, Contents, Position, Path, bool]) -> Lived:
     else:
         lived.raised = type(error).__name__
         lived.stage = stage_of(position.action, error)
-        if not (of_memory(error) or isinstance(error, PlanstepError)):
+        of_python = isinstance(error, TypeError) and "not PosixPath" in str(error)
+        if not (of_python or of_memory(error) or isinstance(error, PlanstepError)):
             lived.wrong = f"{error!r} was raised: neither MemoryError nor an error of the library's"
     _probe(lived, ready.db, store)
+    faulthandler.cancel_dump_traceback_later()
     return lived
+
+
+def hung_in(store: Path) -> Path:
+    """Where the child writes its threads' stacks when it takes long."""
+    return store.with_name(f"{store.name}.hung")
+
+
+def is_start(stacks: str) -> bool:
+    """The main thread waits for one that it has started, in Python's own threading."""
+    main = stacks.rpartition("Thread 0x")[2]
+    return '/threading.py", line' in main and " in start\n" in main
 
 
 def stage_of(action: str, error: BaseException) -> str:
@@ -212,7 +233,7 @@ def stage_of(action: str, error: BaseException) -> str:
     while link is not None:
         for frame in traceback.extract_tb(link.__traceback__):
             stage = _STAGE_OF.get(action, {}).get(frame.name, found)
-            if "planstep" in frame.filename and stages.index(stage) > stages.index(found):
+            if stages.index(stage) > stages.index(found):
                 found = stage
         link = link.__cause__ or link.__context__
     return found

@@ -342,15 +342,22 @@ class DiskStore(Behind):
             raise TransactionTooLarge(f"a turn of {size} bytes is beyond what the log can hold")
         run = self._log.append(changes, dropped, turn, turn.reserve)
         self._released.show(self.generation, self.last_turn)
-        with self._mutex:
+        mutex = self._mutex
+        mutex.acquire()
+        try:
             self._unsaved_bytes += size
             self._changed_at = time.monotonic()
             self._note_run(run)
             self._dropped += turn.dropped
+        finally:
+            mutex.release()
         if before_visible is not None:
             before_visible(net)
-        with self._mutex:
+        mutex.acquire()
+        try:
             self._layers[0].update(net)
+        finally:
+            mutex.release()
         return size
 
     def close(self) -> None:
