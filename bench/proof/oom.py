@@ -1,9 +1,11 @@
 """Allocations fail: whatever was under way happens wholly or not at all, and the engine goes on or says no.
 
-    a warm parent ─ fork for each position ─▶ memory.py: one action, its n-th allocation fails, or 100 from it
+    a warm parent ─ fork for each position ─▶ memory.py: one action; its n-th allocation fails, or 100 from it,
+                                              or 100,000: as good as for ever
 
-How many allocations an action makes is found by asking: the highest position at which it still fails. The
-positions are spread over all of them. The control shows rows before they are in the log.
+How many allocations an action makes is counted, and the positions are spread over all of them; the figures
+say in how many of them which stage of it failed, and a full run must have failed in each. The control shows
+rows before they are in the log.
 
 Next: disks/memory.py.
 """
@@ -16,15 +18,26 @@ from random import Random
 from .disks.apart import apart
 from .disks.judging import look
 from .disks.kept import Contents
-from .disks.memory import ACTIONS, Lived, Position, hooks, live, reopened
+from .disks.memory import (
+    ACTIONS,
+    HANG_SECONDS,
+    STAGES,
+    Lived,
+    Position,
+    allocations,
+    hooks,
+    hung_in,
+    is_start,
+    live,
+    reopened,
+)
 from .disks.sample import KINDS, Sample, make, quickly
 from .rows import Asked, Found
 from .spread import spread
 
 POSITIONS = 2_400
-BURST = 100
+COUNTS = {1: "one", 100: "100 in a row", 100_000: "100,000 in a row"}
 _PIECE = 10
-_HIGHEST = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -56,33 +69,42 @@ def _run(asked: Asked, actions: tuple[str, ...], early: bool) -> Found:
     store = asked.memory / "whole"
     sample.planted(store)
     whole = apart(_shown, store).value
+    found, ends, stages = Found(seeds=(asked.seed, asked.seed)), Counter[str](), Counter[str]()
     random = Random(asked.seed)
     positions: list[Position] = []
-    each = max(1, asked.of(POSITIONS) // (2 * len(actions)))
+    each = max(1, asked.of(POSITIONS) // (len(COUNTS) * len(actions)))
     for action in actions:
-        asked.tell(f"how often does {action} allocate?")
-        highest = _highest(asked, sample, whole, action)
-        for count in (1, BURST):
-            step = highest / each
-            positions += [
-                Position(action, int(n * step + random.random() * step), count) for n in range(each)
-            ]
+        made = apart(allocations, (sample, action, asked.memory / "counted"))
+        if made.why:
+            raise AssertionError(f"the allocations of {action} could not be counted: {made.why}")
+        found.figures[f"allocations_of_{action}"] = made.value
+        first = made.value * 3 // 4 if early else 0  # the planted bug is towards the end
+        step = (made.value - first) / each
+        positions += [
+            Position(action, first + int((n + random.random()) * step), count)
+            for count in COUNTS
+            for n in range(each)
+        ]
     pieces = [
         _Task(asked.memory / f"{n}", sample, whole, positions[n : n + _PIECE], early)
         for n in range(0, len(positions), _PIECE)
     ]
-    found, ends = Found(seeds=(asked.seed, asked.seed)), Counter[str]()
     for _, results in spread(_piece, pieces, asked.workers):
         for position, lived, wrong in results:
             found.runs += 1
-            found.faults["one" if position.count == 1 else f"{BURST} in a row"] += 1
+            found.faults[COUNTS[position.count]] += 1
             ends[lived.raised or "went well"] += 1
-            ends["closed afterwards"] += not (lived.probe or lived.held)
-            ends["held by a process that could not let go"] += lived.held
+            stages[f"{position.action}: {lived.stage}"] += bool(lived.stage)
             if wrong:
-                found.violations.append(f"{position}: {wrong}")
+                found.violations.append(f"{position}, in {lived.stage or 'none'}: {wrong}")
         asked.tell(f"{found.runs:,} positions, {len(found.violations)} violations")
-    found.figures = {name.replace(" ", "_"): n for name, n in sorted(ends.items()) if n}
+    found.figures["ends"] = dict(sorted(ends.items()))
+    found.figures["failed_in"] = {name: n for name, n in stages.items() if n}
+    if found.runs >= POSITIONS * 4 // 5:
+        found.reaches(
+            (f"failures in {name}", stages[name], 1)
+            for name in (f"{action}: {stage}" for action in actions for stage in STAGES[action])
+        )
     return found
 
 
@@ -91,38 +113,16 @@ def _shown(store: Path) -> Contents:
     return look(store).shown["reader"]
 
 
-def _highest(asked: Asked, sample: Sample, whole: Contents, action: str) -> int:
-    """About the number of the last allocation whose failure (with those behind it) is felt."""
-    low, high = 1, 64
-    felt = _Felt(asked, sample, whole, action)
-    while high < _HIGHEST and felt(high):
-        low, high = high, 2 * high
-    while high - low > max(8, low // 20):
-        middle = (low + high) // 2
-        low, high = (middle, high) if felt(middle) else (low, middle)
-    return high
-
-
-class _Felt:
-    """Whether the action ends otherwise when allocations from the n-th on fail."""
-
-    def __init__(self, asked: Asked, sample: Sample, whole: Contents, action: str) -> None:
-        self._of = sample, whole, asked.memory / "felt"
-        self._action = action
-
-    def __call__(self, n: int) -> bool:
-        sample, whole, store = self._of
-        ended = apart(live, (sample, whole, Position(self._action, n, BURST), store, False))
-        return bool(ended.why) or bool(ended.value.raised)
-
-
 def _piece(task: _Task) -> list[tuple[Position, Lived, str]]:
     told = []
     for position in task.positions:
-        first = apart(live, (task.sample, task.whole, position, task.folder, task.early))
+        store = task.folder
+        first = apart(live, (task.sample, task.whole, position, store, task.early), HANG_SECONDS)
         lived = first.value or Lived()
         wrong = first.why or lived.wrong
-        if not first.why:
+        if first.why and is_start(hung_in(store).read_text()):
+            lived.raised, wrong = "Thread.start hung", ""
+        elif not first.why:
             second = apart(reopened, (task.sample, task.whole, position, task.folder, lived))
             wrong = wrong or second.why or second.value
         told.append((position, lived, wrong))

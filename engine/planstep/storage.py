@@ -118,13 +118,13 @@ def _open_stores(
             )
     except BaseException:
         for store in stores:
-            let_go(store)
+            _let_go(store)
         raise
 
 
-def let_go(opened: Store | Runtime) -> None:
+def _let_go(store: Store) -> None:
     try:
-        opened.close()
+        store.close()
     except Exception:
         pass  # it is let go all the same, and the first error says more
 

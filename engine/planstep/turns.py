@@ -365,19 +365,28 @@ class Turns(Answers):
         try:
             idle = False
             while not idle and (waiter is None or waiter.answer is None):
+                node.lock.acquire()
                 try:
-                    with node.lock:
+                    try:
                         # With nothing here, `waiter` was in the turn that had the lock.
                         idle = waiter is None or not node.inbox
                         if node.host.stopped is not None or node.down:
                             self._refuse_all(node)
                         else:
                             self._turn(node)
+                    finally:
+                        node.lock.release()  # what ends a `with` takes memory: a tuple
                 finally:
                     self._answer()
         finally:
-            if node.hand_over():
-                self._submitted.set()
+            try:
+                if node.hand_over():
+                    self._submitted.set()
+            except MemoryError:
+                node.leading = (
+                    False  # or nobody ever leads again; the service thread looks who waits
+                )
+                raise
 
     def _refuse_all(self, node: Node) -> None:
         self._fail(node, list(node.inbox), EngineClosed("the engine is closed"))

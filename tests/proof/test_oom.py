@@ -7,7 +7,17 @@ import pytest
 from planstep.bench.proof.disks.apart import apart
 from planstep.bench.proof.disks.judging import look
 from planstep.bench.proof.disks.kept import Contents
-from planstep.bench.proof.disks.memory import ACTIONS, Lived, Position, hooks, live, reopened
+from planstep.bench.proof.disks.memory import (
+    ACTIONS,
+    Lived,
+    Position,
+    allocations,
+    hooks,
+    is_start,
+    live,
+    reopened,
+    stage_of,
+)
 from planstep.bench.proof.disks.sample import KINDS, Sample, make
 
 pytestmark = pytest.mark.skipif(hooks() is None, reason="no allocation can be made to fail")
@@ -26,14 +36,58 @@ def test_an_allocation_that_fails(
     sample: tuple[Sample, Contents], action: str, tmp_path: Path
 ) -> None:
     failed = 0
-    for n in (40, 400):
-        position = Position(action, n)
+    for n, count in ((40, 1), (400, 1), (300, 100_000)):
+        position = Position(action, n, count)
         first = apart(live, (*sample, position, tmp_path / "s", False))
         assert not first.why and not first.value.wrong, (str(position), first)
         failed += bool(first.value.raised)
         second = apart(reopened, (*sample, position, tmp_path / "s", first.value))
         assert (second.why, second.value) == ("", ""), str(position)
     assert failed
+
+
+def test_the_allocations_of_an_action_are_counted(
+    sample: tuple[Sample, Contents], tmp_path: Path
+) -> None:
+    made = apart(allocations, (sample[0], "commit", tmp_path / "s"))
+    assert not made.why and made.value > 500
+    last = Position("commit", made.value * 2)
+    lived = apart(live, (*sample, last, tmp_path / "s", False)).value
+    assert lived.acknowledged and not lived.raised
+
+
+def test_a_commit_that_is_shown_too_early_is_caught(
+    sample: tuple[Sample, Contents], tmp_path: Path
+) -> None:
+    made = apart(allocations, (sample[0], "commit", tmp_path / "s")).value
+    for n in range(made * 3 // 4, made, 12):
+        position = Position("commit", n)
+        first = apart(live, (*sample, position, tmp_path / "s", True)).value
+        if first.wrong or apart(reopened, (*sample, position, tmp_path / "s", first)).value:
+            return
+    raise AssertionError("nobody noticed")
+
+
+def test_where_it_failed_is_named() -> None:
+    def write_close() -> None:
+        raise MemoryError
+
+    def closing() -> None:
+        try:
+            write_close()
+        except MemoryError as error:
+            raise ValueError from error
+
+    with pytest.raises(ValueError) as raised:
+        closing()
+    assert stage_of("close", raised.value) == "closing record"
+    assert stage_of("read", raised.value) == "begin"
+
+
+def test_a_thread_that_never_says_that_it_began_is_told_by_the_stacks() -> None:
+    inner = 'Thread 0x01 (most recent call first):\n  File "a/threading.py", line 1 in start\n'
+    main = 'Thread 0x02 (most recent call first):\n  File "a/engine.py", line 1 in close\n'
+    assert is_start(main + inner) and not is_start(inner + main)
 
 
 def test_what_is_acknowledged_must_be_there(

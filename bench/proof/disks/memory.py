@@ -1,43 +1,100 @@
-"""One allocation fails, or a hundred in a row, while the real engine does one thing; then it is looked at.
+"""Allocations fail while the real engine does one thing; then it is looked at.
 
     child 1   open ─▶ [hook: allocations n … n + count fail] ─▶ commit | read | checkpoint | close | open
-              hook off ─▶ a probe: committed, or the engine says that it is closed ─▶ the process ends, no close
+              hook off ─▶ a close that failed is called again; a probe: committed, or the engine says
+              that it is closed; another open succeeds ─▶ the process ends, no close
     child 2   verify, open: the acknowledged is there, what was under way wholly or not at all,
               and so is all that the living engine showed
 
 CPython's own allocators are meant (`_testcapi.set_nomemory`), in whichever thread it happens; what LMDB and
-zlib allocate for themselves is not.
+zlib allocate for themselves is not. How many an action makes is counted: the hook is set far beyond them,
+and what is left up to there is used up one by one.
+
+No allocation ever again would be no test of the engine: CPython 3.11, leaving a `with` or `finally` that is
+more than 256 instructions into its function, makes an int of where it is; without memory it tries that again
+for ever (`exception_unwind` in ceval.c: a function of 300 assignments and a `try` shows it, without planstep).
+Each try is a failed allocation, so 100,000 in a row come to the same and end.
+
+What else is CPython's own: `os.open` and its like call a path no path where looking up __fspath__ found no
+memory; a thread that finds none before it says that it began leaves Thread.start waiting for ever (counted
+apart, by the stack of what hung).
 
 Next: ../oom.py.
 """
 
+import faulthandler
 import importlib
+import itertools
+import operator
 import os
 import shutil
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import planstep
-from planstep.errors import EngineClosed, PlanstepError, StoreInUse
+from planstep.errors import EngineClosed, PlanstepError, of_memory
 from planstep.store.disk import DiskStore
-from planstep.store.layers import Layer
 from planstep.store.verify import verify
 
 from .kept import Contents, contents
 from .sample import Sample, quickly
 
 ACTIONS = ("commit", "read", "checkpoint", "close", "open")
+STAGES = {
+    "commit": ("begin", "prepare", "enqueue", "decide", "append", "install", "answer"),
+    "read": ("begin",),
+    "checkpoint": ("checkpoint", "tables", "chores"),
+    "close": ("close", "threads", "closing record", "let go"),
+    "open": ("begin", "lock", "tables", "recover", "segment", "runtime", "threads"),
+}
+"""What an action goes through, in this order: an allocation fails in each."""
+_STAGE_OF = {
+    "commit": {
+        "build_parts": "prepare",
+        "_enqueue": "enqueue",
+        "run": "decide",
+        "append": "append",
+        "_append": "append",
+        "_install": "install",
+        "update": "install",
+        "show": "install",
+        "release": "answer",
+        "_release": "answer",
+        "_hand_out": "answer",
+    },
+    "checkpoint": {"_commit_frozen": "tables", "_chores": "chores"},
+    "close": {
+        "_end_threads": "threads",
+        "write_close": "closing record",
+        "mark_closed": "let go",
+        "shrink": "let go",
+        "_remove_unneeded": "let go",
+    },
+    "open": {
+        "_take": "lock",
+        "_name": "lock",
+        "open_environment": "tables",
+        "make_file": "tables",
+        "_note_newest": "tables",
+        "_recover": "recover",
+        "begin_segment": "segment",
+        "_views": "runtime",
+        "_host": "runtime",
+        "load": "runtime",
+        "_begin": "threads",
+    },
+}
 _EFFECTS = ("row", "other row", "record", "other record", "position")
+_FAR = 4_000_000
+HANG_SECONDS = 12.0
 
 
 @dataclass(frozen=True)
 class Position:
-    """`n`: the first allocation that fails, counted from the action's begin; `count`: how many do.
-
-    No allocation ever again is left out: CPython 3.11 itself may then spin for ever.
-    """
+    """`n`: the first allocation that fails, counted from the action's begin; `count`: how many do."""
 
     action: str
     n: int
@@ -50,14 +107,13 @@ class Position:
 @dataclass
 class Lived:
     """What the first child saw. `acknowledged`: the commit returned; `shown`: its effects, None if it
-    could not be asked; `probe`: the second commit returned; `held`: nobody in this process can open the store
-    again, after so many failures in a row."""
+    could not be asked; `probe`: the second commit returned; `stage`: where the action failed."""
 
     acknowledged: bool = False
     raised: str = ""
+    stage: str = ""
     shown: list[bool] | None = None
     probe: bool = False
-    held: bool = False
     wrong: str = ""
 
 
@@ -70,27 +126,70 @@ def hooks() -> Any | None:
     return module if hasattr(module, "set_nomemory") else None
 
 
+class _Action:
+    """One action, ready: nothing is left to import or to look up."""
+
+    def __init__(self, sample: Sample, action: str, store: Path) -> None:
+        quickly()
+        shutil.rmtree(store, ignore_errors=True)
+        sample.planted(store)
+        self.shown: list[Contents] = []
+        self.store = store
+        self.db: planstep.Engine | None = None
+        if action != "open":
+            self.db = planstep.open(store)
+            if action in ("checkpoint", "close"):
+                _commit(self.db)
+        self.call = self._call(action)
+
+    def _call(self, action: str) -> Callable[[], None]:
+        db = self.db
+        if db is None:
+            return self._open
+        nodes = db._runtime.nodes
+        return {
+            "commit": lambda: _commit(db),
+            "read": lambda: self.shown.append(contents(db)),
+            "checkpoint": lambda: [node.host.store.checkpoint() for node in nodes][:0].clear(),
+            "close": db.close,
+        }[action]
+
+    def _open(self) -> None:
+        self.db = planstep.open(self.store)
+
+
+def allocations(task: tuple[Sample, str, Path]) -> int:
+    """In a child: how many the action makes."""
+    sample, action, store = task
+    ready = _Action(sample, action, store)
+    module = hooks()
+    assert module is not None
+    left = itertools.repeat(None, _FAR)
+    module.set_nomemory(_FAR, 0)
+    try:
+        ready.call()
+        for _ in left:
+            object()  # one allocation
+    except MemoryError:
+        pass
+    finally:
+        module.remove_mem_hooks()
+    return operator.length_hint(left)
+
+
 def live(task: tuple[Sample, Contents, Position, Path, bool]) -> Lived:
     """The first child's work. `early`: the planted bug of the control."""
     sample, whole, position, store, early = task
-    quickly()
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # threads that end say so there
+    said = hung_in(store).open("w")
+    faulthandler.dump_traceback_later(HANG_SECONDS / 2, file=said)
     if early:
         DiskStore.commit = _installing_first(DiskStore.commit)  # type: ignore[method-assign]
-    shutil.rmtree(store, ignore_errors=True)
-    sample.planted(store)
-    lived = Lived()
-    db: planstep.Engine | None = None
-    if position.action != "open":
-        db = planstep.open(store)
-        if position.action in ("checkpoint", "close"):
-            _commit(db)
-            lived.acknowledged = True
-    shown: list[Any] = []
-    call = _call(position.action, db, store, shown)
+    ready = _Action(sample, position.action, store)
+    lived = Lived(acknowledged=position.action in ("checkpoint", "close"))
     module = hooks()
     assert module is not None
-    begin, end = module.set_nomemory, module.remove_mem_hooks
+    call, begin, end = ready.call, module.set_nomemory, module.remove_mem_hooks
     first, last = position.n, position.n + position.count
     error: BaseException | None = None
     begin(first, last)
@@ -102,16 +201,42 @@ def live(task: tuple[Sample, Contents, Position, Path, bool]) -> Lived:
         end()
     if error is None:
         lived.acknowledged |= position.action == "commit"
-        if position.action == "read" and shown != [whole]:
+        if position.action == "read" and ready.shown != [whole]:
             lived.wrong = "the read returned something else than what is there"
     else:
         lived.raised = type(error).__name__
-        # CPython says so where a lock or a thread finds no memory.
-        of_python = isinstance(error, RuntimeError) and str(error).startswith("can't ")
-        if not (of_python or isinstance(error, (MemoryError, PlanstepError))):
+        lived.stage = stage_of(position.action, error)
+        of_python = isinstance(error, TypeError) and "not PosixPath" in str(error)
+        if not (of_python or of_memory(error) or isinstance(error, PlanstepError)):
             lived.wrong = f"{error!r} was raised: neither MemoryError nor an error of the library's"
-    _probe(lived, db, store)
+    _probe(lived, ready.db, store)
+    faulthandler.cancel_dump_traceback_later()
     return lived
+
+
+def hung_in(store: Path) -> Path:
+    """Where the child writes its threads' stacks when it takes long."""
+    return store.with_name(f"{store.name}.hung")
+
+
+def is_start(stacks: str) -> bool:
+    """The main thread waits for one that it has started, in Python's own threading."""
+    main = stacks.rpartition("Thread 0x")[2]
+    return '/threading.py", line' in main and " in start\n" in main
+
+
+def stage_of(action: str, error: BaseException) -> str:
+    """The last of the action's stages that the error, or one that it came from, was raised in."""
+    stages = STAGES[action]
+    found = stages[0]
+    link: BaseException | None = error
+    while link is not None:
+        for frame in traceback.extract_tb(link.__traceback__):
+            stage = _STAGE_OF.get(action, {}).get(frame.name, found)
+            if stages.index(stage) > stages.index(found):
+                found = stage
+        link = link.__cause__ or link.__context__
+    return found
 
 
 def reopened(task: tuple[Sample, Contents, Position, Path, Lived]) -> str:
@@ -140,21 +265,6 @@ def reopened(task: tuple[Sample, Contents, Position, Path, Lived]) -> str:
     return ""
 
 
-def _call(
-    action: str, db: planstep.Engine | None, store: Path, shown: list[Any]
-) -> Callable[[], None]:
-    """The action, with nothing left to import or to look up."""
-    if db is None:
-        return lambda: planstep.open(store).close()
-    nodes = db._runtime.nodes
-    return {
-        "commit": lambda: _commit(db),
-        "read": lambda: shown.append(contents(db)),
-        "checkpoint": lambda: [node.host.store.checkpoint() for node in nodes][:0].clear(),
-        "close": db.close,
-    }[action]
-
-
 def _commit(db: planstep.Engine) -> None:
     with db.transaction() as tx:
         tx.read("of-json", "oom", max_records=2)
@@ -175,24 +285,32 @@ def _effects(db: planstep.Engine) -> list[bool]:
 
 
 def _probe(lived: Lived, db: planstep.Engine | None, store: Path) -> None:
-    """Memory is there again: the engine works, or says that it is closed; a path opens again."""
+    """Memory is there again: the engine works, or says that it is closed; then its path opens again."""
     try:
-        if db is None or db.closed:
-            db = planstep.open(store)
-        lived.shown = _effects(db)
-        db.table("in-msgpack").put("probe", 1)
-        lived.probe = True
-        before, lived.shown = lived.shown, _effects(db)
-        if before != lived.shown:
-            lived.wrong = f"the engine showed {before}, after the next commit {lived.shown}"
-        if any(lived.shown) != all(lived.shown):
-            lived.wrong = f"torn in the living engine: {lived.shown}"
-    except EngineClosed:
-        pass
-    except StoreInUse:  # no memory for letting go either: the lock goes with the process
-        lived.held = True
+        if db is not None:
+            try:
+                _looked_at(lived, db)
+                return
+            except EngineClosed:
+                db.close()  # again, where closing was what failed
+        before, lived.shown = lived.shown or [False], None
+        _looked_at(lived, planstep.open(store))
+        if any(before) and before != lived.shown:  # but what was in doubt may turn out to be there
+            lived.wrong = f"the engine showed {before} before it stopped, and now {lived.shown}"
     except Exception as error:
         lived.wrong = lived.wrong or f"with memory again, the engine says {error!r}"
+
+
+def _looked_at(lived: Lived, db: planstep.Engine) -> None:
+    lived.shown = _effects(db)
+    db.table("in-msgpack").put("probe", 1)
+    lived.probe = True
+    before, lived.shown = lived.shown, _effects(db)
+    later = lived.raised == "Undetermined" and not any(before)  # it may have been under way
+    if before != lived.shown and not later:
+        lived.wrong = f"the engine showed {before}, after the next commit {lived.shown}"
+    if any(lived.shown) != all(lived.shown):
+        lived.wrong = f"torn in the living engine: {lived.shown}"
 
 
 def _installing_first(commit: Any) -> Any:
@@ -200,10 +318,7 @@ def _installing_first(commit: Any) -> Any:
 
     def early(store: Any, turn: Any, before_visible: Any = None) -> None:
         with store._mutex:
-            ahead = Layer()
-            ahead.update(turn.net())
             store._layers[0].update(turn.net())
-        _ = [bytes(100 + n) for n in range(1_000)]  # the window, wide enough to be hit
         commit(store, turn, before_visible)
 
     return early

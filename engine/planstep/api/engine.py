@@ -63,6 +63,7 @@ class Engine(Naming, Operations):
         self._slot = slot
         self._opened = 1
         self._closer = 0  # the thread that closes it
+        self._ending = False  # it is at it
         self._ended = threading.Event()
         self._turns: Turns = {}
         self._keyless_turns: dict[int, Any] = {}
@@ -299,7 +300,7 @@ class Engine(Naming, Operations):
             last = self._begin_closing()
         if not last and not self._is_waited_for():
             self._ended.wait()
-        if last or (self._ended.is_set() and not self._runtime.ended):  # interrupted twice
+        if last or not (self._ending or self._runtime.ended):  # interrupted twice
             self._end()
 
     def _begin_closing(self) -> bool:
@@ -313,6 +314,7 @@ class Engine(Naming, Operations):
     def _end(self) -> None:
         began = time.monotonic()
         interrupted: BaseException | None = None
+        self._ending = True
         try:
             while not self._runtime.ended:
                 try:
@@ -326,6 +328,7 @@ class Engine(Naming, Operations):
             for group in list(self._groups.values()):
                 group.close(EngineClosed("the engine was closed before the batch had its turn"))
         finally:
+            self._ending = False
             self._slot.closing = None
             self._ended.set()
             store_closed(self.path, self._runtime, time.monotonic() - began)

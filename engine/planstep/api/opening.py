@@ -24,6 +24,7 @@ from .checks import seconds, shown
 
 if TYPE_CHECKING:
     from ..aio.engine import Opening
+    from ..runtime import Runtime
     from .engine import Engine
 
 MEMORY = ":memory:"
@@ -113,13 +114,19 @@ class Slot:
     The lock is not held while an engine closes: its threads end callbacks, and those may come here.
     """
 
-    __slots__ = ("closing", "engine", "folder", "lock")
+    __slots__ = ("closing", "engine", "folder", "left", "lock")
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.engine: Engine | None = None
         self.closing: Engine | None = None
         self.folder: tuple[int, int] | None = None
+        self.left: Runtime | None = None  # of an open that failed
+
+    def close_left(self) -> None:
+        if self.left is not None:
+            self.left.close()
+            self.left = None
 
     def __enter__(self) -> None:
         """Takes the lock, once nothing is being closed here."""
@@ -201,7 +208,7 @@ def open(
     The same path opened again in this process with equal settings gives the same engine, which closes
     with the last `close`. Every ":memory:" is an engine of its own.
     """
-    from ..storage import let_go, open_runtime
+    from ..storage import open_runtime
     from .engine import Engine
 
     kafka = KafkaSettings() if kafka is None else kafka
@@ -229,6 +236,7 @@ def open(
             engine._settings.agree(real, settings, engine._runtime.hosts)
             engine._opened += 1
             return engine
+        slot.close_left()
         began = time.monotonic()
         runtime = open_runtime(
             text,
@@ -249,7 +257,8 @@ def open(
             folder = _folder(real)
             store_opened(real, runtime, read_only, time.monotonic() - began)
         except BaseException:  # nobody has it yet who could close it
-            let_go(runtime)
+            slot.left = runtime  # who opens it next does, should this fail as well
+            slot.close_left()
             raise
         slot.engine, slot.folder = engine, folder
         return engine

@@ -307,7 +307,8 @@ class DiskStore(Behind):
         net = turn.net()
         if not net and not turn.payloads and not turn.dropped:
             return
-        with self._appending:
+        self._appending.acquire()  # uninterrupted, as turns are
+        try:
             self._check_open()
             if not turn.reserve:
                 self._refuse_beyond_memory()
@@ -329,6 +330,8 @@ class DiskStore(Behind):
                     self._log.broken = error
                 raise
             seconds = self._log.seconds
+        finally:
+            self._appending.release()  # what ends a `with` takes memory: a tuple
         self.counters.turn_bytes.add(size)
         if self._sync:
             self.counters.sync_seconds.add(seconds)
@@ -345,15 +348,22 @@ class DiskStore(Behind):
             raise TransactionTooLarge(f"a turn of {size} bytes is beyond what the log can hold")
         run = self._log.append(changes, dropped, turn, turn.reserve)
         self._show()
-        with self._mutex:
+        mutex = self._mutex
+        mutex.acquire()
+        try:
             self._unsaved_bytes += size
             self._changed_at = time.monotonic()
             self._note_run(run)
             self._dropped += turn.dropped
+        finally:
+            mutex.release()
         if before_visible is not None:
             before_visible(net)
-        with self._mutex:
+        mutex.acquire()
+        try:
             self._layers[0].update(net)
+        finally:
+            mutex.release()
         return size
 
     def close(self) -> None:

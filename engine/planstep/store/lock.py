@@ -20,6 +20,7 @@ class OwnerLock:
     """Held from construction to `close`. StoreInUse names the owner; IoError."""
 
     def __init__(self, path: Path, wait: float = 0) -> None:
+        self._fd = -1
         self.pid = os.getpid()
         try:
             self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -71,6 +72,10 @@ class OwnerLock:
         if self._fd >= 0:
             fd, self._fd = self._fd, -1
             os.close(fd)
+
+    def __del__(self) -> None:
+        """Where there was no memory to close it."""
+        self.close()
 
     __hash__ = object.__hash__
 

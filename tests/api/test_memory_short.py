@@ -1,0 +1,191 @@
+"""Memory is short at one step of opening, committing, closing: what was taken is let go, who waits hears of it."""
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import planstep
+from planstep.admission import Admission
+from planstep.api import engine as engine_module
+from planstep.api import opening
+from planstep.api.engine import Engine
+from planstep.history import History
+from planstep.kafka import runtime as kafka_runtime
+from planstep.node import Waiter
+from planstep.runtime import Runtime
+from planstep.store import append, disk, inherited, lock
+from planstep.store.disk import DiskStore
+from planstep.store.folder import Folder
+from planstep.store.mark import ReleasedMark
+from planstep.store.table import Table
+from planstep.turns import Turns
+
+
+def failing(
+    monkeypatch: pytest.MonkeyPatch,
+    where: Any,
+    name: str,
+    error: Callable[[], BaseException] = MemoryError,
+    at: int = 0,
+) -> None:
+    """The call number `at` from now on raises, in place of doing anything; those after it go well."""
+    whole, calls = getattr(where, name), 0
+
+    def once(*args: Any, **settings: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == at + 1:
+            raise error()
+        return whole(*args, **settings)
+
+    monkeypatch.setattr(where, name, once)
+
+
+def engine_threads() -> list[str]:
+    return sorted(t.name for t in threading.enumerate() if t.name.startswith("planstep-"))
+
+
+@pytest.mark.parametrize(
+    ("where", "name"),
+    [
+        (lock.json, "dumps"),
+        (inherited, "file_key"),
+        (Table, "_note_newest"),
+        (disk, "read_back"),
+        (DiskStore, "_recover"),
+        (ReleasedMark, "show"),
+        (Runtime, "_views"),
+        (Turns, "_begin_threads"),
+        (threading.Thread, "start"),
+        (Engine, "__init__"),
+        (opening, "store_opened"),
+    ],
+)
+def test_an_open_that_fails_lets_go_of_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: Any, name: str
+) -> None:
+    planstep.open(tmp_path / "s", hosts=2).close()
+    failing(monkeypatch, where, name)
+    with pytest.raises(MemoryError) as kept:  # and with it the frames: nothing ends by itself
+        planstep.open(tmp_path / "s")
+    assert engine_threads() == []
+    with planstep.open(tmp_path / "s") as db:
+        db.create_topic("t").write(b"v")
+        assert db.topic("t").read().values == [b"v"]
+    assert kept.tb is not None
+
+
+@pytest.mark.parametrize("at", range(6))
+def test_threads_that_do_not_start_are_an_error_with_a_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int
+) -> None:
+    failing(
+        monkeypatch,
+        threading.Thread,
+        "start",
+        lambda: RuntimeError("can't start new thread"),
+        at,
+    )
+    with pytest.raises(planstep.IoError, match="can't start new thread"):
+        planstep.open(tmp_path / "s", hosts=2)
+    assert engine_threads() == []
+    planstep.open(tmp_path / "s").close()
+
+
+def test_an_open_of_mode_kafka_that_fails_leaves_no_threads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failing(monkeypatch, kafka_runtime, "Client")
+    with pytest.raises(MemoryError):
+        planstep.open(tmp_path / "s", mode="kafka")
+    assert engine_threads() == []
+    planstep.open(tmp_path / "s", mode="kafka").close()
+
+
+@pytest.mark.parametrize(
+    ("where", "name", "raises"),
+    [
+        (DiskStore, "_checkpoint_all", True),
+        (DiskStore, "close", True),
+        (append.LogEnd, "write_close", True),
+        (Folder, "close", True),
+        (ReleasedMark, "close", True),
+        (Turns, "_stop_everything", True),
+        (engine_module, "store_closed", True),
+    ],
+)
+def test_a_close_that_fails_lets_go_of_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: Any, name: str, raises: bool
+) -> None:
+    db = planstep.open(tmp_path / "s")
+    db.create_topic("t").write(b"v")
+    failing(monkeypatch, where, name)
+    with pytest.raises(MemoryError):
+        db.close()
+    assert db.closed and engine_threads() == []
+    with planstep.open(tmp_path / "s") as db:
+        assert db.topic("t").read().values == [b"v"]
+
+
+@pytest.mark.parametrize("where", [disk, append])
+def test_a_turn_that_was_not_written_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: Any
+) -> None:
+    with planstep.open(tmp_path / "s") as db:
+        topic = db.create_topic("t")
+        failing(monkeypatch, where, "encode_changes" if where is disk else "encode_record")
+        with pytest.raises(planstep.PlanstepError, match="no room"):
+            topic.write(b"refused")
+        topic.write(b"taken")
+        assert topic.read().values == [b"taken"]
+
+
+def test_a_turn_that_is_durable_and_not_in_memory_is_in_doubt_until_reopened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with planstep.open(tmp_path / "s") as db:
+        topic = db.create_topic("t")
+        failing(monkeypatch, History, "install")
+        with pytest.raises(planstep.StoreClosed, match="reopen"):
+            topic.write(b"v")
+        with pytest.raises(planstep.EngineClosed):
+            topic.write(b"w")
+    with planstep.open(tmp_path / "s") as db:
+        assert db.topic("t").read().values == [b"v"]
+
+
+@pytest.mark.parametrize(("where", "name"), [(Admission, "let_go"), (Waiter, "wake")])
+def test_an_answer_that_cannot_be_handed_out_is_handed_out_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: Any, name: str
+) -> None:
+    with planstep.open(tmp_path / "s") as db:
+        topic = db.create_topic("t")
+        failing(monkeypatch, where, name)
+        tx = db.transaction()
+        tx.write("t", b"v")
+        try:
+            tx.commit()
+        except planstep.Undetermined:
+            pass
+        assert db.outcome(tx.id).state == "committed"
+        topic.write(b"w")
+        assert topic.read().values == [b"v", b"w"]
+        assert not db._runtime._waiting and not db._runtime.admission.bytes
+
+
+def test_those_whose_turn_was_not_told_of_hear_that_it_is_in_doubt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with planstep.open(tmp_path / "s") as db:
+        db.create_topic("t")
+        failing(monkeypatch, Turns, "_release")
+        tx = db.transaction()
+        tx.write("t", b"v")
+        future = tx.submit()
+        with pytest.raises(planstep.Undetermined):
+            future.result(timeout=20)
+    with planstep.open(tmp_path / "s") as db:
+        assert db.outcome(tx.id).state == "committed"
