@@ -181,10 +181,9 @@ def _unknown(kind: str, name: Any, names: list[str]) -> UnknownName | TypeError:
     own = getattr(name, "name", None)
     if isinstance(own, str):
         return TypeError(f"a {kind} is meant by its name: pass {own!r}, not {shown(name)}")
-    if not isinstance(name, str):
-        return TypeError(f"a {kind} is meant by its name, a str, not {shown(name)}")
-    nearest = get_close_matches(name, names, n=1)
-    return UnknownName(kind, name, nearest[0] if nearest else None)
+    text = name if isinstance(name, str) else shown(name)
+    nearest = get_close_matches(text, names, n=1)
+    return UnknownName(kind, text, nearest[0] if nearest else None)
 
 
 def _taken(kind: str, name: str) -> AlreadyExists:
