@@ -39,6 +39,8 @@ HANG_SECONDS = 40.0
 """For a whole piece; a single input that takes 20 s is a hang too."""
 GROWTH_BYTES = 64 << 20
 _PIECE = 500
+_LOOK_EVERY = 4
+"""So many calls come to one of which it is looked at whether it was refused and changed something."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,7 @@ def run(asked: Asked) -> Found:
         "face of deterministic on 1": total * 20 // 100,
         "face of deterministic on 2": total * 6 // 100,
         "face of kafka on 1": total * 4 // 100,
+        "face of kafka on 2": total * 2 // 100,
     }
     left = total - sum(shares.values())
     shares["face of deterministic on 1"] += max(0, left)
@@ -204,18 +207,20 @@ def _facing(task: _Task, which: str) -> Callable[[Random, int], str]:
     _, mode, _, hosts = which.split()
     db = faces.begun(int(hosts), mode)
     calls = list(faces.targets(db))
+    held = faces.kept(db)
 
     def feed(random: Random, n: int) -> str:
         if n < 0:
-            return _still_works(db)
-        why = faces.called(random, db, *random.choice(calls))
+            now = faces.kept(db)
+            return _still_works(db) if now == held else f"afterwards {now} in place of {held}"
+        why = faces.called(random, db, *random.choice(calls), holds=not n % _LOOK_EVERY)
         for topic in db.topics():
-            if topic != "t":
+            if topic not in ("t", faces.KEPT):
                 db.drop_topic(topic)
         if "t" not in db.topics():
             db.create_topic("t", partitions=2).write_batch([b"v"] * 4)
         for table in db.tables():
-            if table != "rows":
+            if table not in ("rows", faces.KEPT):
                 db.drop_table(table)
         if mode == "deterministic" and "rows" not in db.tables():
             db.create_table("rows", shards=2).put("k", 1)
