@@ -11,7 +11,7 @@ Next: disks/memory.py.
 """
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 
@@ -37,6 +37,7 @@ from .spread import spread
 
 POSITIONS = 2_400
 COUNTS = {1: "one", 100: "100 in a row", 100_000: "100,000 in a row"}
+_OF_CONTROL = 60
 _PIECE = 10
 
 
@@ -55,10 +56,8 @@ def run(asked: Asked) -> Found:
 
 def control(asked: Asked) -> Found:
     """Where the commit shows its rows before its record is appended, some positions must tell."""
-    short = Asked(
-        asked.folder, asked.memory, True, asked.seed, asked.runs, asked.workers, asked.tell
-    )
-    return _run(short, ("commit",), early=True)
+    few = replace(asked, runs=asked.runs or _OF_CONTROL)
+    return _run(few, ("commit",), early=True)
 
 
 def _run(asked: Asked, actions: tuple[str, ...], early: bool) -> Found:

@@ -226,11 +226,14 @@ class Runtime(Turns):
 
         With one host the time-out ends waiting for others' turns, not the turn of one's own.
         """
-        waiter = self._enqueue(CommitInput(tx, parts), None, timeout)
+        waiter: Waiter | None = None
         try:
+            waiter = self._enqueue(CommitInput(tx, parts), None, timeout)
             self._wait_for(waiter, timeout)
         except MemoryError as error:
-            if waiter.answer is None:
+            if waiter is None and tx not in self._waiting:
+                raise  # it was not sent
+            if waiter is None or waiter.answer is None:
                 raise Undetermined(
                     f"transaction {tx_text(tx)} was sent, and then memory was short; "
                     f"outcome({tx_text(tx)!r}) tells how it ended"

@@ -139,7 +139,11 @@ class Turns(Answers):
                 item.size = size
             with Uninterrupted():
                 waiter = self._waiting[item.tx] = Waiter(item.tx, size, future)
-                self.nodes[0].inbox.append(item)
+                try:
+                    self.nodes[0].inbox.append(item)
+                except MemoryError:
+                    del self._waiting[item.tx]
+                    raise
         except BaseException:
             if item.tx not in self._waiting:  # interrupted before it was sent, or refused
                 self.admission.let_go(item.tx)

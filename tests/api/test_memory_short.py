@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 
 import planstep
+from planstep import turns
 from planstep.admission import Admission
 from planstep.api import engine as engine_module
 from planstep.api import opening
 from planstep.api.engine import Engine
 from planstep.history import History
 from planstep.kafka import runtime as kafka_runtime
-from planstep.node import Waiter
+from planstep.node import Node, Waiter
 from planstep.runtime import Runtime
 from planstep.store import append, disk, inherited, lock
 from planstep.store.disk import DiskStore
@@ -189,3 +190,41 @@ def test_those_whose_turn_was_not_told_of_hear_that_it_is_in_doubt(
             future.result(timeout=20)
     with planstep.open(tmp_path / "s") as db:
         assert db.outcome(tx.id).state == "committed"
+
+
+def test_a_commit_that_was_sent_when_memory_was_short_is_in_doubt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with planstep.open(tmp_path / "s") as db:
+        topic = db.create_topic("t")
+        failing(monkeypatch, Runtime, "_wait_for")
+        tx = db.transaction()
+        tx.write("t", b"v")
+        with pytest.raises(planstep.Undetermined, match="memory was short"):
+            tx.commit()
+        topic.write(b"w")  # in the same turn, or a later one
+        assert topic.read().values == [b"v", b"w"]
+
+
+def test_a_commit_that_was_not_sent_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with planstep.open(tmp_path / "s") as db:
+        topic = db.create_topic("t")
+        failing(monkeypatch, turns, "Waiter")
+        with pytest.raises(MemoryError):
+            topic.write(b"v")
+        assert not db._runtime._waiting and not db._runtime.admission.bytes
+        topic.write(b"w")
+        assert topic.read().values == [b"w"]
+
+
+def test_who_leads_gives_the_lead_away_also_without_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with planstep.open(tmp_path / "s") as db:
+        topic = db.create_topic("t")
+        failing(monkeypatch, Node, "hand_over")
+        topic.write(b"v")
+        topic.write(b"w")
+        assert topic.read().values == [b"v", b"w"]

@@ -6,6 +6,7 @@ from random import Random
 
 import pytest
 
+import planstep
 from planstep.bench.proof import badinput
 from planstep.bench.proof.disks import decoders, faces
 from planstep.bench.proof.disks.mutating import bombs, mutated, nested, odd
@@ -67,3 +68,27 @@ def test_a_call_that_breaks_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     assert faces.called(Random(1), db, type(db), "topic") == ""
     db.close()
+
+
+def test_a_refused_call_that_changes_something_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    db = faces.begun(1)
+
+    def half(self: planstep.Engine, name: str) -> None:
+        self.table("rows").put("k", 2)
+        raise planstep.UnknownName("topic", "gone", None)
+
+    monkeypatch.setattr(type(db), "topic", half)
+    said = faces.called(Random(1), db, type(db), "topic", holds=True)
+    assert "refused and changed" in said
+    assert faces.called(Random(1), db, type(db), "topic", holds=True) == ""  # it is 2 by now
+    db.close()
+
+
+def test_what_no_call_names_is_looked_at(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def spoiling(random: Random, db: planstep.Engine, *call: object, holds: bool) -> str:
+        db.table(faces.KEPT).put("k", "another")
+        return ""
+
+    monkeypatch.setattr(faces, "called", spoiling)
+    task = badinput._Task("face of deterministic on 1", 0, 1, 1, tmp_path)
+    assert any("in place of" in why for why in badinput._fed(task).wrong)

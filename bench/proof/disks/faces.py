@@ -3,6 +3,9 @@
     inspect ─▶ Engine, Transaction, Topic, Table, Writer, Reader, SnapshotView: their methods and parameters
             ─▶ one or two arguments odd, the others right ─▶ PlanstepError, TypeError, ValueError, or done
 
+A refusal quotes what was given; one that is nested so deeply that Python has no text for it may raise that
+RecursionError in its place.
+
 Left out: what waits by its nature (process, closing), and what writes files where it is told to (backup).
 
 Next: ../badinput.py.
@@ -16,8 +19,11 @@ from typing import Any
 import planstep
 from planstep.errors import PlanstepError
 
+from .kept import contents
 from .mutating import odd
+from .sample import settled
 
+KEPT = "kept"
 REFUSALS = (PlanstepError, TypeError, ValueError)
 _LEFT_OUT = {"close", "process", "backup", "commit", "to_pandas", "load", "switch_log_batching"}
 _RIGHT: dict[str, Any] = {
@@ -32,7 +38,17 @@ def begun(hosts: int, mode: Any = "deterministic") -> planstep.Engine:
     db.create_topic("t", partitions=2).write_batch([b"v"] * 4)
     if mode == "deterministic":
         db.create_table("rows", shards=2).put("k", 1)
+        db.create_table(KEPT).put("k", "v")
+    db.create_topic(KEPT).write_batch([b"v"] * 4, keys=[b"k"] * 4)
+    with db.transaction() as tx:
+        tx.read(KEPT, KEPT, max_records=2)
+    settled(db)  # in mode kafka a commit returns before its markers are everywhere
     return db
+
+
+def kept(db: planstep.Engine) -> dict[str, Any]:
+    """What no call names: it is the same for ever."""
+    return {name: held for name, held in contents(db).items() if KEPT in name}
 
 
 def targets(db: planstep.Engine) -> Iterator[tuple[Any, str]]:
@@ -41,6 +57,7 @@ def targets(db: planstep.Engine) -> Iterator[tuple[Any, str]]:
     kinds += [type(db.table("rows"))] if db.tables() else []
     with db.topic("t").writer() as writer:
         kinds.append(type(writer))
+    kinds.append(planstep.Reader)
     if db.mode == "deterministic":
         with db.snapshot() as view:
             kinds.append(type(view))
@@ -58,13 +75,16 @@ def _made(db: planstep.Engine, kind: Any) -> Any:
     name = kind.__name__
     if name == "Table":
         return db.table("rows")
+    if kind is planstep.Reader:
+        return db.reader("t", "c")
     if name == "SnapshotView":
         return db.snapshot()
     return db.topic("t") if name == "Topic" else db.topic("t").writer()
 
 
-def called(random: Random, db: planstep.Engine, kind: Any, name: str) -> str:
-    """One call with odd arguments; what is wrong with how it ended, or ""."""
+def called(random: Random, db: planstep.Engine, kind: Any, name: str, holds: bool = False) -> str:
+    """One call with odd arguments; what is wrong with how it ended, or "". `holds`: a call that was refused is
+    to leave everything as it was."""
     method: Callable[..., Any] = getattr(kind, name)
     try:
         parameters = list(inspect.signature(method).parameters.values())[1:]
@@ -90,21 +110,39 @@ def called(random: Random, db: planstep.Engine, kind: Any, name: str) -> str:
             given[waits] = most  # it would wait, or make so many, rightly
     if name == "create_topic" or name == "create_table":
         given.setdefault("exist_ok", True)
-    held = None
+    if kind is planstep.Reader and "timeout" in names:
+        given.setdefault("timeout", 0.0)
+    held: Any = None
+    refused: BaseException | None = None
+    before = contents(db) if holds else {}
     try:
         held = _made(db, kind)
         ended = getattr(held, name)(**given)
         if inspect.isgenerator(ended):
             next(ended, None)
     except REFUSALS as error:
-        if isinstance(error, UnicodeError):
+        if isinstance(error, UnicodeError) or not str(error):
             return _said(kind, name, given, error)
-        return "" if str(error) else _said(kind, name, given, error)
+        refused = error
+    except RecursionError as error:
+        if "repr" not in str(error) or all(map(_has_text, given.values())):
+            return _said(kind, name, given, error)
+        refused = error
     except BaseException as error:
         return _said(kind, name, given, error)
     finally:
         _ended(held, db)
+    if holds and refused is not None and contents(db) != before:
+        return f"it was refused and changed something: {_said(kind, name, given, refused)}"
     return ""
+
+
+def _has_text(value: Any) -> bool:
+    try:
+        repr(value)
+    except RecursionError:
+        return False
+    return True
 
 
 def _ended(held: Any, db: planstep.Engine) -> None:

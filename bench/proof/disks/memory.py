@@ -317,8 +317,11 @@ def _installing_first(commit: Any) -> Any:
     """The control's bug: rows are shown to readers before they are in the log."""
 
     def early(store: Any, turn: Any, before_visible: Any = None) -> None:
-        with store._mutex:
+        store._mutex.acquire()
+        try:
             store._layers[0].update(turn.net())
+        finally:
+            store._mutex.release()
         commit(store, turn, before_visible)
 
     return early
