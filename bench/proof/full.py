@@ -35,7 +35,7 @@ from ...api.engine import Engine
 from ...api.opening import Mode
 from ...errors import NoSpace, PlanstepError
 from ...store.files import Files
-from ...store.folder import Folder
+from ...store.folder import DESCRIPTORS_ASIDE, Folder
 from ...store.verify import verify
 from .disks.engines import abandon, open_engine, stores_of
 from .disks.failing import FastFiles, SmallDisk
@@ -323,8 +323,6 @@ class _Pressed:
 def _reserve(task: Task) -> Any:
     if task.reserve:
         return nullcontext()
-    if task.kind == "files":
-        return patch("planstep.store.folder.DESCRIPTORS_ASIDE", 0)
 
     def none(self: Folder, name: str, size: int) -> tuple[int, int]:
         raise NoSpace("the reserve is switched off")
@@ -395,4 +393,5 @@ def child(seed: str, kind: str, mode: Mode, hosts: str, room: str, root: str, re
     """What runs below a limit of its own: tells what it saw."""
     aside = bool(int(reserve))
     task = Task(int(seed), kind, mode, int(hosts), int(room), Path(root), reserve=aside)
-    print(json.dumps(asdict(_fill(task, Path(root) / "s"))))
+    with patch("planstep.store.folder.DESCRIPTORS_ASIDE", DESCRIPTORS_ASIDE if aside else 0):
+        print(json.dumps(asdict(_fill(task, Path(root) / "s"))))

@@ -4,6 +4,7 @@
              │ bare     a DiskStore whose turns fail in all ways; the log by its own file layer, LMDB by the
              │          difference that each of its commits made            three seeds of four
              │ face     topics, tables, positions through transactions; hosts 1 and 2; recorded likewise
+             │ kafka    mode kafka: a worker's transactions over two topics; recorded likewise
              └ traced   the same in a child below strace, with LMDB's own calls, where strace is there
 
 One seed is a hundred images: `--seed S --runs 100` shows those of one again. What happens in a bare run is
@@ -22,16 +23,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ...api.engine import Engine
-from ...api.opening import Durability
+from ...api.opening import Durability, Mode
 from ...errors import PlanstepError
+from ...store.files import Files
 from ...store.verify import verify
 from .disks import bare, traced
 from .disks.allowed import Allowed, is_said
-from .disks.engines import abandon, open_engine, shown, stores_of
+from .disks.engines import Shown, abandon, open_engine, shown, stores_of
 from .disks.failing import FastFiles
 from .disks.images import Disk
 from .disks.recorder import Recorder, Trace, watch_mark, watch_tables
+from .disks.shift import KAFKA
 from .disks.story import Story
+from .disks.story_kafka import KafkaStory, settled
 from .rows import Asked, Found
 from .spread import Died, spread
 
@@ -95,9 +99,9 @@ def _task(seed: int, images: int, folder: Path, may_trace: bool) -> Task:
     if seed % 4:
         return Task(seed, "bare", durability, 1, images, folder, durability)
     turn = seed // 4
-    kind = "traced" if may_trace and turn % 2 else "face"
-    hosts = 2 if turn // 2 % 2 else 1
-    durability = "os" if hosts == 1 and turn // 4 % 2 else "full"
+    kind = ("face", "traced" if may_trace else "face", "kafka")[turn % 3]
+    hosts = 2 if turn // 3 % 2 else 1
+    durability = "os" if hosts == 1 and kind != "kafka" and turn // 6 % 2 else "full"
     return Task(seed, kind, durability, hosts, images, folder, durability)
 
 
@@ -130,6 +134,13 @@ def images_of(task: Task) -> Seen:
         shutil.rmtree(root, ignore_errors=True)
 
 
+def _open(task: Task, path: Path, files: Files) -> Engine:
+    mode: Mode = "kafka" if task.kind == "kafka" else "deterministic"
+    return open_engine(
+        path, files, mode=mode, hosts=task.hosts, durability=task.durability, kafka=KAFKA
+    )
+
+
 def _record(task: Task, root: Path) -> Trace:
     if task.kind == "traced":
         return traced.record(root, task.seed, task.durability, task.hosts)
@@ -139,13 +150,14 @@ def _record(task: Task, root: Path) -> Trace:
     files = Recorder(root)
 
     def opened() -> Engine:
-        db = open_engine(root / "s", files, hosts=task.hosts, durability=task.durability)
+        db = _open(task, root / "s", files)
         for store in stores_of(db):
             watch_tables(store, files)
             watch_mark(store, files)
         return db
 
-    Story(task.seed, opened, files.trace.append).play()
+    story = KafkaStory if task.kind == "kafka" else Story
+    story(task.seed, opened, files.trace.append).play()
     return files.trace
 
 
@@ -184,20 +196,23 @@ def _judge(root: Path, allowed: Allowed, task: Task, rng: random.Random) -> str:
     path = root / "s"
 
     def opened() -> Engine:
-        return open_engine(path, FastFiles(), hosts=task.hosts, durability=task.durability)
+        return _open(task, path, FastFiles())
+
+    def look(db: Engine) -> Shown:
+        return settled(db, allowed.allows) if task.kind == "kafka" else shown(db)
 
     try:
         db = opened()
-        found = shown(db)
+        found = look(db)
         if wrong := allowed.judge(found):
             return wrong
         abandon(db)
         db = opened()
-        if shown(db) != found:
+        if look(db) != found:
             return "opened a second time, it shows something else"
         if rng.random() < 0.3:
-            db.create_table("after", exist_ok=True)
-            db.table("after").put("power", "back")
+            db.create_topic("after", exist_ok=True)
+            db.write("after", b"the power is back")
             db.close()
             for host in range(task.hosts):
                 if problems := verify(path / f"host-{host}"):

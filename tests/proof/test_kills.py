@@ -148,8 +148,9 @@ def test_some_points_of_a_play(number: int, memory: Path) -> None:
 
 
 def test_writes_that_wait_for_the_next_one_are_noticed(memory: Path) -> None:
+    """By the owner's mark, which says that they are on the disk."""
     found = killpoints.control(asked(memory, 1))
-    assert any("were acknowledged" in text for text in found.violations)
+    assert any("says the file `released`" in text for text in found.violations), found
 
 
 def test_calls_of_lmdb_where_strace_may_trace(memory: Path) -> None:

@@ -42,6 +42,12 @@ def test_so_do_those_of_the_whole_face(tmp_path: Path, hosts: int) -> None:
     assert seen.wrong == [] and seen.images == 25
 
 
+@pytest.mark.parametrize("hosts", [1, 2])
+def test_so_do_those_of_mode_kafka(tmp_path: Path, hosts: int) -> None:
+    seen = images_of(Task(5, "kafka", "full", hosts, 25, tmp_path, "full"))
+    assert seen.wrong == [] and seen.images == 25
+
+
 @pytest.mark.skipif(traced.available() is not None, reason="strace is not there, or not allowed")
 def test_so_do_those_with_lmdbs_own_writes(tmp_path: Path) -> None:
     seen = images_of(Task(6, "traced", "full", 1, 25, tmp_path, "full"))
@@ -65,7 +71,7 @@ def test_a_mark_that_is_shown_too_early_is_noticed(
     assert any("says the file `released`" in wrong for wrong in seen.wrong)
 
 
-@pytest.mark.parametrize("kind", ["bare", "face"])
+@pytest.mark.parametrize("kind", ["bare", "face", "kafka"])
 def test_a_disk_that_lies_is_noticed(tmp_path: Path, kind: str) -> None:
     seen = images_of(Task(1, kind, "full", 1, 40, tmp_path, "full", lies=True))
     assert seen.wrong

@@ -5,7 +5,7 @@
 Each transaction writes what only it writes, so a store shows at a glance which of them it holds: `held` is
 what it must show then. Told are `begin` with what it will show, `acknowledged`, `opened`, `kept`.
 
-Next: traced.py, the same in a process of its own, with LMDB's own writes.
+Next: story_kafka.py, the same of mode kafka; traced.py, in a process of its own, with LMDB's own writes.
 """
 
 import copy
