@@ -149,7 +149,7 @@ def test_some_points_of_a_play(number: int, memory: Path) -> None:
 
 def test_writes_that_wait_for_the_next_one_are_noticed(memory: Path) -> None:
     found = killpoints.control(asked(memory, 1))
-    assert any("were acknowledged" in text for text in found.violations)
+    assert any("were synced, says the file" in text for text in found.violations)
 
 
 def test_calls_of_lmdb_where_strace_may_trace(memory: Path) -> None:
