@@ -176,7 +176,8 @@ def test_visible_is_when_readers_can_see_it(tmp_path: Path) -> None:
         assert batch.published == rows[batch.tx].visible
     late = [row for row in rows.values() if (row.visible or 0) - (row.decided or 0) > 50_000_000]
     assert len(late) > len(rows) / 3, "most wait for what another worker has open"
-    assert result.visible_ms is not None and result.visible_ms["max"] > 50
+    if result.sustained is not False:  # a machine that is too slow for it has no latencies
+        assert result.visible_ms is not None and result.visible_ms["max"] > 50
 
 
 @pytest.mark.parametrize("workload", ["reshard", "plain"])
