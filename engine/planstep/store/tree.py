@@ -1,4 +1,4 @@
-"""The tables' pages looked at before LMDB follows them: where one is not what its parent says, LMDB ends the process.
+"""The tables' pages looked at before LMDB follows them: one that is not what its parent says ends the process.
 
     the newer meta page ─┬▶ rows: root ─▶ branch pages ─▶ leaves ─▶ overflow pages
                          └▶ free pages: the same, and no page that is in use among them
@@ -277,7 +277,7 @@ class _Look:
         if len(transaction) != 8 or not free or free[0] != len(free) - 1 or len(value) & 7:
             raise _Damaged(f"the list of pages that transaction {number} freed is not one")
         for page in free[1:]:
-            if not 2 <= page <= self._last or page < len(self._met) and self._met[page]:
+            if not 2 <= page <= self._last or (page < len(self._met) and self._met[page]):
                 raise _Damaged(f"page {page} is in use, and free since transaction {number}")
             if page < len(self._met):
                 self._met[page] = 1
