@@ -146,6 +146,12 @@ def flipped_branch_key_size(pages: Pages) -> int:
     return pages.root
 
 
+def flipped_branch_key(pages: Pages) -> int:
+    """Whoever looks for a row would look in the wrong leaf, and find none."""
+    pages.data[pages.offsets(pages.root)[5] + 8 + 8] ^= 8
+    return pages.children[5]
+
+
 def flipped_bound(pages: Pages) -> int:
     leaf = pages.children[3]
     pages.data[leaf * PAGE + 15] ^= 0x80
@@ -208,6 +214,7 @@ EVERYBODYS = (
     flipped_kind,
     flipped_key_size,
     flipped_branch_key_size,
+    flipped_branch_key,
     flipped_bound,
     no_entries,
     zeroed_overflow,

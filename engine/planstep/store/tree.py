@@ -3,9 +3,10 @@
     the newer meta page ─┬▶ rows: root ─▶ branch pages ─▶ leaves ─▶ overflow pages
                          └▶ free pages: the same, and no page that is in use among them
 
-Of each page: its own number, its kind, the bounds of its entries; each page is met once. What the entries say is
-not looked at: values have their checksums (sealed.py), and `planstep verify` takes the time to look at all. One
-level of the tree after the other, so that pages are read in the order in which they lie in the file.
+Of each page: its own number, its kind, the bounds of its entries, the first and the last key of a leaf; each page
+is met once. What the entries say is not looked at: values have their checksums (sealed.py), and `planstep verify`
+takes the time to look at all. One level of the tree after the other, so that pages are read in the order in which
+they lie in the file.
 
 A reader looks while an owner writes. LMDB writes no page of the two newest commits anew; so a tree that is
 found damaged is damaged if the meta pages are still the same. Else it is looked at again.
@@ -48,6 +49,10 @@ _ELSEWHERE = 1 << 16
 """An entry's value is in overflow pages: its flag, as `_ENTRY` reads it."""
 _EMPTY = (1 << 64) - 1
 _DEPTH_MAX = 32
+
+
+_Child = tuple[int, bytes, bytes | None]
+"""A page, and what its keys are between: the first that may be in it, the first beyond."""
 
 
 class _Damaged(Exception):
@@ -141,24 +146,26 @@ class _Look:
         if not 1 <= depth <= _DEPTH_MAX:
             raise _Damaged(f"the meta page says that a tree is {depth} pages deep")
         self._meet(root, 1, 0)
-        level = [root]
+        level: list[_Child] = [(root, b"", None)]
         for height in range(depth - 1, 0, -1):
             kept = values or self._leaves or height > 1
-            below: list[int] = []
-            for number, data, at in self._pages(level):
-                children = self._branch(number, data, at, least)
-                for child in children:
-                    self._meet(child, 1, number)
+            below: list[_Child] = []
+            for page, data, at in self._pages(level):
+                children = self._branch(page, data, at, least)
+                for child, _, _ in children:
+                    self._meet(child, 1, page[0])
                 if kept:
                     below += children
             level = sorted(below)
         if not (values or self._leaves or depth == 1):
             return
         elsewhere: list[tuple[int, int, int]] = []
-        for number, data, at in self._pages(level):
-            offsets = self._leaf(number, data, at, elsewhere)
+        for page, data, at in self._pages(level):
+            offsets = self._leaf(page[0], data, at, elsewhere)
             if values:
                 yield from self._entries(data, at, offsets)
+            else:
+                self._check_keys(page, data, at, offsets)
         self._check_elsewhere(elsewhere)
 
     def _meet(self, number: int, pages: int, parent: int) -> None:
@@ -168,20 +175,20 @@ class _Look:
             raise _Damaged(f"page {number}, of which page {parent} tells, {why}")
         self._met[number:end] = b"\1" * pages
 
-    def _pages(self, numbers: list[int]) -> Iterator[tuple[int, bytes, int]]:
-        """(page, bytes, where it is in them) of ascending numbers."""
+    def _pages(self, level: list[_Child]) -> Iterator[tuple[_Child, bytes, int]]:
+        """(page, bytes, where it is in them) of pages in ascending order."""
         size, begin = self._size, 0
-        while begin < len(numbers):
-            first, end = numbers[begin], begin + 1
+        while begin < len(level):
+            first, end = level[begin][0], begin + 1
             while (
-                end < len(numbers)
-                and numbers[end] - numbers[end - 1] <= _GAP_PAGES
-                and numbers[end] - first < _PIECE_PAGES
+                end < len(level)
+                and level[end][0] - level[end - 1][0] <= _GAP_PAGES
+                and level[end][0] - first < _PIECE_PAGES
             ):
                 end += 1
-            data = self._read(first, (numbers[end - 1] + 1 - first) * size)
-            for number in numbers[begin:end]:
-                yield number, data, (number - first) * size
+            data = self._read(first, (level[end - 1][0] + 1 - first) * size)
+            for page in level[begin:end]:
+                yield page, data, (page[0] - first) * size
             begin = end
 
     def _read(self, number: int, length: int) -> bytes:
@@ -203,16 +210,19 @@ class _Look:
             raise _Damaged(f"page {number} has an entry beyond its bounds")
         return offsets
 
-    def _branch(self, number: int, data: bytes, at: int, least: int) -> list[int]:
-        children, used = [], 0
+    def _branch(self, page: _Child, data: bytes, at: int, least: int) -> list[_Child]:
+        number, low, high = page
+        children, keys, used = [], [], 0
         for offset in self._offsets(number, data, at, _BRANCH, least):
-            low, high, key = _ENTRY.unpack_from(data, at + offset)
+            child, above, key = _ENTRY.unpack_from(data, at + offset)
             if offset + _ENTRY_BYTES + key > self._size:
                 raise _Damaged(f"page {number} has a key beyond its bounds")
             used += (_ENTRY_BYTES + 1 + key) & ~1
-            children.append(low | high << 16)
+            children.append(child | above << 16)
+            begin = at + offset + _ENTRY_BYTES
+            keys.append(data[begin : begin + key])
         self._check_used(number, data, at, used)
-        return children
+        return list(zip(children, [low, *keys[1:]], [*keys[1:], high], strict=True))
 
     def _leaf(
         self, number: int, data: bytes, at: int, elsewhere: list[tuple[int, int, int]]
@@ -240,6 +250,19 @@ class _Look:
             used += (size + 9) & ~1
         self._check_used(number, data, at, used)
         return offsets
+
+    def _check_keys(self, page: _Child, data: bytes, at: int, offsets: "array[int]") -> None:
+        """The first and the last: who looks for one of them must come by here."""
+        number, low, high = page
+        first, last = (
+            data[
+                (begin := at + offset + _ENTRY_BYTES) : begin
+                + _ENTRY.unpack_from(data, at + offset)[2]
+            ]
+            for offset in (offsets[0], offsets[-1])
+        )
+        if first < low or (high is not None and last >= high):
+            raise _Damaged(f"page {number} has keys that belong to another")
 
     def _check_used(self, number: int, data: bytes, at: int, used: int) -> None:
         """LMDB leaves no gaps; with a wrong size it would move others' bytes when it deletes the entry."""
