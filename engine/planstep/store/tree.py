@@ -8,11 +8,11 @@ is met once. What the entries say is not looked at: values have their checksums 
 takes the time to look at all. One level of the tree after the other, so that pages are read in the order in which
 they lie in the file.
 
-A reader looks while an owner writes. LMDB writes no page of the two newest commits anew; so a tree that is
+A reader looks while an owner writes. LMDB writes to no page of the two newest commits; so a tree that is
 found damaged is damaged if the meta pages are still the same. Else it is looked at again.
 
-Of large tables the leaves are left out: a tenth of a second for each 20 MB is too long a wait for some GB. LMDB
-1.0's files, other page sizes and byte orders are LMDB's to judge.
+Of large tables the leaves are left out: some 2 ms for each MB are too long a wait for GBs; there LMDB still ends the
+process at a damaged one. LMDB 1.0's files and other byte orders are LMDB's to judge.
 
 Next: making.py.
 """
@@ -29,7 +29,7 @@ from .files import io_error
 from .pages import DATA_FILE, MAGIC, VERSION
 
 LEAVES_UP_TO = 256 << 20
-"""Bytes of tables whose leaves are looked at."""
+"""Bytes of tables whose leaves are looked at: half a second."""
 _TRIES = 20
 _PIECE_PAGES = 256
 _GAP_PAGES = 8
@@ -49,7 +49,6 @@ _ELSEWHERE = 1 << 16
 """An entry's value is in overflow pages: its flag, as `_ENTRY` reads it."""
 _EMPTY = (1 << 64) - 1
 _DEPTH_MAX = 32
-
 
 _Child = tuple[int, bytes, bytes | None]
 """A page, and what its keys are between: the first that may be in it, the first beyond."""
