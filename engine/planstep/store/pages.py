@@ -5,7 +5,7 @@
 A page that was allocated and freed in one transaction need not be in the file. So a file that is too
 short is not yet damaged; that is then found out page by page, which takes a while.
 
-Next: making.py.
+Next: tree.py.
 """
 
 import os
@@ -23,7 +23,7 @@ _META = Struct("=16xIIQQI92xQQ")
 _PIECE_BYTES = 64 << 10
 DATA_FILE = "data.mdb"
 _verify: Any = lmdb_verify.verify  # its module has no types
-_MAGIC, _VERSION = 0xBEEFC0DE, 1
+MAGIC, VERSION = 0xBEEFC0DE, 1
 
 
 def check_size(folder: Path) -> None:
@@ -52,7 +52,7 @@ def _meta(data: bytes) -> tuple[int, int, int] | None:
     if len(data) < _META.size:
         return None
     magic, version, _, _, page, last, transaction = _META.unpack(data)
-    if magic != _MAGIC or version & 0xFFFF != _VERSION or not 256 <= page <= 1 << 16:
+    if magic != MAGIC or version & 0xFFFF != VERSION or not 256 <= page <= 1 << 16:
         return None
     return page, last, transaction
 

@@ -46,6 +46,7 @@ from .layers import GONE
 from .making import READERS_MAX, allocate_lock, make_file
 from .pages import check_size, is_full
 from .sealed import FOREIGN, seal, unseal
+from .tree import check_tree
 
 _MAP_BYTES = 1 << 40
 _MASK = (1 << 64) - 1
@@ -64,6 +65,7 @@ class Table:
 
     def __init__(self, folder: Path, *, read_only: bool = False) -> None:
         check_size(folder)
+        check_tree(folder, free=not read_only)
         allocate_lock(folder)
         try:
             if not read_only:
