@@ -15,9 +15,13 @@ more than 256 instructions into its function, makes an int of where it is; witho
 for ever (`exception_unwind` in ceval.c: a function of 300 assignments and a `try` shows it, without planstep).
 Each try is a failed allocation, so 100,000 in a row come to the same and end.
 
-What else is CPython's own: `os.open` and its like call a path no path where looking up __fspath__ found no
-memory; a thread that finds none before it says that it began leaves Thread.start waiting for ever (counted
-apart, by the stack of what hung).
+What else is CPython's own:
+- `os.open` and its like call a path no path where looking up __fspath__ found no memory (TypeError), and
+  `os.stat` may fail without saying why (SystemError);
+- a thread that finds no memory before it says that it began leaves Thread.start waiting for ever: counted
+  apart, by the stack of what hung;
+- the end of a `with lock` is a call with three arguments, for which it makes a tuple, and without memory the
+  lock stays locked. A turn lets go of its locks otherwise; at others a hundred failures in a row may hang.
 
 Next: ../oom.py.
 """
@@ -206,12 +210,19 @@ def live(task: tuple[Sample, Contents, Position, Path, bool]) -> Lived:
     else:
         lived.raised = type(error).__name__
         lived.stage = stage_of(position.action, error)
-        of_python = isinstance(error, TypeError) and "not PosixPath" in str(error)
-        if not (of_python or of_memory(error) or isinstance(error, PlanstepError)):
+        if not (_of_python(error) or of_memory(error) or isinstance(error, PlanstepError)):
             lived.wrong = f"{error!r} was raised: neither MemoryError nor an error of the library's"
     _probe(lived, ready.db, store)
     faulthandler.cancel_dump_traceback_later()
     return lived
+
+
+def _of_python(error: BaseException) -> bool:
+    """What C code of CPython makes of it when it finds no memory: see the module."""
+    text = str(error)
+    return (isinstance(error, TypeError) and "not PosixPath" in text) or (
+        isinstance(error, SystemError) and text == "error return without exception set"
+    )
 
 
 def hung_in(store: Path) -> Path:
