@@ -12,7 +12,7 @@ A reader looks while an owner writes. LMDB writes to no page of the two newest c
 found damaged is damaged if the meta pages are still the same. Else it is looked at again.
 
 Of large tables the leaves are left out: some 2 ms for each MB are too long a wait for GBs; there LMDB still ends
-the process at a damaged one. LMDB 1.0's files and other byte orders are LMDB's to judge.
+the process at a damaged one. Files of LMDB 1.0 and other byte orders are for LMDB to judge.
 
 Next: making.py.
 """
