@@ -3,9 +3,6 @@
     inspect ─▶ Engine, Transaction, Topic, Table, Writer, Reader, SnapshotView: their methods and parameters
             ─▶ one or two arguments odd, the others right ─▶ PlanstepError, TypeError, ValueError, or done
 
-A refusal quotes what was given; one that is nested so deeply that Python has no text for it may raise that
-RecursionError in its place.
-
 Left out: what waits by its nature (process, closing), and what writes files where it is told to (backup).
 
 Next: ../badinput.py.
@@ -124,10 +121,6 @@ def called(random: Random, db: planstep.Engine, kind: Any, name: str, holds: boo
         if isinstance(error, UnicodeError) or not str(error):
             return _said(kind, name, given, error)
         refused = error
-    except RecursionError as error:
-        if "repr" not in str(error) or all(map(_has_text, given.values())):
-            return _said(kind, name, given, error)
-        refused = error
     except BaseException as error:
         return _said(kind, name, given, error)
     finally:
@@ -135,14 +128,6 @@ def called(random: Random, db: planstep.Engine, kind: Any, name: str, holds: boo
     if holds and refused is not None and contents(db) != before:
         return f"it was refused and changed something: {_said(kind, name, given, refused)}"
     return ""
-
-
-def _has_text(value: Any) -> bool:
-    try:
-        repr(value)
-    except RecursionError:
-        return False
-    return True
 
 
 def _ended(held: Any, db: planstep.Engine) -> None:
