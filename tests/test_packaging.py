@@ -49,6 +49,10 @@ def test_the_wheel_works_outside_the_repository(tmp_path: Path) -> None:
     spark = json.loads(out)["spark"]
     assert spark["ran"] and spark["agrees_with_python"], spark
     assert {check["name"]: check["rows"] for check in spark["checks"]}["stores: as traced"] > 0
+    out = run(home / "bin" / "planstep", "check", "format", "--json", cwd=tmp_path)
+    assert json.loads(out)["rows"][0]["violations"] == 0
+    out = run(home / "bin" / "planstep", "check", "sim", "--runs", "3", "--json", cwd=tmp_path)
+    assert json.loads(out)["rows"][0]["runs"] == 3
     page = (tmp_path / "results" / "report.html").read_text()
     assert "<svg" in page and list((tmp_path / "results" / "png").glob("*.png"))
 
@@ -58,10 +62,11 @@ def test_every_package_is_listed() -> None:
         listed = tomllib.load(file)["tool"]["setuptools"]["packages"]
     top = ROOT / "engine" / "planstep"
     found = ["planstep"]
-    for folder in sorted(top.iterdir()):  # links: a recursive glob would pass them by
-        if (folder / "__init__.py").exists():
-            inner = sorted(file.parent.name for file in folder.glob("*/__init__.py"))
-            found += [f"planstep.{folder.name}", *(f"planstep.{folder.name}.{x}" for x in inner)]
+    for folder in sorted(top.iterdir()):  # links: a recursive glob from above would pass them by
+        found += sorted(
+            ".".join(["planstep", *file.parent.relative_to(top).parts])
+            for file in folder.glob("**/__init__.py")
+        )
     assert listed == found
 
 
