@@ -4,9 +4,9 @@
         × 3,000 flips, 500 stale, zeroed, exchanged pages and files, 200 truncations
         ─▶ verified, read, opened, each copy in a process of its own ─▶ judging.py
 
-What the figures tell apart: `refused` at opening or reading, `named` by `planstep verify` only (an older page in
-place of the newer: each value in it has its checksum, it is the tablet's digest that tells; a flipped bit must
-be refused), `unseen` (nothing that is shown is different). A whole store put back in an older state is not
+What the figures tell apart: `refused` at opening or reading, `named` by `planstep verify` only (an older page, or a
+whole file of another time, place or store: each value and batch in it has its checksum; all else must be
+refused), `unseen` (nothing that is shown is different). A whole store put back in an older state is not
 noticed by anything in it.
 
 The control takes the checksums and digests away.

@@ -62,7 +62,7 @@ def check(
         typer.Option(
             "--negative",
             help="The negative control in its place: a planted bug or a bad setting, which the row must "
-            "notice. Exits 1 when it did.",
+            "notice. Exits 1 when it did; with all, when every row did.",
         ),
     ] = False,
     seed: Annotated[
@@ -147,7 +147,8 @@ def check(
                     print(f"    {name.replace('_', ' ')}: {_listed(value)}")
             for example in found["examples"]:
                 print("    " + example.replace("\n", "\n    "))
-    if any(found["violations"] for found in told):
+    noticed = [bool(found["violations"]) for found in told]
+    if all(noticed) if negative else any(noticed):
         raise typer.Exit(1)
     if any(found["skipped"] and not (allow_skips and _may_skip(found)) for found in told):
         raise typer.Exit(3)
@@ -168,9 +169,12 @@ def _here(name: str, options: Options) -> dict[str, Any]:
         )
         try:
             found = row.control(asked) if options.negative else row.run(asked)
-        except Exception as error:  # what a check did not expect is a finding
+        except (
+            Exception
+        ) as error:  # what a check did not expect is a finding; of a control it is none
             trace = "".join(traceback.format_exception(error)[-6:])
-            found = Found(violations=[f"the check itself ended with {error!r}\n{trace}"])
+            why = f"the check itself ended with {error!r}\n{trace}"
+            found = Found(skipped=why) if options.negative else Found(violations=[why])
     return _told(name, found, time.monotonic() - began)
 
 
@@ -217,7 +221,8 @@ def _apart(name: str, options: Options) -> dict[str, Any]:
     finally:
         child.kill()
         child.wait()
-    return _told(name, Found(violations=[why]), time.monotonic() - began)
+    found = Found(skipped=why) if options.negative else Found(violations=[why])
+    return _told(name, found, time.monotonic() - began)
 
 
 @contextmanager

@@ -1,9 +1,11 @@
 """Row determinism: the same seed in two other processes, under other hash seeds, gives the same bytes.
 
     PYTHONHASHSEED=1 ─▶ process ─▶ seed, digest of all it changed, saw and counted ─┐
-    PYTHONHASHSEED=2 ─▶ process ─▶ …                                                ─┴▶ equal, seed by seed
+    PYTHONHASHSEED=2 ─▶ process, from the last seed to the first ─▶ …               ─┴▶ equal, seed by seed
 
-A core that iterates over a set, looks at an address in memory or at a clock shows here.
+A core that iterates over a set, looks at an address in memory or at a clock shows here; and what one seed leaves
+behind for the next.
+
 Next: worlds/seeds.py.
 """
 
@@ -42,21 +44,27 @@ def compared(asked: Asked, modes: tuple[str, ...], plant: bool = False) -> Found
     words = [str(seeds[0]), str(len(seeds)), ",".join(modes), "planted" if plant else ""]
     children = [
         subprocess.Popen(
-            [sys.executable, "-c", _PROGRAM, *words],
+            [sys.executable, "-c", _PROGRAM, *words, order],
             env={**os.environ, "PYTHONHASHSEED": hash_seed},
             stdout=subprocess.PIPE,
             text=True,
         )
-        for hash_seed in ("1", "2")
+        for hash_seed, order in (("1", "forward"), ("2", "backward"))
     ]
     try:
-        said = [child.communicate(timeout=SECONDS_MAX)[0].split("\n") for child in children]
+        said = [
+            {
+                line.split()[0]: line
+                for line in child.communicate(timeout=SECONDS_MAX)[0].splitlines()
+            }
+            for child in children
+        ]
     finally:
         for child in children:
             child.kill()
             child.wait()
-    for number, seed in enumerate(seeds):
-        lines = [one[number] if number < len(one) else "" for one in said]
+    for seed in seeds:
+        lines = [one.get(str(seed), "") for one in said]
         found.runs += 1
         if not lines[0] or lines[0] != lines[1]:
             found.violations.append(f"B30: seed {seed} is {lines[0]!r} here and {lines[1]!r} there")
@@ -66,10 +74,11 @@ def compared(asked: Asked, modes: tuple[str, ...], plant: bool = False) -> Found
     return found
 
 
-def tell(first: str, count: str, modes: str, plant: str) -> None:
+def tell(first: str, count: str, modes: str, plant: str, order: str) -> None:
     """In a process of its own: a line for each seed."""
     with planted() if plant else _nothing():
-        for seed in range(int(first), int(first) + int(count)):
+        seeds = range(int(first), int(first) + int(count))
+        for seed in seeds if order == "forward" else reversed(seeds):
             played = play(seed, tuple(modes.split(",")), TRANSACTIONS)
             whole: list[Any] = [played.digest, played.settings, played.violations]
             whole += [sorted(played.faults.items()), sorted(played.reached.items())]

@@ -21,6 +21,7 @@ from random import Random
 from typing import Any
 
 import planstep
+from planstep.store.meta import FORMAT
 from planstep.store.verify import verify
 
 from .disks.apart import apart
@@ -48,7 +49,11 @@ def run(asked: Asked) -> Found:
     found = Found()
     names = stored()
     versions = {name.split("-")[1] for name, _ in names}
-    found.must("1" in versions and len(names) >= 8, f"only {len(names)} stored stores ship")
+    every = {str(n) for n in range(1, FORMAT + 1)}
+    found.must(
+        versions == every, f"stores of versions {sorted(versions)} ship, not {sorted(every)}"
+    )
+    found.must(len(names) >= 8 * FORMAT, f"only {len(names)} stored stores ship")
     for name, kind in names:
         archive = (make.HERE / f"{name}.tar.xz").read_bytes()
         expected = json.loads((make.HERE / f"{name}.json").read_text())

@@ -61,7 +61,8 @@ class Task:
 
     def __str__(self) -> str:
         hosts = "" if self.hosts == 1 else f", {self.hosts} hosts"
-        return f"seed {self.seed}, {self.kind}, durability {self.durability}{hosts}"
+        again = f"planstep check powerloss --seed {self.seed} --runs 100"
+        return f"{again}: {self.kind}, durability {self.durability}{hosts}"
 
 
 @dataclass

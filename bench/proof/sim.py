@@ -19,6 +19,7 @@ from unittest.mock import patch
 
 from ...proto.messages import PartitionPart
 from ...simulator_faults import CLASSES
+from ...simulator_kafka import CLASSES as KAFKA_CLASSES
 from ...tablets.partition import Partition
 from .rows import SHARE, Asked, Found
 from .spread import spread
@@ -81,6 +82,8 @@ def _struck(found: Found, of_mode: Counter[str]) -> None:
         for mode, times in of_mode.items()
     }
     names = [*found.faults]
+    if of_mode["kafka"]:
+        names += [f"kafka: {name}" for name in KAFKA_CLASSES]
     if of_mode["deterministic"]:
         names += [f"deterministic: {name}" for name in CLASSES]
     found.reaches(

@@ -84,6 +84,27 @@ class Faults:
 
 
 NONE = Faults(0, 0, 0, 0, 0)
+_ON_A_LINE = ("lost", "repeated", "delayed", "reordered", "cut off", "held by a clog")
+CLASSES = (
+    *(f"{what} {how}" for what in ("request", "answer", "frame") for how in _ON_A_LINE),
+    *(f"host crash {when} the sync" for when in ("before", "at", "after")),
+    "client crash",
+    "client paused",
+    "client paused, then a zombie",
+    "clock set back",
+    "clock set forward",
+    "disk full",
+    "disk slow",
+    "host paused",
+    "link clogged",
+    "links clogged in turn",
+    "links cut",
+    "links cut one way",
+    "request late",
+    "turn failed",
+    "turn without space",
+)
+"""What can strike in a world, by the names that it is counted under."""
 
 
 class KafkaWorld(Hosts):

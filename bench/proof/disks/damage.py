@@ -29,6 +29,11 @@ class Damage:
     what: str
     exchanged: dict[str, bytes | None]
 
+    @property
+    def is_valid_by_itself(self) -> bool:
+        """A page as it once was, or a file of another time, place or store: all in it has its checksums."""
+        return "versions ago" in self.what or (self.kind == "file")
+
 
 def draw(samples: Sequence[Sample], kind: str, number: int, seed: int) -> Damage:
     """The `number`-th of its class; the samples take turns."""

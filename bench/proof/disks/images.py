@@ -4,7 +4,8 @@
                  └▶ image: any subset of the others, torn at 512 bytes ─▶ a folder that a store is opened in
 
 The model: a sector is dirty from its write to the sync that covers it, and may be on the disk or not; after
-a failed sync it stays so for ever. A sector is written whole. Names, of folders too, are certain after
+a failed sync it stays so for ever. A sector is written whole; one that was written several times since may be as it
+was after any of them. Names, of folders too, are certain after
 their folder's sync. A file that was cut off may have its old length until its sync.
 
 Next: allowed.py.
@@ -20,30 +21,35 @@ from ....store.mark import encode_mark
 from ....store.meta import load_meta
 from .recorder import BOOT, SECTOR, Event
 
+VERSIONS = 8
+"""Of a sector that was written again and again, so many are kept."""
+
 
 class Inode:
     """A file: what reads see, what is surely on the disk, and the sectors where these may differ."""
 
     def __init__(self, size: int) -> None:
         self.cache, self.disk = bytearray(size), bytearray(size)
-        self.dirty: set[int] = set()
-        self.lost: set[int] = set()
+        self.dirty: dict[int, list[bytes]] = {}
+        self.lost: dict[int, list[bytes]] = {}
 
     def write(self, offset: int, data: bytes) -> None:
         if len(self.cache) < offset + len(data):
             self.cache.extend(bytes(offset + len(data) - len(self.cache)))
         self.cache[offset : offset + len(data)] = data
-        sectors = _sectors(offset, len(data))
-        self.dirty |= sectors
-        self.lost -= sectors
+        for n in sorted(_sectors(offset, len(data))):
+            begin = n * SECTOR
+            versions = self.lost.pop(n, []) + self.dirty.get(n, [])
+            versions.append(bytes(self.cache[begin : begin + SECTOR]))
+            self.dirty[n] = versions[-VERSIONS:]
 
     def flush(self, sectors: set[int]) -> None:
         for n in sorted(sectors):
-            _copy(self.cache, self.disk, n)
-        self.dirty -= sectors
+            _copy(self.cache[n * SECTOR : (n + 1) * SECTOR], self.disk, n)
+            self.dirty.pop(n, None)
 
     def flush_part(self, offset: int, length: int) -> None:
-        self.flush(_sectors(offset, length) & self.dirty)
+        self.flush(_sectors(offset, length) & self.dirty.keys())
 
     def sync(self) -> None:
         self.flush(set(self.dirty))
@@ -52,16 +58,21 @@ class Inode:
 
     def shrink(self, size: int) -> None:
         del self.cache[size:]
-        self.dirty = {n for n in self.dirty if n * SECTOR < size}
-        self.lost = {n for n in self.lost if n * SECTOR < size}
+        for doubt in (self.dirty, self.lost):
+            for n in [n for n in doubt if n * SECTOR >= size]:
+                del doubt[n]
 
     def image(self, rng: random.Random, told: Counter[str]) -> bytes:
         data = bytearray(self.disk)
         chance = rng.choice([0.0, 0.5, 0.5, 0.9, 1.0])
-        doubtful = sorted(self.dirty | self.lost)
+        doubt = {**self.lost, **self.dirty}
+        doubtful = sorted(doubt)
         taken = [n for n in doubtful if rng.random() < chance]
         for n in taken:
-            _copy(self.cache, data, n)
+            newest = rng.random() < 0.7
+            version = doubt[n][-1] if newest else rng.choice(doubt[n])
+            told["sectors as they were before"] += version != doubt[n][-1]
+            _copy(version, data, n)
         if len(self.cache) < len(self.disk):  # cut off, and perhaps not yet
             if rng.random() < 0.5:
                 del data[len(self.cache) :]
@@ -78,9 +89,8 @@ def _sectors(offset: int, length: int) -> set[int]:
     return set(range(offset // SECTOR, (offset + length - 1) // SECTOR + 1)) if length else set()
 
 
-def _copy(source: bytearray, target: bytearray, sector: int) -> None:
+def _copy(data: bytes | bytearray, target: bytearray, sector: int) -> None:
     begin = sector * SECTOR
-    data = source[begin : begin + SECTOR]
     if len(target) < begin:
         target.extend(bytes(begin - len(target)))
     target[begin : begin + len(data)] = data
@@ -118,8 +128,9 @@ class Disk:
                 self._inode(rest[0]).sync()
         elif kind == "lose":
             inode = self._inode(rest[0])
-            inode.lost |= inode.dirty
-            inode.dirty = set()
+            for n, versions in inode.dirty.items():
+                inode.lost[n] = [*inode.lost.get(n, []), *versions][-VERSIONS:]
+            inode.dirty = {}
         elif kind == "shrink":
             self._inode(rest[0]).shrink(rest[1])
         elif kind == "rename":

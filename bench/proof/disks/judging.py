@@ -82,7 +82,7 @@ def judged(task: tuple[Sample, Contents, Damage, Path]) -> Verdict:
             who = next(iter(looks.refused))
             return Verdict("refused", who, looks.refused[who])
         return Verdict("unseen", "verify" if looks.problems else "")
-    if looks.problems and damage.kind != "flip":
+    if looks.problems and damage.is_valid_by_itself:
         return Verdict("named", "verify", looks.problems[0])
     for way, shown in looks.shown.items():
         if shown != whole:

@@ -58,8 +58,9 @@ def shrink(drawn: Drawn, play: Callable[[Drawn], Played] = play_drawn) -> tuple[
 
 def told(drawn: Drawn, played: Played) -> str:
     """For people: what fails, under which plan, and what happened last."""
+    first = played.violations[0] if played.violations else "failed once, and not when played again"
     lines = [
-        f"seed {drawn.seed}: {played.violations[0]}",
+        f"seed {drawn.seed}: {first}",
         f"  again: planstep check sim --seed {drawn.seed} --runs 1",
         f"  shrunk to: {drawn.told()}",
         *(f"  {line}" for line in played.last[-12:]),
