@@ -94,9 +94,11 @@ def start(app: str, folder: Path, master: str | None = None, memory: str = "2g")
 
 
 def end(spark: Any) -> None:
-    """Stops it, and its Java: the next `start` of this process has settings of its own."""
+    """Stops it, and its Java: the next `start` of this process has settings of its own. Once is enough."""
     from pyspark import SparkContext
 
+    if SparkContext._active_spark_context is not spark._sc:
+        return
     spark.stop()
     gateway, SparkContext._gateway, SparkContext._jvm = SparkContext._gateway, None, None
     if gateway is not None:

@@ -34,7 +34,7 @@ def spark_environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str
     }
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")
 def spark(
     spark_environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Any]:
@@ -42,6 +42,9 @@ def spark(
 
     from planstep.bench.spark.session import end
 
+    other = SparkSession.getActiveSession()
+    if other is not None:  # another folder's, with settings of its own
+        end(other)
     before = dict(os.environ)
     os.environ.update(spark_environment)
     session = (

@@ -17,8 +17,13 @@ FOR_LITTLE_DATA = {
 """Of this session only: what a comparison starts for itself has Spark's own settings in these."""
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    from pyspark.sql import SparkSession
+
+    other = SparkSession.getActiveSession()
+    if other is not None:  # another folder's, with settings of its own
+        end(other)
     session = start("tests", Path(tmp_path_factory.mktemp("spark")), "local[2]")
     for name, value in FOR_LITTLE_DATA.items():
         session.conf.set(name, value)
