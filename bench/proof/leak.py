@@ -54,7 +54,9 @@ BOUNDS = {
         24 << 20, 40
     ),  # the newest 10,000 transactions' costs are filled up meanwhile
     "log_bytes": Bound(2 << 20, 0, 4),
-    "table_bytes": Bound(6 << 20, 400),  # outcomes of the last million transactions, and free pages
+    "table_bytes": Bound(
+        16 << 20, 400
+    ),  # outcomes of the last million transactions; free pages come in steps
     "leases": Bound(2),
     "reader_slots": Bound(4),
     "snapshots": Bound(3),
