@@ -157,3 +157,8 @@ def test_odds_draw_once_for_all_classes() -> None:
 
 def test_every_table_is_named_as_transitions() -> None:
     assert all(" -> " in one for several in TABLES.values() for one in several)
+
+
+def test_a_consumer_that_sought_and_read_on_in_one_turn_has_not_gone_back() -> None:
+    """Seed 8098: a seek to 0 and a range from there fell into one turn, and were taken for B21 broken."""
+    assert play(8098).violations == []

@@ -235,12 +235,25 @@ class Watch:
             return
         position = old[2] if old is not None else 0
         mine = [(begin, end) for c, begin, end in part.ranges if c == consumer]
-        # Several transactions may have moved it in one turn: the last one's range says where from.
-        if not mine or mine[-1][1] != value[2] or value[2] < position:
+        # Several transactions may have moved it in one turn: the last one's range says where from, and
+        # one before it may have sought.
+        before = old[:2] if old is not None else (0, 0)
+        falls = value[2] < position and not self._sought(key, consumer, before, place)
+        if not mine or mine[-1][1] != value[2] or falls:
             self.wrong(
                 f"B21: {tablet_text(int.from_bytes(key[:4], 'big'))}: {consumer} went from "
                 f"{position} to {value[2]} by {tx_text(tx or bytes(12))}, which consumed {mine}"
             )
+
+    def _sought(self, key: bytes, consumer: str, begin: Any, end: tuple[int, int]) -> bool:
+        """Whether a transaction between two places moved a consumer to where it wanted it."""
+        tablet = int.from_bytes(key[:4], "big")
+        return any(
+            any(c == consumer for c, _, _ in part.seeks)
+            for at, tx in self._tx_at.items()
+            if begin < at < end
+            and isinstance(part := self.asked.get(tx, {}).get(tablet), PartitionPart)
+        )
 
     def _forgotten(self, number: int, key: bytes) -> None:
         target, sent = key[5], int.from_bytes(key[6:], "big")
