@@ -14,7 +14,7 @@ from planstep.bench.check.generate import FEEDS, Mix, generate
 from planstep.bench.spark.folders import PLACES
 from planstep.bench.spark.loading import Traces
 from planstep.bench.spark.prove import Proof, settings
-from planstep.bench.spark.session import NoSpark, start
+from planstep.bench.spark.session import end, start
 from planstep.bench.trace import uncollected
 
 TRANSACTIONS = int(os.environ.get("PLANSTEP_BENCH_TRANSACTIONS", "1000000"))
@@ -32,12 +32,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    try:
-        session = start("bench", tmp_path_factory.mktemp("spark"))
-    except NoSpark as error:
-        pytest.skip(str(error))
+    session = start("bench", tmp_path_factory.mktemp("spark"))
     yield session
-    session.stop()
+    end(session)
 
 
 @pytest.mark.benchmark(group=f"a trace of {TRANSACTIONS:,} transactions")

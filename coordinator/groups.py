@@ -173,9 +173,7 @@ class Groups:
         if _unusable(message.group):
             return "INVALID_REQUEST"
         generation, members = self._group(message.group)
-        if (
-            generation == 0
-        ):  # unknown: a group that only keeps positions is made by the first commit
+        if not generation:  # a group that only keeps positions is made by the first commit
             return "ILLEGAL_GENERATION" if message.generation >= 0 else ""
         if message.generation < 0 and not members:
             return ""

@@ -267,7 +267,7 @@ class DropPartition:
 
 @dataclass(slots=True)
 class ExpireProducers:
-    """Forgets producers whose last batch carries an older timestamp, and that have no transaction open."""
+    """Forgets producers whose last batch or marker is older, and that have no transaction open."""
 
     before_ms: int
 

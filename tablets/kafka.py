@@ -26,8 +26,8 @@ the coordinator first, and holds the batch in memory meanwhile; a marker that co
 What guards a held batch is (producer, epoch): an epoch is one transaction there, and an answer
 that comes for one behind its marker finds the partition's epoch beyond it.
 
-What it leaves out: segments, replicas, compaction, producers without numbers, and the clock: age is told by
-`ExpireProducers`. A producer's state is a row of its own, so nothing is rebuilt at opening.
+What it leaves out: segments, replicas, compaction, and producers without numbers. A producer's state is a
+row of its own, so nothing is rebuilt at opening.
 
 Next: proxy/read_committed.py, coordinator/kafka.py.
 """
@@ -254,8 +254,9 @@ class Partition:
 
     def _end(self, message: Marker, state: ProducerState) -> None:
         space, producer = self.space, message.producer
-        after = ended(state, message.epoch, message.coordinator_epoch, message.number)
+        given = state, message.epoch, message.coordinator_epoch, message.number
         if marked_already(state, message.epoch, message.version):
+            after = ended(*given)
             # Nothing is written, and nothing let go: what is held is of the next transaction.
             if after != state:
                 space.put(_at(b"p", producer), tuple(after))
@@ -278,7 +279,7 @@ class Partition:
                 space.put(_at(b"a", end), (producer, state.opened, end, stable))
         elif stable == end:
             stable = behind
-        space.put(_at(b"p", producer), tuple(after))
+        space.put(_at(b"p", producer), tuple(ended(*given, self.shell.now_ms)))
         space.put(META, (start, behind, stable))
         self.shell.appended(visible=True)
 
@@ -310,15 +311,10 @@ class Partition:
         self._answer(message, "", start)
 
     def _expire(self, before_ms: int) -> None:
-        """A state that only markers made has no time yet, and is given this one."""
         space = self.space
         for key, row in space.scan(b"p", b"q"):
             state = ProducerState(*row)
-            if state.opened is not None:
-                continue
-            if state.timestamp_ms == 0:
-                space.put(key, tuple(state._replace(timestamp_ms=before_ms)))
-            elif state.timestamp_ms < before_ms:
+            if state.opened is None and state.timestamp_ms < before_ms:
                 space.delete(key)
         for producer, held in self.held.items():
             if all(timestamp_of(request.data) < before_ms for request, _ in held.requests):

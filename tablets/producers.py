@@ -27,8 +27,8 @@ class ProducerState(NamedTuple):
     """Invariants: `batches` (first, last sequence, offset) are of `epoch`, oldest first; epochs only rise.
 
     `coordinator_epoch` is the highest that a marker came with, -1 for none; `opened` the first offset
-    of the open transaction; `timestamp_ms` the last batch's, 0 while only markers came; `number` that of
-    the last transaction that was ended by a marker with a number.
+    of the open transaction; `timestamp_ms` that of the last batch or marker; `number` that of the last
+    transaction that was ended by a marker with a number.
     """
 
     epoch: int = -1
@@ -117,9 +117,11 @@ def marked_already(state: ProducerState, epoch: int, version: int) -> bool:
 
 
 def ended(
-    state: ProducerState, epoch: int, coordinator_epoch: int, number: int = 0
+    state: ProducerState, epoch: int, coordinator_epoch: int, number: int = 0, now_ms: int = 0
 ) -> ProducerState:
-    """The state behind an accepted marker."""
+    """The state behind an accepted marker, which is remembered as long as a batch would be: in version 1 it
+    alone stands between a producer that was taken for dead and a transaction that nobody ends."""
     window = state.batches if epoch == state.epoch else ()
     number = max(number, state.number)
-    return ProducerState(epoch, coordinator_epoch, None, state.timestamp_ms, window, number)
+    timestamp_ms = max(now_ms, state.timestamp_ms)
+    return ProducerState(epoch, coordinator_epoch, None, timestamp_ms, window, number)

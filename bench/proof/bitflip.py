@@ -4,10 +4,9 @@
         × 3,000 flips, 500 stale, zeroed, exchanged pages and files, 200 truncations
         ─▶ verified, read, opened, each copy in a process of its own ─▶ judging.py
 
-What the figures tell apart: `refused` at opening or reading, `named` by `planstep verify` only (an older page, or a
-whole file of another time, place or store: each value and batch in it has its checksum; all else must be
-refused), `unseen` (nothing that is shown is different). A whole store put back in an older state is not
-noticed by anything in it.
+What the figures tell apart: `refused` at opening or reading, `named` by `planstep verify` only (an older page of
+the tables: each value in it has its checksum; all else must be refused), `unseen` (nothing that is shown is
+different). A whole store put back in an older state is not noticed by anything in it.
 
 The control takes the checksums and digests away.
 
@@ -32,6 +31,7 @@ from .disks.damage import Damage, draw
 from .disks.judging import Looks, Verdict, judged, look
 from .disks.kept import Contents
 from .disks.sample import KINDS, Sample, make, quickly
+from .exchanged import exchange
 from .rows import Asked, Found
 from .spread import spread
 
@@ -104,8 +104,8 @@ def _samples(asked: Asked, blind: bool) -> Iterator[tuple[Sample, Contents]]:
             raise AssertionError(
                 f"{kind}: an undamaged copy is not well: {ended.why} {looks}"[:2000]
             )
-        reader, owner = looks.shown.values()
-        assert reader == owner, f"{kind}: reader and owner of an undamaged copy differ"
+        reader, *others = looks.shown.values()
+        assert [reader] * 2 == others, f"{kind}: those who look at an undamaged copy differ"
         yield sample, reader
 
 
@@ -140,10 +140,10 @@ def _blinded() -> None:
     quickly()
     constant = SimpleNamespace(**{**vars(zlib), "crc32": lambda data, value=0: 0})
     for module in (log, rewrite, batch):
-        module.zlib = constant  # type: ignore[attr-defined]
-    sealed.crc32 = constant.crc32  # type: ignore[attr-defined]
+        exchange(module, "zlib", constant)
+    exchange(sealed, "crc32", constant.crc32)
     for digesting in (table, verify):
-        digesting.hash_entry = lambda key, value: 0  # type: ignore[attr-defined]
+        exchange(digesting, "hash_entry", lambda key, value: 0)
 
 
 def _judged_blind(task: tuple[Sample, Contents, Damage, Path]) -> Verdict:

@@ -1,11 +1,12 @@
 """`planstep check ROW`: one row of RELIABILITY.md, or all of them, run anew.
 
     ROW ─▶ Row.run, or with --negative Row.control ─▶ Found ─▶ a line, or --json
-    all ─▶ a child process for each row: one that crashes is a violation, and the next goes on
+    all ─▶ a child process for each row: one that crashes is a violation, and the next goes on; what takes
+           minutes without working goes on beside them
 
-Exit 0 clean, 1 violations, 2 not understood, 3 something was skipped (--allow-skips: 0).
+Exit 0 clean, 1 violations, 2 not understood, 3 a row was skipped, or a control failed by itself.
 
-Next: a row's module, simulation.py say.
+Next: a row's module, sim.py say.
 """
 
 import json
@@ -18,7 +19,7 @@ import time
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any
@@ -27,13 +28,14 @@ import typer
 
 from ...cli.output import Json, errors, print_json, say
 from ..progress import in_minutes, terminated_as_interrupted
-from .rows import BY_NAME, ROWS, Asked, Found
+from .rows import AGAIN, BY_NAME, ROWS, Asked, Found
 from .spread import cores
 
 _EXAMPLES = 20
 """Violations that are shown of a row."""
 SECONDS_MAX = 3600
 """A row of `all` that has not ended by then hangs."""
+_PROGRAM = "import sys; from planstep.cli import main; sys.argv[0] = 'planstep'; main()"
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,7 @@ def check(
         ),
     ],
     quick: Annotated[
-        bool, typer.Option("--quick", help="A twentieth of each figure, and no soak.")
+        bool, typer.Option("--quick", help="About a twentieth of each figure, a soak of seconds.")
     ] = False,
     negative: Annotated[
         bool,
@@ -96,19 +98,22 @@ def check(
         bool,
         typer.Option(
             "--allow-skips",
-            help="Exit 0 also where a row was skipped that this machine has no means for: ioerr, full and "
-            "oom; on other systems than Linux any.",
+            help="Exit 0 also where a row was skipped that this machine has no means for: oom, which takes "
+            "CPython's _testcapi; on other systems than Linux any.",
         ),
     ] = False,
     as_json: Json = False,
 ) -> None:
     """Runs a row of RELIABILITY.md: a proof of the engine under faults, with what it counted.
 
+    Each violation names the command that shows it again.
+
     JSON: rows, a list of {row, title, reach, runs, events, faults (by class), violations (how many),
-    examples (of them, as text), skipped (why, or null), seconds, seeds ([first, last] or null),
+    examples (of them, as text), skipped (why, or null), seconds, seeds (first and last, or null),
     figures (further numbers)}; negative; machine (cores, python, version).
 
-    Exits 0 when all is well, 1 on violations, 3 when a row or a part of it was skipped.
+    Exits 0 when all is well, 1 on violations, 3 when a row was skipped. Parts that take strace, root or Spark are
+    left out where these are missing, and figures say so.
 
     Examples:
 
@@ -130,11 +135,7 @@ def check(
         raise typer.BadParameter(f"there is no row {row!r}{hint} See `planstep check list`.")
     with terminated_as_interrupted():
         if row == "all":
-            told = []
-            for number, one in enumerate(ROWS, 1):
-                say(f"[{number}/{len(ROWS)}] {one.name}: {one.title}")
-                told.append(_apart(one.name, options))
-                say(_line(told[-1]))
+            told = _all(options)
         else:
             told = [_here(row, options)]
     if as_json:
@@ -147,43 +148,54 @@ def check(
                     print(f"    {name.replace('_', ' ')}: {_listed(value)}")
             for example in found["examples"]:
                 print("    " + example.replace("\n", "\n    "))
+    if code := _exit_code(told, negative, allow_skips):
+        raise typer.Exit(code)
+
+
+def _exit_code(told: list[dict[str, Any]], negative: bool, allow_skips: bool) -> int:
     noticed = [bool(found["violations"]) for found in told]
     if all(noticed) if negative else any(noticed):
-        raise typer.Exit(1)
+        return 1
     if any(found["skipped"] and not (allow_skips and _may_skip(found)) for found in told):
-        raise typer.Exit(3)
+        return 3
+    return 0
 
 
 def _here(name: str, options: Options) -> dict[str, Any]:
     row = BY_NAME[name]
     began = time.monotonic()
     with _folders(options.scratch) as (folder, memory), _telling(name) as tell:
-        asked = Asked(
-            folder,
-            memory,
-            options.quick,
-            options.seed,
-            options.runs,
-            options.workers,
-            tell,
-        )
+        asked = replace(_asked(name, options), folder=folder, memory=memory, tell=tell)
         try:
             found = row.control(asked) if options.negative else row.run(asked)
-        except (
-            Exception
-        ) as error:  # what a check did not expect is a finding; of a control it is none
+        except Exception as error:
+            # What a check did not expect is a finding; of a control it is none.
             trace = "".join(traceback.format_exception(error)[-6:])
             why = f"the check itself ended with {error!r}\n{trace}"
             found = Found(skipped=why) if options.negative else Found(violations=[why])
-    return _told(name, found, time.monotonic() - began)
+    return _told(name, found, time.monotonic() - began, options)
+
+
+def _asked(name: str, options: Options) -> Asked:
+    """Without folders: only a row that runs here has them."""
+    return Asked(
+        Path(),
+        Path(),
+        options.quick,
+        options.seed,
+        options.runs,
+        options.workers,
+        row=name,
+        negative=options.negative,
+    )
 
 
 def _may_skip(told: dict[str, Any]) -> bool:
     return BY_NAME[told["row"]].skippable or sys.platform != "linux"
 
 
-def _told(name: str, found: Found, seconds: float) -> dict[str, Any]:
-    row = BY_NAME[name]
+def _told(name: str, found: Found, seconds: float, options: Options) -> dict[str, Any]:
+    row, again = BY_NAME[name], _asked(name, options).again()
     return {
         "row": name,
         "title": row.title,
@@ -192,7 +204,9 @@ def _told(name: str, found: Found, seconds: float) -> dict[str, Any]:
         "events": found.events,
         "faults": dict(sorted(found.faults.items())),
         "violations": len(found.violations),
-        "examples": found.violations[:_EXAMPLES],
+        "examples": [
+            text if AGAIN in text else f"{text}\n{again}" for text in found.violations[:_EXAMPLES]
+        ],
         "skipped": found.skipped,
         "seconds": round(seconds, 1),
         "seeds": None if found.seeds is None else list(found.seeds),
@@ -200,29 +214,69 @@ def _told(name: str, found: Found, seconds: float) -> dict[str, Any]:
     }
 
 
-def _apart(name: str, options: Options) -> dict[str, Any]:
-    """In a process of its own: what crashes, hangs or grows there is that row's."""
-    words = ["check", name, "--json", "--allow-skips", "--seed", str(options.seed)]
-    words += ["--workers", str(options.workers)]
-    words += ["--quick"] * options.quick + ["--negative"] * options.negative
-    words += [] if options.runs is None else ["--runs", str(options.runs)]
-    words += [] if options.scratch is None else ["--scratch", os.fspath(options.scratch)]
-    program = "import sys; from planstep.cli import main; sys.argv[0] = 'planstep'; main()"
-    began = time.monotonic()
-    child = subprocess.Popen([sys.executable, "-c", program, *words], stdout=subprocess.PIPE)
+def _all(options: Options) -> list[dict[str, Any]]:
+    """One after the other, but for those that wait: they are begun first, and are told in their place."""
+    begun: dict[str, Apart] = {}
     try:
-        said, _ = child.communicate(timeout=SECONDS_MAX)
-        told: dict[str, Any] = json.loads(said)["rows"][0]
+        for one in ROWS:
+            if one.waits:
+                say(f"{one.name}, beside the others: {one.title}")
+                begun[one.name] = Apart(one.name, options)
+        told = []
+        for number, one in enumerate(ROWS, 1):
+            say(f"[{number}/{len(ROWS)}] {one.name}: {one.title}")
+            if one.name not in begun:
+                begun[one.name] = Apart(one.name, options)
+            told.append(begun[one.name].told())
+            say(_line(told[-1]))
         return told
-    except subprocess.TimeoutExpired:
-        why = f"the row has not ended after {SECONDS_MAX} s"
-    except (ValueError, LookupError):
-        why = f"the row's process ended with exit code {child.returncode} and said nothing"
     finally:
-        child.kill()
-        child.wait()
-    found = Found(skipped=why) if options.negative else Found(violations=[why])
-    return _told(name, found, time.monotonic() - began)
+        for row in begun.values():
+            row.end()
+
+
+class Apart:
+    """A row in a process of its own: what crashes, hangs or grows there is that row's."""
+
+    def __init__(self, name: str, options: Options) -> None:
+        words = ["check", name, "--json", "--allow-skips", "--seed", str(options.seed)]
+        words += ["--workers", str(options.workers)]
+        words += ["--quick"] * options.quick + ["--negative"] * options.negative
+        words += [] if options.runs is None else ["--runs", str(options.runs)]
+        words += [] if options.scratch is None else ["--scratch", os.fspath(options.scratch)]
+        self._name, self._options = name, options
+        self._began = time.monotonic()
+        self._said = tempfile.TemporaryFile()  # no pipe: nobody reads while other rows run
+        command = [sys.executable, "-c", _PROGRAM, *words]
+        self._child = subprocess.Popen(command, stdout=self._said)
+
+    def end(self) -> None:
+        self._child.kill()
+        self._child.wait()
+        self._said.close()
+
+    def told(self) -> dict[str, Any]:
+        """Waits for its end."""
+        name, options, child = self._name, self._options, self._child
+        try:
+            child.wait(max(0.0, self._began + SECONDS_MAX - time.monotonic()))
+            self._said.seek(0)
+            told: dict[str, Any] = json.loads(self._said.read())["rows"][0]
+            if child.returncode == _exit_code([told], options.negative, allow_skips=True):
+                return told
+            why = f"the row's process gave its result and ended with exit code {child.returncode}"
+            if not options.negative:  # what it had found stands
+                found = Found(violations=[why, *told["examples"]])
+                examples = _told(name, found, 0.0, options)["examples"]
+                return told | {"violations": told["violations"] + 1, "examples": examples}
+        except subprocess.TimeoutExpired:
+            why = f"the row has not ended after {SECONDS_MAX} s"
+        except (ValueError, LookupError):
+            why = f"the row's process ended with exit code {child.returncode} and said nothing"
+        finally:
+            self.end()
+        found = Found(skipped=why) if options.negative else Found(violations=[why])
+        return _told(name, found, time.monotonic() - self._began, options)
 
 
 @contextmanager

@@ -21,6 +21,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
@@ -34,6 +35,16 @@ QUICK = (
     ("tests/tablets", "tests/sim", "tests/protocol"),
 )
 """What drives the cores most, for what it takes."""
+_NOT_MEASURED = tuple(
+    f"--deselect=tests/proof/test_oom.py::test_{name}"
+    for name in (
+        "an_allocation_that_fails",
+        "the_allocations_of_an_action_are_counted",
+        "a_commit_that_is_shown_too_early_is_caught",
+        "what_a_store_says_of_itself_is_read_without_memory_or_not_at_all",
+    )
+)
+"""They count allocations, and coverage allocates."""
 FULL = (
     ("tests/bench",),
     ("tests/cli",),
@@ -41,7 +52,7 @@ FULL = (
     ("tests/store", "tests/kafka", "tests/protocol", "tests/golden", "tests/proto"),
     ("tests/api", "tests/tablets", "tests/sim", "tests/aio"),
     ("tests/reshard", "tests/operations", "tests/arrow"),
-    ("tests/proof", "tests/test_history.py", "tests/test_testing.py"),
+    ("tests/proof", *_NOT_MEASURED, "tests/test_history.py", "tests/test_testing.py"),
 )
 """The longest first: two run at a time."""
 _PATIENCE_S = 1800.0
@@ -50,7 +61,8 @@ _SETTINGS = """\
 [run]
 branch = true
 parallel = true
-patch = subprocess
+patch = subprocess, fork, _exit
+plugins = coverage_unlocked
 data_file = {data}
 source =
     {sources}
@@ -67,7 +79,19 @@ exclude_also =
     raise AssertionError
 """
 _FOLDERS = ("tablets", "coordinator", "proxy", "proto", "bench", "engine")
-_PYTEST = "import sys, pytest\nsys.exit(pytest.main(sys.argv[1:]))\n"
+_PYTEST = """\
+import sys, pytest
+if __name__ == "__main__":  # a process that multiprocessing spawned reads this file too
+    sys.exit(pytest.main(sys.argv[1:]))
+"""
+_UNLOCKED = """\
+from coverage.collector import Collector
+
+def coverage_init(registry, options):
+    Collector.lock_data = Collector.unlock_data = lambda self: None
+"""
+"""Ctrl-C between coverage's lock and its unlock hangs every thread at its next new file, and tests interrupt.
+What the lock guards is one entry of a dictionary: the interpreter's lock does as well."""
 
 
 class Counted(NamedTuple):
@@ -97,7 +121,8 @@ def run(asked: Asked) -> Found:
 def control(asked: Asked) -> Found:
     nothing = asked.folder / "test_nothing.py"
     nothing.write_text("def test_nothing() -> None:\n    assert True\n")
-    return covered(asked, ((os.fspath(nothing),),), whole=False)
+    found = covered(asked, ((os.fspath(nothing),),), whole=False)
+    return found if found.skipped else found.planted("the cores: 0.0 %")
 
 
 def covered(asked: Asked, groups: Sequence[tuple[str, ...]], whole: bool) -> Found:
@@ -107,12 +132,10 @@ def covered(asked: Asked, groups: Sequence[tuple[str, ...]], whole: bool) -> Fou
     if root is None:
         found.skipped = "tests/ is not beside the package: coverage is a matter of a checkout"
         return found
-    try:
-        import coverage  # noqa: F401
-        import pytest  # noqa: F401
-    except ImportError as error:
-        found.skipped = f"{error.name} is not installed: pip install --group dev"
-        return found
+    for name in ("coverage", "pytest"):
+        if find_spec(name) is None:
+            found.skipped = f"{name} is not installed: pip install --group dev"
+            return found
     settings = asked.folder / "coveragerc"
     data = asked.folder / "data" / "coverage"
     data.parent.mkdir()
@@ -120,27 +143,30 @@ def covered(asked: Asked, groups: Sequence[tuple[str, ...]], whole: bool) -> Fou
     sources = "\n    ".join(os.fspath(root / name) for name in measured)
     settings.write_text(_SETTINGS.format(data=data, sources=sources))
     (asked.folder / "runs_pytest.py").write_text(_PYTEST)
+    (asked.folder / "coverage_unlocked.py").write_text(_UNLOCKED)
     _run(asked, root, settings, groups, found)
     counted = _counted(asked, root, settings)
     cores = sum_of(counted, CORES)
     package = sum_of(counted, measured)
     found.events = package.statements + package.branches
     found.figures |= {"cores_percent": cores.percent, "cores_branch_percent": cores.branch_percent}
-    found.must(
-        cores.percent >= CORES_PERCENT,
-        f"the cores are covered to {cores.percent} %: {CORES_PERCENT} % are to be reached",
-    )
+    _must_reach(found, "the cores", cores, CORES_PERCENT)
     if whole:
         found.figures |= {
             "package_percent": package.percent,
             "package_branch_percent": package.branch_percent,
         }
-        found.must(
-            package.percent >= PACKAGE_PERCENT,
-            f"the package is covered to {package.percent} %: {PACKAGE_PERCENT} % are to be reached",
-        )
+        _must_reach(found, "the package", package, PACKAGE_PERCENT)
     found.figures |= {f"{name}_percent": counted[name].percent for name in sorted(counted)}
     return found
+
+
+def _must_reach(found: Found, what: str, counted: Counted, percent: float) -> None:
+    found.must(
+        min(counted.percent, counted.branch_percent) >= percent,
+        f"{what}: {counted.percent} % of lines and branches, {counted.branch_percent} % of branches alone are "
+        f"covered: {percent} % are to be reached",
+    )
 
 
 def sum_of(counted: dict[str, Counted], names: Sequence[str]) -> Counted:
@@ -166,7 +192,8 @@ def _run(
     asked: Asked, root: Path, settings: Path, groups: Sequence[tuple[str, ...]], found: Found
 ) -> None:
     """`asked.workers` groups at a time; what fails is a violation, for what it left out was not measured."""
-    paths = [os.fspath(root / "engine"), os.environ.get("PYTHONPATH", "")]
+    own = os.fspath(root / "engine"), os.fspath(asked.folder)
+    paths = [*own, os.environ.get("PYTHONPATH", "")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
     command = [sys.executable, "-m", "coverage", "run", f"--rcfile={settings}"]
     command += [os.fspath(asked.folder / "runs_pytest.py"), "-q", "-p", "no:cacheprovider"]
@@ -223,6 +250,7 @@ def _counted(asked: Asked, root: Path, settings: Path) -> dict[str, Counted]:
 
     told = asked.folder / "coverage.json"
     measured = Coverage(config_file=os.fspath(settings), data_suffix=False)
+    measured.set_option("run:plugins", [])  # it measures nothing itself
     measured.combine([os.fspath(asked.folder / "data")])
     measured.json_report(outfile=os.fspath(told))
     found: dict[str, Counted] = {}

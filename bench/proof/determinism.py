@@ -15,6 +15,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
@@ -34,8 +35,8 @@ def run(asked: Asked) -> Found:
 
 def control(asked: Asked) -> Found:
     """A coordinator that gives places in the order of a set."""
-    asked = Asked(asked.folder, asked.memory, seed=asked.seed, runs=3, workers=asked.workers)
-    return compared(asked, ("deterministic",), plant=True)
+    asked = replace(asked, runs=3)
+    return compared(asked, ("deterministic",), plant=True).planted("B30")
 
 
 def compared(asked: Asked, modes: tuple[str, ...], plant: bool = False) -> Found:
@@ -66,8 +67,12 @@ def compared(asked: Asked, modes: tuple[str, ...], plant: bool = False) -> Found
     for seed in seeds:
         lines = [one.get(str(seed), "") for one in said]
         found.runs += 1
-        if not lines[0] or lines[0] != lines[1]:
-            found.violations.append(f"B30: seed {seed} is {lines[0]!r} here and {lines[1]!r} there")
+        if not all(lines):
+            found.violations.append(f"seed {seed} came to no end\n{asked.again(seed)}")
+        elif lines[0] != lines[1]:
+            found.violations.append(
+                f"B30: seed {seed} is {lines[0]!r} here and {lines[1]!r} there\n{asked.again(seed)}"
+            )
         else:
             found.events += int(lines[0].split()[2])
     found.figures["equal"] = found.runs - len(found.violations)

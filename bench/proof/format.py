@@ -18,9 +18,10 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, cast
 
 import planstep
+from planstep.api.opening import Mode
 from planstep.store.meta import FORMAT
 from planstep.store.verify import verify
 
@@ -41,7 +42,7 @@ def stored() -> list[tuple[str, Kind]]:
     for path in sorted(make.HERE.glob("format-*.tar.xz")):
         name = path.name.removesuffix(".tar.xz")
         _, _, mode, hosts, end = name.split("-")
-        found.append((name, Kind(mode, int(hosts), end)))
+        found.append((name, Kind(cast(Mode, mode), int(hosts), end)))
     return found
 
 

@@ -26,7 +26,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -40,9 +40,9 @@ from ...store.verify import verify
 from .disks.engines import abandon, open_engine, stores_of
 from .disks.failing import FastFiles, SmallDisk
 from .disks.filling import Filling, Told
-from .disks.shift import KAFKA
+from .disks.shift import VERSIONS, kafka_settings
 from .rows import Asked, Found
-from .spread import Died, spread
+from .spread import Died, in_order
 
 RUNS = 200
 _PLACES: list[tuple[Mode, int]] = [
@@ -70,7 +70,8 @@ _SECONDS = 90
 
 @dataclass(frozen=True)
 class Task:
-    """`room`: bytes of the disk, or what the kind of limit counts; `reserve`: False is the planted bug."""
+    """`room`: bytes of the disk, or what the kind of limit counts; `reserve`: False is the planted bug;
+    `version`: of mode kafka's protocol."""
 
     seed: int
     kind: str
@@ -81,10 +82,13 @@ class Task:
     segment_bytes: int = _SMALL
     size: int = 1500
     reserve: bool = True
+    version: int = 2
 
     def __str__(self) -> str:
+        version = f" {self.version}" if self.mode == "kafka" else ""
         return (
-            f"seed {self.seed}, {self.kind} of {self.room:,}, mode {self.mode}, {self.hosts} hosts"
+            f"seed {self.seed}, {self.kind} of {self.room:,}, mode {self.mode}{version}, "
+            f"{self.hosts} hosts"
         )
 
 
@@ -98,7 +102,10 @@ class Seen:
 def run(asked: Asked) -> Found:
     why_not = _may_mount(asked.folder)
     kinds = [kind for kind in _KINDS if why_not is None or kind not in _MOUNTED]
-    tasks = [_task(seed, kinds, asked) for seed in asked.seeds(RUNS, 20)]
+    tasks = []
+    for seed in asked.seeds(RUNS, 20):
+        version = VERSIONS[seed // len(kinds) // len(_PLACES) % len(VERSIONS)]
+        tasks.append(replace(_task(seed, kinds, asked), version=version))
     found = _all(tasks, asked)
     found.figures["mounts"] = why_not or "tmpfs, ext4"
     return found
@@ -111,7 +118,7 @@ def control(asked: Asked) -> Found:
         room, folder = _SMALL * (4 + seed % 3), asked.memory
         tasks.append(Task(seed, "budget", "deterministic", 1, room, folder, reserve=False))
     tasks.append(Task(asked.seed + 3, "files", "deterministic", 1, 0, folder, reserve=False))
-    return _all(tasks, asked)
+    return _all(tasks, asked).planted("the reserve is switched off")
 
 
 def _task(seed: int, kinds: list[str], asked: Asked) -> Task:
@@ -137,27 +144,22 @@ def _task(seed: int, kinds: list[str], asked: Asked) -> Task:
 
 def _all(tasks: list[Task], asked: Asked) -> Found:
     found = Found(seeds=(tasks[0].seed, tasks[-1].seed))
-    done: dict[int, Seen] = {}
     told: Counter[str] = Counter()
     try:
-        for task, seen in spread(play, tasks, asked.workers):
-            done[tasks.index(task)] = seen
+        for task, seen in in_order(play, tasks, asked.workers, asked.tell):
+            log = seen.told
+            refused = sum(log.refused.values())
             found.runs += 1
-            asked.tell(f"{found.runs} runs of {len(tasks)}")
+            found.events += log.acknowledged + refused + log.late
+            found.faults[task.kind] += seen.full
+            told[f"kafka_version_{task.version}"] += task.mode == "kafka"
+            told["refused"] += refused
+            for name in ("acknowledged", "late", "freed", "reads", "went_on"):
+                told[name] += getattr(log, name)
+            again = asked.again(task.seed)
+            found.violations += [f"{task}: {text}\n{again}" for text in [*log.wrong, *seen.wrong]]
     except Died as error:
         found.violations.append(f"a full disk killed the process: {error}")
-    for at, seen in sorted(done.items()):
-        task, log = tasks[at], seen.told
-        refused = sum(log.refused.values())
-        found.events += log.acknowledged + refused + log.late
-        found.faults[task.kind] += seen.full
-        told["acknowledged"] += log.acknowledged
-        told["refused"] += refused
-        told["late"] += log.late
-        told["freed"] += log.freed
-        told["reads"] += log.reads
-        told["went_on"] += log.went_on
-        found.violations += [f"{task}: {wrong}" for wrong in [*log.wrong, *seen.wrong]]
     found.figures |= dict(told)
     if found.runs >= 20:
         found.reaches([("runs that met fullness", sum(found.faults.values()), found.runs * 3 // 4)])
@@ -190,7 +192,7 @@ def _open(task: Task, path: Path, files: Files) -> Engine:
         mode=task.mode,
         hosts=task.hosts,
         segment_bytes=task.segment_bytes,
-        kafka=KAFKA,
+        kafka=kafka_settings(task.version),
     )
 
 
@@ -229,16 +231,18 @@ def _again(task: Task, path: Path, filling: Filling) -> list[str]:
     """Opened once more, and verified."""
     db = _open(task, path, FastFiles())
     try:
-        filling.db, wrong = db, filling.told.wrong
+        filling.db = db
         filling.read("opened again")
         db.close()
     except PlanstepError as error:
         return [f"does not open again: {error!r}"]
     finally:
         abandon(db)
-    for host in range(task.hosts):
-        wrong += [f"host {host}, verify: {problem}" for problem in verify(path / f"host-{host}")]
-    return []
+    return [
+        f"host {host}, verify: {problem}"
+        for host in range(task.hosts)
+        for problem in verify(path / f"host-{host}")
+    ]
 
 
 @contextmanager
@@ -375,13 +379,9 @@ def _do(*words: str) -> None:
     subprocess.run(words, check=True, capture_output=True, timeout=_SECONDS)
 
 
-# limits --------------------------------------------------------------------------------------
-
-
 def _in_child(task: Task, root: Path) -> Seen:
     code = "import sys; from planstep.bench.proof.full import child; child(*sys.argv[1:])"
-    words = [sys.executable, "-c", code, str(task.seed), task.kind, task.mode, str(task.hosts)]
-    words += [str(task.room), str(root), str(int(task.reserve))]
+    words = [sys.executable, "-c", code, str(root), json.dumps(asdict(task), default=str)]
     done = subprocess.run(words, capture_output=True, text=True, timeout=_SECONDS)
     if done.returncode:
         return Seen(wrong=[f"the process ended with {done.returncode}: {done.stderr[-500:]}"])
@@ -389,9 +389,8 @@ def _in_child(task: Task, root: Path) -> Seen:
     return Seen(said["full"], Told(**said["told"]), said["wrong"])
 
 
-def child(seed: str, kind: str, mode: Mode, hosts: str, room: str, root: str, reserve: str) -> None:
+def child(root: str, said: str) -> None:
     """What runs below a limit of its own: tells what it saw."""
-    aside = bool(int(reserve))
-    task = Task(int(seed), kind, mode, int(hosts), int(room), Path(root), reserve=aside)
-    with patch("planstep.store.folder.DESCRIPTORS_ASIDE", DESCRIPTORS_ASIDE if aside else 0):
-        print(json.dumps(asdict(_fill(task, Path(root) / "s"))))
+    task = Task(**{**json.loads(said), "folder": Path(root)})
+    with patch("planstep.store.folder.DESCRIPTORS_ASIDE", DESCRIPTORS_ASIDE * task.reserve):
+        print(json.dumps(asdict(_fill(task, task.folder / "s"))))

@@ -30,6 +30,7 @@ from ...store.files import Files
 from ...store.verify import verify
 from .disks.children import Child, Say, Silent, fork, keep_busy, small_steps
 from .disks.streams import STREAMS, Stream, count, look, make
+from .exchanged import exchange
 from .rows import Asked, Found
 from .spread import spread
 
@@ -116,7 +117,7 @@ def control(asked: Asked) -> Found:
     lane = LANES[2]
     found, _ = kill_again(Work(lane, asked.memory / "late", 8, asked.seed, late=True))
     found.seeds = (asked.seed, asked.seed)
-    return found
+    return found.planted("acknowledged lost", "were synced, says the file")
 
 
 class LateFiles(Files):
@@ -161,7 +162,7 @@ def _write(lane: Lane, folder: Path, late: bool, say: Say, listen: int) -> None:
     """Until it is killed."""
     small_steps()
     if late:
-        setattr(storage, "Files", LateFiles)  # noqa: B010
+        exchange(storage, "Files", LateFiles)
     began = time.monotonic()
     db = _open(lane, folder)
     seconds = time.monotonic() - began

@@ -28,6 +28,7 @@ from ...store.table import Table
 from ...store.verify import verify
 from .disks.children import Child, Say, Silent, fork, small_steps
 from .disks.plays import PLAYS, Play, Stage
+from .exchanged import exchange
 from .rows import SHARE, Asked, Found
 from .spread import spread
 
@@ -71,9 +72,6 @@ class Points:
 def killing(points: Points, kind: type[Files]) -> type[Files]:
     """Files that are killed at their `points`."""
 
-    class Killing(kind):  # type: ignore[valid-type, misc]
-        pass
-
     def before(name: str) -> Callable[..., Any]:
         method = getattr(kind, name)
 
@@ -83,9 +81,8 @@ def killing(points: Points, kind: type[Files]) -> type[Files]:
 
         return operation
 
-    for name in ("allocate", "write", "shrink", "sync", "sync_folder", "rename", "remove"):
-        setattr(Killing, name, before(name))
-    return Killing
+    names = ("allocate", "write", "shrink", "sync", "sync_folder", "rename", "remove")
+    return type("Killing", (kind,), {name: before(name) for name in names})
 
 
 def _mark_commits(points: Points) -> None:
@@ -126,7 +123,7 @@ def _play(play: Play, folder: Path, n: int, kind: type[Files], say: Say, listen:
     """From the first step on; says each that has returned, and in the end how many points there were."""
     small_steps()
     points = Points(n)
-    setattr(storage, "Files", killing(points, kind))  # noqa: B010
+    exchange(storage, "Files", killing(points, kind))
     _mark_commits(points)
     stage = Stage(folder, **play.settings)
     say(f"s {stage.digest()}")
@@ -349,4 +346,5 @@ def run(asked: Asked) -> Found:
 
 def control(asked: Asked) -> Found:
     """Files that keep a write back until the next one."""
-    return kill_at_points(Work("one partition", asked.memory / "held", held=True))
+    found = kill_at_points(Work("one partition", asked.memory / "held", held=True))
+    return found.planted("states were acknowledged", "were synced, says the file")

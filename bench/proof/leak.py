@@ -50,13 +50,11 @@ class Bound(NamedTuple):
 BOUNDS = {
     "descriptors": Bound(12),
     "threads": Bound(3),
-    "memory_bytes": Bound(
-        24 << 20, 40
-    ),  # the newest 10,000 transactions' costs are filled up meanwhile
+    # The newest 10,000 transactions' costs are filled up meanwhile.
+    "memory_bytes": Bound(24 << 20, 40),
     "log_bytes": Bound(2 << 20, 0, 4),
-    "table_bytes": Bound(
-        16 << 20, 400
-    ),  # outcomes of the last million transactions; free pages come in steps
+    # Outcomes of the last million transactions; free pages come in steps.
+    "table_bytes": Bound(16 << 20, 400),
     "leases": Bound(2),
     "reader_slots": Bound(4),
     "snapshots": Bound(3),
@@ -76,7 +74,8 @@ def run(asked: Asked) -> Found:
 
 
 def control(asked: Asked) -> Found:
-    return _soaked(asked, MODES[:1], asked.runs or CONTROL_SECONDS, True, SNAPSHOTS)
+    found = _soaked(asked, MODES[:1], asked.runs or CONTROL_SECONDS, True, SNAPSHOTS)
+    return found.planted("snapshots has grown")
 
 
 def _soaked(

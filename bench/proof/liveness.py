@@ -1,7 +1,8 @@
 """Row liveness: a host is dead for ever, all else heals; what does not need the dead ends, and new work commits.
 
     faults on ─▶ a host dies ─▶ more transactions ─▶ healed ─▶ new transactions on living hosts: committed
-                                                        └▶ whoever has no answer yet: has an excuse?
+                                                        ├▶ whoever has no answer yet: has an excuse?
+                                                        └▶ snapshots that wait: for the dead, or what it delays
 
 An excuse is a participant on the dead host, or to stand behind, at a tablet, somebody with an excuse: a planned
 transaction delays what meets it while a participant's host is down (design: G5). That faults which all heal are
@@ -41,7 +42,7 @@ def run(asked: Asked) -> Found:
 
 def control(asked: Asked) -> Found:
     """Frames to a living host are lost for ever: nothing can survive that, and the row must say so."""
-    return _judged(asked, range(asked.seed, asked.seed + 3), deaf=True)
+    return _judged(asked, range(asked.seed, asked.seed + 3), deaf=True).planted("B37")
 
 
 def _judged(asked: Asked, seeds: range, deaf: bool) -> Found:
@@ -56,7 +57,7 @@ def _judged(asked: Asked, seeds: range, deaf: bool) -> Found:
         slowest = max(slowest, took_ms)
         if played.violations:
             lines = [f"seed {seed}: {played.violations[0]}", f"  drawn: {played.settings}"]
-            lines.append(f"  again: planstep check liveness --seed {seed} --runs 1")
+            lines.append(asked.again(seed))
             found.violations.append("\n".join([*lines, *played.last[-12:]]))
         if found.runs % 20 == 0:
             asked.tell(f"{found.runs:,} of {len(seeds):,} seeds")
@@ -98,6 +99,7 @@ def die(seed: int, deaf: bool = False) -> tuple[Played, Counter[str], float]:
             result = world.results.get(tx)
             if result is None or result.reason is not None:
                 violations.append(f"B37: {tx_text(tx)}, on living hosts only, came to {result}")
+        violations += [f"B37: {text}" for text in work.readers.unserved(dead)]
         order = [
             (result.step, result.n, tx)
             for tx, result in world.results.items()

@@ -3,6 +3,8 @@
     a warm parent ─ fork for each position ─▶ memory.py: one action; its n-th allocation fails, or 100 from it,
                                               or 100,000: as good as for ever
 
+A process that hangs in the start of a thread is killed, and its store looked at like any other.
+
 How many allocations an action makes is counted, and the positions are spread over all of them; the figures
 say in how many of them which stage of it failed, and a full run must have failed in each. The control shows
 rows before they are in the log.
@@ -20,6 +22,7 @@ from .disks.judging import look
 from .disks.kept import Contents
 from .disks.memory import (
     ACTIONS,
+    COMMITTED,
     HANG_SECONDS,
     STAGES,
     Lived,
@@ -57,7 +60,8 @@ def run(asked: Asked) -> Found:
 def control(asked: Asked) -> Found:
     """Where the commit shows its rows before its record is appended, some positions must tell."""
     few = replace(asked, runs=asked.runs or _OF_CONTROL)
-    return _run(few, ("commit",), early=True)
+    found = _run(few, ("commit",), early=True)
+    return found if found.skipped else found.planted("the engine says Corruption")
 
 
 def _run(asked: Asked, actions: tuple[str, ...], early: bool) -> Found:
@@ -117,11 +121,12 @@ def _piece(task: _Task) -> list[tuple[Position, Lived, str]]:
     for position in task.positions:
         store = task.folder
         first = apart(live, (task.sample, task.whole, position, store, task.early), HANG_SECONDS)
-        lived = first.value or Lived()
+        lived = first.value or Lived(acknowledged=position.action in COMMITTED)
         wrong = first.why or lived.wrong
-        if first.why and is_start(hung_in(store).read_text()):
+        hung = bool(first.why) and is_start(hung_in(store).read_text())
+        if hung:
             lived.raised, wrong = "Thread.start hung", ""
-        elif not first.why:
+        if hung or not first.why:
             second = apart(reopened, (task.sample, task.whole, position, task.folder, lived))
             wrong = wrong or second.why or second.value
         told.append((position, lived, wrong))

@@ -4,7 +4,7 @@
              │ bare     a DiskStore whose turns fail in all ways; the log by its own file layer, LMDB by the
              │          difference that each of its commits made            three seeds of four
              │ face     topics, tables, positions through transactions; hosts 1 and 2; recorded likewise
-             │ kafka    mode kafka: a worker's transactions over two topics; recorded likewise
+             │ kafka    mode kafka, by both versions of its protocol: a worker's transactions over two topics
              └ traced   the same in a child below strace, with LMDB's own calls, where strace is there
 
 One seed is a hundred images: `--seed S --runs 100` shows those of one again. What happens in a bare run is
@@ -33,11 +33,11 @@ from .disks.engines import Shown, abandon, open_engine, shown, stores_of
 from .disks.failing import FastFiles
 from .disks.images import Disk
 from .disks.recorder import Recorder, Trace, watch_mark, watch_tables
-from .disks.shift import KAFKA
+from .disks.shift import VERSIONS, kafka_settings
 from .disks.story import Story
 from .disks.story_kafka import KafkaStory, settled
 from .rows import Asked, Found
-from .spread import Died, spread
+from .spread import Died, in_order
 
 IMAGES = 20_000
 EACH = 100
@@ -47,7 +47,7 @@ EACH = 100
 @dataclass(frozen=True)
 class Task:
     """`judged`: the durability whose rule is applied; `lies`: the disk's syncs do nothing; `every_point`: an
-    image each, however many `images` are asked for."""
+    image each, however many `images` are asked for; `version`: of mode kafka's protocol."""
 
     seed: int
     kind: str
@@ -58,11 +58,12 @@ class Task:
     judged: Durability
     lies: bool = False
     every_point: bool = False
+    version: int = 2
 
     def __str__(self) -> str:
         hosts = "" if self.hosts == 1 else f", {self.hosts} hosts"
-        again = f"planstep check powerloss --seed {self.seed} --runs 100"
-        return f"{again}: {self.kind}, durability {self.durability}{hosts}"
+        version = f" {self.version}" if self.kind == "kafka" else ""
+        return f"seed {self.seed}, {self.kind}{version}, durability {self.durability}{hosts}"
 
 
 @dataclass
@@ -92,7 +93,7 @@ def control(asked: Asked) -> Found:
         folder = asked.memory
         tasks.append(Task(seed, "bare", "os", 1, EACH, folder, judged="full"))
         tasks.append(Task(seed, "bare", "full", 1, EACH, folder, judged="full", lies=True))
-    return _all(tasks, asked)
+    return _all(tasks, asked).planted("acknowledged turns are lost, or something is torn")
 
 
 def _task(seed: int, images: int, folder: Path, may_trace: bool) -> Task:
@@ -103,31 +104,33 @@ def _task(seed: int, images: int, folder: Path, may_trace: bool) -> Task:
     kind = ("face", "traced" if may_trace else "face", "kafka")[turn % 3]
     hosts = 2 if turn // 3 % 2 else 1
     durability = "os" if hosts == 1 and kind != "kafka" and turn // 6 % 2 else "full"
-    return Task(seed, kind, durability, hosts, images, folder, durability)
+    version = VERSIONS[turn // 6 % 2]
+    return Task(seed, kind, durability, hosts, images, folder, durability, version=version)
 
 
 def _all(tasks: list[Task], asked: Asked) -> Found:
     found = Found(seeds=(tasks[0].seed, tasks[-1].seed))
     kinds: Counter[str] = Counter()
-    done: dict[int, Seen] = {}
     try:
-        for n, (task, seen) in enumerate(spread(images_of, tasks, asked.workers), 1):
-            done[tasks.index(task)] = seen
-            kinds[task.kind] += seen.images
+        for task, seen in in_order(images_of, tasks, asked.workers, asked.tell):
+            kinds[_kind(task)] += seen.images
             found.runs += seen.images
             found.events += seen.points
             found.faults.update(seen.told)
-            asked.tell(f"{found.runs:,} images of {sum(t.images for t in tasks[:n]):,}")
+            found.violations += [f"{text}\n{asked.again(task.seed, EACH)}" for text in seen.wrong]
     except Died as error:
         found.violations.append(f"opening an image killed the process: {error}")
-    found.violations += [wrong for n in sorted(done) for wrong in done[n].wrong]
     found.figures |= {f"images_{kind}": count for kind, count in sorted(kinds.items())}
     return found
 
 
+def _kind(task: Task) -> str:
+    return f"kafka_{task.version}" if task.kind == "kafka" else task.kind
+
+
 def images_of(task: Task) -> Seen:
     """One run, and its images."""
-    root = task.folder / f"{task.kind}-{task.seed}-{task.durability}-{task.lies}"
+    root = task.folder / f"{_kind(task)}-{task.seed}-{task.durability}-{task.lies}"
     try:
         trace = _record(task, root / "run")
         return _draw(task, trace, root / "image")
@@ -138,7 +141,12 @@ def images_of(task: Task) -> Seen:
 def _open(task: Task, path: Path, files: Files) -> Engine:
     mode: Mode = "kafka" if task.kind == "kafka" else "deterministic"
     return open_engine(
-        path, files, mode=mode, hosts=task.hosts, durability=task.durability, kafka=KAFKA
+        path,
+        files,
+        mode=mode,
+        hosts=task.hosts,
+        durability=task.durability,
+        kafka=kafka_settings(task.version),
     )
 
 

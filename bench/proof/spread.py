@@ -1,11 +1,14 @@
 """The same function over many items, in several processes.
 
+    spread      results as they come
+    in_order    results by item, when all are there: told the same however many processes there were
+
 Next: command.py.
 """
 
 import multiprocessing
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from typing import TypeVar
@@ -53,6 +56,23 @@ def spread(
         finally:
             for future in waiting:
                 future.cancel()
+
+
+def in_order(
+    work: Callable[[T], R], items: Sequence[T], workers: int, tell: Callable[[str], None]
+) -> Iterator[tuple[T, R]]:
+    """(item, result) of hashable items, in their order. Died comes behind those that were done by then."""
+    done: dict[T, R] = {}
+    died: Died | None = None
+    try:
+        for item, result in spread(work, items, workers):
+            done[item] = result
+            tell(f"{len(done):,} of {len(items):,} runs")
+    except Died as error:
+        died = error
+    yield from ((item, done[item]) for item in items if item in done)
+    if died is not None:
+        raise died
 
 
 def cores() -> int:

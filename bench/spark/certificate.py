@@ -256,13 +256,13 @@ class Certificates:
         for row in gaps:
             steps.setdefault((row.l, row.at, row.begin), []).append((row.from_, row.to))
         found = []
-        for (l, at, begin), spans in steps.items():  # noqa: E741
+        for (lane, at, begin), spans in steps.items():
             reached = {at}
             for start, end in sorted(spans):  # a range leads forward: one pass, by begin
                 if start in reached:
                     reached.add(end)
             if begin in reached:
-                found.append((l, at, begin))
+                found.append((lane, at, begin))
         return found
 
     def offsets(self, log: Any) -> list[Any]:

@@ -72,7 +72,7 @@ class Delivery:
         traces = self._traces
         fed = traces.values(
             "l bigint, o bigint, partition bigint, inputs bigint",
-            [(one.l, one.o, one.partition, one.inputs) for one in traces.fed],
+            [(one.lane, one.o, one.partition, one.inputs) for one in traces.fed],
         )
         taken = traces.sql(
             f"""select /*+ broadcast(fed) */ fed.o, fed.partition, fed.inputs, c.l, c.begin, c.end,

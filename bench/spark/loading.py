@@ -36,7 +36,7 @@ HOT = 200_000
 class Fed(NamedTuple):
     """A partition that a consumer takes its input from: its positions' lane, and the input's, -1 if it has none."""
 
-    l: int  # noqa: E741
+    lane: int
     o: int
     partition: int
     inputs: int

@@ -22,7 +22,7 @@ from .names import Dropped, TopicInfo
 from .proto.batch import HEADER_BYTES, timestamp_of
 from .proto.ids import CATALOGUE_ID, host_of, tablet_prefix
 from .proto.messages import CLEANED, CataloguePart, Clean, PartitionPart
-from .wakeups import Signal
+from .wakeups import Latch, Signal
 
 if TYPE_CHECKING:
     from .runtime import Runtime
@@ -49,7 +49,7 @@ class Chores:
     def wake(self) -> None:
         self._wake.set()
 
-    def serve(self, stopping: threading.Event) -> None:
+    def serve(self, stopping: Latch) -> None:
         while not stopping.is_set():
             self._wake.wait(_EVERY_SECONDS)
             if stopping.is_set():

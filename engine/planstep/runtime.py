@@ -1,6 +1,6 @@
 """The runtime: one engine's hosts, as the face uses them.
 
-    commit, submit ─▶ turns.py    create, alter, drop ─▶ schema.py    reads ─▶ views.py    trims ─▶ chores.py
+    commit, submit ─▶ threads.py    create, alter, drop ─▶ schema.py    reads ─▶ views.py    trims ─▶ chores.py
 
 Reads look at the last released step: rows through the store and the history.
 Next: api/engine.py, the face.
@@ -41,24 +41,17 @@ from .proto.messages import Resolve, Withdraw
 from .schema import Schema
 from .statistics import stats
 from .store import Store
-from .turns import Turns
+from .threads import Threads
 from .undecided import OpenTransaction, undecided
 from .views import Snapshot, Views
 from .wakeups import CommitFuture, wait_for
+from .ways import Ways
 
 _LOOK_SECONDS = 0.5
 
 
-class Runtime(Turns):
+class Runtime(Ways, Threads):
     """One engine's hosts: transactions, names, reads, outcomes."""
-
-    mode = "deterministic"
-    sends_at_once = False
-    """What a transaction writes leaves as it is written."""
-    reads_may_wait = False
-    """Also on one host, for other transactions' ends or for their own producer."""
-    one_at_a_time = False
-    """Who commits waits for the end before the next transaction."""
 
     def __init__(
         self,
@@ -169,60 +162,14 @@ class Runtime(Turns):
         self._enqueue(CommitInput(tx, parts), ending, wait)
         self._poke(self.nodes[0])
 
-    def assign(self, tx: bytes, worker: Any) -> None:
-        """Whose transaction it is: something to modes whose writers have identities."""
-
-    def forget(self, tx: bytes) -> None:
-        """A transaction has ended that never asked for anything."""
-
-    def may_send(self, tx: bytes) -> bool:
-        return False
-
-    def statement(self, parts: dict[int, Any]) -> dict[int, Any]:
-        """The parts of a statement of its own, which is more than one write of a transaction here."""
-        return parts
-
-    def fence(self, tx: bytes, consumer: str, generation: int, member: str) -> None:
-        """Group metadata that go with a transaction's positions."""
-
-    def join(self, consumer: str, name: str) -> tuple[int, str] | None:
-        """(generation, member) of a group that has them."""
-        return None
-
-    def rejoin(self, consumer: str, member: str) -> int:
-        raise AssertionError("no groups here")
-
-    def leave(self, consumer: str, member: str) -> None:
-        """A member leaves its group."""
-
-    def producer(self, name: str) -> Any:
-        """Who writes under a name, where writers have identities."""
-        return None
-
-    def ready(self, worker: str) -> None:
-        """What another one left under this name is ended, where writers have identities."""
-
-    def wait_stable(self, tablet: int) -> None:
-        """All that is committed in a partition can be read, where that may take a while."""
-
-    def tidy(self, now_ms: int) -> None:
-        """About every second: what a mode forgets with time."""
-
-    def switch_log_batching(self, on: bool) -> None:
-        raise NotSupported(f'mode "{self.mode}" has no logs of coordinators: "kafka" has them')
-
-    def transactional_ids(self, only_open: bool) -> list[Any]:
-        raise NotSupported(f'mode "{self.mode}" has no transactional ids: "kafka" has them')
-
-    def retire(self, producer: Any) -> None:
-        """Who wrote under a name begins nothing more."""
-
     def look(self, tx: bytes) -> Snapshot:
         """What a transaction reads in."""
         return self.views.snapshot()
 
     def commit(self, tx: bytes, parts: dict[int, Any], timeout: float | None = None) -> Commit:
         """Commits and waits. Conflict, Aborted, Overloaded, or Undetermined after `timeout` seconds.
+
+        MemoryError: not sent; or no memory was left to make an Undetermined from, so take it for one.
 
         With one host the time-out ends waiting for others' turns, not the turn of one's own.
         """
@@ -265,9 +212,6 @@ class Runtime(Turns):
         except Undetermined as error:
             self._check_open()
             raise Aborted(f"transaction {tx_text(waiter.tx)} was not committed: {error}") from error
-
-    def flush(self, tx: bytes) -> None:
-        """Waits until what was sent ahead is durable, where sending does not wait for that itself."""
 
     def rollback(self, tx: bytes) -> None:
         """Takes back what was sent ahead; does not wait for it."""
@@ -404,17 +348,10 @@ class Runtime(Turns):
         return here is self._side or here in self._threads
 
     def _end_threads(self) -> None:
-        """All but the chores', which may wait for a commit."""
+        """The chores' is told, and not waited for: it may wait for a commit."""
         self._stopping.set()
-        self._submitted.set()
-        self._answered.set()
-        for node in self.nodes:
-            node.wake.set()
-            node.changed.ring()
         self.chores.wake()
-        for thread in self._threads:
-            if thread is not threading.current_thread() and thread.is_alive():
-                thread.join()
+        super()._end_threads()
 
     def close(self) -> None:
         """Ends the threads, lets what was committed finish, checkpoints and closes the stores.

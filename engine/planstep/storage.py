@@ -40,8 +40,10 @@ def _open_stores(
     settings: KafkaSettings,
     files: Files,
     segment_bytes: int,
+    stores: list[Store],
 ) -> Runtime:
     """Opens every host's store, or none. A setting left None is taken as stored."""
+    _let_go(stores)
     if os.name == "nt":
         raise NotSupported("planstep runs on Linux and macOS; on Windows use it inside WSL")
     if durability not in ("full", "os"):
@@ -79,12 +81,12 @@ def _open_stores(
                 look(path, count), trace=trace, read_only=True, rtt_ms=rtt_ms, settings=settings
             )
 
-    stores: list[Store] = []
+    opened: list[Store] = []
 
     def open_one(number: int) -> Store:
         folder = path / f"host-{number}"
         # All folders are there before host 0 takes its first turn.
-        fresh = not number or stores[0].last_turn == 0
+        fresh = not number or opened[0].last_turn == 0
         if not fresh and not (folder / "meta.pb").exists():
             raise FormatError(
                 f"{folder} is missing: the store has {count} hosts, and none can do without the others; "
@@ -96,7 +98,7 @@ def _open_stores(
             mode=kind,
             hosts=count,
             host=number,
-            first_id=stores[0].store_id if number else b"",
+            first_id=opened[0].store_id if number else b"",
             wait=wait,
             files=files,
             durability=durability,
@@ -106,9 +108,10 @@ def _open_stores(
     try:
         for number in range(count):
             stores.append(open_one(number))
+            opened.append(stores[-1])
         with _making_sense(path):
-            return RUNTIMES[kind](
-                stores,
+            runtime = RUNTIMES[kind](
+                opened,
                 network=network,
                 trace=trace,
                 reopen=open_one,
@@ -117,16 +120,22 @@ def _open_stores(
                 settings=settings,
             )
     except BaseException:
-        for store in stores:
-            _let_go(store)
+        _let_go(stores)
         raise
+    stores.clear()
+    return runtime
 
 
-def _let_go(store: Store) -> None:
-    try:
-        store.close()
-    except Exception:
-        pass  # it is let go all the same, and the first error says more
+def _let_go(stores: list[Store]) -> None:
+    """Those that there was no memory to close are still in the list, for whoever opens next."""
+    while stores:
+        try:
+            stores[-1].close()
+        except MemoryError:
+            return
+        except Exception:
+            pass  # it is let go all the same, and the first error says more
+        stores.pop()
 
 
 def is_store(path: Path) -> bool:
@@ -175,10 +184,12 @@ def open_runtime(
     settings: KafkaSettings | None = None,
     files: Files | None = None,
     segment_bytes: int = SEGMENT_BYTES,
+    stores: list[Store] | None = None,
 ) -> Runtime:
     """Opens the stores of all hosts under `path`, or in memory for ":memory:".
 
-    `files` in place of the operating system's, and shorter segments: to see what a bad disk does.
+    `files` in place of the operating system's, and shorter segments: to see what a bad disk does. `stores`
+    has what an attempt before this one opened and could not close.
     """
     settings = settings or KafkaSettings()
     separate = placement == "separate"
@@ -209,6 +220,7 @@ def open_runtime(
             settings=settings,
             files=files or Files(),
             segment_bytes=segment_bytes,
+            stores=[] if stores is None else stores,
         )
     except OSError as error:  # no permission, a file where a folder should be, a name too long
         raise io_error(error, Path(path)) from error

@@ -1,22 +1,18 @@
-"""Turns: who runs a host's turn, and what goes in; answers.py: how what it decided reaches those that wait.
+"""Turns: what goes into a host's turn, and what comes of it; answers.py: how that reaches those that wait.
 
-    inbox ─▶ turn (under the node's lock) ─▶ answers ─▶ waiters woken · futures ended, under no lock
-                └ no space ─▶ what frees space once more, from the reserve
+    inbox ─▶ turn (under the node's lock) ─┬─▶ frames ─▶ other hosts · answers ─▶ those that wait
+                                           ├ no space ─▶ what frees space once more, from the reserve
+                                           └ nobody knows whether it is durable ─▶ the host stops
 
-With one host the committing threads run the turns themselves (node.py says which). With several hosts
-each has a thread, and between them only frames of bytes travel (network.py); a thread of its own ends
-futures, so that their callbacks hold up no host. A service thread ticks, and runs
-what was submitted without waiting; another one writes checkpoints.
+Who runs it, and when, is another matter: threads.py.
 
-Next: runtime.py.
+Next: threads.py.
 """
 
-import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import partial
-from typing import Any
 
 from .answers import Answers, own
 from .costs import Ledger
@@ -46,7 +42,7 @@ from .inputs import (
 )
 from .inputs import Commit as CommitInput
 from .interrupts import Uninterrupted
-from .logs import host_stopped, input_failed, no_space, tried_again, turn_failed
+from .logs import host_stopped, input_failed, no_space, turn_failed
 from .names import Names
 from .network import Network
 from .node import Ending, Node, Waiter, bytes_of
@@ -56,9 +52,6 @@ from .wakeups import Signal, Watches
 
 _TURN_INPUTS = 1000
 _TURN_BYTES = 4 << 20
-_TICK_SECONDS = 0.02
-_RETRY_SECONDS = 1.0
-_CHECKPOINT_LOOK_SECONDS = 0.1
 
 
 class Turns(Answers):
@@ -83,40 +76,7 @@ class Turns(Answers):
         self._stopped: BaseException | None = None  # a host did: what it takes part in has no end
         self.watches = Watches()
         self._later: deque[tuple[int, Input]] = deque()  # (host, what it is to be given again)
-        self._stopping = threading.Event()
         self._submitted = Signal()
-        self._threads: list[threading.Thread] = []
-        self._again: dict[str, float] = {}  # what failed in the service thread → when to try it
-
-    def _begin_threads(self) -> None:
-        self._begin("service", self._serve)
-        self._begin("checkpoints", self._serve_checkpoints)
-        if self.hosts > 1:
-            self._begin("answers", self._serve_answers)
-            for node in self.nodes:
-                self._start(node)
-
-    def _begin(self, name: str, target: Any, *args: Any) -> threading.Thread:
-        thread = threading.Thread(
-            target=self._last, args=(target, *args), name=f"planstep-{name}", daemon=True
-        )
-        self._threads.append(thread)
-        thread.start()
-        return thread
-
-    def _last(self, target: Any, *args: Any) -> None:
-        """The thread goes on when memory was short: without it commits would wait for ever."""
-        while not self._stopping.is_set():
-            try:
-                target(*args)
-                return
-            except (MemoryError, RuntimeError) as error:
-                if not of_memory(error):
-                    raise
-            time.sleep(_TICK_SECONDS)
-
-    def _start(self, node: Node) -> None:
-        node.thread = self._begin(f"host-{node.host.number}", self._loop, node)
 
     # what comes in -------------------------------------------------------------------------
 
@@ -152,6 +112,12 @@ class Turns(Answers):
             self._give_up(self._stopped)
             self._answer()
         return waiter
+
+    def _deliver(self, target: int, data: bytes) -> None:
+        node = self.nodes[target]
+        if not node.down:
+            node.inbox.append(Arrived(data))
+            self._poke(node)
 
     # turns ---------------------------------------------------------------------------------
 
@@ -318,6 +284,10 @@ class Turns(Answers):
                 # Nobody waits for it, and who would ask again waits long before that.
                 self._later.append((node.host.number, item))
 
+    def _refuse_all(self, node: Node) -> None:
+        self._fail(node, list(node.inbox), EngineClosed("the engine is closed"))
+        node.inbox.clear()
+
     def _raised(self, node: Node, item: Input, error: BaseException) -> None:
         """A tablet raised over this very input, which was undone: it would again."""
         if isinstance(item, (Deliver, Together)):
@@ -328,155 +298,3 @@ class Turns(Answers):
     def _stop_everything(self, error: BaseException) -> None:
         self._stopped = self._stopped or error
         self._give_up(error)
-
-    # threads -------------------------------------------------------------------------------
-
-    def _take_part(self, node: Node, waiter: Waiter, timeout: float | None) -> None:
-        """Leads until `waiter` is answered, or waits until whoever leads has answered it.
-
-        Whoever leads may find nothing to do while what it waits for is on its way: then it waits, and is
-        answered by another, or leads again.
-        """
-        deadline = None if timeout is None else time.monotonic() + timeout
-        while True:
-            try:
-                with Uninterrupted():  # from taking the lead to giving it away
-                    if node.try_lead(waiter):
-                        self._lead(node, waiter)
-                if waiter.answer is None:
-                    waiter.wait(timeout)
-            finally:  # also when interrupted: the lead may have been handed to this very thread
-                with Uninterrupted():
-                    if node.leave(waiter):  # or while its answer came from another thread
-                        waiter.leads = False
-                        self._lead(node, waiter)
-            if waiter.answer is not None:
-                break
-            if deadline is not None:
-                timeout = deadline - time.monotonic()
-                if timeout <= 0:
-                    break
-            waiter.left = False
-        if self._due:
-            self._submitted.set()
-
-    def _lead(self, node: Node, waiter: Waiter | None) -> None:
-        """Runs turns, holding the lead, until `waiter` is answered; for nobody in particular, one.
-
-        The futures that it answers are the caller's to end, who has given the lead away by then.
-        On the main thread it runs Uninterrupted.
-        """
-        try:
-            idle = False
-            while not idle and (waiter is None or waiter.answer is None):
-                node.lock.acquire()
-                try:
-                    try:
-                        # With nothing here, `waiter` was in the turn that had the lock.
-                        idle = waiter is None or not node.inbox
-                        if node.host.stopped is not None or node.down:
-                            self._refuse_all(node)
-                        else:
-                            self._turn(node)
-                    finally:
-                        node.lock.release()  # what ends a `with` takes memory: a tuple
-                finally:
-                    self._answer()
-        finally:
-            try:
-                if node.hand_over():
-                    self._submitted.set()
-            except MemoryError:
-                node.leading = (
-                    False  # or nobody ever leads again; the service thread looks who waits
-                )
-                raise
-
-    def _refuse_all(self, node: Node) -> None:
-        self._fail(node, list(node.inbox), EngineClosed("the engine is closed"))
-        node.inbox.clear()
-
-    def _loop(self, node: Node) -> None:
-        while not self._stopping.is_set() and not node.down:
-            node.wake.wait(0.5)
-            while node.inbox and not node.down and not self._stopping.is_set():
-                try:
-                    with node.lock:
-                        if node.down or node.host.stopped is not None:
-                            return
-                        self._turn(node)
-                finally:
-                    self._answer()
-
-    def _deliver(self, target: int, data: bytes) -> None:
-        node = self.nodes[target]
-        if not node.down:
-            node.inbox.append(Arrived(data))
-            if self.hosts > 1:
-                node.wake.set()
-            elif not node.leading:
-                self._submitted.set()
-
-    def _serve_answers(self) -> None:
-        """With several hosts: callbacks of futures must not hold up a host's thread."""
-        while not self._stopping.is_set():
-            self._answered.wait(0.5)
-            self._end_futures()
-
-    def _serve(self) -> None:
-        ticked = 0.0
-        while not self._stopping.is_set():
-            if self.hosts > 1:
-                self._stopping.wait(_TICK_SECONDS)
-                self._outlive("the network", self.network.tick)
-            else:
-                self._submitted.wait(0.25)
-            if self._stopping.is_set():
-                return
-            self._outlive("a turn", self._run_what_waits)
-            now = time.monotonic()
-            ticking = now - ticked >= 0.1
-            if ticking:
-                ticked = now
-            for node in self.nodes:
-                if node.down:
-                    continue
-                if ticking and node.host.ticks:
-                    node.inbox.append(Tick())
-                    self._poke(node)
-
-    def _serve_checkpoints(self) -> None:
-        """On a thread of their own: a checkpoint takes its time, and nobody's turn waits for it."""
-        while not self._stopping.wait(_CHECKPOINT_LOOK_SECONDS):
-            now = time.monotonic()
-            for node in self.nodes:
-                if not node.down:
-                    what = f"host {node.host.number}: a checkpoint"
-                    self._outlive(what, partial(self._checkpoint, node, now))
-
-    def _run_what_waits(self) -> None:
-        self._answer()  # what an interrupted caller left
-        while self._later and self._stopped is None:
-            host, item = self._later.popleft()
-            self.nodes[host].inbox.append(item)
-            self.nodes[host].wake.set()
-        if self.hosts == 1:
-            self._end_futures()
-            while self.nodes[0].inbox and self.nodes[0].try_lead(None):
-                self._lead(self.nodes[0], None)
-                self._end_futures()
-
-    def _checkpoint(self, node: Node, now: float) -> None:
-        if node.host.store.checkpoint_due(now):
-            node.host.store.checkpoint(self._stopping.wait)
-
-    def _outlive(self, what: str, call: Callable[[], Any]) -> None:
-        """Without these threads nothing is ever checkpointed, and nobody is told."""
-        now = time.monotonic()
-        if now < self._again.get(what, now):
-            return
-        try:
-            call()
-        except Exception as error:
-            self._again[what] = now + _RETRY_SECONDS
-            tried_again(what, error)

@@ -1,12 +1,14 @@
 """Waking threads up, in ways that an interrupt cannot leave locked.
 
     Signal    one waiter, many that set         for the engine's own threads
+    Latch     many waiters, set for ever        for the end of an engine
     Bell      many waiters, all are woken       for reads that wait for a host
     Watches   many waiters, by partition        for reads that wait for records
     CommitFuture                                what `submit` gives
 
 threading.Event and Condition are Python code around a lock: KeyboardInterrupt in the middle of it, on the
-main thread, leaves the lock to nobody, and the engine's thread that sets it next stands still for ever.
+main thread, leaves the lock to nobody, and the engine's thread that sets it next stands still for ever. So does
+want of memory at the end of their `with`, which is a call and takes some.
 queue.SimpleQueue is one step, and a plain lock in a `with` is.
 
 Next: node.py.
@@ -52,6 +54,34 @@ class Signal:
     def wait(self, seconds: float) -> None:
         """Until set, or so many seconds; it is not set any more."""
         wait_for(self._queue, seconds)
+
+
+class Latch:
+    """Set once, waited for by any number. Where there is no memory to wake them they look by themselves."""
+
+    __slots__ = ("_queue", "_set")
+
+    def __init__(self) -> None:
+        self._queue: SimpleQueue[None] = SimpleQueue()
+        self._set = False
+
+    def is_set(self) -> bool:
+        return self._set
+
+    def set(self) -> None:
+        self._set = True
+        self._queue.put(None)
+
+    def wait(self, seconds: float | None = None) -> bool:
+        """Whether it is set, at last, or after so many seconds."""
+        deadline = None if seconds is None else time.monotonic() + seconds
+        while not self._set:
+            left = _LOOK_SECONDS if deadline is None else deadline - time.monotonic()
+            if left <= 0:
+                break
+            if wait_for(self._queue, min(left, _LOOK_SECONDS)):
+                self._queue.put(None)  # for the next who waits
+        return self._set
 
 
 class Bell:

@@ -2,15 +2,15 @@
 
 import asyncio
 import inspect
-import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from aio_kit import nothing_is_open, run, until
 
 import planstep
 from planstep.aio import (
@@ -21,41 +21,6 @@ from planstep.aio import (
     AsyncTransaction,
     AsyncWriter,
 )
-
-Program = Callable[[AsyncEngine], Coroutine[Any, Any, None]]
-
-
-def run(program: Program, hosts: int = 1) -> None:
-    async def main() -> None:
-        async with planstep.open_async(":memory:", hosts=hosts) as db:
-            await db.create_topic("clicks", partitions=4)
-            await db.create_table("totals")
-            await program(db)
-
-    asyncio.run(main())
-
-
-def nothing_is_open(db: AsyncEngine) -> bool:
-    runtime = db._sync._runtime
-    db._sync._drop()
-    proxy = runtime.nodes[0].host.proxy
-    assert proxy is not None
-    return not (
-        db._sync._consuming
-        or runtime._waiting
-        or runtime.watches
-        or runtime.admission._held
-        or runtime.nodes[0].host.history._open
-        or proxy.open
-        or proxy.staging
-        or db._bridge.waiting
-    )
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not condition():
-            await asyncio.sleep(0.001)
 
 
 def test_an_opening_is_no_engine_yet() -> None:
@@ -162,84 +127,6 @@ def test_a_thousand_readers_wait_without_threads(hosts: int) -> None:
         await until(lambda: nothing_is_open(db))
 
     run(program, hosts)
-
-
-@pytest.mark.parametrize("hosts", [1, 3])
-def test_cancelled_anywhere_it_leaves_nothing_open(hosts: int) -> None:
-    """At the first, second, third … turn of the loop, until the work is done uncancelled."""
-
-    async def work(db: AsyncEngine, started: list[str]) -> None:
-        async with db.transaction() as tx:
-            started.append(tx.id)
-            await tx.read("clicks", "c", timeout=0.001)
-            await tx.get("totals", "k")
-            await tx.write_batch("clicks", [bytes(1 << 20)] * 9)  # goes ahead of the commit
-            await tx.scan("totals")
-            await tx.add("totals", "k", 1)
-
-    async def program(db: AsyncEngine) -> None:
-        committed = 0
-        for turns in range(500):
-            started: list[str] = []
-            task = asyncio.create_task(work(db, started))
-            for _ in range(turns):
-                await asyncio.sleep(0 if turns % 2 else 0.0005)
-            cancelled = task.cancel()
-            try:
-                await task
-            except asyncio.CancelledError:
-                assert cancelled
-            except planstep.Conflict:
-                pass
-            if started:
-                async with asyncio.timeout(20):
-                    while (outcome := await db.outcome(started[0])).state in ("open", "planned"):
-                        await asyncio.sleep(0.001)
-                committed += outcome.state == "committed"
-            await until(lambda: nothing_is_open(db))
-            await db.topic("clicks").trim("latest")
-            if not cancelled and turns > 5:
-                break
-        else:
-            raise AssertionError("never done")
-        assert await db.table("totals").get("k", 0) == committed > 0
-
-    run(program, hosts)
-
-
-def test_a_wait_that_was_cancelled_loses_no_wake_up() -> None:
-    async def program(db: AsyncEngine) -> None:
-        async def read() -> int:
-            async with db.transaction() as tx:
-                return len(await tx.read("clicks", "c", timeout=60))
-
-        for _ in range(20):
-            gone = [asyncio.create_task(read()) for _ in range(5)]
-            await until(lambda: len(db._bridge.waiting) == 5)
-            stays = asyncio.create_task(read())
-            await until(lambda: len(db._bridge.waiting) == 6)
-            writing = asyncio.create_task(db.write("clicks", b"x"))
-            for task in gone:
-                task.cancel()
-            await asyncio.gather(*gone, return_exceptions=True)
-            assert await stays == 1
-            await writing
-
-    run(program)
-
-
-def test_a_commit_that_times_out_goes_on() -> None:
-    async def program(db: AsyncEngine) -> None:
-        node = db._sync._runtime.nodes[0]
-        tx = db.transaction()
-        await tx.put("totals", "k", 1)
-        with node.lock:
-            with pytest.raises(planstep.Undetermined, match=tx.id):
-                await tx.commit(timeout=0.01)
-        assert (await tx.outcome(20)).state == "committed"
-        assert await db.table("totals").get("k") == 1
-
-    run(program)
 
 
 def test_no_room_is_waited_for_without_a_thread() -> None:
@@ -364,119 +251,6 @@ def test_tasks_share_a_reader_or_have_their_own(hosts: int) -> None:
         await until(lambda: nothing_is_open(db))
 
     run(program, hosts)
-
-
-def test_a_process_ends_when_cancelled_and_when_told() -> None:
-    async def program(db: AsyncEngine) -> None:
-        async def count(tx: AsyncTransaction, batch: planstep.ReadBatch) -> None:
-            await tx.add("totals", "n", len(batch))
-            await asyncio.sleep(0.001)
-
-        for cancelled in (True, False):
-            stop = asyncio.Event()
-            running = asyncio.create_task(
-                db.process(count, "clicks", "c", workers=3, max_records=1, stop=stop)
-            )
-            await db.topic("clicks").write_batch([b"x"] * 20)
-            await until(lambda: (db._sync.table("totals").get("n", 0) % 20) > 5)
-            if cancelled:
-                running.cancel()
-                with pytest.raises(asyncio.CancelledError):
-                    await running
-            else:
-                stop.set()
-                await running
-            await until(lambda: nothing_is_open(db))
-            lag = await db.topic("clicks").lag("c")
-            end = await db.process(count, "clicks", "c", until_idle=True)
-            assert end.records == lag
-        assert await db.table("totals").get("n") == 40
-
-    run(program)
-
-
-def test_a_submit_that_was_cancelled_before_it_began_did_nothing() -> None:
-    async def program(db: AsyncEngine) -> None:
-        tx = db.transaction()
-        await tx.write_batch("clicks", [bytes(1 << 20)] * 9)
-        future = tx.submit()
-        future.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await future
-        await until(lambda: nothing_is_open(db))
-        assert (await tx.outcome()).state == "aborted"
-        assert (await db.topic("clicks").describe()).records == 0
-
-    run(program)
-
-
-_INTERRUPTED = """
-import asyncio, os, signal, sys, threading
-import planstep
-
-async def main():
-    db = await planstep.open_async(sys.argv[1])
-    await db.create_table("n", exist_ok=True)
-    tx = db.transaction()
-    await tx.put("n", "k", 1)
-    lock = db._sync._runtime.nodes[0].lock
-    lock.acquire()
-    threading.Timer(0.2, lambda: (os.kill(os.getpid(), signal.SIGINT), lock.release())).start()
-    print(tx.id, flush=True)
-    await tx.commit()
-
-asyncio.run(main())
-"""
-
-
-def test_an_interrupt_in_a_waiting_commit_leaves_its_outcome(tmp_path: Path) -> None:
-    """And the interpreter ends without `close`."""
-    ended = subprocess.run(
-        [sys.executable, "-c", _INTERRUPTED, str(tmp_path / "s")],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert ended.returncode == -signal.SIGINT or "KeyboardInterrupt" in ended.stderr
-    with planstep.open(tmp_path / "s", create=False) as db:
-        state = db.outcome(ended.stdout.strip()).state
-        assert state in ("committed", "unknown")
-        assert db.table("n").get("k") == (1 if state == "committed" else None)
-
-
-_UNCLOSED = """
-import asyncio, sys
-import planstep
-
-async def main():
-    db = await planstep.open_async(sys.argv[1], hosts=int(sys.argv[2]))
-    await db.create_topic("t")
-    async def wait(number):
-        async with db.transaction() as tx:
-            await tx.read("t", f"c{number}", timeout=3600)
-    tasks = [asyncio.create_task(wait(i)) for i in range(10)]
-    await db.write("t", b"x")
-    await asyncio.sleep(0.05)
-    db.transaction()
-
-asyncio.run(main())
-print("done")
-"""
-
-
-@pytest.mark.parametrize("hosts", ["1", "3"])
-def test_the_interpreter_ends_without_close(tmp_path: Path, hosts: str) -> None:
-    ended = subprocess.run(
-        [sys.executable, "-W", "error", "-c", _UNCLOSED, str(tmp_path / "s"), hosts],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "done\n", "")
-    with planstep.open(tmp_path / "s") as db:
-        assert db.topic("t").describe().records == 1
 
 
 def test_asyncio_is_imported_by_those_who_use_it() -> None:

@@ -67,6 +67,7 @@ def test_seek_moves_back_and_forth(db: planstep.Engine) -> None:
     assert take(db, "c", max_records=2) == [b"2", b"3"]
     topic.seek("c", "latest")
     assert take(db, "c") == []
+    assert topic.seek("c", {}) == {} and topic.lag("c") == 0
     topic.seek("c", "earliest")
     assert len(take(db, "c")) == 6
 

@@ -1,7 +1,7 @@
 """Memory is short at one step of opening, committing, closing: what was taken is let go, who waits hears of it."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from planstep.store.disk import DiskStore
 from planstep.store.folder import Folder
 from planstep.store.mark import ReleasedMark
 from planstep.store.table import Table
+from planstep.threads import Threads
 from planstep.turns import Turns
 
 
@@ -45,6 +46,13 @@ def failing(
     monkeypatch.setattr(where, name, once)
 
 
+@pytest.fixture
+def db(tmp_path: Path) -> Iterator[Engine]:
+    with planstep.open(tmp_path / "s") as db:
+        db.create_topic("t")
+        yield db
+
+
 def engine_threads() -> list[str]:
     return sorted(t.name for t in threading.enumerate() if t.name.startswith("planstep-"))
 
@@ -59,7 +67,7 @@ def engine_threads() -> list[str]:
         (DiskStore, "_recover"),
         (ReleasedMark, "show"),
         (Runtime, "_views"),
-        (Turns, "_begin_threads"),
+        (Threads, "_begin_threads"),
         (threading.Thread, "start"),
         (Engine, "__init__"),
         (opening, "store_opened"),
@@ -76,6 +84,19 @@ def test_an_open_that_fails_lets_go_of_all(
     with planstep.open(tmp_path / "s") as db:
         db.create_topic("t").write(b"v")
         assert db.topic("t").read().values == [b"v"]
+    assert kept.tb is not None
+
+
+def test_what_an_open_that_fails_cannot_close_the_next_one_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planstep.open(tmp_path / "s", hosts=2).close()
+    failing(monkeypatch, Runtime, "_views")
+    failing(monkeypatch, DiskStore, "close")
+    with pytest.raises(MemoryError) as kept:
+        planstep.open(tmp_path / "s")
+    with planstep.open(tmp_path / "s") as db:
+        assert db.stats()["hosts"] == 2
     assert kept.tb is not None
 
 
@@ -107,19 +128,19 @@ def test_an_open_of_mode_kafka_that_fails_leaves_no_threads(
 
 
 @pytest.mark.parametrize(
-    ("where", "name", "raises"),
+    ("where", "name"),
     [
-        (DiskStore, "_checkpoint_all", True),
-        (DiskStore, "close", True),
-        (append.LogEnd, "write_close", True),
-        (Folder, "close", True),
-        (ReleasedMark, "close", True),
-        (Turns, "_stop_everything", True),
-        (engine_module, "store_closed", True),
+        (DiskStore, "_checkpoint_all"),
+        (DiskStore, "close"),
+        (append.LogEnd, "write_close"),
+        (Folder, "close"),
+        (ReleasedMark, "close"),
+        (Turns, "_stop_everything"),
+        (engine_module, "store_closed"),
     ],
 )
 def test_a_close_that_fails_lets_go_of_all(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: Any, name: str, raises: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: Any, name: str
 ) -> None:
     db = planstep.open(tmp_path / "s")
     db.create_topic("t").write(b"v")
@@ -133,15 +154,14 @@ def test_a_close_that_fails_lets_go_of_all(
 
 @pytest.mark.parametrize("where", [disk, append])
 def test_a_turn_that_was_not_written_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: Any
+    db: Engine, monkeypatch: pytest.MonkeyPatch, where: Any
 ) -> None:
-    with planstep.open(tmp_path / "s") as db:
-        topic = db.create_topic("t")
-        failing(monkeypatch, where, "encode_changes" if where is disk else "encode_record")
-        with pytest.raises(planstep.PlanstepError, match="no room"):
-            topic.write(b"refused")
-        topic.write(b"taken")
-        assert topic.read().values == [b"taken"]
+    topic = db.topic("t")
+    failing(monkeypatch, where, "encode_changes" if where is disk else "encode_record")
+    with pytest.raises(planstep.PlanstepError, match="no room"):
+        topic.write(b"refused")
+    topic.write(b"taken")
+    assert topic.read().values == [b"taken"]
 
 
 def test_a_turn_that_is_durable_and_not_in_memory_is_in_doubt_until_reopened(
@@ -160,21 +180,20 @@ def test_a_turn_that_is_durable_and_not_in_memory_is_in_doubt_until_reopened(
 
 @pytest.mark.parametrize(("where", "name"), [(Admission, "let_go"), (Waiter, "wake")])
 def test_an_answer_that_cannot_be_handed_out_is_handed_out_later(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: Any, name: str
+    db: Engine, monkeypatch: pytest.MonkeyPatch, where: Any, name: str
 ) -> None:
-    with planstep.open(tmp_path / "s") as db:
-        topic = db.create_topic("t")
-        failing(monkeypatch, where, name)
-        tx = db.transaction()
-        tx.write("t", b"v")
-        try:
-            tx.commit()
-        except planstep.Undetermined:
-            pass
-        assert db.outcome(tx.id).state == "committed"
-        topic.write(b"w")
-        assert topic.read().values == [b"v", b"w"]
-        assert not db._runtime._waiting and not db._runtime.admission.bytes
+    topic = db.topic("t")
+    failing(monkeypatch, where, name)
+    tx = db.transaction()
+    tx.write("t", b"v")
+    try:
+        tx.commit()
+    except planstep.Undetermined:
+        pass
+    assert db.outcome(tx.id).state == "committed"
+    topic.write(b"w")
+    assert topic.read().values == [b"v", b"w"]
+    assert not db._runtime._waiting and not db._runtime.admission.bytes
 
 
 def test_those_whose_turn_was_not_told_of_hear_that_it_is_in_doubt(
@@ -193,38 +212,35 @@ def test_those_whose_turn_was_not_told_of_hear_that_it_is_in_doubt(
 
 
 def test_a_commit_that_was_sent_when_memory_was_short_is_in_doubt(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    db: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with planstep.open(tmp_path / "s") as db:
-        topic = db.create_topic("t")
-        failing(monkeypatch, Runtime, "_wait_for")
-        tx = db.transaction()
-        tx.write("t", b"v")
-        with pytest.raises(planstep.Undetermined, match="memory was short"):
-            tx.commit()
-        topic.write(b"w")  # in the same turn, or a later one
-        assert topic.read().values == [b"v", b"w"]
+    topic = db.topic("t")
+    failing(monkeypatch, Runtime, "_wait_for")
+    tx = db.transaction()
+    tx.write("t", b"v")
+    with pytest.raises(planstep.Undetermined, match="memory was short"):
+        tx.commit()
+    topic.write(b"w")  # in the same turn, or a later one
+    assert topic.read().values == [b"v", b"w"]
 
 
 def test_a_commit_that_was_not_sent_leaves_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    db: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with planstep.open(tmp_path / "s") as db:
-        topic = db.create_topic("t")
-        failing(monkeypatch, turns, "Waiter")
-        with pytest.raises(MemoryError):
-            topic.write(b"v")
-        assert not db._runtime._waiting and not db._runtime.admission.bytes
-        topic.write(b"w")
-        assert topic.read().values == [b"w"]
+    topic = db.topic("t")
+    failing(monkeypatch, turns, "Waiter")
+    with pytest.raises(MemoryError):
+        topic.write(b"v")
+    assert not db._runtime._waiting and not db._runtime.admission.bytes
+    topic.write(b"w")
+    assert topic.read().values == [b"w"]
 
 
 def test_who_leads_gives_the_lead_away_also_without_memory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    db: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with planstep.open(tmp_path / "s") as db:
-        topic = db.create_topic("t")
-        failing(monkeypatch, Node, "hand_over")
-        topic.write(b"v")
-        topic.write(b"w")
-        assert topic.read().values == [b"v", b"w"]
+    topic = db.topic("t")
+    failing(monkeypatch, Node, "hand_over")
+    topic.write(b"v")
+    topic.write(b"w")
+    assert topic.read().values == [b"v", b"w"]

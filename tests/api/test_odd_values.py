@@ -183,6 +183,14 @@ def test_what_nests_too_deep_to_be_shown_is_refused_in_words(db: planstep.Engine
         db.outcome(value)
 
 
+def test_a_name_that_nests_too_deep_to_be_shown_is_no_name(db: planstep.Engine) -> None:
+    name: Any = ()
+    for _ in range(5_000):
+        name = (name,)
+    with pytest.raises(planstep.InvalidName):
+        db.topic("a").drop_consumer(name)
+
+
 def nested() -> Any:
     value: Any = []
     for _ in range(100_000):

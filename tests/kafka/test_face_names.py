@@ -10,6 +10,7 @@ from face_kit import create, in_the_log, opened, sees, until, values
 
 import planstep
 from planstep import KafkaSettings, NotSupported
+from planstep.proto.ids import host_of, tablet_prefix
 
 # names, positions, what goes ---------------------------------------------------------------------
 
@@ -100,6 +101,25 @@ def test_retention_by_time_goes_past_markers(db: planstep.Engine) -> None:
     db.topic("in").alter(retention=0.001)
     db._runtime.chores.run()
     assert values(db, "in") == []
+
+
+def test_idle_producers_are_forgotten_also_by_a_clock_that_was_set_back(
+    db: planstep.Engine,
+) -> None:
+    runtime = db._runtime
+    runtime.chores.run = lambda now_ms=None: None
+    tablet = runtime.names.topics["in"].partitions[0]
+    store, prefix = runtime.nodes[host_of(tablet)].host.store, tablet_prefix(tablet)
+
+    def known() -> int:
+        return len(store.scan(prefix + b"p", prefix + b"q"))
+
+    now_ms, day_ms = time.time_ns() // 1_000_000, 24 * 3600 * 1000
+    for days in (3650, 2):
+        db.topic("in").write("a", partition=0)
+        assert known() == 1
+        runtime.tidy(now_ms + days * day_ms)
+        assert known() == 0, days
 
 
 def test_altered_and_dropped_topics(db: planstep.Engine) -> None:

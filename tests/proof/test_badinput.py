@@ -31,6 +31,23 @@ def test_a_few_of_each(asked: Asked) -> None:
     }
 
 
+@pytest.mark.parametrize("name", ["..", ".", "a/b", "", "a" * 201, "ä", 7, None])
+def test_what_is_no_name_and_taken_for_one_is_noticed(
+    monkeypatch: pytest.MonkeyPatch, name: object
+) -> None:
+    assert badinput._named_wrongly(name) == ""
+    monkeypatch.setattr(badinput, "check_name", lambda name: name)
+    assert badinput._named_wrongly(name).endswith("is taken for a name")
+
+
+def test_a_name_that_is_refused_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(name: str) -> str:
+        raise planstep.InvalidName("no")
+
+    monkeypatch.setattr(badinput, "check_name", refuse)
+    assert badinput._named_wrongly("...") == "'...' is refused as a name"
+
+
 def test_the_control_is_noticed(asked: Asked) -> None:
     found = badinput.control(replace(asked, runs=200))
     assert any("IndexError" in why or "error" in why for why in found.violations)

@@ -57,6 +57,21 @@ def test_the_last_turn_is_missed_and_so_is_an_earlier_one(
         assert apart(judged, (sample, whole, damage, tmp_path)).value.end == end
 
 
+def test_a_file_of_another_store_is_no_excuse(
+    killed: tuple[Sample, Contents], tmp_path: Path
+) -> None:
+    sample, whole = killed
+    other = make(KINDS[0], tmp_path / "other")
+    for name, word in (("log-00000001-00000000", "another"), ("table/data.mdb", "another store")):
+        path = f"host-0/{name}"
+        damage = Damage(0, "file", "by hand", {path: other.files[path]})
+        assert not damage.is_valid_by_itself
+        ended = apart(judged, (sample, whole, damage, tmp_path)).value
+        assert ended.end == "refused" and word in ended.why, ended
+    page = Damage(0, "page", "page 3 from 2 versions ago", {"host-0/table/data.mdb": b""})
+    assert page.is_valid_by_itself
+
+
 def test_content_that_differs_unnoticed_is_wrong(
     killed: tuple[Sample, Contents], tmp_path: Path
 ) -> None:

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from planstep.bench.proof import command, rows
 from planstep.bench.proof.rows import ROWS, Asked, Found, Row
-from planstep.bench.proof.spread import Died, spread
+from planstep.bench.proof.spread import Died, in_order, spread
 from planstep.cli.command import Command
 
 FIELDS = {
@@ -191,6 +191,69 @@ def test_a_row_whose_process_dies_is_a_violation(monkeypatch: pytest.MonkeyPatch
     assert "ended with exit code 2 and said nothing" in said
 
 
+@pytest.mark.parametrize("ending", ["os.kill(os.getpid(), 9)", "os._exit(3)", "os._exit(1)"])
+@pytest.mark.parametrize("negative", [False, True])
+def test_a_row_whose_process_dies_behind_its_result_is_not_clean(
+    monkeypatch: pytest.MonkeyPatch, ending: str, negative: bool
+) -> None:
+    monkeypatch.setattr(command, "ROWS", (rows.BY_NAME["model"],))
+    found = command._told(
+        "model",
+        Found(5, violations=["noticed"] * negative),
+        1.0,
+        command.Options(False, negative, 1, None, 1, None),
+    )
+    said = json.dumps({"rows": [found]})
+    program = f"import os; print({said!r}, flush=True); {ending}"
+    monkeypatch.setattr(command, "_PROGRAM", program)
+    code, printed, _ = ask("all", "--json", *["--negative"] * negative)
+    (one,) = json.loads(printed)["rows"]
+    if negative and "(1)" in ending:  # as a control ends that has noticed its bug
+        assert code == 1 and one["violations"] == 1
+        return
+    why = "the row's process gave its result and ended with exit code"
+    if negative:
+        assert code == 3 and why in one["skipped"] and not one["violations"]
+    else:
+        assert code == 1 and one["runs"] == 5 and one["violations"] == 1
+        assert why in one["examples"][0] and "check model --seed 1" in one["examples"][0]
+
+
+def test_each_violation_names_the_command_that_shows_it_again(row: Any) -> None:
+    def run(asked: Asked) -> Found:
+        return Found(violations=[f"one\n{asked.again(7)}", "two"])
+
+    row.run, row.control = run, run
+    words = ["mine", "--quick", "--seed", "5", "--runs", "4"]
+    said = ask(*words)[1].splitlines()[1:]
+    own, whole = "--seed 7 --runs 1", "--quick --seed 5 --runs 4"
+    assert said == [
+        "    one",
+        f"      again: planstep check mine {own}",
+        "    two",
+        f"      again: planstep check mine {whole}",
+    ]
+    whole = "--quick --negative --seed 5 --runs 4"
+    said = ask(*words, "--negative")[1].splitlines()[1:]
+    assert {said[1], said[3]} == {f"      again: planstep check mine {whole}"}
+
+
+def test_a_control_that_notices_something_else_has_noticed_nothing(row: Any) -> None:
+    row.control = lambda asked: Found(3, violations=["it did not open"]).planted("stale read")
+    code, said, _ = ask("mine", "--negative")
+    assert code == 0
+    assert "not noticed: stale read" in said and "said instead: it did not open" in said
+    row.control = lambda asked: Found(violations=["a stale read"]).planted("stale read")
+    assert ask("mine", "--negative")[0] == 1
+
+
+def test_results_come_in_the_order_of_the_items(tmp_path: Path) -> None:
+    said: list[str] = []
+    items = list(range(-9, 0))
+    assert list(in_order(abs, items, 2, said.append)) == [(n, -n) for n in items]
+    assert said[-1] == "9 of 9 runs"
+
+
 def test_work_is_spread_over_processes() -> None:
     assert sorted(spread(abs, range(-40, 0), 2)) == [(n, -n) for n in range(-40, 0)]
     with pytest.raises(OSError):
@@ -200,8 +263,9 @@ def test_work_is_spread_over_processes() -> None:
 def test_a_process_that_dies_is_told_with_what_it_was_at(tmp_path: Path) -> None:
     program = (
         "import os\nfrom planstep.bench.proof.spread import Died, spread\n"
+        "def dies(status):\n    os._exit(status)\n"
         "if __name__ == '__main__':\n"
-        "    try:\n        list(spread(os._exit, [3], 2))\n"
+        "    try:\n        list(spread(dies, [3], 2))\n"
         "    except Died as died:\n        print(died)\n"
     )
     path = tmp_path / "program.py"

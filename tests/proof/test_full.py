@@ -25,9 +25,11 @@ def asked(folder: Path, runs: int, seed: int = 1) -> Asked:
 
 
 @pytest.mark.parametrize("kind, room", [("budget", 100_000), ("map", 3)])
-@pytest.mark.parametrize("mode", ["deterministic", "kafka"])
-def test_a_full_disk_refuses_and_is_freed(tmp_path: Path, mode: str, kind: str, room: int) -> None:
-    seen = play(Task(1, kind, mode, 1, room, tmp_path))
+@pytest.mark.parametrize("mode, version", [("deterministic", 2), ("kafka", 1), ("kafka", 2)])
+def test_a_full_disk_refuses_and_is_freed(
+    tmp_path: Path, mode: str, version: int, kind: str, room: int
+) -> None:
+    seen = play(Task(1, kind, mode, 1, room, tmp_path, version=version))
     assert seen.full and seen.told.went_on and set(seen.told.refused) == {"NoSpace"}
     assert [*seen.told.wrong, *seen.wrong] == [] and seen.told.reads == 4
     assert list(tmp_path.iterdir()) == []
@@ -39,9 +41,11 @@ def test_a_file_that_may_not_grow(tmp_path: Path) -> None:
     assert [*seen.told.wrong, *seen.wrong] == []
 
 
-@pytest.mark.parametrize("mode, hosts", [("deterministic", 3), ("kafka", 1), ("kafka", 3)])
-def test_a_process_without_descriptors(tmp_path: Path, mode: str, hosts: int) -> None:
-    seen = play(Task(1, "files", mode, hosts, 0, tmp_path))
+@pytest.mark.parametrize(
+    "mode, hosts, version", [("deterministic", 3, 2), ("kafka", 1, 2), ("kafka", 3, 1)]
+)
+def test_a_process_without_descriptors(tmp_path: Path, mode: str, hosts: int, version: int) -> None:
+    seen = play(Task(1, "files", mode, hosts, 0, tmp_path, version=version))
     assert seen.full and seen.told.went_on and seen.told.acknowledged > 40
     assert [*seen.told.wrong, *seen.wrong] == []
 

@@ -1,6 +1,7 @@
 """The small world: what is explored, what counts as wrong there, and that it would be noticed."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,8 +17,8 @@ TWO = Scene("two", 2, 0, 1, ("consume", "consume"), crashes=0, repeats=0, losses
 BY_NAME = {mutant.name: mutant for mutant in MUTANTS}
 
 
-def asked(tmp_path: Path, **more: object) -> Asked:
-    return Asked(tmp_path, tmp_path, quick=True, workers=1, **more)  # type: ignore[arg-type]
+def asked(tmp_path: Path, **more: Any) -> Asked:
+    return Asked(tmp_path, tmp_path, quick=True, workers=1, **more)
 
 
 def test_every_interleaving_of_two_transactions_is_well() -> None:

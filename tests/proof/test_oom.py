@@ -1,9 +1,13 @@
 """A few allocations that fail, and a commit that is shown too early."""
 
+import faulthandler
+import shutil
+import threading
 from pathlib import Path
 
 import pytest
 
+from planstep.bench.proof import oom
 from planstep.bench.proof.disks.apart import apart
 from planstep.bench.proof.disks.judging import look
 from planstep.bench.proof.disks.kept import Contents
@@ -11,14 +15,18 @@ from planstep.bench.proof.disks.memory import (
     ACTIONS,
     Lived,
     Position,
+    _Action,
     allocations,
     hooks,
+    hung_in,
     is_start,
     live,
     reopened,
     stage_of,
 )
 from planstep.bench.proof.disks.sample import KINDS, Sample, make
+from planstep.store.files import Files
+from planstep.store.meta import load_meta
 
 pytestmark = pytest.mark.skipif(hooks() is None, reason="no allocation can be made to fail")
 
@@ -88,6 +96,56 @@ def test_a_thread_that_never_says_that_it_began_is_told_by_the_stacks() -> None:
     inner = 'Thread 0x01 (most recent call first):\n  File "a/threading.py", line 1 in start\n'
     main = 'Thread 0x02 (most recent call first):\n  File "a/engine.py", line 1 in close\n'
     assert is_start(main + inner) and not is_start(inner + main)
+
+
+def test_what_a_store_says_of_itself_is_read_without_memory_or_not_at_all(
+    sample: tuple[Sample, Contents], tmp_path: Path
+) -> None:
+    """protobuf ends the process where it finds no memory for a message; and want of memory is no damage."""
+    sample[0].planted(tmp_path / "s")
+
+    def loads(n: int) -> str:
+        module = hooks()
+        assert module is not None
+        files = Files()
+        load_meta(tmp_path / "s" / "host-0", files)
+        module.set_nomemory(n, n + 1)
+        try:
+            load_meta(tmp_path / "s" / "host-0", files)
+        except BaseException as error:
+            return type(error).__name__
+        finally:
+            module.remove_mem_hooks()
+        return ""
+
+    told = [apart(loads, n) for n in range(80)]
+    assert [one.why for one in told if one.why] == []
+    ends = {one.value for one in told}
+    assert {"", "MemoryError"} <= ends and "FormatError" not in ends
+
+
+@pytest.mark.parametrize("loses", [False, True])
+def test_what_a_start_that_hangs_leaves_is_looked_at(
+    sample: tuple[Sample, Contents], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loses: bool
+) -> None:
+    """Its store holds what was acknowledged before, and it is noticed where it does not."""
+
+    def hangs(task: tuple[Sample, Contents, Position, Path, bool]) -> None:
+        made, _, position, store, _ = task
+        _Action(made, position.action, store)
+        if loses:
+            shutil.rmtree(store)
+            made.planted(store)
+        faulthandler.dump_traceback_later(0.5, file=hung_in(store).open("w"))
+        vars(threading)["_start_new_thread"] = lambda *args: None  # it never says that it began
+        threading.Thread(target=print).start()
+
+    monkeypatch.setattr(oom, "live", hangs)
+    monkeypatch.setattr(oom, "HANG_SECONDS", 1.5)
+    positions = [Position("close", 1)]
+    ((_, lived, wrong),) = oom._piece(oom._Task(tmp_path / "s", *sample, positions, False))
+    assert lived.raised == "Thread.start hung"
+    assert wrong == ("an acknowledged commit is gone" if loses else "")
 
 
 def test_what_is_acknowledged_must_be_there(

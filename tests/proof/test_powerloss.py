@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from planstep.bench.proof import powerloss
-from planstep.bench.proof.disks import traced
+from planstep.bench.proof.disks import story_kafka, traced
 from planstep.bench.proof.disks.allowed import Allowed
 from planstep.bench.proof.disks.images import Disk
 from planstep.bench.proof.disks.recorder import commit_events
@@ -43,8 +43,10 @@ def test_so_do_those_of_the_whole_face(tmp_path: Path, hosts: int) -> None:
 
 
 @pytest.mark.parametrize("hosts", [1, 2])
-def test_so_do_those_of_mode_kafka(tmp_path: Path, hosts: int) -> None:
-    seen = images_of(Task(5, "kafka", "full", hosts, 25, tmp_path, "full"))
+@pytest.mark.parametrize("version", [1, 2])
+def test_so_do_those_of_mode_kafka(tmp_path: Path, hosts: int, version: int) -> None:
+    task = Task(5, "kafka", "full", hosts, 25, tmp_path, "full", version=version)
+    seen = images_of(task)
     assert seen.wrong == [] and seen.images == 25
 
 
@@ -71,9 +73,13 @@ def test_a_mark_that_is_shown_too_early_is_noticed(
     assert any("says the file `released`" in wrong for wrong in seen.wrong)
 
 
-@pytest.mark.parametrize("kind", ["bare", "face", "kafka"])
-def test_a_disk_that_lies_is_noticed(tmp_path: Path, kind: str) -> None:
-    seen = images_of(Task(1, kind, "full", 1, 40, tmp_path, "full", lies=True))
+@pytest.mark.parametrize("kind, version", [("bare", 2), ("face", 2), ("kafka", 1), ("kafka", 2)])
+def test_a_disk_that_lies_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, version: int
+) -> None:
+    monkeypatch.setattr(story_kafka, "WAITS", 0.3)
+    task = Task(1, kind, "full", 1, 40, tmp_path, "full", lies=True, version=version)
+    seen = images_of(task)
     assert seen.wrong
 
 

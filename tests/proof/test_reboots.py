@@ -61,14 +61,14 @@ def test_a_proxy_that_does_not_ask_again_is_noticed(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_link_that_forgets_what_it_took_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    take = Link.take
+    take: Any = Link.take
 
     class Forgets:
         def put(self, key: bytes, value: Any) -> None:
             pass
 
     def forgets(self: Link, keys: Any, frame: Any) -> Any:
-        return take(self, Forgets(), frame)  # type: ignore[arg-type]
+        return take(self, Forgets(), frame)
 
     monkeypatch.setattr(Link, "take", forgets)
     assert violations_of("several partitions")

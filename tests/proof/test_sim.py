@@ -9,9 +9,11 @@ from unittest.mock import patch
 import pytest
 
 from planstep.bench.proof import sim
+from planstep.bench.proof.mutants import BY_NAME
 from planstep.bench.proof.rows import Asked
 from planstep.bench.proof.worlds.checks import at_the_end, real_time, replayed
-from planstep.bench.proof.worlds.readers import Key, Seen
+from planstep.bench.proof.worlds.planted import planted
+from planstep.bench.proof.worlds.readers import Key, Readers, Seen
 from planstep.bench.proof.worlds.seeds import drive, play, play_drawn, settle, world_of
 from planstep.bench.proof.worlds.shrink import shrink, told
 from planstep.bench.proof.worlds.swarm import WORKLOADS, draw
@@ -20,6 +22,7 @@ from planstep.bench.proof.worlds.workloads import Named
 from planstep.history import History
 from planstep.simulator import World
 from planstep.simulator_faults import CLASSES, FRAME, HEALED, Faults, Lines, Odds
+from planstep.simulator_kafka import CLASSES as KAFKA_CLASSES
 from planstep.tablets.shard import Shard
 
 ONLY = ("deterministic",)
@@ -45,9 +48,9 @@ def test_both_modes_are_played(asked: Asked) -> None:
 
 
 def test_the_planted_bug_is_found_and_shrunk(asked: Asked) -> None:
-    (text,) = sim.control(asked).violations
+    (text,) = sim.control(replace(asked, row="sim", negative=True)).violations
     assert "B21" in text or "B18" in text
-    assert "planstep check sim --seed" in text and "shrunk to" in text
+    assert "planstep check sim --negative --seed 1" in text and "shrunk to" in text
 
 
 def test_a_class_that_strikes_too_seldom_is_said(asked: Asked) -> None:
@@ -56,6 +59,15 @@ def test_a_class_that_strikes_too_seldom_is_said(asked: Asked) -> None:
     sim._struck(found, Counter(deterministic=1))
     (text,) = found.violations
     assert CLASSES[0] in text
+
+
+def test_a_class_of_the_mode_with_few_seeds_strikes_as_often(asked: Asked) -> None:
+    found = sim.Found(runs=sim.SEEDS)
+    found.faults.update({f"kafka: {name}": 1_000 for name in KAFKA_CLASSES})
+    found.faults["kafka: links cut"] = 999
+    sim._struck(found, Counter(kafka=sim.SEEDS // 6))
+    (text,) = found.violations
+    assert "links cut" in text
 
 
 def test_a_seed_is_the_same_again_and_another_is_not() -> None:
@@ -81,7 +93,7 @@ def test_shrinking_keeps_what_fails() -> None:
         drawn, played = shrink(whole)
     assert played.violations and drawn.transactions < 40
     assert len(drawn.told()["faults"]) < len(whole.told()["faults"])
-    assert "B" in told(drawn, played)
+    assert "B" in told(drawn, played, "again")
     assert play_drawn(drawn).violations == []
 
 
@@ -119,6 +131,26 @@ def test_an_older_snapshot_than_what_had_ended_is_found() -> None:
     with patch.object(History, "open", older):
         found = [text for seed in range(1, 8) for text in play(seed, ONLY, 100).violations]
     assert any(text.startswith("B15") for text in found)
+
+
+def test_a_snapshot_that_is_never_served_is_found() -> None:
+    with planted(BY_NAME["snapshot-unserved"]):
+        (violation,) = play(12, ("deterministic",), 60).violations
+    assert "B37" in violation and "is not served by host" in violation
+    assert play(12, ("deterministic",), 60).violations == []
+
+
+def test_who_waits_for_a_dead_host_has_an_excuse_and_nobody_else() -> None:
+    world = World(1, hosts=3, faults=HEALED)
+    readers = Readers(world)
+    for tablet in (0x40100028, 0x40200028):
+        readers.read("rows", (Key("row", tablet, b"k"),), 0.0)
+    assert not readers.unserved() and len(readers.seen) == 2
+    world.kill(1)
+    for tablet in (0x40100028, 0x40200028):
+        readers.read("rows", (Key("row", tablet, b"k"),), 0.0)
+    assert len(readers.unserved()) == 1 and readers.unserved(dead=1) == []
+    assert len(readers.unserved(dead=2)) == 1
 
 
 def test_real_time_is_compared_with_the_order() -> None:

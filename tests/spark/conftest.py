@@ -17,6 +17,7 @@ ENGINE = Path(__file__).parents[2] / "engine"
 SOURCES = Path(__file__).parent / "sources"
 collect_ignore_glob = [] if all(map(find_spec, ("pyspark", "pyarrow"))) else ["test_*.py"]
 sys.path.append(str(SOURCES))
+sys.path.append(str(Path(__file__).parent))  # the kit of this folder is imported by name
 
 
 @pytest.fixture(scope="session")
@@ -25,7 +26,7 @@ def spark_environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str
     from planstep.bench.spark.java import find_java
 
     home, _ = find_java(tmp_path_factory.mktemp("java"))
-    paths = [str(ENGINE), str(SOURCES)]
+    paths = [str(ENGINE), str(SOURCES), *filter(None, [os.environ.get("PYTHONPATH")])]
     return {
         **os.environ,
         "JAVA_HOME": home,
@@ -125,3 +126,15 @@ def read(load: Callable[..., Loaded]) -> Callable[..., Any]:
 def db(path: str) -> Iterator[planstep.Engine]:
     with planstep.open(path, hosts=2) as engine:
         yield engine
+
+
+@pytest.fixture
+def begin(elsewhere: Callable[..., Any], path: str) -> Callable[..., Any]:
+    from sink_kit import Job
+
+    return lambda *tables, **options: Job(elsewhere, path, tables, options)
+
+
+@pytest.fixture
+def write(begin: Callable[..., Any]) -> Callable[..., None]:
+    return lambda *tables, **options: begin(*tables, **options).commit()

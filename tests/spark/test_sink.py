@@ -1,8 +1,6 @@
 """What a write job does to the store, step by step, without a Spark."""
 
-import io
 import os
-import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -10,57 +8,17 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.pandas.types import from_arrow_schema
+from sink_kit import Begin, staged
 
 import planstep
 from planstep.errors import (
     IoError,
     NotSupported,
     PlanstepError,
-    RecordTooLarge,
     StoreInUse,
-    UnknownName,
 )
 
 FENCES = "planstep.spark"
-
-
-class Job:
-    """A write of Arrow tables, one for each task."""
-
-    def __init__(self, elsewhere: Callable[..., Any], path: str, tables: Any, options: Any) -> None:
-        self.call = elsewhere
-        given = {"path": path, **{name: str(value) for name, value in options.items()}}
-        self.number = elsewhere("begin", given, from_arrow_schema(tables[0].schema))
-        for partition, table in enumerate(tables):
-            self.task(partition, table)
-
-    def task(self, partition: int, table: Any) -> None:
-        out = io.BytesIO()
-        with pa.ipc.new_stream(out, table.schema) as writer:
-            writer.write_table(table, max_chunksize=1000)
-        self.call("task", self.number, partition, out.getvalue() if len(table) else b"")
-
-    def commit(self) -> None:
-        self.call("commit", self.number)
-
-
-Begin = Callable[..., Job]
-
-
-@pytest.fixture
-def begin(elsewhere: Callable[..., Any], path: str) -> Begin:
-    return lambda *tables, **options: Job(elsewhere, path, tables, options)
-
-
-@pytest.fixture
-def write(begin: Begin) -> Callable[..., None]:
-    return lambda *tables, **options: begin(*tables, **options).commit()
-
-
-def staged(path: str) -> list[str]:
-    folder = Path(path, "spark")
-    return sorted(os.listdir(folder)) if folder.exists() else []
 
 
 def test_records(path: str, write: Callable[..., None]) -> None:
@@ -334,90 +292,3 @@ def test_mode_kafka(path: str, write: Callable[..., None]) -> None:
         write(table, topic="t", queryId="q", batchId=0)
     with planstep.open(path) as db:
         assert db.topic("t").read().values == ["x", "y"]
-
-
-TEXT = pa.array(["x"])
-NUMBER = pa.array([1])
-OBJECT_KEYS = pa.map_(pa.struct([("x", pa.int64())]), pa.int64())
-WHEN = pa.array([0], pa.timestamp("us", "UTC"))
-
-
-@pytest.mark.parametrize(
-    "target, columns, said",
-    [
-        ("bytes", {"value": TEXT}, 'has format="bytes": make a column value of type binary'),
-        ("utf8", {"a": TEXT}, 'has format="utf8": make a column value of type string'),
-        ("json", {"value": TEXT, "offset": NUMBER}, "'offset' goes nowhere beside a column value"),
-        ("json", {"a": WHEN}, "column 'a' has timestamp.* no word for; cast it to string"),
-        ("json", {"a": pa.array([[0]], pa.list_(pa.date32()))}, "column 'a' has date32"),
-        ("json", {"a": pa.array([{"x": [b"y"]}])}, "column 'a' has binary, which json has no word"),
-        (
-            "json",
-            {"a": pa.array([[({"x": 1}, 2)]], OBJECT_KEYS)},
-            "has keys of maps that are struct",
-        ),
-        ("rows", {"key": TEXT, "a": pa.array([[({"x": 1}, 2)]], OBJECT_KEYS)}, "has keys of maps"),
-        ("json", {"key": TEXT}, "there is no column value, and none to make one of"),
-        ("json", {"key": NUMBER, "a": TEXT}, "keys of its records are string, and column key is"),
-        ("json", {"partition": TEXT, "a": TEXT}, "column partition is an int"),
-        ("json", {"headers": TEXT, "a": TEXT}, "column headers is map<string, binary>"),
-        ("rows", {"value": TEXT}, "name the column of keys key"),
-        ("rows", {"key": WHEN, "value": TEXT}, "no row has a key of timestamp"),
-    ],
-)
-def test_columns_that_do_not_fit(
-    path: str, begin: Begin, target: str, columns: dict[str, Any], said: str
-) -> None:
-    with planstep.open(path) as db:
-        for form in ("bytes", "utf8", "json"):
-            db.create_topic(form, format=form)  # type: ignore[arg-type]
-        db.create_table("rows")
-    kind = "table" if target == "rows" else "topic"
-    with pytest.raises((TypeError, ValueError), match=said):
-        begin(pa.table(columns), **{kind: target})
-    assert staged(path) == []
-
-
-def test_values_that_do_not_fit(path: str, begin: Begin) -> None:
-    with planstep.open(path) as db:
-        db.create_topic("j", format="json")
-        db.create_topic("u", format="utf8")
-        db.create_table("rows")
-        db.create_table("raw", format="bytes")
-    for table, options, error, said in (
-        ({"value": [float("nan")]}, {"topic": "j"}, TypeError, "topic 'j' has format=\"json\""),
-        ({"value": ["x", None]}, {"topic": "u"}, TypeError, "column value is null"),
-        (
-            {"key": ["a", None], "value": [1, 2]},
-            {"table": "rows"},
-            ValueError,
-            "column key is null",
-        ),
-        ({"value": ["x" * (17 << 20)]}, {"topic": "j"}, RecordTooLarge, "more than 16,777,216"),
-        (
-            {"a": [1], "partition": [1 << 40]},
-            {"topic": "j"},
-            ValueError,
-            "mend the column partition",
-        ),
-        (
-            {"key": ["a"], "value": [b"x" * (17 << 20)]},
-            {"table": "raw"},
-            RecordTooLarge,
-            "table 'raw': a value has more than 16,777,216",
-        ),
-    ):
-        with pytest.raises(error, match=re.escape(said)):
-            begin(pa.table(table), **options)
-
-
-def test_other_ways_of_writing(path: str, elsewhere: Callable[..., Any]) -> None:
-    with planstep.open(path) as db:
-        db.create_topic("clicks")
-    schema = from_arrow_schema(pa.table({"value": [b"x"]}).schema)
-    with pytest.raises(NotSupported, match=re.escape('use .mode("append")')):
-        elsewhere("begin", {"path": path, "topic": "clicks"}, schema, True)
-    with pytest.raises(UnknownName, match="did you mean 'clicks'"):
-        elsewhere("begin", {"path": path, "topic": "click"}, schema)
-    with pytest.raises(FileNotFoundError, match="there is no store at"):
-        elsewhere("begin", {"path": path + "x" * 40, "topic": "clicks"}, schema)

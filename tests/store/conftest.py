@@ -14,9 +14,19 @@ sys.path.insert(0, str(Path(__file__).parent))
 @pytest.fixture
 def quick_path(tmp_path: Path) -> Iterator[Path]:
     """As tmp_path, for tests that open thousands of stores and do not need a disk."""
+    yield from _in_memory(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def module_path(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """As quick_path, for what a module's tests make once."""
+    yield from _in_memory(tmp_path_factory.mktemp("module"))
+
+
+def _in_memory(disk: Path) -> Iterator[Path]:
     memory = Path("/dev/shm")
     if not memory.is_dir():
-        yield tmp_path
+        yield disk
         return
     folder = Path(tempfile.mkdtemp(prefix="planstep-", dir=memory))
     yield folder

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from storekit import FIRST, LAST, TABLETS, Contents, FastFiles, contents, crash, write
 
-from planstep.errors import Corruption, FormatError
+from planstep.errors import Corruption, FormatError, IoError
 from planstep.store import DiskStore
 from planstep.store.log import TURN, Record, read_record
 from planstep.store.mark import read_mark
@@ -291,6 +291,25 @@ def test_verify_names_flips_in_the_log(quick_path: Path, closed: bool) -> None:
         assert any(sample.segment in f"{p.tablet} {p.what}" for p in problems), at
 
 
+def test_verify_names_flips_in_the_last_record_of_a_segment(quick_path: Path) -> None:
+    """Nothing behind it in its segment tells that it was there, but the tables refer to what was in it."""
+    folder = quick_path / "s"
+    store = DiskStore.open(folder, files=FastFiles(), segment_bytes=SMALL)
+    for n in range(12):
+        write(store, {}, {B + bytes([n]): b"%02d" % n * 450})
+    store.checkpoint()
+    crash(store)
+    covered = segment_files(folder)[:-1]
+    assert len(covered) >= 2 and verify(folder) == []
+    for path in covered:
+        whole = path.read_bytes()
+        end = len(whole.rstrip(b"\0"))
+        for at in (end - 1, end - 400, end - 910, end - 960):  # sum, payload, key, head
+            path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+            assert [problem.tablet for problem in verify(folder)] == [path.name], at
+        path.write_bytes(whole)
+
+
 def test_verify_names_flips_in_the_tables(quick_path: Path) -> None:
     sample = Sample(quick_path / "s", None, True)
     table = sample.table
@@ -348,3 +367,34 @@ def test_verify_names_payloads_that_no_segment_holds(quick_path: Path) -> None:
         file.truncate(sample.records[-2].offset)
     problems = verified(sample)
     assert any("payload address" in p.key and sample.segment in p.what for p in problems)
+
+
+def test_tables_that_cannot_be_read_are_an_error_of_the_library_s(tmp_path: Path) -> None:
+    """What the system says of them, and of which file; `verify` names it as it names damage."""
+    with_tables(tmp_path / "s")
+    path = tmp_path / "s" / "table" / "data.mdb"
+    path.unlink()
+    path.mkdir()
+    for opened in (DiskStore.open, ReadOnlyStore.open):
+        with pytest.raises(IoError, match=r"data\.mdb: Is a directory"):
+            opened(tmp_path / "s")
+    (problem,) = verify(tmp_path / "s")
+    assert problem.what == f"{path}: Is a directory"
+
+
+@pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="nothing that fails to be read")
+def test_so_are_tables_that_open_and_cannot_be_read(tmp_path: Path) -> None:
+    with_tables(tmp_path / "s")
+    path = tmp_path / "s" / "table" / "data.mdb"
+    path.unlink()
+    path.symlink_to("/proc/self/mem")  # at its begin nothing is mapped: EIO
+    for opened in (DiskStore.open, ReadOnlyStore.open):
+        with pytest.raises(IoError, match=r"data\.mdb: Input/output error"):
+            opened(tmp_path / "s")
+    assert len(verify(tmp_path / "s")) == 1
+
+
+def with_tables(folder: Path) -> None:
+    store = DiskStore.open(folder, files=FastFiles())
+    write(store, {A: 1})
+    store.close()

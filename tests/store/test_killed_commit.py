@@ -13,6 +13,7 @@ import pytest
 
 from planstep.store.table import Table
 
+STORE = bytes(16)
 NUMBER_AT = 48
 """In the lock file: behind magic, format and the readers' mutex."""
 
@@ -20,7 +21,7 @@ OWNER = """
 import pathlib, sys
 from planstep.store.table import Extent, Table
 
-table = Table(pathlib.Path(sys.argv[1]))
+table = Table(pathlib.Path(sys.argv[1]), bytes(16))
 for turn in (1, 2):
     at = 100 * (turn - 1)
     changes = {b"tabl" + bytes([turn]): turn}
@@ -34,7 +35,7 @@ READER = """
 import pathlib, sys
 from planstep.store.table import Table
 
-table = Table(pathlib.Path(sys.argv[1]), read_only=True)
+table = Table(pathlib.Path(sys.argv[1]), bytes(16), read_only=True)
 print(table.newest(), flush=True)
 sys.stdin.read()
 """
@@ -72,7 +73,7 @@ def test_a_commit_counts_whose_process_was_killed_before_it_noted_it(quick_path:
             assert int.from_bytes(file.read(8), sys.byteorder) == newest
             file.seek(NUMBER_AT)
             file.write((newest - 1).to_bytes(8, sys.byteorder))
-        table = Table(folder)
+        table = Table(folder, STORE)
         try:
             assert table.state()[0] == 2
             assert table.live() == {"log-00000001-00000000": 200}

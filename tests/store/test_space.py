@@ -12,6 +12,7 @@ from storekit import TABLETS, FastFiles, FaultyFiles, contents, crash, write
 
 from planstep.errors import NoSpace
 from planstep.store import DiskStore
+from planstep.store.extents import address_key
 from planstep.store.folder import data_files, segment_files
 from planstep.store.readonly import ReadOnlyStore
 from planstep.store.rewrite import SMALL_FILES_MAX, choose
@@ -19,6 +20,7 @@ from planstep.store.table import Extent, Table
 from planstep.store.verify import verify
 
 SMALL = 8 << 10
+STORE = bytes(16)
 A, B = TABLETS
 
 
@@ -47,7 +49,7 @@ def test_dropping_leaves_exactly_the_rest(
 ) -> None:
     """Against a brute-force model: one flag for each byte."""
     folder = tmp_path_factory.mktemp("table")
-    table = Table(folder)
+    table = Table(folder, STORE)
     runs: list[Extent] = []
     where: dict[int, tuple[str, int]] = {}
     address = 0
@@ -212,6 +214,24 @@ def test_what_is_rewritten_is_copied_in_pieces(
     store = open_small(quick_path / "s")
     assert contents(store) == held
     store.close()
+
+
+def test_a_file_stays_where_not_all_is_found_that_is_live_in_it(quick_path: Path) -> None:
+    """As behind an older page of the tables in place of the newer one: each entry of it is as it was written."""
+    store = open_small(quick_path / "s")
+    fill(store, range(80))
+    store.checkpoint()
+    extent = store._extent(store.get(B + (24).to_bytes(2, "big"))[1])
+    with store._table._env.begin(write=True) as txn:
+        assert txn.delete(address_key(extent.address))
+    drop(store, range(1, 80, 2))
+    drop(store, range(2, 80, 4))
+    for n in range(3):
+        write(store, {A: n})
+        store.checkpoint()
+    assert store.counters.failed_chores
+    assert extent.file in [path.name for path in segment_files(store.folder)]
+    crash(store)
 
 
 @pytest.mark.parametrize("kind", ["allocate", "write", "sync", "sync_folder", "remove"])

@@ -22,13 +22,14 @@ from planstep.store.tree import check_tree
 
 PAGE = 4096
 ROWS = 3_000
+STORE = bytes(16)
 STATE = (1, 0, "log-00000001-00000000", False, 0)
 
 
 @pytest.fixture
 def folder(quick_path: Path) -> Path:
     """Tables with branch pages, overflow pages and free pages."""
-    table = Table(quick_path)
+    table = Table(quick_path, STORE)
     for begin in (0, 1):
         rows = {b"tabl%08d" % n: n for n in range(begin, ROWS, 2)}
         table.checkpoint(rows | {b"tablong%d" % begin: b"v" * 9_000}, [], [], STATE)
@@ -114,6 +115,14 @@ def leaf_beyond_the_file(pages: Pages) -> int:
 def flipped_offset(pages: Pages) -> int:
     leaf = pages.children[3]
     pages.data[leaf * PAGE + 16 + 1] ^= 0x40
+    return leaf
+
+
+def entry_twice(pages: Pages) -> int:
+    """In place of one that is as long: where that is a power of two, a single bit does it."""
+    leaf = pages.children[3]
+    at = leaf * PAGE + 16
+    pages.data[at + 12 : at + 14] = pages.data[at + 10 : at + 12]
     return leaf
 
 
@@ -209,6 +218,7 @@ EVERYBODYS = (
     leaf_twice,
     leaf_beyond_the_file,
     flipped_offset,
+    entry_twice,
     flipped_size,
     flipped_high_size,
     flipped_kind,
@@ -230,12 +240,12 @@ def test_damaged_pages_are_named(folder: Path, damage: Callable[[Pages], int]) -
     number = damage(pages)
     pages.path.write_bytes(pages.data)
     with pytest.raises(Corruption, match=rf"data\.mdb: damaged: page {number}\b"):
-        Table(folder)
+        Table(folder, STORE)
     if damage in OWNERS:  # who only reads does not touch them
         check_tree(folder, free=False)
     else:
         with pytest.raises(Corruption, match=rf"page {number}\b"):
-            Table(folder, read_only=True)
+            Table(folder, STORE, read_only=True)
 
 
 @pytest.mark.parametrize(
@@ -259,7 +269,7 @@ def test_a_damaged_meta_page_is_named(folder: Path, at: int, form: str, value: i
     pack_into(form, pages.data, pages.meta + at, value)
     pages.path.write_bytes(pages.data)
     with pytest.raises(Corruption):
-        Table(folder)
+        Table(folder, STORE)
 
 
 def test_what_is_not_lmdbs_is_left_to_it(quick_path: Path) -> None:
@@ -267,6 +277,16 @@ def test_what_is_not_lmdbs_is_left_to_it(quick_path: Path) -> None:
     for data in (b"", b"\0" * 9_000, b"planstep" * 1_000):
         (quick_path / "data.mdb").write_bytes(data)
         check_tree(quick_path, free=True)
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_a_version_that_nobody_knows_is_damage(folder: Path, read_only: bool) -> None:
+    """The binding refuses it in the way it refuses tables that are open already: those would be in use."""
+    pages = Pages(folder)
+    pages.data[20] ^= 4
+    pages.path.write_bytes(pages.data)
+    with pytest.raises(Corruption, match="cannot be opened"):
+        Table(folder, STORE, read_only=read_only)
 
 
 def test_the_format_of_lmdb_1_is_left_to_it(quick_path: Path) -> None:
@@ -329,7 +349,7 @@ WRITER = """
 import pathlib, random, sys
 from planstep.store.table import Table
 
-table, rng, n = Table(pathlib.Path(sys.argv[1])), random.Random(1), 0
+table, rng, n = Table(pathlib.Path(sys.argv[1]), bytes(16)), random.Random(1), 0
 print("began", flush=True)
 while True:
     n += 1
@@ -353,7 +373,7 @@ def test_looks_at_a_live_file_and_at_one_whose_owner_was_killed(quick_path: Path
             child.kill()
             child.communicate()
         check_tree(quick_path, free=True)
-    Table(quick_path).close()
+    Table(quick_path, STORE).close()
 
 
 def test_looks_again_when_the_owner_went_on(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,7 @@
 """What readers see while the owner goes on: a view never goes back, and never mixes two moments."""
 
+import errno
+import os
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -8,9 +10,9 @@ from typing import Any
 import pytest
 from storekit import TABLETS, FastFiles, FaultyFiles, contents, crash, write
 
-from planstep.errors import FormatError, IoError, StoreInUse
+from planstep.errors import FormatError, IoError, StoreClosed, StoreInUse
 from planstep.store import DiskStore
-from planstep.store.mark import read_mark
+from planstep.store.mark import _boot, read_mark
 from planstep.store.readonly import Passed, ReadOnlyStore
 from planstep.store.verify import verify
 
@@ -111,6 +113,45 @@ def test_a_view_of_an_older_mark_is_of_that_mark(quick_path: Path, failing: bool
     look = ReadOnlyStore.open(store.folder, mark)
     assert look.last_turn == (4 if failing else 2)
     look.close()
+
+
+def test_a_mark_that_cannot_be_read_is_no_mark_that_is_missing(quick_path: Path) -> None:
+    """Without it a reader would be shown a turn that nobody was told of: whole in the log, not synced."""
+    first = iter([True])
+    files = FaultyFiles(times=None, short=lambda size: size * next(first, False))
+    store = open_small(quick_path / "s", files)
+    write(store, {A: 1})
+    files.kind = "write"
+    with pytest.raises(StoreClosed):
+        write(store, {A: 2})
+    crash(store)
+    look = ReadOnlyStore.open(store.folder)
+    assert look.get(A) == 1
+    look.close()
+    mark = store.folder / "released"
+    mark.rename(mark.with_name("elsewhere"))
+    mark.mkdir()
+    with pytest.raises(IoError, match="released: "):
+        ReadOnlyStore.open(store.folder)
+    (problem,) = verify(store.folder)
+    assert "released" in problem.what
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.EMFILE])
+def test_which_boot_it_is_is_asked_again_where_it_could_not_be_read(
+    monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """Else the marks of this boot would count as those of another for as long as the process lives."""
+
+    def fails(path: Path) -> bytes:
+        raise OSError(number, os.strerror(number))
+
+    _boot.cache_clear()
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "read_bytes", fails)
+        with pytest.raises(IoError):
+            _boot()
+    assert _boot() == _boot()
 
 
 def test_a_scan_is_of_one_moment(quick_path: Path) -> None:

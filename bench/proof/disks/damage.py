@@ -1,6 +1,7 @@
 """What may happen to bytes that lie still, drawn from a seed: what is exchanged for what in one copy.
 
-    flip       one bit of a log segment, data file, tables, meta page, meta.pb, mark, closing record
+    flip       one bit of a log segment, data file, tables (anywhere; where a leaf says what lies where;
+               a key), meta page, meta.pb, mark, closing record
     truncated  a file ends early, or is gone
     page       4 KiB zeroed, taken from an older version, or two of the tables exchanged
     file       an older version, two segments exchanged, the same file of another store
@@ -13,10 +14,15 @@ Next: judging.py.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
+from struct import Struct
 
 from .sample import Sample
 
 PAGE = 4096
+_PAGE_HEAD = Struct("<10xHH")
+"""Flags of a page of LMDB, and where its offsets of entries end."""
+_HEAD_BYTES = 16
+_LEAF = 0x02
 CLASSES = ("flip", "truncated", "page", "file")
 
 
@@ -31,8 +37,9 @@ class Damage:
 
     @property
     def is_valid_by_itself(self) -> bool:
-        """A page as it once was, or a file of another time, place or store: all in it has its checksums."""
-        return "versions ago" in self.what or (self.kind == "file")
+        """A page of the tables as it once was: each value in it has its checksum, and LMDB's pages have no time."""
+        older = self.kind == "page" and "versions ago" in self.what
+        return older and all(name.endswith("/data.mdb") for name in self.exchanged)
 
 
 def draw(samples: Sequence[Sample], kind: str, number: int, seed: int) -> Damage:
@@ -53,15 +60,15 @@ def _flip(
 ) -> tuple[str, dict[str, bytes | None]]:
     sample = samples[at]
     (area,) = random.choices(
-        ["/log-", "/data-", "data.mdb", "head", "meta.pb", "released", "close"],
-        [52, 26, 12, 2, 3, 2, 3],
+        ["/log-", "/data-", "data.mdb", "leaf", "head", "meta.pb", "released", "close"],
+        [52, 26, 6, 6, 2, 3, 2, 3],
     )
     closing = [r for r in sample.records if not r.counts and r.start]
     if area == "close" and closing:
         record = random.choice(closing)
         name, low, high = record.name, record.start, record.end
     else:
-        tables = area in ("head", "close", "data.mdb")
+        tables = area in ("head", "leaf", "close", "data.mdb")
         name = random.choice(
             _named(sample, "data.mdb" if tables else area) or _named(sample, "/log-")
         )
@@ -70,6 +77,8 @@ def _flip(
             high = 32
         elif area == "head":
             high = 2 * PAGE
+        elif area == "leaf":
+            low, high = _in_a_leaf(sample.files[name], random) or (low, high)
         elif "/log-" in name:
             high = max((r.end for r in sample.records if r.name == name), default=high)
             low = high // 2 if random.random() < 0.7 else 0  # what no checkpoint covers, mostly
@@ -78,6 +87,25 @@ def _flip(
     data[offset] ^= 1 << bit
     full = bytes(data).ljust(sample.sizes[name], b"\0") if area == "released" else bytes(data)
     return f"{name}: bit {bit} of byte {offset}", {name: full}
+
+
+def _in_a_leaf(tables: bytes, random: Random) -> tuple[int, int] | None:
+    """(begin, end) of what a leaf page of LMDB says of where its entries are, or of one entry's key."""
+    leaves = []
+    for page in range(2 * PAGE, len(tables) - PAGE + 1, PAGE):
+        flags, lower = _PAGE_HEAD.unpack_from(tables, page)
+        if flags == _LEAF and _HEAD_BYTES < lower <= PAGE:
+            leaves.append((page, page + lower))
+    if not leaves:
+        return None
+    page, end = random.choice(leaves)
+    begin = page + _HEAD_BYTES
+    if random.random() < 0.5:
+        return begin, end
+    at = random.randrange(begin, end, 2)
+    entry = page + int.from_bytes(tables[at : at + 2], "little")
+    length = int.from_bytes(tables[entry + 6 : entry + 8], "little")
+    return (entry + 8, entry + 8 + length) if length else None
 
 
 def _truncated(

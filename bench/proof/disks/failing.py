@@ -18,7 +18,7 @@ from pathlib import Path
 from ....errors import IoError
 from ....store.files import Files, io_error
 
-KINDS = ("write", "sync", "allocate", "rename", "remove", "sync_folder", "shrink", "open")
+KINDS = ("write", "sync", "allocate", "rename", "remove", "sync_folder", "shrink", "open", "read")
 
 
 class FastFiles(Files):
@@ -29,7 +29,7 @@ class FastFiles(Files):
             file.truncate(size)
 
     def write(self, fd: int, buffers: Sequence[bytes], offset: int, sync: bool) -> None:
-        os.pwrite(fd, b"".join(buffers), offset)
+        super().write(fd, buffers, offset, False)
 
     def sync(self, fd: int) -> None:
         pass
@@ -75,6 +75,11 @@ class FaultyFiles(FastFiles):
         if error := self._error("open"):
             raise error
         return super().open(path, write)
+
+    def read(self, fd: int, offset: int, length: int) -> bytes:
+        if error := self._error("read"):
+            raise error
+        return super().read(fd, offset, length)
 
     def write(self, fd: int, buffers: Sequence[bytes], offset: int, sync: bool) -> None:
         if error := self._error("write"):

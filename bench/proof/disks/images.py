@@ -4,9 +4,9 @@
                  └▶ image: any subset of the others, torn at 512 bytes ─▶ a folder that a store is opened in
 
 The model: a sector is dirty from its write to the sync that covers it, and may be on the disk or not; after
-a failed sync it stays so for ever. A sector is written whole; one that was written several times since may be as it
-was after any of them. Names, of folders too, are certain after
-their folder's sync. A file that was cut off may have its old length until its sync.
+a failed sync it stays so for ever. A sector is written whole; one that was written several times since may be
+as it was after any of them. Names, of folders too, are certain after their folder's sync. A file that was cut
+off may have its old length until its sync.
 
 Next: allowed.py.
 """

@@ -1,4 +1,4 @@
-"""Is a damaged copy answered rightly? Verified, read by a reader, opened by an owner, each by the real engine.
+"""Is a damaged copy answered rightly? Verified, read, opened by an owner, read again: each by the real engine.
 
                         ┌ the same as ever ─────────────────────────────▶ unseen
     verify, read, open ─┼ refused: a typed error ───────────────────────▶ refused
@@ -6,7 +6,8 @@
                         └ other content else ──────────▶ wrong: a violation
     an untyped error, a killed process, no end ────────▶ a violation
 
-The end of a killed store's log is no exception: the owner's mark says which turn was synced.
+The end of a killed store's log is no exception: the owner's mark says which turn was synced. The second reader
+sees what the owner left, who may have taken files for empty, or written on from what was damaged.
 
 Next: ../bitflip.py.
 """
@@ -24,6 +25,7 @@ from .kept import Contents, contents
 from .sample import Sample, quickly
 
 OK = ("unseen", "refused", "named")
+_WAYS = "reader", "owner", "later reader"
 
 
 @dataclass
@@ -37,7 +39,7 @@ class Verdict:
 
 @dataclass
 class Looks:
-    """What the three ways in gave: contents, or why there are none."""
+    """What `_WAYS` in gave: contents, or why there are none."""
 
     problems: list[str] = field(default_factory=list)
     shown: dict[str, Contents] = field(default_factory=dict)
@@ -45,17 +47,17 @@ class Looks:
     untyped: list[str] = field(default_factory=list)
 
 
-def look(store: Path, *, write: bool = True) -> Looks:
-    """`store` is looked at in all three ways; each is closed again, and nothing raises."""
+def look(store: Path) -> Looks:
+    """`store` is verified, and looked at in all of `_WAYS`; nothing raises."""
     looks = Looks()
     try:
         for host in sorted(store.glob("host-*")):
             looks.problems += [f"{host.name}: {p.tablet} {p.key}: {p.what}" for p in verify(host)]
     except Exception as error:
         looks.untyped.append(f"verify: {error!r}")
-    for way in ("reader", "owner") if write else ("reader",):
+    for way in _WAYS:
         try:
-            with planstep.open(store, create=False, read_only=way == "reader") as db:
+            with planstep.open(store, create=False, read_only=way != "owner") as db:
                 looks.shown[way] = contents(db)
         except PlanstepError as error:
             looks.refused[way] = f"{type(error).__name__}: {error}"

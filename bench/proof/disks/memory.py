@@ -18,8 +18,8 @@ Each try is a failed allocation, so 100,000 in a row come to the same and end.
 What else is CPython's own:
 - `os.open` and its like call a path no path where looking up __fspath__ found no memory (TypeError), and
   `os.stat` may fail without saying why (SystemError);
-- a thread that finds no memory before it says that it began leaves Thread.start waiting for ever: counted
-  apart, by the stack of what hung;
+- a thread that finds no memory before it says that it began leaves Thread.start waiting for ever: told
+  by the stack of what hung, counted apart, and child 2 looks at what the killed process left;
 - the end of a `with lock` is a call with three arguments, for which it makes a tuple, and without memory the
   lock stays locked. A turn lets go of its locks otherwise; at others a hundred failures in a row may hang.
 
@@ -43,10 +43,13 @@ from planstep.errors import EngineClosed, PlanstepError, of_memory
 from planstep.store.disk import DiskStore
 from planstep.store.verify import verify
 
+from ..exchanged import exchange
 from .kept import Contents, contents
 from .sample import Sample, quickly
 
 ACTIONS = ("commit", "read", "checkpoint", "close", "open")
+COMMITTED = ("checkpoint", "close")
+"""Actions of an engine whose commit was acknowledged before."""
 STAGES = {
     "commit": ("begin", "prepare", "enqueue", "decide", "append", "install", "answer"),
     "read": ("begin",),
@@ -111,11 +114,13 @@ class Position:
 @dataclass
 class Lived:
     """What the first child saw. `acknowledged`: the commit returned; `shown`: its effects, None if it
-    could not be asked; `probe`: the second commit returned; `stage`: where the action failed."""
+    could not be asked; `probe`: the second commit returned; `stage`: where the action failed; `in_doubt`:
+    Undetermined, or a commit's MemoryError where there was none left to make an Undetermined from."""
 
     acknowledged: bool = False
     raised: str = ""
     stage: str = ""
+    in_doubt: bool = False
     shown: list[bool] | None = None
     probe: bool = False
     wrong: str = ""
@@ -142,7 +147,7 @@ class _Action:
         self.db: planstep.Engine | None = None
         if action != "open":
             self.db = planstep.open(store)
-            if action in ("checkpoint", "close"):
+            if action in COMMITTED:
                 _commit(self.db)
         self.call = self._call(action)
 
@@ -150,11 +155,16 @@ class _Action:
         db = self.db
         if db is None:
             return self._open
-        nodes = db._runtime.nodes
+        stores: list[Any] = [node.host.store for node in db._runtime.nodes]
+
+        def checkpoint() -> None:
+            for store in stores:
+                store.checkpoint()
+
         return {
             "commit": lambda: _commit(db),
             "read": lambda: self.shown.append(contents(db)),
-            "checkpoint": lambda: [node.host.store.checkpoint() for node in nodes][:0].clear(),
+            "checkpoint": checkpoint,
             "close": db.close,
         }[action]
 
@@ -188,9 +198,9 @@ def live(task: tuple[Sample, Contents, Position, Path, bool]) -> Lived:
     said = hung_in(store).open("w")
     faulthandler.dump_traceback_later(HANG_SECONDS / 2, file=said)
     if early:
-        DiskStore.commit = _installing_first(DiskStore.commit)  # type: ignore[method-assign]
+        exchange(DiskStore, "commit", _installing_first(DiskStore.commit))
     ready = _Action(sample, position.action, store)
-    lived = Lived(acknowledged=position.action in ("checkpoint", "close"))
+    lived = Lived(acknowledged=position.action in COMMITTED)
     module = hooks()
     assert module is not None
     call, begin, end = ready.call, module.set_nomemory, module.remove_mem_hooks
@@ -210,6 +220,9 @@ def live(task: tuple[Sample, Contents, Position, Path, bool]) -> Lived:
     else:
         lived.raised = type(error).__name__
         lived.stage = stage_of(position.action, error)
+        lived.in_doubt = position.action == "commit" and (
+            lived.raised == "Undetermined" or (lived.raised == "MemoryError" and position.count > 1)
+        )
         if not (_of_python(error) or of_memory(error) or isinstance(error, PlanstepError)):
             lived.wrong = f"{error!r} was raised: neither MemoryError nor an error of the library's"
     _probe(lived, ready.db, store)
@@ -317,7 +330,7 @@ def _looked_at(lived: Lived, db: planstep.Engine) -> None:
     db.table("in-msgpack").put("probe", 1)
     lived.probe = True
     before, lived.shown = lived.shown, _effects(db)
-    later = lived.raised == "Undetermined" and not any(before)  # it may have been under way
+    later = lived.in_doubt and not any(before)  # it may have been under way
     if before != lived.shown and not later:
         lived.wrong = f"the engine showed {before}, after the next commit {lived.shown}"
     if any(lived.shown) != all(lived.shown):

@@ -20,6 +20,7 @@ from typing import Any
 from ....errors import IoError
 from ....store import DiskStore
 from ....store.mark import encode_mark
+from ..exchanged import exchange
 from .failing import FastFiles
 from .stores import table_file
 
@@ -160,7 +161,7 @@ def watch_mark(store: DiskStore, files: Recorder) -> None:
         said = encode_mark(store.store_id, generation, turn, synced, BOOT)
         files.trace.append(("write", name, 0, said))
 
-    mark.show = watched  # type: ignore[method-assign]
+    exchange(mark, "show", watched)
     store._show()
 
 

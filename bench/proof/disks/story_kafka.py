@@ -13,6 +13,7 @@ Next: ../powerloss.py.
 
 import copy
 import time
+from functools import partial
 from typing import Any
 
 from ....api.engine import Engine
@@ -41,7 +42,7 @@ class KafkaStory(Story):
     def create(self) -> None:
         for topic in TOPICS:
             after = {**self.held, topic: [[] for _ in range(PARTITIONS)]}
-            self.did(after, lambda topic=topic: self._create(topic))  # type: ignore[misc]
+            self.did(after, partial(self._create, topic))
 
     def _create(self, topic: str) -> None:
         self.db.create_topic(topic, PARTITIONS, format="utf8")

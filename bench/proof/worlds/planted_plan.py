@@ -299,6 +299,14 @@ OWN = (
         "table.pop(tx, None)",
         "pass",
     ),
+    Mutant(
+        "snapshot-unserved",
+        "a host serves a snapshot only behind one message more: when all is quiet, never",
+        "views",
+        "Views._served",
+        "link.taken < snap.marks.get(host.number, 0)",
+        "link.taken <= snap.marks.get(host.number, 0)",
+    ),
 )
 
 MUTANTS = PUBLISHED + OWN

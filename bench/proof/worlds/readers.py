@@ -3,7 +3,8 @@
     open at S ─▶ read a key ─▶ time passes ─▶ read the next ─▶ … ─▶ Seen(S, invoked, completed, values)
                    └ its host does not serve S yet: asked again a little later
 
-A reader ends with the life of host 0, and when what it would see is forgotten; then it has seen nothing.
+A reader ends with the life of host 0, and when what it would see is forgotten; then it has seen nothing. One that
+still asks long after the last fault will ask for ever: `unserved` names it.
 
 Next: serial.py, which knows what they should have seen.
 """
@@ -13,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ....errors import SnapshotTooOld
+from ....proto.ids import host_of
 from ....simulator import World
 from ....views import Snapshot, Views
 
@@ -39,6 +41,14 @@ class Seen:
     completed: float | None = None
 
 
+class Waiting(NamedTuple):
+    """A reader under way, and the key that it asks for."""
+
+    seen: Seen
+    snapshot: Snapshot
+    key: Key
+
+
 class NotYet(Exception):
     """The host does not serve the snapshot yet."""
 
@@ -63,8 +73,15 @@ class Seat:
 class Looking(Views):
     """Views that never wait: nobody would wake them."""
 
+    def serves(self, snap: Snapshot, tablet: int) -> bool:
+        """Whether nothing but transactions that are undecided could be in the way of a read."""
+        node = self._nodes[host_of(tablet)]
+        return not self._several or self._served(node, snap, tablet, lambda body: False)
+
     def _host(self, snap: Snapshot, tablet: int, meets: Any) -> Any:
-        node = self._nodes[tablet >> 20 & 0xFF]
+        node = self._nodes[host_of(tablet)]
+        if not self._several:
+            return node.host
         if not self._served(node, snap, tablet, meets):
             raise NotYet
         return node.host
@@ -77,7 +94,9 @@ class Readers:
         self.world = world
         self.views = Looking([Seat(world, n) for n in range(world.hosts)], lambda: None)
         self.seen: list[Seen] = []
+        self.waiting: dict[int, Waiting] = {}
         self.given_up = 0
+        self._count = 0
 
     def read(self, workload: str, keys: tuple[Key, ...], apart_ms: float, then: Any = None) -> None:
         """`then` is called once all is read."""
@@ -86,34 +105,58 @@ class Readers:
         seen = Seen(workload, 0, self.world.now, keys)
         snapshot = self.views.snapshot()
         seen.step = snapshot.step
-        self._go_on(seen, snapshot, self.world.lives[0], 0, apart_ms, then)
+        self._count += 1
+        self._go_on(self._count, seen, snapshot, self.world.lives[0], 0, apart_ms, then)
 
     def _go_on(
-        self, seen: Seen, snapshot: Snapshot, life: int, at: int, apart_ms: float, then: Any
+        self,
+        number: int,
+        seen: Seen,
+        snapshot: Snapshot,
+        life: int,
+        at: int,
+        apart_ms: float,
+        then: Any,
     ) -> None:
         world = self.world
+        self.waiting.pop(number, None)
         if world.lives[0] != life:
             self.given_up += 1
             return
+        more_ms = 0.0
         try:
-            while at < len(seen.keys):
+            while at < len(seen.keys) and not more_ms:
                 seen.values[seen.keys[at]] = self._value(snapshot, seen.keys[at])
                 at += 1
-                if apart_ms and at < len(seen.keys):
-                    world.after(apart_ms, self._go_on, seen, snapshot, life, at, apart_ms, then)
-                    return
+                more_ms = apart_ms
         except NotYet:
-            world.after(RETRY_MS, self._go_on, seen, snapshot, life, at, apart_ms, then)
-            return
+            more_ms = RETRY_MS
         except SnapshotTooOld:
             self.given_up += 1
             snapshot.close()
+            return
+        if at < len(seen.keys):
+            self.waiting[number] = Waiting(seen, snapshot, seen.keys[at])
+            world.after(more_ms, self._go_on, number, seen, snapshot, life, at, apart_ms, then)
             return
         seen.completed = world.now
         snapshot.close()
         self.seen.append(seen)
         if then is not None:
             then()
+
+    def unserved(self, dead: int | None = None) -> list[str]:
+        """Who still asks, of the hosts that live. With a dead one, only those that nothing undecided delays."""
+        wrong = []
+        for seen, snapshot, key in self.waiting.values():
+            host = host_of(key.tablet)
+            if dead is not None and (host == dead or self.views.serves(snapshot, key.tablet)):
+                continue
+            wrong.append(
+                f"a snapshot at step {seen.step} is not served by host {host}, for {key.what} of "
+                f"{key.tablet:#x}, {self.world.now - seen.invoked:.0f} ms after it was opened"
+            )
+        return wrong
 
     def _value(self, snapshot: Snapshot, key: Key) -> Any:
         if key.what == "row":

@@ -16,8 +16,9 @@ Next: scenarios.py.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from ....coordinator.plan import COMMITTED, PLANNED, REFUSED
@@ -251,7 +252,7 @@ class Rebooted:
         try:
             for step in self._steps:
                 self._put(0, *[self._begin(want) for want in step])
-                self._until(lambda step=step: all(want.ended for want in step))  # type: ignore[misc]
+                self._until(partial(_all_ended, step))
             self._until(lambda: not self._queue and not any(self._left()))
         except _Endless as error:
             self.violations.append(f"{error}: {'; '.join(self._left()) or 'a client waits'}")
@@ -336,6 +337,10 @@ class Rebooted:
         return (row[0], row[1]) if row else None
 
 
+def _all_ended(step: Iterable[Want]) -> bool:
+    return all(want.ended for want in step)
+
+
 class _Endless(Exception):
     pass
 
@@ -351,8 +356,3 @@ class Forgetful(Rebooted):
                 turn.delete(key)
         again.commit(turn)
         return again
-
-
-def once_more(steps: list[list[Want]]) -> list[list[Want]]:
-    """The same script, for another run."""
-    return [[replace(want, tries=[], ended="") for want in step] for step in steps]

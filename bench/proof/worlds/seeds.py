@@ -99,13 +99,19 @@ def drive(world: World, work: Named, drawn: Drawn) -> None:
 
 
 def settle(world: World, work: Named) -> None:
-    """The liveness phase: everything ends, and what was dropped is gone."""
+    """The liveness phase: everything ends, what was dropped is gone, and every snapshot has been served."""
+    healed = world.now
     world.settle(SETTLED_MS)
     until = world.now + SETTLED_MS
     while work.cleaning:
         world.pass_ms(50.0)
         assert world.now < until, f"of {[*work.cleaning]} something is left"
     world.settle(SETTLED_MS)
+    until = world.now + SETTLED_MS
+    while work.readers.waiting:
+        world.pass_ms(50.0)
+        late = f"{world.now - healed:.0f} ms after the last fault"
+        assert world.now < until, f"{late}: {work.readers.unserved()[0]}"
 
 
 def digest_of(world: World) -> str:

@@ -56,12 +56,12 @@ def shrink(drawn: Drawn, play: Callable[[Drawn], Played] = play_drawn) -> tuple[
     return best, played
 
 
-def told(drawn: Drawn, played: Played) -> str:
-    """For people: what fails, under which plan, and what happened last."""
+def told(drawn: Drawn, played: Played, again: str) -> str:
+    """For people: what fails, how to see it `again`, under which plan, and what happened last."""
     first = played.violations[0] if played.violations else "failed once, and not when played again"
     lines = [
         f"seed {drawn.seed}: {first}",
-        f"  again: planstep check sim --seed {drawn.seed} --runs 1",
+        again,
         f"  shrunk to: {drawn.told()}",
         *(f"  {line}" for line in played.last[-12:]),
     ]

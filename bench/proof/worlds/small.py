@@ -37,6 +37,7 @@ from ....proto.messages import (
     encode,
 )
 from ....proto.records_pb2 import LinkFrame
+from ..exchanged import exchange
 from .frozen import Frozen, crashed, freeze, new, plain, thaw, without
 
 NOW_MS = 10_000
@@ -317,7 +318,7 @@ class Small:
                 notes.append(ASKED)
             send(target, message)
 
-        host.delivery.send = watched  # type: ignore[method-assign]
+        exchange(host.delivery, "send", watched)
         released = host.run(inputs, NOW_MS)
         if released.failures:
             raise released.failures[0][1]

@@ -275,9 +275,8 @@ class Watch:
             self.wrong(f"B8: {tx_text(tx)} was told committed, and is {self.state.get(tx)}")
         for tablet in self.asked.get(tx, ()):
             key = tablet.to_bytes(4, "big") + b"t" + tx
-            if (
-                key in self._known and self._known[key][0]
-            ):  # else a late repeat, which will be ended
+            # One without a place is a late repeat, which will be ended.
+            if key in self._known and self._known[key][0]:
                 self.wrong(f"B8: {tx_text(tx)} was told committed before {tablet_text(tablet)} was")
 
     def echoed(self, number: int, turn: Turn) -> None:

@@ -22,6 +22,7 @@ from ..errors import (
     EngineClosed,
 )
 from ..logs import lost_at_exit, store_closed
+from ..wakeups import Latch
 from .batch import ReadBatch
 from .changelog import Changelog
 from .checks import check_worker, shown
@@ -64,7 +65,7 @@ class Engine(Naming, Operations):
         self._opened = 1
         self._closer = 0  # the thread that closes it
         self._ending = False  # it is at it
-        self._ended = threading.Event()
+        self._ended = Latch()
         self._turns: Turns = {}
         self._keyless_turns: dict[int, Any] = {}
         self._consuming: dict[bytes, Conditions] = {}

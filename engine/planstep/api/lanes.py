@@ -38,9 +38,8 @@ class Lane:
         self.tablet = tablet
         self.owner: Member | None = None
         self.moving = False
-        self.changes = (
-            0  # flights that ended, and owners that left: what was looked up before is old
-        )
+        # Flights that ended, and owners that left: what was looked up before is old.
+        self.changes = 0
         self.flights: list[Flight] = []
         self.done: list[tuple[int, int, int]] = []  # committed: (begin, end, step)
         self.lock = threading.Lock()  # held while it is read from

@@ -25,6 +25,7 @@ from .checks import seconds, shown
 if TYPE_CHECKING:
     from ..aio.engine import Opening
     from ..runtime import Runtime
+    from ..store import Store
     from .engine import Engine
 
 MEMORY = ":memory:"
@@ -114,7 +115,7 @@ class Slot:
     The lock is not held while an engine closes: its threads end callbacks, and those may come here.
     """
 
-    __slots__ = ("closing", "engine", "folder", "left", "lock")
+    __slots__ = ("closing", "engine", "folder", "left", "lock", "stores")
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -122,6 +123,7 @@ class Slot:
         self.closing: Engine | None = None
         self.folder: tuple[int, int] | None = None
         self.left: Runtime | None = None  # of an open that failed
+        self.stores: list[Store] = []  # of one that found no memory to close them
 
     def close_left(self) -> None:
         if self.left is not None:
@@ -251,6 +253,7 @@ def open(
             switch_interval=switch_interval,
             rtt_ms=1000 * rtt,
             settings=kafka,
+            stores=slot.stores,
         )
         try:
             engine = Engine(real, runtime, settings, slot)

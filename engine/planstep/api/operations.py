@@ -35,7 +35,8 @@ class Operations(Opened):
         """How the transaction with this id ended, from what is durable.
 
         `state` is committed, aborted, refused (ended before it was planned), planned, open (it runs
-        in this engine) or unknown (it never asked for a place). OutcomeExpired when it is too old.
+        in this engine) or unknown (it never asked for a place). OutcomeExpired when it is too old. In mode
+        "kafka" only what this engine was told: after reopening every id is unknown.
         """
         self._check()
         outcome = self._runtime.outcome(_tx_bytes(tx))

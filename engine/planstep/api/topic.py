@@ -327,6 +327,7 @@ class Topic(TopicColumns):
     def drop_consumer(self, name: str) -> None:
         """Forgets a consumer and its positions."""
         self._engine._writable()
+        check_name(name)
         if self._kind_of(name) is None:
             raise UnknownName("consumer", name)
         self._engine._runtime.schema.drop_consumer(self._info(), name)
@@ -342,7 +343,8 @@ class Topic(TopicColumns):
         check_name(consumer)
         with self._engine._look() as view:
             offsets = offsets_of(view._view(), info, to, partition)
-        self._engine._runtime.schema.seek(info, consumer, offsets)
+        if offsets:
+            self._engine._runtime.schema.seek(info, consumer, offsets)
         return offsets
 
     def position(self, consumer: str) -> dict[int, int]:

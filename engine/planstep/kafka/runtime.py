@@ -283,7 +283,7 @@ class KafkaRuntime(Runtime):
 
     def tidy(self, now_ms: int) -> None:
         """Producers that were idle for producer_id_expiration_ms are forgotten; looked at now and then."""
-        if now_ms < self._expire_at:
+        if 0 < self._expire_at - now_ms <= _EXPIRE_EVERY_MS:  # more: the clock was set back
             return
         self._expire_at = now_ms + _EXPIRE_EVERY_MS
         oldest = ExpireProducers(now_ms - self.settings.producer_id_expiration_ms)

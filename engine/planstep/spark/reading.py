@@ -36,7 +36,7 @@ _PIECE_BYTES = 4 << 20
 
 
 @dataclass
-class Share(InputPartition):  # type: ignore[misc]  # pyspark's classes are Any here
+class Share(InputPartition):
     """A task's part: of a topic spans, of a table the batches of its file."""
 
     spans: tuple[Span, ...] = ()
@@ -47,7 +47,7 @@ class Share(InputPartition):  # type: ignore[misc]  # pyspark's classes are Any 
         return f"Share({self.spans or (self.begin, self.end)})"
 
 
-class Reader(DataSourceReader):  # type: ignore[misc]
+class Reader(DataSourceReader):
     """Of one DataFrame. Pickled into its tasks."""
 
     def __init__(self, picture: Picture, schema: StructType, inferred: bool) -> None:

@@ -47,7 +47,7 @@ FENCES = "planstep.spark"
 
 
 @dataclass
-class Staged(WriterCommitMessage):  # type: ignore[misc]  # pyspark's classes are Any here
+class Staged(WriterCommitMessage):
     """What a task has left; `file` is None where it had no rows."""
 
     partition: int
@@ -55,7 +55,7 @@ class Staged(WriterCommitMessage):  # type: ignore[misc]  # pyspark's classes ar
     rows: int
 
 
-class Writer(DataSourceArrowWriter):  # type: ignore[misc]
+class Writer(DataSourceArrowWriter):
     """One write job. Made on the driver, pickled into its tasks and into what commits it."""
 
     def __init__(self, options: WriteOptions, schema: StructType) -> None:

@@ -60,7 +60,7 @@ def _plainly(method: Callable[..., Any]) -> Callable[..., Any]:
     return told
 
 
-class Source(DataSource):  # type: ignore[misc]  # pyspark's classes are Any here
+class Source(DataSource):
     """Topics and tables of a store. Options: options.py."""
 
     def __init__(self, options: Mapping[str, str]) -> None:

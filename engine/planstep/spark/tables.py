@@ -52,7 +52,7 @@ def key_range(options: ReadOptions) -> Range:
 
 
 def local_folder() -> Path:
-    """Spark's, of this session; without one the machine's for temporary files."""
+    """Spark's own for what it puts aside; where it names none, the machine's for temporary files."""
     dirs = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")
     return Path(dirs[0] or tempfile.gettempdir())
 

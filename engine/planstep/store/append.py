@@ -22,7 +22,17 @@ from ..errors import IoError, NoSpace, StoreClosed
 from .extents import Extent
 from .files import Files, TooManyOpen
 from .folder import Folder, segment_name, segment_parts
-from .log import CLOSE, CLOSE_SIZE, OVERHEAD, START, TURN, Record, encode_record, read_record
+from .log import (
+    CLOSE,
+    CLOSE_SIZE,
+    OVERHEAD,
+    START,
+    TURN,
+    Record,
+    before_first,
+    encode_record,
+    read_record,
+)
 from .recovery import read_segment
 from .turn import StoreCounters, Turn
 
@@ -128,7 +138,8 @@ class LogEnd:
         self, fd: int, name: str, end: int, copies: Copies
     ) -> tuple[int, int, dict[int, Extent]]:
         sid, generation = self._store_id, self.generation
-        start, offset, crc = encode_record(START, sid, generation, end, self.address, end, 0, 0)
+        first = before_first(self.number)
+        start, offset, crc = encode_record(START, sid, generation, end, self.address, end, 0, first)
         moved: dict[int, Extent] = {}
         for _, record, data in copies:
             begin = record.payload_offset

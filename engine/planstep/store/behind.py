@@ -98,7 +98,8 @@ class Behind:
             if self._closed:
                 return False
             written = self._write_checkpoint(rest)
-            self._chores()
+            if self._table.damaged is None:
+                self._chores()
             return written
 
     def _checkpoint_all(self) -> None:

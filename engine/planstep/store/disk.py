@@ -31,7 +31,6 @@ from ..errors import (
     WrongMode,
 )
 from ..logs import SLOW_SYNC_SECONDS, slow_sync
-from ..proto.records_pb2 import StoreMeta
 from .append import LogEnd
 from .behind import Behind
 from .extents import Extent
@@ -43,18 +42,16 @@ from .lock import OwnerLock
 from .log import (
     OVERHEAD,
     RECORD_BYTES_MAX,
-    Record,
     decode_pairs,
     encode_pairs,
 )
 from .mark import ReleasedMark
-from .meta import FORMAT, check_belongs, load_meta, make_folder, save_meta
+from .meta import FORMAT, Meta, check_belongs, load_meta, make_folder, save_meta
 from .recovery import Found, read_back
 from .table import Table
 from .turn import StoreCounters, Turn, decode_changes, encode_changes
 
 SEGMENT_BYTES = 64 << 20
-_Copies = list[tuple[str, Record, bytes]]
 
 
 class DiskStore(Behind):
@@ -65,7 +62,7 @@ class DiskStore(Behind):
         self,
         folder: Path,
         *,
-        meta: StoreMeta,
+        meta: Meta,
         lock: OwnerLock,
         files: Files,
         durability: str,
@@ -77,7 +74,7 @@ class DiskStore(Behind):
         self.counters = StoreCounters()
         self._files = files
         self._lock = lock
-        self._folder = Folder(folder, files, segment_bytes)
+        self._folder = Folder(folder, meta.store_id, files, segment_bytes)
         self._log = LogEnd(
             self._folder,
             self.store_id,
@@ -92,7 +89,7 @@ class DiskStore(Behind):
         except OSError as error:
             raise io_error(error, folder / "released") from error
         try:
-            self._table = Table(folder / "table")
+            self._table = Table(folder / "table", self.store_id)
             try:
                 super().__init__(durability == "full")
                 self._recover()
@@ -135,7 +132,7 @@ class DiskStore(Behind):
         try:
             meta = load_meta(folder, files)
             if meta is None:
-                meta = StoreMeta(
+                meta = Meta(
                     format=FORMAT,
                     store_id=os.urandom(16),
                     mode=mode,
@@ -367,12 +364,13 @@ class DiskStore(Behind):
         return size
 
     def close(self) -> None:
-        """Checkpoints, writes the closing record, lets go of the store."""
+        """Checkpoints, writes the closing record, lets go of the store; of one whose tables are damaged, which
+        whoever met it was told, only the last: all is in the log."""
         if self._closed:
             return
         self._lock.check()
         try:
-            if self._broken is None:
+            if self._broken is None and self._table.damaged is None:
                 self._checkpoint_all()
                 with self._appending:
                     self._log.write_close()

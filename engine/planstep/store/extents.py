@@ -10,7 +10,7 @@ Next: table.py.
 
 from typing import Any, NamedTuple
 
-from .sealed import seal, unseal
+from .sealed import between, look_up, seal, unseal
 
 
 class Extent(NamedTuple):
@@ -48,9 +48,9 @@ def extent_at(cursor: Any, address: int) -> Extent | None:
 def _count(txn: Any, file: str, live: int, low: int, high: int) -> None:
     """`live` bytes more or fewer in a file, between two addresses."""
     key = b"s" + file.encode()
-    stored = txn.get(key)
+    stored = look_up(txn, key)
     if stored is not None:
-        before, lowest, highest = unseal(key, stored)
+        before, lowest, highest = stored
         live, low, high = live + before, min(low, lowest), max(high, highest)
     if live:
         txn.put(key, seal(key, (live, low, high)))
@@ -92,10 +92,9 @@ def drop(txn: Any, address: int, length: int) -> None:
 
 
 def live_bytes(txn: Any) -> dict[str, int]:
+    """By file. What it does not name is removed: an entry that seems not to be there must be noticed."""
     live: dict[str, int] = {}
     with txn.cursor() as cursor:
-        found = cursor.set_range(b"s")
-        while found and cursor.key()[:1] == b"s":
-            live[cursor.key()[1:].decode()] = unseal(*cursor.item())[0]
-            found = cursor.next()
+        for key, value in between(cursor, b"s", b"t"):
+            live[key[1:].decode()] = unseal(key, value)[0]
     return live

@@ -4,7 +4,8 @@
     data-<generation 8>-<number 8>   payloads rewritten out of segments  reserve   a small one, for what frees space
                                                                          cushion   room for LMDB to say so
 
-A file goes when nothing refers to it and no reader in another process may still want it.
+A file goes when nothing refers to it and no reader in another process may still want it. One that is
+opened to be read has to be the one that its name says: its first record tells.
 
 Next: disk.py.
 """
@@ -17,9 +18,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from ..errors import IoError, NoSpace
+from ..errors import Corruption, IoError, NoSpace
 from .files import Files, TooManyOpen, io_error
 from .lease import oldest_lease
+from .log import DATA, HEADER_SIZE, MISPLACED, START, is_misplaced
 
 RESERVE_BYTES = 4 << 20
 READING_MAX = 32
@@ -44,6 +46,12 @@ def segment_parts(name: str) -> tuple[int, int]:
     return int(generation), int(number)
 
 
+def is_another_s(name: str, data: bytes, store_id: bytes) -> bool:
+    """Whether what a file of either kind begins with was written for another one."""
+    kind = DATA if _DATA.fullmatch(name) else START
+    return is_misplaced(data, store_id, kind, *segment_parts(name))
+
+
 def segment_files(path: Path) -> list[Path]:
     """In the log's order. IoError."""
     return _listed(path, _SEGMENT)
@@ -65,8 +73,9 @@ class Folder:
     existing files only; of `_reading` there are few, the one used last at its end. `_aside` are
     descriptors that stand for nothing: held so that others of the process cannot take them."""
 
-    def __init__(self, path: Path, files: Files, segment_bytes: int) -> None:
+    def __init__(self, path: Path, store_id: bytes, files: Files, segment_bytes: int) -> None:
         self.path = path
+        self.store_id = store_id
         self.files = files
         self.segment_bytes = segment_bytes
         self._writing: dict[str, int] = {}
@@ -213,19 +222,29 @@ class Folder:
     # reading -------------------------------------------------------------------------------
 
     def read(self, name: str, offset: int, length: int) -> bytes:
-        """Up to `length` bytes; IoError when the file is gone."""
+        """Up to `length` bytes; IoError when the file is gone, Corruption when it is another's."""
         with self._lock:  # not closed while it is read
             fd = self._writing.get(name, -1)
             if fd < 0:
                 fd = self._reading.pop(name, -1)
                 if fd < 0:
-                    path = self.path / name
-                    fd = self.with_descriptors(lambda: self.files.open(path, write=False))
+                    fd = self._open_to_read(name)
                 self._reading[name] = fd
                 while len(self._reading) > READING_MAX:
                     oldest = next(iter(self._reading))
                     self.files.close(self._reading.pop(oldest))
             return self.files.read(fd, offset, length)
+
+    def _open_to_read(self, name: str) -> int:
+        path = self.path / name
+        fd = self.with_descriptors(lambda: self.files.open(path, write=False))
+        try:
+            if is_another_s(name, self.files.read(fd, 0, HEADER_SIZE), self.store_id):
+                raise Corruption(f"{name}: its records are {MISPLACED}")
+        except BaseException:
+            self.files.close(fd)
+            raise
+        return fd
 
     def sizes(self) -> dict[str, int]:
         """Bytes of each segment and data file."""

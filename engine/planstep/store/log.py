@@ -7,6 +7,9 @@
               turn 8 | address of the first payload byte 8 | synced 8 | position in the file 8
               crc of the record before 4 | header crc 4
 
+What lies at the start of a file says whose it is, and which: store id, kind, generation, and in place of
+a crc before it the file's number + 1 (0 in files that were made before there was this).
+
 Kinds: START opens a segment and names in `turn` where history ends: what earlier segments hold beyond
 that turn is void for ever. TURN is one turn. CLOSE ends a clean close. `synced` is the last turn whose
 sync had returned when the record was written: a valid record proves those turns were acknowledged.
@@ -32,6 +35,7 @@ HEADER_SIZE = _HEADER.size + 4
 OVERHEAD = HEADER_SIZE + 4
 CLOSE_SIZE = OVERHEAD
 RECORD_BYTES_MAX = (1 << 32) - 1
+MISPLACED = "of another store, or of another place in this one"
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +104,11 @@ def encode_crc(crc: int) -> bytes:
     return _CRC.pack(crc)
 
 
+def before_first(number: int) -> int:
+    """What a file's first record has as the crc of the record before it."""
+    return number + 1
+
+
 def encode_pairs(pairs: list[tuple[int, int]]) -> bytes:
     if not pairs:
         return b""
@@ -158,15 +167,20 @@ def read_record(
     )
 
 
-def is_misplaced(data: bytes, store_id: bytes, generation: int) -> bool:
-    """Whether a segment begins with a record that was written, but not for it."""
+def is_misplaced(data: bytes, store_id: bytes, kind: int, generation: int, number: int) -> bool:
+    """Whether a file begins with a record that was written, but not for it. `kind`: of its first record.
+
+    A damaged record proves nothing: what else is in the file has checksums of its own.
+    """
     head = data[:HEADER_SIZE]
     if len(head) < HEADER_SIZE or head[:4] != _MAGIC:
         return False
     if zlib.crc32(head[:-4]) != _CRC.unpack_from(head, HEADER_SIZE - 4)[0]:
         return False
-    fields = _HEADER.unpack_from(head)
-    return (fields[5], fields[6], fields[10]) != (generation, store_id, 0)
+    _, begun, *_, gen, sid, _, _, _, position, before = _HEADER.unpack_from(head)
+    if (begun, gen, sid, position) != (kind, generation, store_id, 0):
+        return True
+    return before not in (0, before_first(number))
 
 
 def later_records(data: bytes, offset: int, store_id: bytes, generation: int) -> list[Record]:

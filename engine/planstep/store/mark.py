@@ -26,6 +26,8 @@ from pathlib import Path
 from struct import Struct
 from typing import NamedTuple
 
+from .files import io_error
+
 _MARK = Struct("<IQ8sQ")
 _CRC = Struct("<I")
 _SIZE = _MARK.size + _CRC.size
@@ -43,10 +45,13 @@ class Mark(NamedTuple):
 
 @cache
 def _boot() -> bytes:
+    path = Path("/proc/sys/kernel/random/boot_id")
     try:
-        text = Path("/proc/sys/kernel/random/boot_id").read_bytes()
-    except OSError:
+        text = path.read_bytes()
+    except (FileNotFoundError, PermissionError):
         return bytes(8)  # not told: marks then count, as they do after a kill
+    except OSError as error:  # for want of a descriptor, say: to be asked again
+        raise io_error(error, path) from error
     return hashlib.sha256(text).digest()[:8]
 
 
@@ -89,11 +94,14 @@ class ReleasedMark:
 
 
 def read_mark(path: Path, store_id: bytes) -> Mark | None:
-    """What the file says, None when it is missing or says nothing whole."""
+    """What the file says, None when it is missing or says nothing whole. IoError: whoever cannot read it knows
+    of no end, and would take what nobody was told of for released."""
     try:
         mark = ReleasedMark(path, store_id, write=False)
-    except (OSError, ValueError):  # not there, or not yet of its full size
+    except (FileNotFoundError, ValueError):  # not there, or not yet of its full size
         return None
+    except OSError as error:
+        raise io_error(error, path) from error
     try:
         return mark.read()
     finally:

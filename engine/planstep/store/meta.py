@@ -4,15 +4,41 @@ Next: disk.py.
 """
 
 from pathlib import Path
+from typing import NamedTuple
 
 from ..errors import FormatError
 from ..proto.records_pb2 import StoreMeta
 from .files import Files, io_error
 
 FORMAT = 1
+_ready = [StoreMeta()]
+"""Made beforehand: protobuf ends the process where there is no memory for a message."""
 
 
-def load_meta(folder: Path, files: Files) -> StoreMeta | None:
+class Meta(NamedTuple):
+    """As `StoreMeta` has it in the file."""
+
+    format: int
+    store_id: bytes
+    mode: str
+    hosts: int
+    host: int = 0
+    first_id: bytes = b""
+
+
+def _parsed(data: bytes) -> Meta:
+    try:
+        message = _ready.pop()
+    except IndexError:  # another thread has it
+        message = StoreMeta()
+    try:
+        message.ParseFromString(data)
+        return Meta(*(getattr(message, name) for name in Meta._fields))
+    finally:
+        _ready.append(message)
+
+
+def load_meta(folder: Path, files: Files) -> Meta | None:
     """What is stored; None where there is no store yet. FormatError for a newer one, or a damaged file,
     or where it is missing beside what a store holds."""
     path = folder / "meta.pb"
@@ -28,9 +54,10 @@ def load_meta(folder: Path, files: Files) -> StoreMeta | None:
         data = files.read(fd, 0, 1 << 16)
     finally:
         files.close(fd)
-    meta = StoreMeta()
     try:
-        meta.ParseFromString(data)
+        meta = _parsed(data)
+    except MemoryError:
+        raise
     except Exception as error:
         raise FormatError(f"{path} is damaged: {error}") from error
     if len(meta.store_id) != 16 or meta.format < 1:
@@ -42,7 +69,7 @@ def load_meta(folder: Path, files: Files) -> StoreMeta | None:
     return meta
 
 
-def check_belongs(folder: Path, meta: StoreMeta, first_id: bytes) -> None:
+def check_belongs(folder: Path, meta: Meta, first_id: bytes) -> None:
     """FormatError for a host of another store: its steps are of another order."""
     if meta.first_id and first_id and meta.first_id != first_id:
         raise FormatError(
@@ -62,9 +89,9 @@ def make_folder(folder: Path, files: Files) -> None:
         files.sync_folder(made.parent)
 
 
-def save_meta(folder: Path, meta: StoreMeta, files: Files) -> None:
+def save_meta(folder: Path, meta: Meta, files: Files) -> None:
     """Durable on return, whole or not there."""
-    data = meta.SerializeToString()
+    data = StoreMeta(**meta._asdict()).SerializeToString()
     new = folder / "meta.new"
     new.unlink(missing_ok=True)
     files.allocate(new, len(data))

@@ -16,6 +16,7 @@ from typing import Any
 from lmdb import verify as lmdb_verify
 
 from ..errors import Corruption
+from .files import io_error
 
 # A page's head, then magic, version, address, map size; page size, …; last page, transaction. As LMDB 0.9
 # has it on machines of 64 bits; other files are LMDB's to judge.
@@ -27,7 +28,7 @@ MAGIC, VERSION = 0xBEEFC0DE, 1
 
 
 def check_size(folder: Path) -> None:
-    """Corruption when the tables' file is too short for what its own head says."""
+    """Corruption when the tables' file is too short for what its own head says. IoError."""
     path = folder / DATA_FILE
     try:
         size = path.stat().st_size
@@ -38,6 +39,8 @@ def check_size(folder: Path) -> None:
             second = _meta(file.read(_META.size)) if page else None
     except FileNotFoundError:
         return
+    except OSError as error:
+        raise io_error(error, path) from error
     if first is None or second is None:
         return  # LMDB reads these two before it maps anything, and refuses what they are
     newest = max(first, second, key=lambda meta: meta[2])
@@ -67,11 +70,13 @@ def is_full(folder: Path) -> bool:
 
 
 def page_problems(folder: Path) -> list[str]:
-    """Whatever is wrong with the tables' pages, without mapping them; nobody may write meanwhile."""
+    """Whatever is wrong with the tables' pages, without mapping them; nobody may write meanwhile. IoError."""
     try:
         found: list[str] = _verify(str(folder))
     except FileNotFoundError:
         return []  # whoever opens the tables says so
+    except OSError as error:
+        raise io_error(error, folder / DATA_FILE) from error
     except (lmdb_verify.VerifyError, ArithmeticError, LookupError, ValueError) as error:
         return [str(error)]
     return found

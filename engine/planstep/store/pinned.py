@@ -10,7 +10,6 @@ Next: readonly.py.
 import threading
 from typing import Any
 
-from ..proto.records_pb2 import StoreMeta
 from .disk import DiskStore
 from .extents import Extent
 from .files import Files
@@ -18,6 +17,7 @@ from .folder import Folder
 from .layers import Layer
 from .lease import Lease
 from .memory import MemoryStore
+from .meta import FORMAT, Meta
 from .readonly import ReadOnlyStore
 from .turn import StoreCounters
 
@@ -44,7 +44,7 @@ class PinnedStore(ReadOnlyStore):
 
     def _pin_disk(self, store: DiskStore) -> None:
         self.folder, self.meta = store.folder, store.meta
-        self._folder: Any = Folder(store.folder, Files(), 0)
+        self._folder: Any = Folder(store.folder, store.store_id, Files(), 0)
         self._table: Any = store._table
         self._lease: Any = Lease(store.folder)  # before the pin: see lease.py
         try:
@@ -63,7 +63,7 @@ class PinnedStore(ReadOnlyStore):
         self._layer.update(values)
 
     def _pin_memory(self, store: MemoryStore, mode: str) -> None:
-        self.meta = StoreMeta(mode=mode)
+        self.meta = Meta(FORMAT, b"", mode, 1)
         self._folder = self._lease = self._txn = _Nothing()
         self._table = _Nothing()
         with store._mutex:

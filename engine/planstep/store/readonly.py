@@ -20,14 +20,13 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import Corruption, FormatError, IoError, NotSupported
-from ..proto.records_pb2 import StoreMeta
 from .extents import Extent
 from .files import Files, io_error
 from .folder import Folder
 from .layers import GONE, MISSING, Layer, layered, merged_scan
 from .lease import Lease
 from .mark import Mark, read_mark
-from .meta import load_meta
+from .meta import Meta, load_meta
 from .recovery import read_back
 from .table import Table
 from .turn import StoreCounters, Turn, decode_changes
@@ -45,7 +44,7 @@ class ReadOnlyStore:
     """A store's content as of one turn; `get`, `scan` and `read_payload` as everywhere."""
 
     def __init__(
-        self, folder: Path, meta: StoreMeta, files: Files | None = None, until: Mark | None = None
+        self, folder: Path, meta: Meta, files: Files | None = None, until: Mark | None = None
     ) -> None:
         self.folder = folder
         self.meta = meta
@@ -54,7 +53,7 @@ class ReadOnlyStore:
         self.clean = True  # nothing is tidied up here
         self.counters = StoreCounters()
         self.settling = False
-        self._folder = Folder(folder, files or Files(), 0)
+        self._folder = Folder(folder, meta.store_id, files or Files(), 0)
         self._lock = threading.Lock()
         self._closed = False
         at_rest = 0
@@ -93,7 +92,7 @@ class ReadOnlyStore:
         self._runs: list[Extent] = []
         self._layer = Layer()
         self._added: list[bytes] = []
-        self._table = Table(self.folder / "table", read_only=True)
+        self._table = Table(self.folder / "table", self.store_id, read_only=True)
         try:
             self._txn = self._table.pin()
             lease.name(self._table.newest(self._txn))

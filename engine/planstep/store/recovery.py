@@ -17,10 +17,8 @@ from pathlib import Path
 
 from ..errors import Corruption
 from .files import Files
-from .folder import segment_files, segment_parts
-from .log import CLOSE, START, TURN, Record, is_misplaced, later_records, read_record
-
-MISPLACED = "of another store, or of another place in this one"
+from .folder import is_another_s, segment_files, segment_parts
+from .log import CLOSE, MISPLACED, START, TURN, Record, later_records, read_record
 
 
 @dataclass(slots=True)
@@ -67,13 +65,13 @@ def read_back(
         found.generation = max(found.generation, generation)
         data = read_segment(files, path)
         last = found.turns[-1][1].turn if found.turns else checkpoint
+        if is_another_s(path.name, data, store_id):
+            raise Corruption(f"{path.name}: its records are {MISPLACED}")
         first = read_record(data, 0, store_id, generation, None)
         if first is None or first.kind != START:
             # Allocated and never begun: a crash before its first record was written. Turns that an
             # interrupted recovery had copied into it (synced 0) count where they came from, if the
             # power left them there.
-            if is_misplaced(data, store_id, generation):
-                raise Corruption(f"{path.name}: its records are {MISPLACED}")
             beyond = later_records(data, 0, store_id, generation)
             if any(r.synced and max(r.turn, r.synced) > last for r in beyond):
                 raise Corruption(f"{path.name}: the segment's first record is damaged")

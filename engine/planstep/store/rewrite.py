@@ -15,7 +15,7 @@ import zlib
 from ..errors import Corruption
 from .extents import Extent
 from .folder import Folder, data_name
-from .log import DATA, OVERHEAD, encode_crc, encode_head
+from .log import DATA, OVERHEAD, before_first, encode_crc, encode_head
 from .table import Table
 
 SMALL_FILES_MAX = 16
@@ -47,14 +47,17 @@ def rewrite(
 ) -> tuple[int, dict[str, int]]:
     """Copies what is live in `old` into one data file; (bytes written, live bytes by file).
 
-    NoSpace or another IoError, or Corruption when an extent cannot be read: then nothing has changed.
+    NoSpace or another IoError, or Corruption when an extent cannot be found or read: then nothing has changed.
     """
     extents = table.extents(frozenset(old))
+    live = table.live()
+    if sum(extent.length for extent in extents) != sum(live[name] for name in old):
+        raise Corruption(f"{', '.join(old)}: not all that is counted as live there was found")
     name = data_name(generation, number)
     size = sum(OVERHEAD + extent.length for extent in extents)
     fd = folder.create(name, size)
     try:
-        moved = _copy(folder, fd, name, store_id, generation, extents)
+        moved = _copy(folder, fd, name, store_id, generation, before_first(number), extents)
         folder.files.sync(fd)
         folder.sync()
     except BaseException:
@@ -71,11 +74,12 @@ def _copy(
     name: str,
     store_id: bytes,
     generation: int,
+    crc: int,
     extents: list[Extent],
 ) -> list[Extent]:
     moved: list[Extent] = []
     waiting: list[bytes] = []
-    begin = end = crc = 0
+    begin = end = 0
 
     def put(data: bytes) -> None:
         nonlocal begin, end

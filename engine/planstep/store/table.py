@@ -3,6 +3,7 @@
     k<key>         value                      d<tablet 4>   (digest, keys): order-independent
     a, s           where payloads are: extents.py
     m              (T, next address, segment, closed, crc)
+    i              the store's id: not there in tables that an older version wrote
 
 Each value is sealed (sealed.py). Each checkpoint is one fully synced LMDB transaction. The digest of a tablet
 is the sum, modulo 2^64, of a hash of each key with its value; it is updated from old and new value inside
@@ -45,7 +46,7 @@ from .inherited import close_environment, open_environment
 from .layers import GONE
 from .making import READERS_MAX, allocate_lock, make_file
 from .pages import check_size, is_full
-from .sealed import FOREIGN, seal, unseal
+from .sealed import FOREIGN, Beside, backwards, between, look_up, seal, unseal
 from .tree import check_tree
 
 _MAP_BYTES = 1 << 40
@@ -61,9 +62,9 @@ def hash_entry(key: bytes, value: bytes) -> int:
 
 
 class Table:
-    """The LMDB environment of one host."""
+    """The LMDB environment of one host. Corruption where it is another store's than `store_id`."""
 
-    def __init__(self, folder: Path, *, read_only: bool = False) -> None:
+    def __init__(self, folder: Path, store_id: bytes, *, read_only: bool = False) -> None:
         check_size(folder)
         check_tree(folder, free=not read_only)
         allocate_lock(folder)
@@ -92,11 +93,19 @@ class Table:
             except lmdb.Error as error:
                 raise _not_opened(folder, error) from error
         self._folder = folder
+        self._beside = Beside()
         self.gave_up: StoreClosed | None = None  # LMDB is done for until it is opened anew
+        self.damaged: Corruption | None = None  # what was met; nothing is written any more
         try:
             if not read_only:
                 self._note_newest(folder)
                 self._env.reader_check()
+            self._store_id = store_id
+            with self._reading(None) as reading:
+                # Beside it are others' rows: their damage is told to who looks for them.
+                owner = reading.get(b"i")
+            if owner is not None and unseal(b"i", owner) != store_id:
+                raise Corruption(f"{folder}: the tables are those of another store")
         except BaseException:
             self.close()
             raise
@@ -127,17 +136,22 @@ class Table:
                     yield own
         except (lmdb.Error, *FOREIGN) as error:
             raise _unreadable(error) from error
+        except Corruption as error:
+            self.damaged = error
+            raise
 
     def get(self, key: bytes, txn: Any = None) -> Any:
         try:
             if txn is not None:
-                data = txn.get(b"k" + key)
-            else:
-                with self._env.begin() as reading:
-                    data = reading.get(b"k" + key)
-            return None if data is None else unseal(b"k" + key, data)
+                return look_up(txn, b"k" + key, self._beside)
+            # As views of the pages where it would cost to copy what is beside.
+            with self._env.begin(buffers=bool(self._beside.large)) as reading:
+                return look_up(reading, b"k" + key, self._beside)
         except (lmdb.Error, *FOREIGN) as error:
             raise _unreadable(error) from error
+        except Corruption as error:
+            self.damaged = error
+            raise
 
     def scan(
         self, begin: bytes, end: bytes, reverse: bool, txn: Any = None
@@ -145,27 +159,16 @@ class Table:
         """Lazily, in one read transaction that ends with the iterator."""
         first, last = b"k" + begin, b"k" + end
         with self._reading(txn) as reading, reading.cursor() as cursor:
-            if reverse:
-                found = cursor.set_range(last)
-                found = cursor.prev() if found else cursor.last()
-                while found and cursor.key() >= first:
-                    key, value = cursor.item()
-                    yield key[1:], unseal(key, value)
-                    found = cursor.prev()
-            else:
-                found = cursor.set_range(first)
-                while found and cursor.key() < last:
-                    key, value = cursor.item()
-                    yield key[1:], unseal(key, value)
-                    found = cursor.next()
+            entries = (backwards if reverse else between)(cursor, first, last, self._beside)
+            for key, value in entries:
+                yield key[1:], unseal(key, value)
 
     def state(self, txn: Any = None) -> Any:
         """(T, next address, first segment needed, closed, crc), or None in a new store."""
         with self._reading(txn) as reading:
-            data = reading.get(b"m")
-        if data is None:
+            state = look_up(reading, b"m")
+        if state is None:
             return None
-        state = unseal(b"m", data)
         if not isinstance(state, tuple) or list(map(type, state)) != _STATE:
             raise Corruption(f"the tables' own state is not readable: {state!r:.80}")
         return state
@@ -191,19 +194,18 @@ class Table:
         found: list[Extent] = []
         with self._reading(None) as reading, reading.cursor() as cursor:
             bounds = [
-                unseal(b"s" + name.encode(), data)[1:]
+                held[1:]
                 for name in sorted(files)
-                if (data := reading.get(b"s" + name.encode())) is not None
+                if (held := look_up(reading, b"s" + name.encode())) is not None
             ]
             if not bounds:
                 return []
             end = max(stop for _, stop in bounds)
-            more = cursor.set_range(address_key(min(start for start, _ in bounds)))
-            while more and cursor.key() < address_key(end):
-                extent = decode_extent(*cursor.item())
+            begin = min(start for start, _ in bounds)
+            for key, value in between(cursor, address_key(begin), address_key(end)):
+                extent = decode_extent(key, value)
                 if extent.file in files:
                     found.append(extent)
-                more = cursor.next()
         return found
 
     def move(self, extents: list[Extent], old: frozenset[str]) -> dict[str, int]:
@@ -235,26 +237,35 @@ class Table:
         rest: Callable[[], None] = lambda: None,
     ) -> tuple[int, dict[str, int]]:
         """One synced transaction; returns (bytes written, live payload bytes by file). `rest` is called every few
-        changes."""
+        changes.
+
+        Corruption, and nothing is written, where damage was met: what is written beside an entry whose key
+        flipped would stand between that and whoever looks for it. So new entries look beside them first.
+        """
+        if self.damaged is not None:
+            raise Corruption(f"nothing is written to tables that are damaged: {self.damaged}")
         written = 0
         digests: dict[bytes, list[int]] = {}
         try:
             self._env.reader_check()  # a reader that was killed would hold back every freed page
-            with self._env.begin(write=True) as txn:
+            with self._env.begin(buffers=True) as before, self._env.begin(write=True) as txn:
+                # First: what looks for a new tablet's digest then passes no row.
+                if txn.get(b"i") is None:
+                    txn.put(b"i", seal(b"i", self._store_id))
                 for n, (key, value) in enumerate(changes.items(), 1):
                     if not n % _REST_EVERY:
                         rest()
                     tablet = digests.get(key[:4])
                     if tablet is None:
-                        stored = txn.get(b"d" + key[:4])
-                        tablet = list(unseal(b"d" + key[:4], stored)) if stored else [0, 0]
-                        digests[key[:4]] = tablet
+                        tablet = digests[key[:4]] = list(look_up(txn, b"d" + key[:4]) or (0, 0))
                     if value is GONE:
                         old = txn.pop(b"k" + key)
                     else:
                         data = seal(b"k" + key, value)
                         written += len(key) + len(data)
                         old = txn.replace(b"k" + key, data)
+                        if old is None:
+                            look_up(before, b"k" + key, self._beside)
                         tablet[0] += hash_entry(key, data)
                         tablet[1] += 1
                     if old is not None:
@@ -270,6 +281,9 @@ class Table:
                 live = live_bytes(txn)
         except lmdb.Error as error:
             raise self._failure("the checkpoint", error) from error
+        except Corruption as error:
+            self.damaged = error
+            raise
         return written, live
 
     def _failure(self, what: str, error: lmdb.Error) -> PlanstepError:
@@ -302,7 +316,9 @@ def _not_opened(folder: Path, error: lmdb.Error) -> PlanstepError:
         )
     if code > 0:
         return io_error(OSError(code, os.strerror(code)), folder)
-    if code == 0:  # the binding's own refusal: one environment in a process
+    if code == 0 and "already open" in str(
+        error
+    ):  # the binding's own refusal, as others of its are
         return StoreInUse(os.getpid(), None)
     return Corruption(f"{folder}: the tables cannot be opened: {error}")
 

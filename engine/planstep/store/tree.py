@@ -3,10 +3,10 @@
     the newer meta page ─┬▶ rows: root ─▶ branch pages ─▶ leaves ─▶ overflow pages
                          └▶ free pages: the same, and no page that is in use among them
 
-Of each page: its own number, its kind, the bounds of its entries, the first and the last key of a leaf; each page
-is met once. What the entries say is not looked at: values have their checksums (sealed.py), and `planstep verify`
-takes the time to look at all. One level of the tree after the other, so that pages are read in the order in which
-they lie in the file.
+Of each page: its own number, its kind, the bounds of its entries, the keys of a leaf in their order; each page,
+and each entry of one, is met once. What the entries say is not looked at: values have their checksums
+(sealed.py), and `planstep verify` takes the time to look at all. One level of the tree after the other, so
+that pages are read in the order in which they lie in the file.
 
 A reader looks while an owner writes. LMDB writes to no page of the two newest commits; so a tree that is
 found damaged is damaged if the meta pages are still the same. Else it is looked at again.
@@ -21,6 +21,7 @@ import os
 import sys
 from array import array
 from collections.abc import Iterator
+from operator import lt
 from pathlib import Path
 from struct import Struct
 
@@ -228,6 +229,8 @@ class _Look:
     ) -> "array[int]":
         """The entries' offsets; adds (first page, bytes, this page) of values in overflow pages."""
         offsets = self._offsets(number, data, at, _LEAF, 1)
+        if len(set(offsets)) < len(offsets):
+            raise _Damaged(f"page {number} has an entry twice, in place of another")
         entry, last = _ENTRY.unpack_from, self._size - _ENTRY_BYTES
         used = 0
         for offset in offsets:
@@ -251,17 +254,17 @@ class _Look:
         return offsets
 
     def _check_keys(self, page: _Child, data: bytes, at: int, offsets: "array[int]") -> None:
-        """The first and the last: who looks for one of them must come by here."""
+        """In order, and between those of other pages: who looks for one of them must come by it."""
         number, low, high = page
-        first, last = (
-            data[
-                (begin := at + offset + _ENTRY_BYTES) : begin
-                + _ENTRY.unpack_from(data, at + offset)[2]
-            ]
-            for offset in (offsets[0], offsets[-1])
-        )
-        if first < low or (high is not None and last >= high):
+        entry = _ENTRY.unpack_from
+        keys = [
+            data[(begin := at + offset + _ENTRY_BYTES) : begin + entry(data, at + offset)[2]]
+            for offset in offsets
+        ]
+        if keys[0] < low or (high is not None and keys[-1] >= high):
             raise _Damaged(f"page {number} has keys that belong to another")
+        if not all(map(lt, keys, keys[1:])):
+            raise _Damaged(f"page {number} has keys out of order")
 
     def _check_used(self, number: int, data: bytes, at: int, used: int) -> None:
         """LMDB leaves no gaps; with a wrong size it would move others' bytes when it deletes the entry."""

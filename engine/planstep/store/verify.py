@@ -5,18 +5,20 @@ Reads one host's folder that no engine has open. What recovery itself refuses is
 Next: nothing; this is the last of the store.
 """
 
+from bisect import bisect_right
 from pathlib import Path
 from typing import NamedTuple
 
 from ..errors import PlanstepError
 from ..proto.ids import tablet_text
+from .extents import Extent
 from .files import Files
-from .folder import data_files, segment_files, segment_parts
-from .log import START, is_misplaced, later_records, read_record
+from .folder import data_files, is_another_s, segment_files, segment_parts
+from .log import MISPLACED, START, later_records, read_record
 from .mark import read_mark
 from .meta import load_meta
 from .pages import DATA_FILE, page_problems
-from .recovery import MISPLACED, read_back, read_segment
+from .recovery import read_back, read_segment
 from .sealed import entry_text, unseal
 from .table import Table, hash_entry
 
@@ -43,7 +45,7 @@ def verify(folder: Path) -> list[Problem]:
         pages = page_problems(folder / "table")
         if pages:  # LMDB would follow what they say, wherever that leads
             return [Problem("table", DATA_FILE, what) for what in pages[:_PAGES_SHOWN]]
-        table = Table(folder / "table", read_only=True)
+        table = Table(folder / "table", meta.store_id, read_only=True)
     except PlanstepError as error:
         return [Problem("store", str(folder), str(error))]
     try:
@@ -52,7 +54,7 @@ def verify(folder: Path) -> list[Problem]:
         mark = read_mark(folder / "released", meta.store_id)
         proven = 0 if mark is None else mark.synced
         read_back(folder, files, meta.store_id, state[0], state[2], state[3], proven)
-        problems += _check_log(folder, files, meta.store_id, table.live())
+        problems += _check_log(folder, files, meta.store_id, table)
     except PlanstepError as error:
         problems.append(Problem("log", "", str(error)))
     finally:
@@ -102,15 +104,19 @@ def _check_table(folder: Path, table: Table) -> list[Problem]:
     return problems
 
 
-def _check_log(folder: Path, files: Files, store_id: bytes, live: dict[str, int]) -> list[Problem]:
+def _check_log(folder: Path, files: Files, store_id: bytes, table: Table) -> list[Problem]:
     """Each file's chain, also of turns that the checkpoint covers."""
     problems = []
+    live = table.live()
     for path in data_files(folder):
         if path.name not in live:
             continue  # begun by a rewriting that a crash ended: nothing refers to it
         generation, _ = segment_parts(path.name)
         data = read_segment(files, path)
-        offset = crc = 0
+        if is_another_s(path.name, data, store_id):
+            problems.append(Problem(path.name, "byte 0", f"its records are {MISPLACED}"))
+            continue
+        offset, crc = 0, None
         while (record := read_record(data, offset, store_id, generation, crc)) is not None:
             offset, crc = record.offset + record.size, record.crc
         if offset < path.stat().st_size:
@@ -118,20 +124,35 @@ def _check_log(folder: Path, files: Files, store_id: bytes, live: dict[str, int]
     for path in segment_files(folder):
         generation, _ = segment_parts(path.name)
         data = read_segment(files, path)
+        if is_another_s(path.name, data, store_id):
+            problems.append(Problem(path.name, "byte 0", f"its records are {MISPLACED}"))
+            continue
         offset, last = 0, 0
+        payloads: list[tuple[int, int]] = []
         record = read_record(data, 0, store_id, generation, None)
         if record is None or record.kind != START:
             # Without `synced`: copies of a recovery that was interrupted, which count for nothing.
-            if is_misplaced(data, store_id, generation):
-                problems.append(Problem(path.name, "byte 0", f"its records are {MISPLACED}"))
-            elif any(r.synced for r in later_records(data, 0, store_id, generation)):
+            if any(r.synced for r in later_records(data, 0, store_id, generation)):
                 problems.append(Problem(path.name, "byte 0", "the first record is damaged"))
             continue
         while record is not None:
+            payloads.append((record.payload_offset, record.payload_length))
             offset, last = record.offset + record.size, record.turn
             record = read_record(data, offset, store_id, generation, record.crc)
         beyond = later_records(data, offset, store_id, generation)
         if any(r.synced > last for r in beyond):
             what = f"the record of turn {last + 1} is damaged"
             problems.append(Problem(path.name, f"byte {offset}", what))
+            continue
+        # Of a segment's last record nothing behind it tells. Live payload does.
+        for extent in table.extents(frozenset([path.name])) if path.name in live else ():
+            if not _is_within(extent, payloads):
+                at = f"payload address {extent.address}"
+                problems.append(Problem(path.name, at, "the record that it was in is damaged"))
     return problems
+
+
+def _is_within(extent: Extent, payloads: list[tuple[int, int]]) -> bool:
+    """`payloads`: (offset, length) of a file's whole records, in its order."""
+    at = bisect_right(payloads, extent.offset, key=lambda payload: payload[0]) - 1
+    return at >= 0 and extent.offset + extent.length <= sum(payloads[at])

@@ -14,7 +14,7 @@ FOR_LITTLE_DATA = {
     "spark.sql.codegen.wholeStage": "false",  # Java to be compiled for each query, for a thousand rows
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
-"""Of this session only: what a comparison starts for itself has Spark's own settings in these."""
+"""For these tests only: a Spark that a comparison starts for itself has Spark's own settings in these."""
 
 
 @pytest.fixture(scope="session")

@@ -25,7 +25,7 @@ class Refused:
     def again(self) -> BaseException:
         error = self.kind.__new__(self.kind)
         error.args = (self.text,)
-        error.message = self.text  # type: ignore[attr-defined]  # of UnknownName
+        vars(error)["message"] = self.text  # of UnknownName
         return error
 
 

@@ -1,0 +1,6 @@
+"""The kit of this folder is imported by name."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))

@@ -1,0 +1,40 @@
+"""The end of an engine wakes all that wait for it; where there is no memory to do so they see it themselves."""
+
+import threading
+from queue import SimpleQueue
+
+import pytest
+
+from planstep.wakeups import Latch
+
+
+class Short(SimpleQueue[None]):
+    """Finds no memory for an entry."""
+
+    def put(self, item: None, block: bool = True, timeout: float | None = None) -> None:
+        raise MemoryError
+
+
+def test_all_that_wait_are_woken_and_nobody_waits_after() -> None:
+    latch = Latch()
+    assert not latch.wait(0) and not latch.is_set()
+    told: SimpleQueue[bool] = SimpleQueue()
+    threads = [threading.Thread(target=lambda: told.put(latch.wait())) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    latch.set()
+    for thread in threads:
+        thread.join()
+    assert [told.get() for _ in threads] == [True] * 3
+    assert latch.wait() and latch.wait(0) and latch.is_set()
+
+
+def test_who_cannot_be_woken_looks() -> None:
+    latch = Latch()
+    latch._queue = Short()
+    thread = threading.Thread(target=latch.wait)
+    thread.start()
+    with pytest.raises(MemoryError):
+        latch.set()
+    thread.join()
+    assert latch.is_set() and latch.wait()

@@ -1,0 +1,58 @@
+"""RELIABILITY.md and the rows: what it names is there, and what it counts is so many."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from planstep.bench.check.plant import KINDS as ANOMALIES
+from planstep.bench.proof import model
+from planstep.bench.proof.disks.plays import PLAYS
+from planstep.bench.proof.disks.sample import KINDS
+from planstep.bench.proof.killpoints import _TRACED
+from planstep.bench.proof.mutants import MUTANTS
+from planstep.bench.proof.rows import BY_NAME, ROWS
+from planstep.bench.proof.worlds.rebooted_kafka import KAFKA_SCENARIOS
+from planstep.bench.proof.worlds.scenarios import SCENARIOS
+from planstep.bench.proof.worlds.swarm import WORKLOADS
+from planstep.store.meta import FORMAT
+
+TEXT = (Path(__file__).parents[2] / "RELIABILITY.md").read_text()
+TABLE = TEXT[TEXT.index("<!-- rows -->") : TEXT.index("<!-- end of rows -->")]
+WORDS = {1: "one", 2: "two", 3: "three", 8: "eight", 9: "nine", 10: "ten"}
+
+
+def rows_of_the_table() -> dict[str, str]:
+    """By row: what it is over, and what must hold."""
+    rows = re.findall(r"^\| `(\w+)` \| (.*) \|$", TABLE, re.MULTILINE)
+    return {name: rest.rpartition(" | ")[0] for name, rest in rows}
+
+
+def test_the_table_has_every_row_in_its_order() -> None:
+    assert list(rows_of_the_table()) == [row.name for row in ROWS]
+
+
+def test_commands_that_it_names_are_rows() -> None:
+    named = re.findall(r"planstep check (\w+)", TEXT)
+    assert named and {*named} <= {*BY_NAME, "all", "list", "ROW"}
+
+
+@pytest.mark.parametrize(
+    ("row", "says"),
+    [
+        ("sim", f"{WORDS[len(WORKLOADS)]} workloads"),
+        ("mutants", f"{sum(bool(mutant.source) for mutant in MUTANTS)} re-create"),
+        (
+            "reboots",
+            f"{len(SCENARIOS) + len(KAFKA_SCENARIOS)} scenarios, {len(KAFKA_SCENARIOS)} of",
+        ),
+        ("model", f"{WORDS[len(model.FALSE) + len(model.FALSE_THERE)]} false invariants"),
+        ("killpoints", f"{len(PLAYS)} plays"),
+        ("killpoints", f"in {WORDS[len(_TRACED)]} of them"),
+        ("bitflip", f"{len(KINDS)} small stores"),
+        ("history", f"{WORDS[len(ANOMALIES)]} planted anomalies"),
+        ("format", f"there is {WORDS[FORMAT]} so far"),
+    ],
+)
+def test_what_it_counts_is_so_many(row: str, says: str) -> None:
+    assert says in rows_of_the_table()[row]

@@ -1,0 +1,38 @@
+"""A write job without a Spark: what its driver and its tasks do, in the order in which a test asks for it."""
+
+import io
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import from_arrow_schema
+
+
+class Job:
+    """A write of Arrow tables, one for each task."""
+
+    def __init__(self, elsewhere: Callable[..., Any], path: str, tables: Any, options: Any) -> None:
+        self.call = elsewhere
+        given = {"path": path, **{name: str(value) for name, value in options.items()}}
+        self.number = elsewhere("begin", given, from_arrow_schema(tables[0].schema))
+        for partition, table in enumerate(tables):
+            self.task(partition, table)
+
+    def task(self, partition: int, table: Any) -> None:
+        out = io.BytesIO()
+        with pa.ipc.new_stream(out, table.schema) as writer:
+            writer.write_table(table, max_chunksize=1000)
+        self.call("task", self.number, partition, out.getvalue() if len(table) else b"")
+
+    def commit(self) -> None:
+        self.call("commit", self.number)
+
+
+Begin = Callable[..., Job]
+
+
+def staged(path: str) -> list[str]:
+    folder = Path(path, "spark")
+    return sorted(os.listdir(folder)) if folder.exists() else []
