@@ -96,18 +96,25 @@ class Runtime(Ways, Threads):
         if not read_only:
             self._take_left()
         self.chores = Chores(self)
-        self._side = threading.Thread(
-            target=self.chores.serve, args=(self._stopping,), name="planstep-chores", daemon=True
-        )
+        self._side: threading.Thread | None = None
         try:
             self._begin_threads()
-            if not read_only:
-                self._side.start()
         except BaseException as error:
             self._end_threads()
             if isinstance(error, RuntimeError):
-                raise IoError(f"the engine's threads could not be started: {error}") from error
+                raise _not_started(error) from error
             raise
+
+    def begin_chores(self) -> None:
+        """Once everything is there that they ask for: the face's settings, mode "kafka"'s clients."""
+        side = threading.Thread(
+            target=self.chores.serve, args=(self._stopping,), name="planstep-chores", daemon=True
+        )
+        try:
+            side.start()
+        except RuntimeError as error:
+            raise _not_started(error) from error
+        self._side = side
 
     def _take_left(self) -> None:
         """What was on its way between tablets that stood apart arrives before anybody reads."""
@@ -379,14 +386,19 @@ class Runtime(Ways, Threads):
             self._refuse_all(first)
         self._stop_everything(EngineClosed("the engine was closed"))
         self._answer()
-        if self._side.is_alive() and self._side is not threading.current_thread():
-            self._side.join()
+        side = self._side
+        if side is not None and side.is_alive() and side is not threading.current_thread():
+            side.join()
         for node in self.nodes:
             with node.lock:
                 node.down = True
                 node.host.store.close()  # again, if the first time did not come to it
         self._end_futures()
         self.ended = True
+
+
+def _not_started(error: RuntimeError) -> IoError:
+    return IoError(f"the engine's threads could not be started: {error}")
 
 
 def _outcome(tx: bytes, record: Any) -> Outcome:

@@ -2,23 +2,26 @@
 
     parent, warm, no store open ── fork ──▶ child: work(item) ── pickled result ──▶ Ended
                                             SIGBUS, SIGSEGV, exit ───────────────▶ Killed by it
-                                            still at it after `seconds` ─────────▶ Hung
+                                            still at it after `seconds` ─────────▶ Hung, and where
 
 A fork costs some milliseconds where a new interpreter costs a quarter of a second.
 
 Next: sample.py.
 """
 
+import faulthandler
 import os
 import pickle
 import select
 import signal
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+_LAST_WORDS = 2_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,22 +35,27 @@ class Apart:
 def apart(work: Callable[[T], Any], item: T, seconds: float = 20.0) -> Apart:
     """`work(item)` in a forked child, which must not take longer than that."""
     reading, writing = os.pipe()
-    pid = os.fork()
-    if not pid:
-        _child(work, item, writing)
-    os.close(writing)
-    data, ended = b"", False
-    try:
-        data, ended = _all_of(reading, time.monotonic() + seconds)
-    finally:
-        os.close(reading)
-        done, status = os.waitpid(pid, os.WNOHANG)
-        if not done:
-            if not ended:
-                os.kill(pid, signal.SIGKILL)
-            status = os.waitpid(pid, 0)[1]
-    if not ended:
-        return Apart(why=f"hung: no end after {seconds:.0f} s")
+    with tempfile.TemporaryFile() as words:
+        pid = os.fork()
+        if not pid:
+            # Shortly before its end it says where all its threads are.
+            faulthandler.dump_traceback_later(0.95 * seconds, file=words)
+            _child(work, item, writing)
+        os.close(writing)
+        data, ended = b"", False
+        try:
+            data, ended = _all_of(reading, time.monotonic() + seconds)
+        finally:
+            os.close(reading)
+            done, status = os.waitpid(pid, os.WNOHANG)
+            if not done:
+                if not ended:
+                    os.kill(pid, signal.SIGKILL)
+                status = os.waitpid(pid, 0)[1]
+        if not ended:
+            words.seek(0)
+            where = words.read(_LAST_WORDS).decode(errors="replace")
+            return Apart(why=f"hung: no end after {seconds:.0f} s\n{where}")
     if not data:
         code = os.waitstatus_to_exitcode(status)
         name = signal.Signals(-code).name if code < 0 else f"exit code {code}"

@@ -78,6 +78,8 @@ class Engine(Naming, Operations):
         self._dropped: deque[Snapshot] = deque()
         self._abandoned: deque[bytes] = deque()
         self._backing_up = threading.RLock()
+        if not settings.read_only:
+            runtime.begin_chores()
 
     # transactions --------------------------------------------------------------------------
 
