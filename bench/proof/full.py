@@ -34,8 +34,9 @@ from unittest.mock import patch
 from ...api.engine import Engine
 from ...api.opening import Mode
 from ...errors import NoSpace, PlanstepError
+from ...store.aside import DESCRIPTORS_ASIDE
 from ...store.files import Files
-from ...store.folder import DESCRIPTORS_ASIDE, Folder
+from ...store.folder import Folder
 from ...store.verify import verify
 from .disks.engines import abandon, open_engine, stores_of
 from .disks.failing import FastFiles, SmallDisk
@@ -392,5 +393,5 @@ def _in_child(task: Task, root: Path) -> Seen:
 def child(root: str, said: str) -> None:
     """What runs below a limit of its own: tells what it saw."""
     task = Task(**{**json.loads(said), "folder": Path(root)})
-    with patch("planstep.store.folder.DESCRIPTORS_ASIDE", DESCRIPTORS_ASIDE * task.reserve):
+    with patch("planstep.store.aside.DESCRIPTORS_ASIDE", DESCRIPTORS_ASIDE * task.reserve):
         print(json.dumps(asdict(_fill(task, task.folder / "s"))))

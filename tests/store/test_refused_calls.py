@@ -13,8 +13,9 @@ from storekit import TABLETS, FastFiles, FaultyFiles, contents, crash, write
 
 from planstep.errors import ForkedProcess, IoError, NoSpace, StoreInUse
 from planstep.store import DiskStore
+from planstep.store.aside import DESCRIPTORS_ASIDE
 from planstep.store.files import Files, io_error
-from planstep.store.folder import DESCRIPTORS_ASIDE, READING_MAX, data_files, segment_files
+from planstep.store.folder import READING_MAX, data_files, segment_files
 from planstep.store.lock import OwnerLock
 
 SMALL = 8 << 10
@@ -179,6 +180,26 @@ def test_a_store_goes_on_when_others_have_taken_all_descriptors(
     store = open_small(quick_path / "s", durability=durability)
     assert contents(store) == {A: 5}
     store.close()
+
+
+def test_what_another_store_took_of_what_one_kept_aside_is_given_back(quick_path: Path) -> None:
+    """Several stores of a process: one that has let its own go finds what the others hold."""
+    files = CountedFiles()
+    first, second = (open_small(quick_path / name, files) for name in "ab")
+    files.limit = len(files.held)
+    first._folder._aside._let_go()
+    taken = [files.open(quick_path, write=False) for _ in range(DESCRIPTORS_ASIDE)]
+    assert len(files.held) == files.limit and second._folder._aside._held
+    fill(first, 60)
+    first.checkpoint()
+    assert len(contents(first)) == 60 and not first.counters.failed_chores
+    fill(second, 60)
+    assert len(contents(second)) == 60
+    for fd in taken:
+        files.close(fd)
+    for store in (first, second):
+        store.close()
+    assert not files.held
 
 
 def test_what_is_put_aside_is_of_its_full_size(quick_path: Path) -> None:

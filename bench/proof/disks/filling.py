@@ -29,15 +29,21 @@ REFUSALS = 6
 
 @dataclass
 class Told:
-    """What happened; `refused` by the error's name."""
+    """What happened; `refused` by the error's name, `words` of the last of each."""
 
     acknowledged: int = 0
     refused: dict[str, int] = field(default_factory=dict)
+    words: dict[str, str] = field(default_factory=dict)
     late: int = 0
     reads: int = 0
     freed: int = 0
     went_on: bool = False
     wrong: list[str] = field(default_factory=list)
+
+    def refuse(self, error: Exception) -> None:
+        name = type(error).__name__
+        self.refused[name] = self.refused.get(name, 0) + 1
+        self.words[name] = str(error)
 
 
 class Filling:
@@ -94,8 +100,7 @@ class Filling:
         except (Undetermined, EngineClosed) as error:
             self.told.wrong.append(f"a refusal that is not definite: {error!r}")
         except (Aborted, IoError) as error:
-            name = type(error).__name__
-            self.told.refused[name] = self.told.refused.get(name, 0) + 1
+            self.told.refuse(error)
         except Exception as error:
             self.told.wrong.append(f"an error without a type of its own: {error!r}")
         else:
@@ -198,7 +203,7 @@ class Filling:
             self.create()
             self.go_on()
         if self.told.refused:
-            self.told.wrong.append(f"refused for want of descriptors: {self.told.refused}")
+            self.told.wrong.append(f"refused for want of descriptors: {self.told.words}")
         return True
 
     def _end_late(self) -> None:
@@ -208,8 +213,7 @@ class Filling:
             except NotYet:
                 continue
             except (Aborted, IoError) as error:
-                name = type(error).__name__
-                self.told.refused[name] = self.told.refused.get(name, 0) + 1
+                self.told.refuse(error)
             except Exception as error:
                 self.told.wrong.append(f"a late answer that is not definite: {error!r}")
             else:

@@ -19,14 +19,13 @@ from pathlib import Path
 from typing import TypeVar
 
 from ..errors import Corruption, IoError, NoSpace
+from .aside import Aside, with_all_spare
 from .files import Files, TooManyOpen, io_error
 from .lease import oldest_lease
 from .log import DATA, HEADER_SIZE, MISPLACED, START, is_misplaced
 
 RESERVE_BYTES = 4 << 20
 READING_MAX = 32
-DESCRIPTORS_ASIDE = 2
-"""Of the process: the next segment's, and one for what needs it for a moment, while both segments are open."""
 _SEGMENT = re.compile(r"log-\d{8}-\d{8}")
 _DATA = re.compile(r"data-\d{8}-\d{8}")
 _T = TypeVar("_T")
@@ -70,8 +69,7 @@ def _listed(path: Path, name: re.Pattern[str]) -> list[Path]:
 
 class Folder:
     """Every failure is an IoError. Invariants: `_writing` and `_reading` hold open descriptors of
-    existing files only; of `_reading` there are few, the one used last at its end. `_aside` are
-    descriptors that stand for nothing: held so that others of the process cannot take them."""
+    existing files only; of `_reading` there are few, the one used last at its end."""
 
     def __init__(self, path: Path, store_id: bytes, files: Files, segment_bytes: int) -> None:
         self.path = path
@@ -80,7 +78,7 @@ class Folder:
         self.segment_bytes = segment_bytes
         self._writing: dict[str, int] = {}
         self._reading: dict[str, int] = {}
-        self._aside: list[int] = []
+        self._aside = Aside(path, files, self._stop_reading)
         self._lock = threading.RLock()
         self._spare = path / "spare"
         self._reserve = path / "reserve"
@@ -150,25 +148,17 @@ class Folder:
         try:
             return call()
         except TooManyOpen:
-            with self._lock:  # else another thread of ours could find none aside
-                if not self._reading and not self._aside:
-                    raise
+            with self._lock:
                 _close_all(self.files, self._reading)
-                while self._aside:
-                    self.files.close(self._aside.pop())
-                try:
-                    return call()
-                finally:
-                    self._keep_descriptors()
+            return with_all_spare(call)
 
-    def _keep_descriptors(self) -> None:
-        """As many aside as there are to be had."""
-        with self._lock:
-            while len(self._aside) < DESCRIPTORS_ASIDE:
-                try:
-                    self._aside.append(self.files.open(self.path, write=False))
-                except IoError:
-                    return
+    def _stop_reading(self) -> None:
+        """Unless somebody is at it: who reads may be waiting for the very descriptors."""
+        if self._lock.acquire(blocking=False):
+            try:
+                _close_all(self.files, self._reading)
+            finally:
+                self._lock.release()
 
     def lacks_reserve(self) -> bool:
         return min(_size(self._reserve), _size(self._cushion)) < self._reserve_bytes
@@ -264,7 +254,7 @@ class Folder:
                 fd = opened.pop(name, -1)
                 if fd >= 0:
                     self.files.close(fd)
-            self._keep_descriptors()
+        self._aside.keep()
 
     def discard(self, name: str) -> None:
         """Closes and removes a file that holds nothing yet."""
@@ -297,8 +287,7 @@ class Folder:
         with self._lock:
             _close_all(self.files, self._writing)
             _close_all(self.files, self._reading)
-            while self._aside:
-                self.files.close(self._aside.pop())
+        self._aside.close()
 
 
 def _close_all(files: Files, opened: dict[str, int]) -> None:
