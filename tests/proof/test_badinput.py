@@ -15,7 +15,7 @@ from planstep.bench.proof.rows import Asked
 
 @pytest.fixture
 def asked(tmp_path: Path) -> Asked:
-    return Asked(tmp_path, tmp_path / "memory", quick=True, workers=1, runs=600)
+    return Asked(tmp_path, tmp_path / "memory", quick=True, workers=2, runs=600)
 
 
 def test_a_few_of_each(asked: Asked) -> None:

@@ -18,10 +18,11 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 
 T = TypeVar("T")
-_LAST_WORDS = 2_000
+_LAST_WORDS = 4_000
+_LOOK_SECONDS = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +39,14 @@ def apart(work: Callable[[T], Any], item: T, seconds: float = 20.0) -> Apart:
     with tempfile.TemporaryFile() as words:
         pid = os.fork()
         if not pid:
-            # Shortly before its end it says where all its threads are.
-            faulthandler.dump_traceback_later(0.95 * seconds, file=words)
+            faulthandler.register(signal.SIGUSR1, file=words)
             _child(work, item, writing)
         os.close(writing)
-        data, ended = b"", False
+        data, ended, where = b"", False, ""
         try:
-            data, ended = _all_of(reading, time.monotonic() + seconds)
+            data, ended = _all_of(reading, seconds)
+            if not ended:
+                where = _asked(pid, words)
         finally:
             os.close(reading)
             done, status = os.waitpid(pid, os.WNOHANG)
@@ -52,10 +54,8 @@ def apart(work: Callable[[T], Any], item: T, seconds: float = 20.0) -> Apart:
                 if not ended:
                     os.kill(pid, signal.SIGKILL)
                 status = os.waitpid(pid, 0)[1]
-        if not ended:
-            words.seek(0)
-            where = words.read(_LAST_WORDS).decode(errors="replace")
-            return Apart(why=f"hung: no end after {seconds:.0f} s\n{where}")
+    if not ended:
+        return Apart(why=f"hung: no end after {seconds:.0f} s\n{where}")
     if not data:
         code = os.waitstatus_to_exitcode(status)
         name = signal.Signals(-code).name if code < 0 else f"exit code {code}"
@@ -77,13 +77,27 @@ def _child(work: Callable[[T], Any], item: T, writing: int) -> None:
         os._exit(0)
 
 
-def _all_of(reading: int, until: float) -> tuple[bytes, bool]:
-    """(what was said, whether it was all)."""
+def _all_of(reading: int, seconds: float) -> tuple[bytes, bool]:
+    """(what was said, whether it was all). A machine that stands still for a while has waited one look."""
     said = b""
-    while (left := until - time.monotonic()) > 0:
-        if select.select([reading], [], [], left)[0]:
-            more = os.read(reading, 1 << 20)
-            if not more:
-                return said, True
-            said += more
+    looks = max(1, round(seconds / _LOOK_SECONDS))
+    while looks:
+        if not select.select([reading], [], [], _LOOK_SECONDS)[0]:
+            looks -= 1
+            continue
+        more = os.read(reading, 1 << 20)
+        if not more:
+            return said, True
+        said += more
     return b"", False
+
+
+def _asked(pid: int, words: IO[bytes]) -> str:
+    """Where all its threads are."""
+    os.kill(pid, signal.SIGUSR1)
+    for _ in range(4):
+        time.sleep(_LOOK_SECONDS)
+        words.seek(0)
+        if where := words.read(_LAST_WORDS):
+            return where.decode(errors="replace")
+    return "it does not say where"
