@@ -12,7 +12,7 @@ from storekit import TABLETS, FastFiles, FaultyFiles, contents, crash, write
 
 from planstep.errors import FormatError, IoError, StoreClosed, StoreInUse
 from planstep.store import DiskStore
-from planstep.store.mark import _boot, read_mark
+from planstep.store.mark import Mark, _boot, read_mark
 from planstep.store.readonly import Passed, ReadOnlyStore
 from planstep.store.verify import verify
 
@@ -89,6 +89,47 @@ def test_a_reader_does_not_go_back_when_the_store_is_opened_again(quick_path: Pa
     store = open_small(quick_path / "s", files)
     assert len(files.seen) > 3 and set(files.seen) == {5}
     crash(store)
+
+
+@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize("how", ["killed", "failing"])
+def test_a_reader_does_not_go_back_when_the_log_goes_on_elsewhere_after_it_saw_the_mark(
+    quick_path: Path, monkeypatch: pytest.MonkeyPatch, how: str, times: int
+) -> None:
+    """Else who looks at that very moment is shown less than was acknowledged before."""
+    files, owned, seen = FaultyFiles(times=1), quick_path / "s", quick_path / "seen"
+    stores = [open_small(owned, files)]
+    for n in range(5):
+        write(stores[0], {A + bytes([n]): n})
+    shutil.copytree(owned, seen)
+    marks: list[Mark | None] = []
+
+    def go_on() -> None:
+        if how == "killed":
+            crash(stores.pop())
+            stores.append(open_small(owned, files))
+        else:
+            files.kind, files.failed = "write", 0
+            with pytest.raises(IoError):
+                write(stores[0], {A: b"void"})
+            write(stores[0], {A: b"instead"})
+        shutil.copytree(owned, seen, dirs_exist_ok=True)
+
+    def seen_too_early(path: Path, store_id: bytes) -> Mark | None:
+        if 0 < len(marks) < times:
+            go_on()
+        marks.append(read_mark(path, store_id))
+        if len(marks) == 1:
+            go_on()
+        return marks[-1]
+
+    monkeypatch.setattr("planstep.store.readonly.read_mark", seen_too_early)
+    look = ReadOnlyStore.open(seen)
+    assert look.last_turn == stores[0].last_turn == (5 if how == "killed" else 5 + times)
+    assert look.get(A) == (None if how == "killed" else b"instead")
+    assert len(marks) > times
+    look.close()
+    crash(stores[0])
 
 
 @pytest.mark.parametrize("failing", [True, False])

@@ -109,6 +109,8 @@ class ReadOnlyStore:
                 closed,
                 0 if mark is None else mark.synced,
             )
+            if until is None and mark is not None and mark.generation < found.generation:
+                mark = self._mark_of(found.generation) or mark
             shown = found.synced
             if mark is None or not mark.current:
                 shown = found.turns[-1][1].turn if found.turns else shown
@@ -133,6 +135,17 @@ class ReadOnlyStore:
         except BaseException:
             self._table.close()
             raise
+
+    def _mark_of(self, generation: int) -> Mark | None:
+        """The log went on elsewhere behind a look at the mark, which was shown anew before that.
+
+        That of the generation that was read: which of a turn's two writings is in a segment, a later one's
+        mark does not tell. None: nothing was shown anew, and what the log proves counts.
+        """
+        mark = read_mark(self.folder / "released", self.store_id)
+        if mark is None or mark.generation > generation:
+            raise IoError(f"{self.folder}: its owner goes on elsewhere again and again")
+        return mark if mark.generation == generation else None
 
     def get(self, key: bytes) -> Any:
         value = self._layer.values.get(key, MISSING)
