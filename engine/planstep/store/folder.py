@@ -148,7 +148,7 @@ class Folder:
         try:
             return call()
         except TooManyOpen:
-            with self._lock:
+            with self._lock:  # here it may wait; and who only reads is not among those that are asked
                 _close_all(self.files, self._reading)
             return with_all_spare(call)
 

@@ -4,6 +4,7 @@
 
 The view stands still; open again for a newer one. The owner's mark says how far it has released; where
 the mark is of another boot of the machine, all that is valid in the log came from the disk and counts.
+A log that went on in a new generation behind the look at the mark asks for the mark again.
 
 With several hosts the views must fit together: settled.py looks at all marks in one moment, passes each
 host's here as `until`, and lets this store take what its host still has to do, in memory.
