@@ -148,7 +148,8 @@ class Folder:
         try:
             return call()
         except TooManyOpen:
-            with self._lock:  # here it may wait; and who only reads is not among those that are asked
+            # Here it may wait for the lock; and who only reads is not among those that are asked.
+            with self._lock:
                 _close_all(self.files, self._reading)
             return with_all_spare(call)
 
