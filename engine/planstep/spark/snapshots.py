@@ -12,8 +12,6 @@ Next: source.py.
 
 import json
 import os
-import shutil
-import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
@@ -26,6 +24,7 @@ from ..errors import SnapshotTooOld
 from ..names import TopicInfo
 from . import tables
 from .options import check_visible
+from .private import PrivateFolder
 
 _CONTENT = "content.json"
 
@@ -39,25 +38,25 @@ class Snapshot:
         where = os.path.abspath(store.path if isinstance(store, Engine) else store)
         names = [tables] if isinstance(tables, str) else list(tables)
         check_visible(where, "driver")
-        self._folder = Path(tempfile.mkdtemp(prefix="planstep-snapshot-", dir=folder))
+        self._folder = PrivateFolder("planstep-snapshot-", folder)
         try:
             if isinstance(store, Engine):
-                self.step = _write(store, names, self._folder)
+                self.step = _write(store, names, self._folder.path)
             else:
                 with planstep.open(where, create=False, read_only=True) as db:
-                    self.step = _write(db, names, self._folder)
+                    self.step = _write(db, names, self._folder.path)
         except BaseException:
             self.close()
             raise
         self.options = {
             "path": where,
             "asOfStep": str(self.step),
-            "snapshot": os.fspath(self._folder),
+            "snapshot": os.fspath(self._folder.path),
         }
 
     def close(self) -> None:
         """Removes what was written."""
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._folder.close()
 
     def __enter__(self) -> "Snapshot":
         return self
@@ -81,7 +80,8 @@ def snapshot(
 
     `store`: its path; in the process that owns it, the engine.
     `folder`: where the tables are written, which the tasks must see; None: the machine's for temporary
-    files. Removed at the end of the `with`, or by `close()`. UnknownName; NotSupported in mode kafka.
+    files. They are removed at the end of the `with`, by `close()`, or when this process ends or is killed.
+    UnknownName; NotSupported in mode kafka.
     """
     return Snapshot(store, tables, folder)
 

@@ -4,7 +4,8 @@
 
 A row has its newest version only, and no task shares the reader that saw S. So whoever picks the step
 writes the rows down: once for all DataFrames of one Spark session, in its own local folder, which Spark
-removes at its end. A file has its name once it is whole. Tasks map it, decode, and copy nothing else.
+removes at its end; without one in a folder of this process (private.py). A file has its name once it is
+whole. Tasks map it, decode, and copy nothing else.
 
 Next: snapshots.py.
 """
@@ -13,8 +14,8 @@ import errno
 import hashlib
 import os
 import secrets
-import tempfile
 from collections.abc import Iterator
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,7 @@ from ..api import extras
 from ..api.keyspace import key_of, scan_range
 from ..errors import IoError, NoSpace
 from .options import ReadOptions
+from .private import PrivateFolder, make_private
 from .values import Decoder, KeyDecoder, Misfit
 
 if TYPE_CHECKING:
@@ -52,22 +54,31 @@ def key_range(options: ReadOptions) -> Range:
 
 
 def local_folder() -> Path:
-    """Spark's own for what it puts aside; where it names none, the machine's for temporary files."""
-    dirs = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")
-    return Path(dirs[0] or tempfile.gettempdir())
+    """Spark's own folder for temporary files; where it names none, a private one of this process."""
+    named = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0]
+    return Path(named) if named else _own_folder().path
+
+
+@cache
+def _own_folder() -> PrivateFolder:
+    return PrivateFolder("planstep-spark-")
 
 
 def rows_file(store: str, step: int, table: "TableInfo", bounds: Range, folder: Path) -> Path:
-    """Where the rows of a table as of a step are, if they are there."""
+    """The file for the rows of a table as of a step, in a private folder; it may not exist yet. IoError."""
     part = "all" if bounds == _WHOLE else hashlib.sha256(b"\0".join(bounds)).hexdigest()[:16]
-    return folder / f"planstep-{store}-{step}" / f"{table.id}-{part}.arrow"
+    private = folder / f"planstep-{store}-{step}"
+    try:
+        make_private(private)
+    except OSError as error:
+        raise _unwritten(table, private, error) from error
+    return private / f"{table.id}-{part}.arrow"
 
 
 def write_rows(view: "SnapshotView", table: "TableInfo", bounds: Range, file: Path) -> None:
     """All or nothing; one that is there stays. NoSpace, IoError."""
     if file.exists():
         return
-    file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     partial = file.with_name(f".{file.name}.{os.getpid()}-{secrets.token_hex(4)}")
     try:
         with pa.OSFile(os.fspath(partial), "wb") as sink, pa.ipc.new_file(sink, _SCHEMA) as writer:
@@ -75,13 +86,17 @@ def write_rows(view: "SnapshotView", table: "TableInfo", bounds: Range, file: Pa
                 writer.write_batch(batch)
         os.replace(partial, file)
     except OSError as error:
-        kind = NoSpace if error.errno == errno.ENOSPC else IoError
-        raise kind(
-            f"table {table.name!r} could not be written to {file.parent}, where Spark's tasks read it "
-            f"({error}); make room, or set spark.local.dir to a folder that has some"
-        ) from error
+        raise _unwritten(table, file.parent, error) from error
     finally:
         partial.unlink(missing_ok=True)
+
+
+def _unwritten(table: "TableInfo", folder: Path, error: OSError) -> IoError:
+    kind = NoSpace if error.errno == errno.ENOSPC else IoError
+    return kind(
+        f"table {table.name!r} could not be written to {folder}, where Spark's tasks read it "
+        f"({error}); make room, or set spark.local.dir to a folder that has some"
+    )
 
 
 def _batches(view: "SnapshotView", table: "TableInfo", bounds: Range) -> Iterator[Any]:

@@ -5,7 +5,7 @@
                       └ if that fails: one by one, to name the first that does not fit, or to make it null
 
 A declared type may leave fields out; an inferred one must hold all that comes: nothing is dropped in
-silence. Whole numbers beside others become floats where that is exact; nothing else is bent.
+silence. Whole numbers beside others become floats where that is exact; nothing else is bent (fitting.py).
 
 Next: rows.py.
 """
@@ -17,6 +17,7 @@ from ..api import arrow, extras
 from ..api.formats import decode_value, decode_values
 from ..api.keyspace import key_of
 from ..errors import Corruption, NoCommonType
+from .fitting import checking
 
 pa = extras.pyarrow()
 
@@ -41,6 +42,7 @@ class Decoder:
         self.form, self.kind = form, kind
         self._inferred, self._permissive = inferred, permissive
         self._prepare = _preparing(kind)
+        self._check = checking(kind)
         if form in ("bytes", "utf8") and not _raw_type(form, kind):
             wanted = "binary" if form == "bytes" else "string"
             raise TypeError(
@@ -73,6 +75,8 @@ class Decoder:
             return self._one_by_one(column.to_pylist())
 
     def _typed(self, values: list[Any]) -> Any:
+        if self._check is not None:
+            self._check(values)
         if self._prepare is not None:
             values = [self._prepare(value) for value in values]
         if not self._inferred:

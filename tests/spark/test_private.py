@@ -1,0 +1,142 @@
+"""What loads and snapshots write for Spark's tasks is nobody else's, and goes with the process."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import planstep
+from planstep.errors import IoError
+from planstep.spark import tables
+from planstep.spark.private import PrivateFolder, make_private
+
+ENGINE = Path(__file__).parents[2] / "engine"
+
+
+def _gone(folder: Path) -> bool:
+    """Waits, without a bound that a slow machine could reach."""
+    for _ in range(6000):
+        if not folder.exists():
+            return True
+        time.sleep(0.01)
+    return False
+
+
+def _in_its_own_process(program: str, temp: Path, *args: str) -> "subprocess.Popen[str]":
+    environment = {**os.environ, "PYTHONPATH": str(ENGINE), "TMPDIR": str(temp)}
+    environment.pop("SPARK_LOCAL_DIRS", None)
+    return subprocess.Popen(
+        [sys.executable, "-c", program, *args],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment,
+    )
+
+
+_SNAPSHOT = """
+import sys
+from planstep.spark.snapshots import snapshot
+snap = snapshot(sys.argv[1], tables=["totals"])
+print(snap.options["snapshot"], flush=True)
+sys.stdin.readline()
+"""
+_LOAD = """
+import sys
+from planstep.spark.source import Source
+source = Source({"path": sys.argv[1], "table": "totals"})
+source.schema()
+print(source._picture.file, flush=True)
+sys.stdin.readline()
+"""
+
+
+@pytest.mark.parametrize("program", [_SNAPSHOT, _LOAD], ids=["snapshot", "load"])
+@pytest.mark.parametrize("killed", [False, True], ids=["ends", "killed"])
+def test_what_a_process_wrote_goes_with_it(
+    db: planstep.Engine, path: str, tmp_path: Path, program: str, killed: bool
+) -> None:
+    db.create_table("totals").put("a", 1)
+    temp = tmp_path / "temp"
+    temp.mkdir()
+    process = _in_its_own_process(program, temp, path)
+    with process:
+        assert process.stdout is not None
+        written = Path(process.stdout.readline().strip())
+        assert written.exists()
+        (folder,) = temp.iterdir()
+        assert folder in (written, *written.parents)
+        assert folder.stat().st_mode & 0o777 == 0o700
+        if killed:
+            process.send_signal(signal.SIGKILL)
+        else:
+            process.communicate("\n")
+    assert _gone(folder)
+
+
+def test_no_folder_of_a_name_that_others_can_guess(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.delenv("SPARK_LOCAL_DIRS", raising=False)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    tables._own_folder.cache_clear()
+    try:
+        assert tables.local_folder() == tables.local_folder()
+        assert tables.local_folder().parent == tmp_path
+    finally:
+        tables._own_folder().close()
+        tables._own_folder.cache_clear()
+    assert list(tmp_path.iterdir()) == []
+
+
+def _foreign(folder: Path) -> None:
+    folder.mkdir(mode=0o700)
+    os.chown(folder, 12_345, -1)
+
+
+def _open_to_all(folder: Path) -> None:
+    folder.mkdir()
+    folder.chmod(0o777)
+
+
+def _link(folder: Path) -> None:
+    other = folder.with_name("other")
+    other.mkdir(mode=0o700)
+    folder.symlink_to(other)
+
+
+@pytest.mark.parametrize("trap", [_foreign, _open_to_all, _link, Path.touch])
+def test_a_folder_that_somebody_else_has_made_is_refused(
+    db: planstep.Engine, load: Callable[..., Any], local: Path, trap: Callable[[Path], None]
+) -> None:
+    if trap is _foreign and os.geteuid():
+        pytest.skip("only root can give a folder away")
+    db.create_table("totals").put("a", 1)
+    load(table="totals")
+    (folder,) = local.iterdir()
+    for file in folder.iterdir():
+        file.unlink()
+    folder.rmdir()
+    trap(folder)
+    with pytest.raises(IoError, match="not a folder of this user's alone"):
+        load(table="totals")
+
+
+def test_one_that_is_there_already_is_used_again(tmp_path: Path) -> None:
+    folder = tmp_path / "a" / "b"
+    make_private(folder)
+    (folder / "x").touch()
+    make_private(folder)
+    assert (folder / "x").exists()
+
+
+def test_close_may_be_called_again(tmp_path: Path) -> None:
+    folder = PrivateFolder("x-", str(tmp_path))
+    (folder.path / "y").touch()
+    folder.close()
+    folder.close()
+    assert not folder.path.exists()
