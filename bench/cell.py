@@ -56,6 +56,7 @@ class Result:
     violations  in all; `violations_by` name
     judged      how much of the history was looked at; `allowed_by` name: what the system's model allows
     extra       what only this workload has: {name: number | text | {…}}
+    other_cores cores that other processes used meanwhile, on average; None where the platform does not tell
     steps       durable changes a transaction by what caused them, where the system counts them
     """
 
@@ -90,6 +91,7 @@ class Result:
     disk_bytes_per_payload_byte: float | None = None
     network_bytes_per_payload_byte: float | None = None
     cpu_cores: float | None = None
+    other_cores: float | None = None
     memory_peak_mb: float | None = None
     disk_mb_s: float | None = None
     network_mb_s: float | None = None

@@ -28,7 +28,7 @@ from .runner import run_apart
 from .spark.session import is_local
 from .summary import summarize
 from .systems import DEFAULT
-from .words import words
+from .words import BUSY_SHARE, words
 
 _RATE, _DEMO_RATE = 5.0, 1.0
 """MB/s. Real events are a tenth as large as generated records, and each costs as much."""
@@ -252,6 +252,11 @@ def compare(
     with terminated_as_interrupted(), kept:
         facts = machine.facts(kept.path)
         say(f"{len(planned.cells)} runs, about {in_minutes(planned.seconds)}")
+        busy = facts["busy_cores"] or 0.0
+        if busy > BUSY_SHARE * facts["cpus"]:
+            say(
+                f"warning: other work uses {busy:g} of {facts['cpus']} cores now: figures will be a busy machine's"
+            )
 
         def told(outcome: Outcome) -> dict[str, Any]:
             return summarize(asked, outcome, facts, kept.traces)

@@ -1,8 +1,8 @@
 """What the numbers say, by rule: who wins where, and how much of a difference is protocol or shared fate.
 
-    who wins     same workload, same durability; verified, and sustained where a rate was offered. Apart:
-                 ├─ best's range ─┤   ├─ other's range ─┤ do not overlap, medians differ by 5 %;
-                 of single runs: by a fifth
+    who wins     same workload, same durability; verified, repeated, and sustained where a rate was offered. Apart:
+                 ├─ best's range ─┤   ├─ other's range ─┤ do not overlap, medians differ by 5 %
+                 write latencies are not compared: what is durable then is set aside, pending or committed
 
     shared fate            shared        separate
       deterministic          a ───────────── b         fate      = ((b − a) + (d − c)) / 2
@@ -19,32 +19,34 @@ from collections.abc import Iterator
 from typing import Any
 
 from .cell import LATENCIES
-from .systems import headline, label
+from .systems import headline, label, where
 
 DURABILITIES = {
     "full": "acknowledged when it is on the disk",
     "os": "acknowledged when the operating system has it: a power loss loses it",
 }
 LOWER, HIGHER = "lower", "higher"
-MARGIN, SINGLE_MARGIN = 0.05, 0.2
-"""By which medians, or single runs, differ at least, of the larger. Ranges of three runs keep apart by chance
-in one of ten pairs."""
+MARGIN = 0.05
+"""By which medians differ at least, of the larger. Ranges of three runs keep apart by chance in one of ten
+pairs."""
+REPEATS_MIN = 2
+"""A single run has no range, so it wins and loses nothing; nor does a highest rate, found in single runs."""
+COMPARED = tuple(name for name in LATENCIES if name != "write_ms")
+"""A write's latency ends with data set aside in mode deterministic, with an open transaction's in mode kafka, and
+with the commit in SQLite."""
 _OFFERED = (
-    *((f"{name}.{percentile}", LOWER) for name in LATENCIES for percentile in ("p50", "p99")),
-    ("highest_sustained_mb_s", HIGHER),
+    *((f"{name}.{percentile}", LOWER) for name in COMPARED for percentile in ("p50", "p99")),
     ("cpu_cores", LOWER),
     ("memory_peak_mb", LOWER),
     ("disk_bytes_per_payload_byte", LOWER),
 )
 """At the same rate for all."""
 _UNLIMITED = (
-    *((f"{name}.{percentile}", LOWER) for name in LATENCIES for percentile in ("p50", "p99")),
+    *((f"{name}.{percentile}", LOWER) for name in COMPARED for percentile in ("p50", "p99")),
     ("throughput_mb_s", HIGHER),
     ("transactions_per_second", HIGHER),
     ("disk_bytes_per_payload_byte", LOWER),
 )
-_SEARCHED = ("highest_sustained_mb_s",)
-"""Found once, in single runs and to about a tenth, however often the rate that was asked for was repeated."""
 _FATE = (
     *("write_ms.p50", "write_ms.p99", "commit_ms.p50", "commit_ms.p99"),
     *("visible_ms.p50", "end_to_end_ms.p50", "end_to_end_ms.p99"),
@@ -65,12 +67,13 @@ def figure(entry: Entry | None, name: str) -> float | None:
 
 def at_headline(
     systems: dict[str, Any], workload: str, durability: str
-) -> Iterator[tuple[str, Entry]]:
-    """(system, entry) of all that ran there: where each is meant to stand, else wherever it stood."""
+) -> Iterator[tuple[str, str, Entry]]:
+    """(system, placement, entry) of all that ran there: where each is meant to stand, else wherever it stood."""
     for name, by_workload in systems.items():
         stood = by_workload.get(workload, {}).get(durability, {})
         if stood:
-            yield name, stood.get(headline(name)) or next(iter(stood.values()))
+            placement = headline(name) if headline(name) in stood else next(iter(stood))
+            yield name, placement, stood[placement]
 
 
 def entries(systems: dict[str, Any]) -> Iterator[tuple[str, str, str, str, Entry]]:
@@ -98,29 +101,34 @@ def workloads_of(systems: dict[str, Any]) -> list[str]:
 
 def who_wins(systems: dict[str, Any]) -> list[dict[str, Any]]:
     """Each: workload, durability, figure, `best` {system: value} (several: no telling them apart), `behind`
-    {system: value}, runs, and all that as a sentence."""
+    {system: value}, `placements` {system: placement}, runs, and all that as a sentence."""
     found = []
     for workload in workloads_of(systems):
         if workload == "faults":
             continue  # it waits for what it counts: how many it did says nothing
         for durability in ("full", "os"):
             able = [
-                (name, entry)
-                for name, entry in at_headline(systems, workload, durability)
-                if entry["verified"] and entry["sustained"] is not False
+                (name, placement, entry)
+                for name, placement, entry in at_headline(systems, workload, durability)
+                if entry["verified"]
+                and entry["sustained"] is not False
+                and entry["repeats"] >= REPEATS_MIN
             ]
-            offered = any(entry["offered_mb_s"] is not None for _, entry in able)
+            offered = any(entry["offered_mb_s"] is not None for *_, entry in able)
+            placements = {name: placement for name, placement, _ in able}
             for name, better in _OFFERED if offered else _UNLIMITED:
-                won = _won(able, name, better)
+                won = _won([(system, entry) for system, _, entry in able], name, better)
                 if won is not None:
                     best, behind, runs = won
+                    stood = {system: placements[system] for system in (*best, *behind)}
                     made: dict[str, Any] = {
                         "workload": workload,
                         "durability": durability,
                         "figure": name,
                     }
                     made |= {"better": better, "best": best, "behind": behind, "runs": runs}
-                    found.append({**made, "sentence": _sentence(name, best, behind, runs)})
+                    made["placements"] = stood
+                    found.append({**made, "sentence": _sentence(name, best, behind, stood)})
     return found
 
 
@@ -136,15 +144,13 @@ def _won(
             low, high = entry["range"].get(name, (value, value))
             high = math.inf if high is None else high  # a repeat was not sustained
             worst, best = (high, low) if better == LOWER else (low, high)
-            runs = 1 if name in _SEARCHED else entry["repeats"]
-            spans.append((sign * value, sign * best, sign * worst, system, value, runs))
+            spans.append((sign * value, sign * best, sign * worst, system, value, entry["repeats"]))
     if len(spans) < 2:
         return None
     first = min(spans, key=lambda span: span[0])
     behind = {}
     for span in spans:
-        margin = SINGLE_MARGIN if min(first[5], span[5]) < 2 else MARGIN
-        apart = abs(span[4] - first[4]) >= margin * max(abs(span[4]), abs(first[4]))
+        apart = abs(span[4] - first[4]) >= MARGIN * max(abs(span[4]), abs(first[4]))
         if apart and span[1] > first[2]:
             behind[span[3]] = span[4]
     if not behind:
@@ -153,12 +159,16 @@ def _won(
     return best, behind, min(span[5] for span in spans)
 
 
-def _sentence(name: str, best: dict[str, float], behind: dict[str, float], runs: int) -> str:
+def _sentence(
+    name: str, best: dict[str, float], behind: dict[str, float], placements: dict[str, str]
+) -> str:
     def said(values: dict[str, float]) -> str:
-        return ", ".join(f"{label(system)} {value:,.4g}" for system, value in values.items())
+        return "; ".join(
+            f"{label(system)}{where(system, placements[system])} {value:,.4g}"
+            for system, value in values.items()
+        )
 
-    once = "" if runs > 1 else " (one run each)"
-    return f"{in_words(name)}: {said(best)}; behind: {said(behind)}{once}"
+    return f"{in_words(name)}: {said(best)}; behind: {said(behind)}"
 
 
 _WORDS = {

@@ -1,8 +1,9 @@
 """What a comparison ran on: a figure without its machine says nothing.
 
     facts(folder) ─▶ processors, memory, file system of the folder, versions, what a bare durable append takes
+                     and how many cores other work used in the second before
 
-Left out: clock rates, power settings, who else was busy. The append is timed in the same run, on the same
+Left out: clock rates, power settings. The append is timed in the same run, on the same
 file system, because all that commits waits for it.
 
 Next: summary.py.
@@ -17,7 +18,7 @@ from typing import Any
 
 import planstep
 
-from .measure import Latencies
+from .measure import Latencies, machine_cpu_seconds
 
 _APPEND = b"\xa5" * 4096
 _APPENDS, _SECONDS_MAX = 200, 1.0
@@ -25,19 +26,30 @@ IN_MEMORY = ("tmpfs", "ramfs")
 
 
 def facts(folder: Path) -> dict[str, Any]:
-    """`folder`: where the stores will be; takes a second at most."""
+    """`folder`: where the stores will be; takes two seconds at most."""
     system = os.uname()
     return {
         "cpus": _cpus(),
         "cpu_model": _cpu_model(),
         "memory_mb": _memory_mb(),
         "filesystem": filesystem(folder),
+        "busy_cores": busy_cores(),
         "disk_sync_ms": disk_sync_ms(folder),
         "kernel": f"{system.sysname} {system.release}",
         "architecture": system.machine,
         "python": f"{platform.python_implementation()} {platform.python_version()}",
         "planstep": planstep.__version__,
     }
+
+
+def busy_cores(seconds: float = 1.0) -> float | None:
+    """Cores that all processes used in the coming `seconds`; None where the platform does not tell."""
+    began, before = time.monotonic(), machine_cpu_seconds()
+    time.sleep(seconds)
+    after = machine_cpu_seconds()
+    if before is None or after is None:
+        return None
+    return round((after - before) / (time.monotonic() - began), 2)
 
 
 def disk_sync_ms(folder: Path) -> dict[str, float] | None:

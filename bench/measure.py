@@ -107,6 +107,17 @@ def cpu_seconds() -> float:
     return times.user + times.system + times.children_user + times.children_system
 
 
+def machine_cpu_seconds() -> float | None:
+    """All that this machine's processors were busy with since it was started; None where /proc does not tell."""
+    try:
+        with open("/proc/stat") as stat:
+            ticks = list(map(int, stat.readline().split()[1:9]))
+    except (OSError, ValueError):
+        return None
+    user, nice, system, _idle, _iowait, irq, softirq, steal = ticks
+    return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
+
+
 def rss_bytes() -> int:
     """What this process holds in memory now; at its most where the platform tells no more."""
     try:

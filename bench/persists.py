@@ -59,7 +59,7 @@ def who_persists(systems: dict[str, Any]) -> list[Section]:
     """Of each system as it is meant to stand."""
     shown: dict[str, Entry] = {}
     for durability in DURABILITIES:
-        for name, entry in at_headline(systems, "reshard", durability):
+        for name, _, entry in at_headline(systems, "reshard", durability):
             if entry["steps"]:
                 shown.setdefault(name, entry)
     if not shown:

@@ -22,7 +22,7 @@ import planstep
 from .cell import FAILED, IMPOSSIBLE, LATENCIES, OK, SUSTAINED_SHARE, Cell, Result
 from .check import Findings, judge
 from .machine import facts
-from .measure import Sampler, peak_bytes, untimed
+from .measure import Sampler, cpu_seconds, machine_cpu_seconds, peak_bytes, untimed
 from .systems import open_system
 from .systems.base import Counters, Options
 from .trace import Resources
@@ -149,10 +149,15 @@ def _measured(chosen: Any, run: Run, result: Result) -> None:
         )
 
     began, cpu = time.monotonic(), time.process_time()
+    own, machine = cpu_seconds(), machine_cpu_seconds()
     with Sampler(look):
         chosen.run(run)
     wall = time.monotonic() - began
     result.cpu_cores = (time.process_time() - cpu) / wall
+    now = machine_cpu_seconds()
+    if machine is not None and now is not None:
+        others = now - machine - (cpu_seconds() - own)
+        result.other_cores = max(0.0, others / wall)
     peak = max((row.rss_bytes for row in run.trace.resources), default=peak_bytes())
     result.memory_peak_mb = peak / 1e6
     _costs(run, *(run.measured or (before, run.system.counters())), result)

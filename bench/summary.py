@@ -38,6 +38,7 @@ FIGURES = (
     "disk_bytes_per_payload_byte",
     "network_bytes_per_payload_byte",
     "cpu_cores",
+    "other_cores",
     "memory_peak_mb",
     "disk_mb_s",
     "network_mb_s",

@@ -41,6 +41,8 @@ _RATES = (
     *("", "placement", "durability", "sustained, MB/s", "at most, MB/s"),
     *("write p50, ms", "write p99", "end to end p50, ms", "end to end p99"),
 )
+BUSY_SHARE = 0.1
+"""Of the machine's processors: other work that uses more bends figures."""
 _COUNTS = ("records", "missing", "duplicated", "out_of_order", "violations")
 
 
@@ -78,9 +80,32 @@ def titles(summary: dict[str, Any]) -> list[str]:
             f"{machine['filesystem']} is memory: a sync costs nothing there, and durability full is "
             "none. Give --out a folder on a disk."
         )
+    lines += load(summary)
     if summary["interrupted"]:
         lines.insert(0, "INTERRUPTED: what follows is of the runs that had ended by then")
     return [*lines, *plan["notes"]]
+
+
+def load(summary: dict[str, Any]) -> list[str]:
+    """How busy the machine was with other work; a warning where that bends figures."""
+    cpus, before = summary["machine"]["cpus"], summary["machine"].get("busy_cores")
+    during = [
+        entry["range"]["other_cores"][1]
+        for *_, entry in entries(summary["systems"])
+        if "other_cores" in entry["range"]
+    ]
+    if before is None and not during:
+        return ["how busy the machine was with other work is not known on this platform"]
+    known = [n for n in (before, *during) if n is not None]
+    told = (
+        f"{number(before)} cores before, at most {number(max(during, default=None))} during a run"
+    )
+    if max(known) <= BUSY_SHARE * cpus:
+        return [f"other work on this machine used {told}, of {cpus}"]
+    return [
+        f"WARNING: other work on this machine used {told}, of {cpus}: these figures are of a busy machine; "
+        "run it again when nothing else runs"
+    ]
 
 
 # verification -------------------------------------------------------------------------------------
@@ -125,7 +150,7 @@ def verification(systems: dict[str, Any]) -> Section:
     if late:
         about = (
             "Rate not sustained (generator late, less than 98 % of it, or not read ten seconds later): such a run "
-            "has no latencies, and counts as endlessly slow in its median."
+            "has no latencies. A median over repeats counts it as slower than any other."
         )
         blocks.append(Bullets(late, about))
     return section("Verification", *blocks)
@@ -190,7 +215,7 @@ def _wrong(entry: Entry) -> str:
 
 
 def latencies(summary: dict[str, Any]) -> list[Section]:
-    """A table for each durability; what explains them, and the published figures, in the first."""
+    """A table for each durability, what explains them in the first; then the published figures, apart."""
     parts: list[Section] = []
     settings = summary["settings"]
     rate = settings["rate_mb_s"]
@@ -215,26 +240,37 @@ def latencies(summary: dict[str, Any]) -> list[Section]:
             about.append(
                 f"{partitions} partitions, a commit every "
                 f"{settings['commit_interval_s']:g} s. Write: from when a batch was due to when it was "
-                "durable, on the side or in place. End to end (e2e): from when it was due to its receipt "
-                "by a reader of committed records. Medians over repeats."
+                "durable, on the side or in place; not the same thing in each system, so never a contest. End to "
+                "end (e2e): from when it was due to its receipt by a reader of committed records. Medians over "
+                "repeats."
             )
         blocks: list[Block] = [Paragraph(" ".join(about))]
-        measured = len(rows)
-        rows += (
-            [] if parts else [(name, "", *write, *end) for name, write, end in published.LATENCIES]
-        )
         names = [percentile.replace("_", ".") for percentile in _PERCENTILES]
         columns = ("ms", "placement", *names, f"e2e {names[0]}", *names[1:])
         long = ("ms", "placement", *(f"write {n}" for n in names))
         long += tuple(f"end to end {n}" for n in names)
-        apart = frozenset(range(measured, len(rows)))
-        blocks.append(Table(columns, rows, 2, long, apart))
-        if not parts:
-            blocks.append(Paragraph(f"{published.HARDWARE}; at {published.RATE}."))
+        blocks.append(Table(columns, rows, 2, long))
         parts.append(
             section(f"reshard: latency at {rate:g} MB/s, durability {durability}", *blocks)
         )
-    return parts
+    return [*parts, _published()] if parts else []
+
+
+def _published() -> Section:
+    """The talk's latencies, which belong to no durability of ours: it does not say when Kafka flushed its log."""
+    names = [percentile.replace("_", ".") for percentile in _PERCENTILES]
+    rows = [(name, *write, *end) for name, write, end in published.LATENCIES]
+    columns = ("ms", *names, f"e2e {names[0]}", *names[1:])
+    long = ("ms", *(f"write {n}" for n in names), *(f"end to end {n}" for n in names))
+    about = (
+        f"To look at, not to compare; {published.HARDWARE}; at {published.RATE}. The talk does not say when Kafka "
+        "flushed its log."
+    )
+    return section(
+        "Latency as published, on other hardware",
+        Paragraph(about),
+        Table(columns, rows, 1, long, frozenset(range(len(rows)))),
+    )
 
 
 def _no_latencies(systems: dict[str, Any]) -> list[Section]:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from ..judging import DURABILITIES, in_words
 from ..layout import Block, Section, Table, number
 from ..systems import SYSTEMS
-from .drawing import Drawing, look
+from .drawing import Drawing, called
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,9 @@ def wins(
     names = dict.fromkeys(name for row in rows for name in row.values)
     order = [name for name in SYSTEMS if name in names]
     order += [name for name in names if name not in SYSTEMS]
-    return Wins([(n, look(n).name) for n in order], rows, workload is not None) if rows else None
+    stood = {name: at for won in who_wins for name, at in won["placements"].items()}
+    columns = [(name, called(name, stood[name])) for name in order]
+    return Wins(columns, rows, workload is not None) if rows else None
 
 
 Part = Block | Heading | Durability | Drawn | Note | Aside | Key | Glossary | Wins

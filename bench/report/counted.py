@@ -24,7 +24,7 @@ def persists(systems: dict[str, Any]) -> Drawing | None:
     """Of each system as it is meant to stand; one durability, steps are the same at each."""
     counted: dict[str, dict[str, float]] = {}
     for durability in DURABILITIES:
-        for name, entry in at_headline(systems, "reshard", durability):
+        for name, _, entry in at_headline(systems, "reshard", durability):
             if entry["steps"]:
                 counted.setdefault(name, by_row(entry["steps"]))
     if not counted:

@@ -20,7 +20,7 @@ from typing import Any
 
 from planstep.errors import MissingExtra
 
-from ..systems import LABELS, PLACEMENTS, headline
+from ..systems import LABELS, PLACEMENTS, headline, where
 
 INK, MUTED, GRID, PAPER, ACCENT = "#1c2530", "#5b6673", "#e3e7ec", "#ffffff", "#b3261e"
 _WIDE_IN, _NARROW_IN = 10.83, 3.5
@@ -64,8 +64,7 @@ def look(system: str) -> Look:
 
 def called(system: str, placement: str) -> str:
     """ "kafka-style, separate"; without the placement where there is no choice."""
-    several = len(PLACEMENTS.get(system, ())) > 1
-    return f"{look(system).name}, {placement}" if several else look(system).name
+    return look(system).name + where(system, placement)
 
 
 def line(system: str, placement: str | None = None) -> dict[str, Any]:

@@ -6,7 +6,7 @@ Next: parts.py and waits.py, which draw.
 from collections.abc import Callable
 from typing import Any
 
-from ..conclusions import of_workload, orders
+from ..conclusions import of_workload
 from ..judging import entries
 from ..layout import Bullets, Paragraph, Section, Table
 from .content import Aside, Drawn, Durability, Heading, Note, Part, by_durability, has_figures, wins
@@ -107,11 +107,14 @@ def _came_of_it(
         parts.append(Bullets(lines, "What came of it:"))
     found = wins(who_wins, durability, workload)
     if found is None:
-        return [*parts, Note("absent", "By the rule nobody is beyond doubt in front here.")]
-    times = (
-        "a single run each" if runs_of(who_wins, workload, durability) == 1 else "by their ranges"
-    )
-    head = f"Who is in front (●) beyond doubt, {times}; whatever is not in the table is too close to tell:"
+        single = all(one.entry["repeats"] < 2 for one in told(comparison, workload, durability))
+        why = (
+            "Single runs: --repeat 3 tells who is in front."
+            if single
+            else "Nobody is in front, by the rule."
+        )
+        return [*parts, Note("absent", why)]
+    head = "Who is in front (●), by the ranges of repeats; whatever is not in the table is too close to tell:"
     return [*parts, Paragraph(head), found]
 
 
@@ -135,10 +138,6 @@ def _times(ratio: float) -> str:
     if 0.8 <= ratio <= 1.25:
         return "about the same"
     return f"{ratio:,.0f} times as much" if ratio >= 10 else f"{ratio:.2g} times as much"
-
-
-def runs_of(who_wins: list[dict[str, Any]], workload: str, durability: str) -> int:
-    return orders(who_wins, workload, durability)[1]
 
 
 def _kept(comparison: Comparison, durability: str) -> list[Part]:

@@ -1,7 +1,7 @@
 """What came of it in a few plain sentences: every number in them is the summary's.
 
     proven?      runs, records read back, what was wrong                       first, in red where it is not so
-    at the rate  who had its writes durable, its records read, when            where each stands as it is meant to
+    at the rate  who had its commits answered, its records read, when          where each stands as it is meant to
     why          how much of the difference is protocol, how much shared fate
 
 Next: page.py.
@@ -10,10 +10,9 @@ Next: page.py.
 from typing import Any, NamedTuple
 
 from ..conclusions import split
-from ..judging import DURABILITIES, at_headline, entries, figure
+from ..judging import DURABILITIES, REPEATS_MIN, at_headline, entries, figure
 from ..layout import number
-from ..systems import headline
-from .drawing import called, look
+from .drawing import called
 from .series import ms
 
 _WHO_LOSES = ("missing", "duplicated", "out_of_order", "violations")
@@ -72,7 +71,7 @@ def verdict(summary: dict[str, Any]) -> Verdict:
         )
     board = None
     for durability in DURABILITIES:  # the first that there is; each has its own parts below
-        shown = [one for one in at_headline(systems, "reshard", durability) if one[1]["verified"]]
+        shown = [one for one in at_headline(systems, "reshard", durability) if one[2]["verified"]]
         if shown:
             board = _board(summary, durability, shown)
             sentences += _in_words(summary, durability, shown)
@@ -111,33 +110,26 @@ def _by_spark(spark: dict[str, Any]) -> list[str]:
     return found
 
 
-Shown = list[tuple[str, dict[str, Any]]]
-"""(system, entry)."""
+Shown = list[tuple[str, str, dict[str, Any]]]
+"""(system, placement, entry)."""
 _BOARD = (
-    ("a write is durable", "write_ms.p50"),
     ("a commit is answered", "commit_ms.p50"),
     ("a reader has it", "end_to_end_ms.p50"),
 )
 
 
 def _board(summary: dict[str, Any], durability: str, shown: Shown) -> Board:
+    """Without writes: what is durable then is not the same in each system."""
     rate = summary["settings"]["rate_mb_s"]
     at = f"at {rate:g} MB/s" if rate else "as fast as it goes"
     columns = (*(words for words, _ in _BOARD), "CPU cores" if rate else "MB/s")
     rows = []
-    for name, entry in shown:
+    for name, placement, entry in shown:
         late = entry["sustained"] is False
         told = ["not sustained" if late else ms(figure(entry, key)) for _, key in _BOARD]
         last = entry["cpu_cores"] if rate else entry["throughput_mb_s"]
-        rows.append((name, _stands(summary, durability, name, entry), [*told, number(last)]))
+        rows.append((name, called(name, placement), [*told, number(last)]))
     return Board(f"reshard {at}, durability {durability}: medians", columns, rows)
-
-
-def _stands(summary: dict[str, Any], durability: str, name: str, entry: dict[str, Any]) -> str:
-    """Its name, and where it stands if that is not where it is meant to."""
-    stood = summary["systems"][name]["reshard"][durability]
-    placement = next(placement for placement, of in stood.items() if of is entry)
-    return look(name).name if placement == headline(name) else called(name, placement)
 
 
 def _in_words(summary: dict[str, Any], durability: str, shown: Shown) -> list[str]:
@@ -151,12 +143,18 @@ def _in_words(summary: dict[str, Any], durability: str, shown: Shown) -> list[st
     }
     said = []
     for what, name in (
-        ("A write was durable", "write_ms.p50"),
+        ("A commit was answered", "commit_ms.p50"),
         ("A reader had a record", "end_to_end_ms.p50"),
     ):
-        able = [(system, value) for system, e in shown if (value := figure(e, name)) is not None]
+        able = [
+            (system, called(system, placement), value)
+            for system, placement, e in shown
+            if (value := figure(e, name)) is not None
+        ]
         if len(able) > 1:
-            said.append(_compared(what, sorted(able, key=lambda one: one[1]), won.get(name)))
+            single = min(entry["repeats"] for *_, entry in shown) < REPEATS_MIN
+            able.sort(key=lambda one: one[2])
+            said.append(_compared(what, able, won.get(name), single))
     rows = (summary["shared_fate"] or {}).get(durability) or {}
     row = rows.get("end_to_end_ms.p50")
     if row and row["difference"]:
@@ -164,7 +162,7 @@ def _in_words(summary: dict[str, Any], durability: str, shown: Shown) -> list[st
             "It waits for its transaction's commit, half an interval on average, and in the Kafka-style mode for "
             f"whoever is open before it. By mode and placement, {split('end_to_end_ms.p50', row)}"
         )
-    late = [look(name).name for name, entry in shown if entry["sustained"] is False]
+    late = [called(name, at) for name, at, entry in shown if entry["sustained"] is False]
     if late:
         have = "have" if len(late) > 1 else "has"
         said.append(
@@ -173,15 +171,18 @@ def _in_words(summary: dict[str, Any], durability: str, shown: Shown) -> list[st
     return said
 
 
-def _compared(what: str, able: list[tuple[str, float]], won: dict[str, Any] | None) -> str:
-    """By the rule; where that is in no doubt, who was first."""
-    each = [f"{look(system).name} {ms(value)}" for system, value in able]
+def _compared(
+    what: str, able: list[tuple[str, str, float]], won: dict[str, Any] | None, single: bool
+) -> str:
+    """Names who was first where the rule of judging.py does. `able`: (system, what it is called, ms)."""
+    each = [f"{name} {ms(value)}" for _, name, value in able]
     if won is None:
-        return f"{what}, in half of all cases, in {', '.join(each)}: no telling them apart."
-    best = " and ".join(look(system).name for system, _ in able if system in won["best"])
-    first = " and ".join(ms(value) for system, value in able if system in won["best"])
-    rest = ", ".join(
-        one for one, (system, _) in zip(each, able, strict=True) if system not in won["best"]
+        why = "single runs tell nobody apart" if single else "no telling them apart"
+        return f"{what}, in half of all cases, in {'; '.join(each)}: {why}."
+    best = " and ".join(name for system, name, _ in able if system in won["best"])
+    first = " and ".join(ms(value) for system, _, value in able if system in won["best"])
+    rest = "; ".join(
+        one for one, (system, *_) in zip(each, able, strict=True) if system not in won["best"]
     )
     return f"{what} soonest with {best}: {first} in half of all cases, against {rest}."
 

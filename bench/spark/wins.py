@@ -1,7 +1,7 @@
 """Who wins where, by Spark's percentiles: the rule of bench/judging.py, anew.
 
-    same workload, same durability, each system where it is meant to stand; verified and sustained. Apart:
-    ranges over repeats do not overlap, and medians differ by 5 %; of single runs by a fifth
+    same workload, same durability, each system where it is meant to stand; verified, sustained, repeated. Apart:
+    ranges over repeats do not overlap, and medians differ by 5 %; write latencies are not compared
 
 Latencies only: what else the comparison tells (CPU, bytes to disk) no trace row holds.
 
@@ -16,7 +16,7 @@ from typing import Any
 from ..systems import headline
 from .figures import LATENCIES
 
-MARGIN, SINGLE_MARGIN = 0.05, 0.2
+MARGIN = 0.05
 PERCENTILES = ("p50", "p99")
 Runs = Sequence[Mapping[str, Any]]
 
@@ -25,12 +25,12 @@ def who_wins(figures: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Each: workload, durability, figure, best {system: ms}, behind {system: ms}, runs (of each, at least)."""
     made = []
     for (workload, durability), systems in _standing(figures).items():
-        for latency in LATENCIES:
+        for latency in (name for name in LATENCIES if name != "write_ms"):
             for percentile in PERCENTILES:
                 spans = {}
                 for system, runs in systems.items():
                     values = of_repeats(runs, latency, percentile)
-                    if values and not math.isinf(median(values)):
+                    if len(values) > 1 and not math.isinf(median(values)):
                         spans[system] = (median(values), min(values), max(values), len(values))
                 won = _apart(spans)
                 if won is not None:
@@ -85,9 +85,8 @@ def _apart(
     first = min(spans.values(), key=lambda span: span[0])
     behind = {
         system: middle
-        for system, (middle, least, _, runs) in spans.items()
-        if least > first[2]
-        and middle - first[0] >= (SINGLE_MARGIN if min(runs, first[3]) < 2 else MARGIN) * middle
+        for system, (middle, least, _, _) in spans.items()
+        if least > first[2] and middle - first[0] >= MARGIN * middle
     }
     if not behind:
         return None

@@ -68,6 +68,11 @@ def label(name: str) -> str:
     return LABELS.get(name, name)
 
 
+def where(name: str, placement: str) -> str:
+    """ ", separate"; "" for a system that can stand in one way only."""
+    return f", {placement}" if len(PLACEMENTS.get(name, ())) > 1 else ""
+
+
 def open_system(name: str, folder: Path, options: Options) -> System:
     """ValueError for a name that is not in SYSTEMS."""
     try:

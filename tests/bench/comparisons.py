@@ -21,6 +21,7 @@ MACHINE: dict[str, Any] = {
     "cpu_model": "a processor",
     "memory_mb": 8000,
     "filesystem": "ext4",
+    "busy_cores": 0.03,
     "disk_sync_ms": {"p50": 0.5, "p95": 0.7, "p99": 0.9, "p99_9": 1.2, "max": 1.5},
     "kernel": "Linux 6",
     "architecture": "x86_64",

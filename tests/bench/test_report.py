@@ -9,9 +9,11 @@ import pytest
 from reports import NOTHING, Outline, drawings, undrawn
 
 from planstep.bench.cell import FAILED, IMPOSSIBLE, INTERRUPTED, Result
+from planstep.bench.judging import entries, who_wins
 from planstep.bench.report.drawing import render
 from planstep.bench.report.sections import page
 from planstep.bench.report.verdict import verdict
+from planstep.bench.words import latencies, titles
 
 EVIL = '<script>alert("x")</script>'
 
@@ -74,10 +76,52 @@ def test_numbers_of_the_verdict_are_the_summary_s(summary: dict[str, Any]) -> No
     said = " ".join(found.sentences)
     assert "none missing, none twice, none out of order" in said
     entry = summary["systems"]["deterministic"]["reshard"]["full"]["shared"]
-    assert f"{entry['write_ms']['p50']:.2f} ms" in said
+    assert f"{entry['commit_ms']['p50']:.2f} ms" in said
     assert found.board is not None and [row[0] for row in found.board.rows] == [
         *("deterministic", "kafka", "sqlite")
     ]
+
+
+def test_the_headline_compares_what_means_the_same_and_says_who_stands_where(
+    summary: dict[str, Any],
+) -> None:
+    """Data set aside is durable sooner than a commit, and says nothing about it."""
+    found = verdict(summary)
+    board = found.board
+    assert board is not None and "write" not in " ".join((*found.sentences, *board.columns))
+    assert [row[1] for row in board.rows][:2] == ["deterministic, shared", "kafka-style, separate"]
+    said = next(sentence for sentence in found.sentences if "commit was answered" in sentence)
+    assert "deterministic, shared" in said and "kafka-style, separate" in said
+
+
+def test_single_runs_tell_nobody_apart_repeated_ones_do(summary: dict[str, Any]) -> None:
+    assert summary["who_wins"] == []
+    assert "single runs tell nobody apart" in " ".join(verdict(summary).sentences)
+    for *_, entry in entries(summary["systems"]):
+        entry["repeats"] = 3
+    summary["who_wins"] = who_wins(summary["systems"])
+    assert "soonest with deterministic, shared" in " ".join(verdict(summary).sentences)
+    for won in summary["who_wins"]:
+        assert not won["figure"].startswith("write")
+        assert set(won["placements"]) == {*won["best"], *won["behind"]}
+
+
+def test_published_latencies_are_of_no_durability(summary: dict[str, Any]) -> None:
+    for section in latencies(summary):
+        published = [row for table in section.tables for row in table.rows if "published" in row[0]]
+        assert bool(published) == ("durability" not in section.title)
+
+
+def test_a_busy_machine_is_told(summary: dict[str, Any]) -> None:
+    cpus = summary["machine"]["cpus"]
+    assert "WARNING" not in " ".join(titles(summary))
+    assert "other work on this machine used 0.03 cores before" in " ".join(titles(summary))
+    entry = summary["systems"]["deterministic"]["reshard"]["full"]["shared"]
+    entry["range"]["other_cores"] = [0.0, cpus / 2]
+    assert "WARNING: other work on this machine" in " ".join(titles(summary))
+    del entry["range"]["other_cores"]
+    summary["machine"]["busy_cores"] = None
+    assert "not known on this platform" in " ".join(titles(summary))
 
 
 # what is missing, or wrong ------------------------------------------------------------------------
