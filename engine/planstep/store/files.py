@@ -9,6 +9,7 @@ Next: log.py.
 import errno
 import fcntl
 import os
+import stat
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,6 +19,7 @@ from ..errors import IoError, NoSpace
 _DSYNC: int = getattr(os, "RWF_DSYNC", 0)
 _FULLFSYNC: int | None = getattr(fcntl, "F_FULLFSYNC", None)
 _IOV_MAX = 500
+_OWN_FILE = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 class TooManyOpen(IoError):
@@ -141,6 +143,35 @@ class Files:
             raise io_error(error, path) from error
 
 
+def open_folder(path: Path) -> int:
+    """OSError."""
+    return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+
+def open_file(path: Path, flags: int, folder: int | None = None, mode: int = 0o600) -> int:
+    """By its name in `folder`, a descriptor, where one is given. OSError.
+
+    IoError where something else has a file's name: a link leads to what is not the store's, and whoever
+    opens a pipe may wait for ever."""
+    at = path if folder is None else path.name
+    fd = os.open(at, flags | _OWN_FILE, mode, dir_fd=folder)
+    try:
+        kind = os.fstat(fd).st_mode
+        if not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):
+            raise _no_file(path)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+def _no_file(path: Path) -> IoError:
+    return IoError(
+        f"{path} is a link, a pipe or a device in place of a file: the store's files are its own; "
+        "put the file back, or restore the store from a backup"
+    )
+
+
 def io_error(error: OSError, path: Path | None) -> IoError:
     """The typed error for one of the operating system's."""
     where = f"{path}: " if path is not None else ""
@@ -148,4 +179,6 @@ def io_error(error: OSError, path: Path | None) -> IoError:
         return NoSpace(f"{where}the disk is full: free some space; nothing was written or lost")
     if error.errno in (errno.EMFILE, errno.ENFILE):
         return TooManyOpen(f"{where}{error.strerror}: close some, or raise the limit (ulimit -n)")
+    if error.errno in (errno.ELOOP, errno.ENXIO) and path is not None:
+        return _no_file(path)
     return IoError(f"{where}{error.strerror or error}")
