@@ -40,7 +40,7 @@ class OwnerLock:
     def _open(self, path: Path) -> None:
         try:
             self.folder = open_folder(path.parent)
-            self._fd = open_file(path, os.O_RDWR | os.O_CREAT, self.folder)
+            self._fd = open_file(Path(path.name), os.O_RDWR | os.O_CREAT, self.folder)
         except OSError as error:
             refusal = io_error(error, path)
             if error.errno == errno.EROFS:
@@ -89,6 +89,10 @@ class OwnerLock:
         return os.path.samestat(folder, os.fstat(self.folder)) and os.path.samestat(
             file, os.fstat(self._fd)
         )
+
+    def is_gone(self) -> bool:
+        """The lock was removed, with its folder or alone: somebody else may own what is there now."""
+        return os.fstat(self._fd).st_nlink == 0
 
     def check(self) -> None:
         if os.getpid() != self.pid:
