@@ -247,7 +247,9 @@ class Folder:
 
     def sizes(self) -> dict[str, int]:
         """Bytes of each segment and data file."""
-        return {path.name: size for path in self._listed() if (size := self.files.size_of(path)) >= 0}
+        return {
+            path.name: size for path in self._listed() if (size := self.files.size_of(path)) >= 0
+        }
 
     def _listed(self) -> list[Path]:
         return self.with_descriptors(
