@@ -26,7 +26,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .errors import AlreadyExists, Corruption, FormatError, HostStopped, PlanstepError, StoreInUse
+from .errors import (
+    AlreadyExists,
+    Corruption,
+    FormatError,
+    HostStopped,
+    IoError,
+    PlanstepError,
+    StoreInUse,
+)
 from .interrupts import Uninterrupted
 from .proto.batch import Batch
 from .proto.ids import (
@@ -186,11 +194,21 @@ def _making(to: Path, replace: bool = False) -> Iterator[Path]:
     if not replace and os.path.lexists(to):
         raise AlreadyExists(f"{to} exists: choose another name; `restore --force` replaces a store")
     around = to.with_name(to.name + ".incomplete")
+    lock: OwnerLock | None = None
     try:
-        around.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if not {path.name for path in around.iterdir()} <= {"lock", "copy"}:
-            raise AlreadyExists(f"{around} is there, and was not left by a backup: remove it first")
-        lock = OwnerLock(around / "lock")
+        while lock is None:
+            around.mkdir(mode=0o700, parents=True, exist_ok=True)
+            try:
+                names = {path.name for path in around.iterdir()}
+                lock = OwnerLock(around / "lock") if names <= {"lock", "copy"} else None
+            except (FileNotFoundError, IoError):
+                if around.exists():
+                    raise
+                continue  # the backup that had made it has just ended
+            if lock is None:
+                raise AlreadyExists(
+                    f"{around} is there, and was not left by a backup: remove it first"
+                )
     except StoreInUse as error:
         raise AlreadyExists(f"{around}: process {error.pid} is making a copy there") from None
     except OSError as error:

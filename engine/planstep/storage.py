@@ -85,6 +85,12 @@ def _open_stores(
 
     def open_one(number: int) -> Store:
         folder = path / f"host-{number}"
+        if number < len(opened):  # begun anew
+            found = load_meta(folder, Files())
+            if found is None or found.store_id != opened[number].store_id:
+                raise FormatError(
+                    f"{folder} is of another store by now, or gone; reopen the engine"
+                )
         # All folders are there before host 0 takes its first turn.
         fresh = not number or opened[0].last_turn == 0
         if not fresh and not (folder / "meta.pb").exists():

@@ -170,7 +170,7 @@ def test_calls_are_read(tmp_path: Path) -> None:
     def text(value: str) -> str:
         return "".join(f"\\x{byte:02x}" for byte in value.encode())
 
-    path = text(f"{tmp_path}/spare")
+    path, folder, new = (text(f"{tmp_path}{name}") for name in ("/spare", "", "/data.new"))
     lines = [
         f'7 openat(AT_FDCWD<{text("/")}>, "{path}", O_RDWR|O_CREAT|O_EXCL, 0600) = 3<{path}>',
         f"7 fallocate(3<{path}>, 0, 0, 16) = 0",
@@ -179,6 +179,11 @@ def test_calls_are_read(tmp_path: Path) -> None:
         "7 <... pwritev2 resumed>) = 2",
         f'7 pwritev2(3<{path}>, [{{iov_base="{text("c")}", iov_len=1}}], 1, 6, RWF_DSYNC) = 1',
         f"7 fsync(3<{path}>) = 0",
+        f'7 openat(AT_FDCWD<{text("/")}>, "{folder}", O_RDONLY|O_DIRECTORY) = 4<{folder}>',
+        f'7 renameat(4<{folder}>, "{text("spare")}", 4<{folder}>, "{text("reserve")}") = 0',
+        f"7 fsync(4<{folder}>) = 0",
+        f'7 openat(AT_FDCWD<{text("/")}>, "{text("/proc/self/fd/4/data.new")}", O_CREAT) = 5<{new}>',
+        f'7 unlinkat(4<{folder}>, "{text("reserve")}", 0) = 0',
     ]
     assert list(Reading(tmp_path).events(lines)) == [
         ("create", "spare", 0),
@@ -187,4 +192,8 @@ def test_calls_are_read(tmp_path: Path) -> None:
         ("write", "spare", 6, b"c"),
         ("flush", "spare", 6, 1),
         ("sync", "spare"),
+        ("rename", "spare", "reserve"),
+        ("sync_folder", ""),
+        ("create", "data.new", 0),
+        ("remove", "reserve"),
     ]

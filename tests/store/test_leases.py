@@ -178,7 +178,7 @@ def test_what_cannot_be_looked_at_is_alive(
     lease = Lease(quick_path)
     lease.name(7)
 
-    def refuse(*args: Any) -> Any:
+    def refuse(*args: Any, **more: Any) -> Any:
         raise OSError(code, os.strerror(code))
 
     with monkeypatch.context() as patch:

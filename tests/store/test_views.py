@@ -115,7 +115,7 @@ def test_a_reader_does_not_go_back_when_the_log_goes_on_elsewhere_after_it_saw_t
             write(stores[0], {A: b"instead"})
         shutil.copytree(owned, seen, dirs_exist_ok=True)
 
-    def seen_too_early(path: Path, store_id: bytes) -> Mark | None:
+    def seen_too_early(path: Path, store_id: bytes, *held: Any) -> Mark | None:
         if 0 < len(marks) < times:
             go_on()
         marks.append(read_mark(path, store_id))

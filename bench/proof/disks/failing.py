@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ....errors import IoError
-from ....store.files import Files, io_error
+from ....store.files import Files, io_error, open_file
 
 KINDS = ("write", "sync", "allocate", "rename", "remove", "sync_folder", "shrink", "open", "read")
 
@@ -25,8 +25,10 @@ class FastFiles(Files):
     """Does not wait for the disk: for stores whose power never goes, or goes in a model only."""
 
     def allocate(self, path: Path, size: int) -> None:
-        with open(path, "xb") as file:
-            file.truncate(size)
+        at, folder = self._at(path)
+        fd = open_file(at, os.O_RDWR | os.O_CREAT | os.O_EXCL, folder)
+        os.truncate(fd, size)
+        os.close(fd)
 
     def write(self, fd: int, buffers: Sequence[bytes], offset: int, sync: bool) -> None:
         super().write(fd, buffers, offset, False)

@@ -27,6 +27,7 @@ def crash(store: DiskStore) -> None:
     store._table.close()
     store._released.close()
     store._folder.close()
+    store._files.release(store.folder)
 
 
 def contents(store: Any) -> Contents:

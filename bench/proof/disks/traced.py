@@ -36,7 +36,10 @@ _LINE = re.compile(r"(\d+) +(.*)")
 _CALL = re.compile(r"(\w+)\((.*)\) += (-?\d+)(.*)", re.DOTALL)
 _RESUMED = re.compile(r"<\.\.\. (\w+) resumed>(.*)", re.DOTALL)
 _HEX = re.compile(r'"((?:\\x[0-9a-f]{2})*)"')
+_PATH = re.compile(r'(?:(?:\d+|AT_FDCWD)<((?:\\x[0-9a-f]{2}|[^>])*)>, )?"((?:\\x[0-9a-f]{2})*)"')
+_THROUGH = re.compile(r"/proc/self/fd/(\d+)(.*)")
 _FD = re.compile(r"^(\d+)<((?:\\x[0-9a-f]{2}|[^>])*)>")
+_OPENED = re.compile(r"<((?:\\x[0-9a-f]{2}|[^>])*)>")
 _SECONDS = 60
 
 
@@ -98,6 +101,7 @@ def record(root: Path, seed: int, durability: Durability, hosts: int) -> Trace:
 
 
 class _Arguments(NamedTuple):
+    whole: str
     text: str
     fd: int
     path: str
@@ -113,6 +117,7 @@ class Reading:
         self.known: dict[str, int] = {}  # name → size; -1: a folder
         self.durable: dict[int, bool] = {}  # descriptor → opened with O_DSYNC
         self.at: dict[int, int] = {}  # descriptor → where it writes next
+        self.folders: dict[int, str] = {}  # descriptor → what it was opened for
         self._begun: dict[str, str] = {}
 
     def events(self, lines: Iterable[str]) -> Iterator[Event]:
@@ -129,7 +134,20 @@ class Reading:
             call = _CALL.match(text)
             if call is None or call.group(3) == "-1":
                 continue
-            yield from self._of(call.group(1), _arguments(call.group(2)), int(call.group(3)))
+            result, opened = int(call.group(3)), _OPENED.match(call.group(4))
+            if opened is not None:
+                self.folders[result] = _text(opened.group(1))
+            yield from self._of(call.group(1), _arguments(call.group(2)), result)
+
+    def _paths(self, given: _Arguments) -> list[str]:
+        """Those that a call names: in the folder of a descriptor before it, or through one."""
+        found = []
+        for folder, name in _PATH.findall(given.whole):
+            path = os.path.join(_text(folder), _text(name))
+            if through := _THROUGH.fullmatch(path):
+                path = self.folders[int(through.group(1))] + through.group(2)
+            found.append(path)
+        return found
 
     def _name(self, path: str) -> str | None:
         """Relative to the root; None for what is not ours."""
@@ -142,16 +160,16 @@ class Reading:
         if call == "openat":
             yield from self._open(given, result)
         elif call in ("rename", "renameat", "renameat2"):
-            source, target = (self._name(text.decode()) for text in given.strings)
+            source, target = map(self._name, self._paths(given))
             if source is not None and target is not None:
                 self.known[target] = self.known.pop(source)
                 yield ("rename", source, target)
         elif call in ("unlink", "unlinkat"):
-            name = self._name(given.strings[0].decode())
+            name = self._name(self._paths(given)[0])
             if name is not None and self.known.pop(name, None) is not None:
                 yield ("remove", name)
         elif call in ("mkdir", "mkdirat"):
-            path = given.strings[0].decode()
+            path = self._paths(given)[0]
             if path.startswith(self.root) and not path.endswith("/leases"):
                 name = path.removeprefix(self.root)
                 self.known[name] = -1
@@ -172,7 +190,7 @@ class Reading:
             yield from self._change(call, name, given)
 
     def _open(self, given: _Arguments, fd: int) -> Iterator[Event]:
-        path = given.strings[0].decode()
+        path = self._paths(given)[0]
         self.durable[fd] = "O_DSYNC" in given.text
         self.at[fd] = 0
         name = self._name(path)
@@ -213,7 +231,9 @@ def _arguments(text: str) -> _Arguments:
     strings = [bytes.fromhex(found.replace("\\x", "")) for found in _HEX.findall(text)]
     rest = _HEX.sub("", text)
     numbers = [int(n) for n in re.findall(r"(?:^|[ ,])(\d+)(?=,|$)", rest)]
-    return _Arguments(rest, int(fd.group(1)) if fd is not None else -1, path, strings, numbers)
+    return _Arguments(
+        text, rest, int(fd.group(1)) if fd is not None else -1, path, strings, numbers
+    )
 
 
 def _text(hexed: str) -> str:

@@ -98,8 +98,8 @@ def _disagreement(path: str, setting: str, here: object, there: object) -> Wrong
 def _replaced(path: str) -> StoreInUse:
     error = StoreInUse(os.getpid(), None)
     error.args = (
-        f"{path} is not the folder any more that this process has open: it was removed or "
-        "replaced meanwhile, and what is written there goes nowhere; close that engine first",
+        f"{path} is not the folder any more that this process has open: it was moved, "
+        "removed or replaced meanwhile; that engine goes on where the folder is by now: close it first",
     )
     return error
 

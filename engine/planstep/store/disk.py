@@ -34,7 +34,7 @@ from ..logs import SLOW_SYNC_SECONDS, slow_sync
 from .append import LogEnd
 from .behind import Behind
 from .extents import Extent
-from .files import Files, io_error
+from .files import Files, check_there, io_error, way_into
 from .folder import Folder, segment_files, segment_parts
 from .layers import GONE, MISSING, Layer, layered, merged_scan
 from .lease import make_leases, oldest_lease
@@ -74,7 +74,7 @@ class DiskStore(Behind):
         self.counters = StoreCounters()
         self._files = files
         self._lock = lock
-        self._folder = Folder(folder, meta.store_id, files, segment_bytes)
+        self._folder = Folder(folder, meta.store_id, files, segment_bytes, lock.folder)
         self._log = LogEnd(
             self._folder,
             self.store_id,
@@ -84,13 +84,16 @@ class DiskStore(Behind):
             self._show,
         )
         try:
-            make_leases(folder)
-            self._released = ReleasedMark(folder / "released", self.store_id, write=True)
+            make_leases(folder, lock.folder)
+            self._released = ReleasedMark(folder / "released", self.store_id, True, lock.folder)
         except OSError as error:
             raise io_error(error, folder / "released") from error
         try:
-            self._table = Table(folder / "table", self.store_id)
+            way = way_into(folder, lock.folder)
+            check_there(way, lock.folder)
+            self._table = Table(way / "table", self.store_id)
             try:
+                check_there(way, lock.folder)
                 super().__init__(durability == "full")
                 self._recover()
                 self._show()
@@ -129,6 +132,7 @@ class DiskStore(Behind):
                 raise FormatError(f"{folder} is not a store; create one with create=True")
             make_folder(folder, files)
         lock = OwnerLock(folder / "lock", wait)
+        files.hold(folder, lock.folder)
         try:
             meta = load_meta(folder, files)
             if meta is None:
@@ -140,7 +144,7 @@ class DiskStore(Behind):
                     host=host,
                     first_id=first_id,
                 )
-                (folder / "table").mkdir(exist_ok=True, mode=0o700)
+                files.make_folder(folder / "table")
                 save_meta(folder, meta, files)
             for name, asked in (("mode", mode), ("hosts", hosts), ("host", host)):
                 if getattr(meta, name) != asked:
@@ -155,6 +159,7 @@ class DiskStore(Behind):
                 segment_bytes=segment_bytes,
             )
         except BaseException:
+            files.release(folder)
             lock.close()
             raise
 
@@ -194,7 +199,7 @@ class DiskStore(Behind):
             self.counters.replayed_turns += 1
         self._layers = (live, None)
         log.turn = found.turns[-1][1].turn if found.turns else checkpoint
-        generations = [segment_parts(p.name)[0] for p in segment_files(self.folder)]
+        generations = [segment_parts(p.name)[0] for p in segment_files(self.folder, self._files)]
         log.generation = max(generations, default=0) + 1
         if shown is not None and shown.current and shown.turn <= log.turn:
             self._released.show(log.generation, shown.turn, proven)  # readers do not go back
@@ -211,14 +216,14 @@ class DiskStore(Behind):
             self._try(lambda: self._folder.shrink(found.segment, found.offset))
         if not log.on_reserve:
             self._try(self._folder.keep_reserve)
-        oldest_lease(self.folder)  # removes those whose process was killed
+        oldest_lease(self.folder, self._lock.folder)  # removes those whose process was killed
         self._unsaved_bytes = sum(record.size for _, record, _ in found.turns)
 
     def _free_tail(self, found: Found) -> None:
         """The disk is full: what a crash left allocated behind the last record goes, if it is empty."""
         if not found.segment:
             return
-        size = (self.folder / found.segment).stat().st_size
+        size = self._files.size_of(self.folder / found.segment)
         if not any(self._folder.read(found.segment, found.offset, size - found.offset)):
             self._folder.shrink(found.segment, found.offset)
 
@@ -284,6 +289,10 @@ class DiskStore(Behind):
 
     def begin(self) -> Turn:
         self._lock.check()
+        if not self._closed and self._lock.is_gone():
+            self._log.broken = IoError(
+                f"{self.folder} was removed, or its lock: what is in memory can be kept nowhere"
+            )
         self._check_open()
         return Turn(self, self._log.address)
 
@@ -393,4 +402,5 @@ class DiskStore(Behind):
                 try:
                     self._released.close()
                 finally:
+                    self._files.release(self.folder)
                     self._lock.close()

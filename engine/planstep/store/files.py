@@ -3,21 +3,28 @@
 Everything that can lose or tear data is a method here: allocate, write, shrink, sync, sync_folder,
 rename, remove. LMDB does its own I/O.
 
+A path is looked up anew each time, and another store may stand there by then. So an open store holds its
+folder: what is done in it goes through the folder's descriptor, wherever it was moved.
+
 Next: log.py.
 """
 
 import errno
 import fcntl
 import os
+import stat
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 from ..errors import IoError, NoSpace
 
 _DSYNC: int = getattr(os, "RWF_DSYNC", 0)
 _FULLFSYNC: int | None = getattr(fcntl, "F_FULLFSYNC", None)
 _IOV_MAX = 500
+_DESCRIPTORS = Path("/proc/self/fd")
+_OWN_FILE = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 class TooManyOpen(IoError):
@@ -25,13 +32,77 @@ class TooManyOpen(IoError):
 
 
 class Files:
-    """The operating system's files. Every failure is an IoError; a full disk its kind NoSpace."""
+    """The operating system's files. Every failure is an IoError; a full disk its kind NoSpace.
+
+    Invariant: `_held` has the descriptors of folders that are open; it is replaced, never changed.
+    """
+
+    _held: Mapping[Path, int] = MappingProxyType({})
+
+    def hold(self, folder: Path, fd: int) -> None:
+        """Whatever `folder` is called by now, files in it are found through `fd`, until `release`."""
+        self._held = {**self._held, folder: fd}
+
+    def release(self, folder: Path) -> None:
+        """Before the descriptor is closed."""
+        self._held = {path: fd for path, fd in self._held.items() if path != folder}
+
+    def _at(self, path: Path) -> tuple[Path, int | None]:
+        """What the operating system is to be given in place of a path."""
+        for folder in (path, *path.parents) if self._held else ():
+            if (fd := self._held.get(folder)) is not None:
+                return path.relative_to(folder), fd
+        return path, None
+
+    def names(self, folder: Path) -> list[str]:
+        """In no order."""
+        try:
+            return list_folder(*self._at(folder))
+        except OSError as error:
+            raise io_error(error, folder) from error
+
+    def states(self, folder: Path) -> list[tuple[str, os.stat_result]]:
+        """What is in it, by name; nothing where it is not there."""
+        found = []
+        try:
+            fd = open_folder(*self._at(folder))
+            try:
+                for name in os.listdir(fd):
+                    found.append((name, os.stat(name, dir_fd=fd, follow_symlinks=False)))
+            finally:
+                os.close(fd)
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise io_error(error, folder) from error
+        return found
+
+    def size_of(self, path: Path) -> int:
+        """Bytes; -1 where there is no such file."""
+        at, folder = self._at(path)
+        try:
+            return os.stat(at, dir_fd=folder, follow_symlinks=False).st_size
+        except FileNotFoundError:
+            return -1
+        except OSError as error:
+            raise io_error(error, path) from error
+
+    def make_folder(self, path: Path) -> None:
+        """Unless it is there."""
+        at, folder = self._at(path)
+        try:
+            os.mkdir(at, 0o700, dir_fd=folder)
+        except FileExistsError:
+            pass
+        except OSError as error:
+            raise io_error(error, path) from error
 
     def allocate(self, path: Path, size: int) -> None:
         """Creates a file whose `size` bytes of zeros are reserved; leaves none behind on failure."""
         fd = -1
+        at, folder = self._at(path)
         try:
-            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            fd = open_file(at, os.O_RDWR | os.O_CREAT | os.O_EXCL, folder)
             if hasattr(os, "posix_fallocate"):
                 os.posix_fallocate(fd, 0, size)
             else:
@@ -39,15 +110,16 @@ class Files:
             os.fsync(fd)
         except OSError as error:
             if fd >= 0:
-                path.unlink(missing_ok=True)
+                os.unlink(at, dir_fd=folder)
             raise io_error(error, path) from error
         finally:
             if fd >= 0:
                 os.close(fd)
 
     def open(self, path: Path, write: bool) -> int:
+        at, folder = self._at(path)
         try:
-            return os.open(path, (os.O_RDWR if write else os.O_RDONLY) | os.O_CLOEXEC)
+            return open_file(at, os.O_RDWR if write else os.O_RDONLY, folder)
         except OSError as error:
             raise io_error(error, path) from error
 
@@ -118,7 +190,7 @@ class Files:
 
     def sync_folder(self, path: Path) -> None:
         try:
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            fd = open_folder(*self._at(path))
             try:
                 os.fsync(fd)
             finally:
@@ -127,25 +199,96 @@ class Files:
             raise io_error(error, path) from error
 
     def rename(self, source: Path, target: Path) -> None:
+        (old, here), (new, there) = self._at(source), self._at(target)
         try:
-            os.rename(source, target)
+            os.rename(old, new, src_dir_fd=here, dst_dir_fd=there)
         except OSError as error:
             raise io_error(error, source) from error
 
     def remove(self, path: Path) -> None:
+        at, folder = self._at(path)
         try:
-            os.unlink(path)
+            os.unlink(at, dir_fd=folder)
         except FileNotFoundError:
             pass
         except OSError as error:
             raise io_error(error, path) from error
 
 
+def open_folder(path: Path, folder: int | None = None) -> int:
+    """OSError. `folder`: the descriptor of the one that a relative path begins in."""
+    return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)
+
+
+def list_folder(path: Path, folder: int | None = None) -> list[str]:
+    """As `open_folder`. Through a descriptor of its own: who shares one shares the place in the list."""
+    if folder is None:
+        return os.listdir(path)
+    fd = open_folder(path, folder)
+    try:
+        return os.listdir(fd)
+    finally:
+        os.close(fd)
+
+
+def open_file(path: Path, flags: int, folder: int | None = None, mode: int = 0o600) -> int:
+    """As `open_folder`; OSError too where something else has a file's name: a link leads to what is not the
+    store's, and whoever opens a pipe may wait for ever."""
+    fd = os.open(path, flags | _OWN_FILE, mode, dir_fd=folder)
+    try:
+        kind = os.fstat(fd).st_mode
+        if not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+def way_into(folder: Path, fd: int) -> Path:
+    """For what takes paths only, LMDB: one that leads through the descriptor, where the system has such; else
+    `folder`, and `check_there` has to be asked before and after."""
+    way = _DESCRIPTORS / str(fd)
+    try:
+        there = os.path.samestat(os.stat(way), os.fstat(fd))
+    except OSError:
+        there = False
+    return way if there else folder
+
+
+def check_there(way: Path, fd: int) -> None:
+    """IoError where a path that `way_into` gave leads elsewhere by now."""
+    try:
+        there = os.path.samestat(os.stat(way), os.fstat(fd))
+    except FileNotFoundError:
+        there = False
+    except OSError as error:
+        raise io_error(error, way) from error
+    if not there:
+        raise IoError(f"{way} was moved, replaced or removed while it was opened; open it again")
+
+
+def shown(path: Path) -> Path:
+    """A path as people know it."""
+    if _DESCRIPTORS not in path.parents:
+        return path
+    number, *rest = path.relative_to(_DESCRIPTORS).parts
+    try:
+        return Path(os.readlink(_DESCRIPTORS / number), *rest)
+    except OSError:
+        return path
+
+
 def io_error(error: OSError, path: Path | None) -> IoError:
     """The typed error for one of the operating system's."""
-    where = f"{path}: " if path is not None else ""
+    where = f"{shown(path)}: " if path is not None else ""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return NoSpace(f"{where}the disk is full: free some space; nothing was written or lost")
     if error.errno in (errno.EMFILE, errno.ENFILE):
         return TooManyOpen(f"{where}{error.strerror}: close some, or raise the limit (ulimit -n)")
+    if error.errno in (errno.ELOOP, errno.ENXIO) and path is not None:
+        return IoError(
+            f"{shown(path)} is a link, a pipe or a device in place of a file: a store's files are its "
+            "own; put the file back, or restore the store from a backup"
+        )
     return IoError(f"{where}{error.strerror or error}")

@@ -10,8 +10,6 @@ opened to be read has to be the one that its name says: its first record tells.
 Next: disk.py.
 """
 
-import errno
-import os
 import re
 import threading
 from collections.abc import Callable
@@ -20,7 +18,7 @@ from typing import TypeVar
 
 from ..errors import Corruption, IoError, NoSpace
 from .aside import Aside, with_all_spare
-from .files import Files, TooManyOpen, io_error
+from .files import Files, TooManyOpen
 from .lease import oldest_lease
 from .log import DATA, HEADER_SIZE, MISPLACED, START, is_misplaced
 
@@ -51,28 +49,35 @@ def is_another_s(name: str, data: bytes, store_id: bytes) -> bool:
     return is_misplaced(data, store_id, kind, *segment_parts(name))
 
 
-def segment_files(path: Path) -> list[Path]:
+def segment_files(path: Path, files: Files | None = None) -> list[Path]:
     """In the log's order. IoError."""
-    return _listed(path, _SEGMENT)
+    return _listed(path, _SEGMENT, files)
 
 
-def data_files(path: Path) -> list[Path]:
-    return _listed(path, _DATA)
+def data_files(path: Path, files: Files | None = None) -> list[Path]:
+    return _listed(path, _DATA, files)
 
 
-def _listed(path: Path, name: re.Pattern[str]) -> list[Path]:
-    try:
-        return sorted(path / found for found in os.listdir(path) if name.fullmatch(found))
-    except OSError as error:
-        raise io_error(error, path) from error
+def _listed(path: Path, name: re.Pattern[str], files: Files | None) -> list[Path]:
+    names = (files or Files()).names(path)
+    return sorted(path / found for found in names if name.fullmatch(found))
 
 
 class Folder:
     """Every failure is an IoError. Invariants: `_writing` and `_reading` hold open descriptors of
     existing files only; of `_reading` there are few, the one used last at its end."""
 
-    def __init__(self, path: Path, store_id: bytes, files: Files, segment_bytes: int) -> None:
+    def __init__(
+        self,
+        path: Path,
+        store_id: bytes,
+        files: Files,
+        segment_bytes: int,
+        held: int | None = None,
+    ) -> None:
+        """`held`: the folder's descriptor."""
         self.path = path
+        self._held = held
         self.store_id = store_id
         self.files = files
         self.segment_bytes = segment_bytes
@@ -103,14 +108,14 @@ class Folder:
     def create_segment(self, name: str, size: int) -> tuple[int, int]:
         """(descriptor, size) of a segment with room for `size` bytes: the spare, or a new file."""
         size = max(size, self.segment_bytes)
-        held = _size(self._spare)
+        held = self.files.size_of(self._spare)
         if held >= size:
             return self._rename(self._spare, name), held
         return self.create(name, size), size
 
     def create_from_reserve(self, name: str, size: int) -> tuple[int, int]:
         """As `create_segment`, of what was put aside for this; else what there is, or NoSpace."""
-        held = _size(self._reserve)
+        held = self.files.size_of(self._reserve)
         if held >= size:
             return self._rename(self._reserve, name), held
         room = max(size, self._reserve_bytes)
@@ -162,10 +167,13 @@ class Folder:
                 self._lock.release()
 
     def lacks_reserve(self) -> bool:
-        return min(_size(self._reserve), _size(self._cushion)) < self._reserve_bytes
+        return (
+            min(self.files.size_of(self._reserve), self.files.size_of(self._cushion))
+            < self._reserve_bytes
+        )
 
     def lacks_spare(self) -> bool:
-        return _size(self._spare) < self.segment_bytes
+        return self.files.size_of(self._spare) < self.segment_bytes
 
     def keep_reserve(self) -> None:
         """For the log's record of what frees space, and for the checkpoint that then lets files go."""
@@ -181,7 +189,7 @@ class Folder:
 
     def _keep(self, path: Path, size: int) -> None:
         """Of its full size under its name, or not there: a crash may come amid the allocation."""
-        if _size(path) >= size:
+        if self.files.size_of(path) >= size:
             return
         new = path.with_name(path.name + ".new")
         self.files.remove(new)
@@ -197,7 +205,7 @@ class Folder:
         return self._give_back(self._cushion)
 
     def _give_back(self, path: Path) -> bool:
-        if _size(path) <= 0:
+        if self.files.size_of(path) <= 0:
             return False
         self.files.remove(path)
         return True
@@ -239,11 +247,13 @@ class Folder:
 
     def sizes(self) -> dict[str, int]:
         """Bytes of each segment and data file."""
-        return {path.name: size for path in self._listed() if (size := _size(path)) >= 0}
+        return {
+            path.name: size for path in self._listed() if (size := self.files.size_of(path)) >= 0
+        }
 
     def _listed(self) -> list[Path]:
         return self.with_descriptors(
-            lambda: [*segment_files(self.path), *data_files(self.path)],
+            lambda: [*segment_files(self.path, self.files), *data_files(self.path, self.files)],
         )
 
     # letting go ----------------------------------------------------------------------------
@@ -276,7 +286,7 @@ class Folder:
                 since.pop(name, None)
         if not since:
             return
-        oldest = oldest_lease(self.path)
+        oldest = oldest_lease(self.path, self._held)
         for name, transaction in list(since.items()):
             if oldest is not None and oldest < transaction:
                 continue
@@ -294,13 +304,3 @@ class Folder:
 def _close_all(files: Files, opened: dict[str, int]) -> None:
     while opened:
         files.close(opened.popitem()[1])
-
-
-def _size(path: Path) -> int:
-    """Bytes, -1 where there is no such file. IoError."""
-    try:
-        return path.stat().st_size
-    except OSError as error:
-        if error.errno == errno.ENOENT:
-            return -1
-        raise io_error(error, path) from error

@@ -20,6 +20,7 @@ from typing import Any
 import lmdb
 
 from ..errors import ForkedProcess, StoreInUse
+from .files import shown
 
 try:
     _envid: Any = import_module("lmdb._envid")
@@ -81,7 +82,7 @@ def _open_beside(folder: Path, settings: dict[str, Any]) -> Any:
 
 def _impossible(folder: Path) -> ForkedProcess:
     return ForkedProcess(
-        f"{folder}: the tables were open when this process was forked, and this version of "
+        f"{shown(folder)}: the tables were open when this process was forked, and this version of "
         "py-lmdb cannot open them again; fork before opening, or start a process anew (spawn)"
     )
 

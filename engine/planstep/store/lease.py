@@ -18,18 +18,22 @@ import os
 import secrets
 from pathlib import Path
 
+from .files import list_folder, open_file
+
 
 class Lease:
     """A reader's. Where the folder cannot be written to, there is none, and no promise."""
 
-    def __init__(self, folder: Path) -> None:
-        self._fd = -1
-        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    def __init__(self, folder: Path, held: int | None = None) -> None:
+        """`held`: the folder's descriptor, through which it is then found."""
+        self._fd, self._held = -1, held
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL
         try:
-            make_leases(folder)
+            make_leases(folder, held)
             while True:
-                self._path = folder / "leases" / f"{os.getpid()}-{secrets.token_hex(4)}"
-                self._fd = os.open(self._path, flags, 0o644)
+                name = f"{os.getpid()}-{secrets.token_hex(4)}"
+                self._path = _leases(folder, held) / name
+                self._fd = open_file(self._path, flags, held, 0o644)
                 os.fchmod(self._fd, 0o644)  # the owner looks at it, also where this is root
                 fcntl.flock(self._fd, fcntl.LOCK_EX)  # the owner holds it while it looks
                 if os.fstat(self._fd).st_nlink:
@@ -48,41 +52,48 @@ class Lease:
         if self._fd >= 0:
             fd, self._fd = self._fd, -1
             with contextlib.suppress(OSError):
-                self._path.unlink()
+                os.unlink(self._path, dir_fd=self._held)
             os.close(fd)
 
 
-def make_leases(folder: Path) -> None:
+def _leases(folder: Path, held: int | None) -> Path:
+    return Path("leases") if held is not None else folder / "leases"
+
+
+def make_leases(folder: Path, held: int | None = None) -> None:
     """By the owner, if possible: in a folder that root made it could not look at anything."""
-    (folder / "leases").mkdir(exist_ok=True, mode=0o700)
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(_leases(folder, held), 0o700, dir_fd=held)
 
 
-def oldest_lease(folder: Path) -> int | None:
+def oldest_lease(folder: Path, held: int | None = None) -> int | None:
     """The oldest transaction that a living lease names (0: one that names none yet); None without.
 
     One that cannot be looked at, another user's, or for want of descriptors, counts as alive.
     """
     try:
-        paths = [folder / "leases" / name for name in sorted(os.listdir(folder / "leases"))]
+        path = _leases(folder, held)
+        paths = [path / name for name in sorted(list_folder(path, held))]
     except FileNotFoundError:
         return None
     except OSError:
         return 0
-    named = [seen for path in paths if (seen := _look_at(path)) is not None]
+    named = [seen for path in paths if (seen := _look_at(path, held)) is not None]
     return min(named, default=None)
 
 
-def _look_at(path: Path) -> int | None:
+def _look_at(path: Path, held: int | None) -> int | None:
     """What a lease names; one whose process is gone is removed."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        fd = open_file(path, os.O_RDONLY, held)
     except FileNotFoundError:
         return None
     except OSError:
         return 0
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        path.unlink(missing_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path, dir_fd=held)
         return None
     except BlockingIOError:
         text = os.pread(fd, 20, 0)

@@ -26,7 +26,7 @@ from pathlib import Path
 from struct import Struct
 from typing import NamedTuple
 
-from .files import io_error
+from .files import io_error, open_file
 
 _MARK = Struct("<IQ8sQ")
 _CRC = Struct("<I")
@@ -63,10 +63,11 @@ def encode_mark(store_id: bytes, generation: int, turn: int, synced: int, boot: 
 class ReleasedMark:
     """The mapped file. OSError where it is not there and `write` is False."""
 
-    def __init__(self, path: Path, store_id: bytes, write: bool) -> None:
+    def __init__(self, path: Path, store_id: bytes, write: bool, held: int | None = None) -> None:
+        """`held`: the descriptor of the folder, in which it is then found by its name."""
         self._store_id = store_id
         flags = os.O_RDWR | os.O_CREAT if write else os.O_RDONLY
-        fd = os.open(path, flags | os.O_CLOEXEC, 0o600)
+        fd = open_file(path if held is None else Path(path.name), flags, held)
         try:
             if write and os.fstat(fd).st_size < mmap.PAGESIZE:
                 # Bytes, no hole: on a full disk this fails, and not the first store to the map.
@@ -93,11 +94,11 @@ class ReleasedMark:
         self._map.close()
 
 
-def read_mark(path: Path, store_id: bytes) -> Mark | None:
+def read_mark(path: Path, store_id: bytes, held: int | None = None) -> Mark | None:
     """What the file says, None when it is missing or says nothing whole. IoError: whoever cannot read it knows
-    of no end, and would take what nobody was told of for released."""
+    of no end, and would take what nobody was told of for released. `held`: as for `ReleasedMark`."""
     try:
-        mark = ReleasedMark(path, store_id, write=False)
+        mark = ReleasedMark(path, store_id, write=False, held=held)
     except (FileNotFoundError, ValueError):  # not there, or not yet of its full size
         return None
     except OSError as error:
@@ -111,7 +112,7 @@ def read_mark(path: Path, store_id: bytes) -> Mark | None:
 def mark_bytes(path: Path) -> bytes:
     """As they are, for who only wants to know whether they change."""
     try:
-        with path.open("rb") as file:
+        with os.fdopen(open_file(path, os.O_RDONLY), "rb") as file:
             return file.read(_SIZE)
     except OSError:
         return b""

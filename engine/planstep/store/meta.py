@@ -9,6 +9,7 @@ from typing import NamedTuple
 from ..errors import FormatError
 from ..proto.records_pb2 import StoreMeta
 from .files import Files, io_error
+from .folder import segment_files
 
 FORMAT = 1
 _ready = [StoreMeta()]
@@ -42,13 +43,17 @@ def load_meta(folder: Path, files: Files) -> Meta | None:
     """What is stored; None where there is no store yet. FormatError for a newer one, or a damaged file,
     or where it is missing beside what a store holds."""
     path = folder / "meta.pb"
-    if not path.exists():
-        # It is written before all others: without it they are not a store that is being made.
-        if (folder / "table" / "data.mdb").exists() or any(folder.glob("log-*")):
+    if files.size_of(path) < 0:
+        holds = files.size_of(folder / "table" / "data.mdb") >= 0 or (
+            files.size_of(folder) >= 0 and segment_files(folder, files)
+        )
+        # It is written before all others: where it is still not there, nobody is making the store just now.
+        if files.size_of(path) < 0:
+            if not holds:
+                return None
             raise FormatError(
                 f"{path} is missing, but {folder} holds a store's files: restore it from a backup"
             )
-        return None
     fd = files.open(path, write=False)
     try:
         data = files.read(fd, 0, 1 << 16)
@@ -93,7 +98,7 @@ def save_meta(folder: Path, meta: Meta, files: Files) -> None:
     """Durable on return, whole or not there."""
     data = StoreMeta(**meta._asdict()).SerializeToString()
     new = folder / "meta.new"
-    new.unlink(missing_ok=True)
+    files.remove(new)
     files.allocate(new, len(data))
     fd = files.open(new, write=True)
     try:

@@ -16,7 +16,7 @@ from typing import Any
 from lmdb import verify as lmdb_verify
 
 from ..errors import Corruption
-from .files import io_error
+from .files import io_error, shown
 
 # A page's head, then magic, version, address, map size; page size, …; last page, transaction. As LMDB 0.9
 # has it on machines of 64 bits; other files are LMDB's to judge.
@@ -47,7 +47,7 @@ def check_size(folder: Path) -> None:
     if size < (newest[1] + 1) * page:
         problems = page_problems(folder)
         if problems:
-            raise Corruption(f"{path}: cut off, or damaged: {problems[0]}")
+            raise Corruption(f"{shown(path)}: cut off, or damaged: {problems[0]}")
 
 
 def _meta(data: bytes) -> tuple[int, int, int] | None:

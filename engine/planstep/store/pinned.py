@@ -44,9 +44,11 @@ class PinnedStore(ReadOnlyStore):
 
     def _pin_disk(self, store: DiskStore) -> None:
         self.folder, self.meta = store.folder, store.meta
-        self._folder: Any = Folder(store.folder, store.store_id, Files(), 0)
+        held, files = store._lock.folder, Files()
+        files.hold(store.folder, held)
+        self._folder: Any = Folder(store.folder, store.store_id, files, 0)
         self._table: Any = store._table
-        self._lease: Any = Lease(store.folder)  # before the pin: see lease.py
+        self._lease: Any = Lease(store.folder, held)  # before the pin: see lease.py
         try:
             with store._appending, store._mutex:
                 live, frozen = store._layers

@@ -22,7 +22,7 @@ from typing import Any
 
 from ..errors import Corruption, FormatError, IoError, NotSupported
 from .extents import Extent
-from .files import Files, io_error
+from .files import Files, check_there, io_error, open_folder, way_into
 from .folder import Folder
 from .layers import GONE, MISSING, Layer, layered, merged_scan
 from .lease import Lease
@@ -45,22 +45,24 @@ class ReadOnlyStore:
     """A store's content as of one turn; `get`, `scan` and `read_payload` as everywhere."""
 
     def __init__(
-        self, folder: Path, meta: Meta, files: Files | None = None, until: Mark | None = None
+        self, folder: Path, meta: Meta, files: Files, held: int, until: Mark | None = None
     ) -> None:
+        """`held`: the folder's descriptor, by which `files` hold it; it is closed with this."""
         self.folder = folder
+        self._held = held
         self.meta = meta
         self.store_id = meta.store_id
         self.generation = 0
         self.clean = True  # nothing is tidied up here
         self.counters = StoreCounters()
         self.settling = False
-        self._folder = Folder(folder, meta.store_id, files or Files(), 0)
+        self._folder = Folder(folder, meta.store_id, files, 0)
         self._lock = threading.Lock()
         self._closed = False
         at_rest = 0
         for attempt in range(_TRIES):
-            before = _state_of(folder)
-            lease = Lease(folder)
+            before = _state_of(files, folder)
+            lease = Lease(folder, held)
             try:
                 self._look(lease, until)
                 self._lease = lease
@@ -69,7 +71,7 @@ class ReadOnlyStore:
                 lease.close()
                 self._folder.close()
                 # The owner checkpointed, began a segment or was being born, between two looks.
-                at_rest = at_rest + 1 if _state_of(folder) == before else 0
+                at_rest = at_rest + 1 if _state_of(files, folder) == before else 0
                 last = attempt == _TRIES - 1 or at_rest == _TRIES_AT_REST
                 if last or isinstance(error, Passed):
                     raise
@@ -81,20 +83,35 @@ class ReadOnlyStore:
     @classmethod
     def open(cls, folder: Path, until: Mark | None = None) -> "ReadOnlyStore":
         """FormatError when there is no store, Corruption, IoError. `until`: see `Passed`."""
-        meta = load_meta(folder, Files())
-        if meta is None:
-            raise FormatError(f"{folder} is not a store")
-        return cls(folder, meta, until=until)
+        files = Files()
+        try:
+            held = open_folder(folder)
+        except FileNotFoundError:
+            raise FormatError(f"{folder} is not a store") from None
+        except OSError as error:
+            raise io_error(error, folder) from error
+        files.hold(folder, held)
+        try:
+            meta = load_meta(folder, files)
+            if meta is None:
+                raise FormatError(f"{folder} is not a store")
+            return cls(folder, meta, files, held, until)
+        except BaseException:
+            os.close(held)
+            raise
 
     def _look(self, lease: Lease, until: Mark | None) -> None:
         mark = until
         if mark is None:
-            mark = read_mark(self.folder / "released", self.store_id)
+            mark = read_mark(self.folder / "released", self.store_id, self._held)
         self._runs: list[Extent] = []
         self._layer = Layer()
         self._added: list[bytes] = []
-        self._table = Table(self.folder / "table", self.store_id, read_only=True)
+        way = way_into(self.folder, self._held)
+        check_there(way, self._held)
+        self._table = Table(way / "table", self.store_id, read_only=True)
         try:
+            check_there(way, self._held)
             self._txn = self._table.pin()
             lease.name(self._table.newest(self._txn))
             state = self._table.state(self._txn) or (0, 0, "", False, 0)
@@ -143,7 +160,7 @@ class ReadOnlyStore:
         That of the generation that was read: which of a turn's two writings is in a segment, a later one's
         mark does not tell. None: nothing was shown anew, and what the log proves counts.
         """
-        mark = read_mark(self.folder / "released", self.store_id)
+        mark = read_mark(self.folder / "released", self.store_id, self._held)
         if mark is None or mark.generation > generation:
             raise IoError(f"{self.folder}: its owner goes on elsewhere again and again")
         return mark if mark.generation == generation else None
@@ -219,20 +236,14 @@ class ReadOnlyStore:
                     self._table.close()
                 finally:
                     self._lease.close()
+                    os.close(self._held)
 
 
-def _state_of(folder: Path) -> list[tuple[str, int, int]]:
+def _state_of(files: Files, folder: Path) -> list[tuple[str, int, int]]:
     """What changes when an owner writes: names, sizes and times of its files. IoError."""
     found = []
-    try:
-        for path in (folder, folder / "table"):
-            with os.scandir(path) as entries:
-                for entry in entries:
-                    if entry.name != "leases" and not entry.name.startswith("lock"):
-                        status = entry.stat()
-                        found.append((entry.path, status.st_size, status.st_mtime_ns))
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        raise io_error(error, folder) from error
+    for path in (folder, folder / "table"):
+        for name, status in files.states(path):
+            if name != "leases" and not name.startswith("lock"):
+                found.append((name, status.st_size, status.st_mtime_ns))
     return sorted(found)

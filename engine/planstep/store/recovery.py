@@ -54,7 +54,7 @@ def read_back(
     says that this turn's sync had returned. Raises Corruption naming segment, offset and turn.
     """
     found = Found(synced=checkpoint)
-    segments = segment_files(folder)
+    segments = segment_files(folder, files)
     if first_segment and not any(path.name == first_segment for path in segments):
         raise Corruption(f"{first_segment} is missing: turns behind turn {checkpoint} were in it")
     lacking = ""  # unless a later segment has what the checkpoint covers, and goes on from there

@@ -41,7 +41,7 @@ from .extents import (
     live_bytes,
     put_extents,
 )
-from .files import io_error
+from .files import io_error, shown
 from .inherited import close_environment, open_environment
 from .layers import GONE
 from .making import READERS_MAX, allocate_lock, make_file
@@ -105,7 +105,7 @@ class Table:
                 # Beside it are others' rows: their damage is told to who looks for them.
                 owner = reading.get(b"i")
             if owner is not None and unseal(b"i", owner) != store_id:
-                raise Corruption(f"{folder}: the tables are those of another store")
+                raise Corruption(f"{shown(folder)}: the tables are those of another store")
         except BaseException:
             self.close()
             raise
@@ -312,7 +312,7 @@ class Table:
 def _not_opened(folder: Path, error: lmdb.Error) -> PlanstepError:
     if (code := _code(error)) == errno.ENOENT:
         return FormatError(
-            f"{folder} holds no tables: if the store's creation was not finished, open it for writing"
+            f"{shown(folder)} holds no tables: if the store's creation was not finished, open it for writing"
         )
     if code > 0:
         return io_error(OSError(code, os.strerror(code)), folder)
@@ -320,7 +320,7 @@ def _not_opened(folder: Path, error: lmdb.Error) -> PlanstepError:
         error
     ):  # the binding's own refusal, as others of its are
         return StoreInUse(os.getpid(), None)
-    return Corruption(f"{folder}: the tables cannot be opened: {error}")
+    return Corruption(f"{shown(folder)}: the tables cannot be opened: {error}")
 
 
 def _unreadable(error: Exception) -> PlanstepError:

@@ -26,7 +26,7 @@ from pathlib import Path
 from struct import Struct
 
 from ..errors import Corruption
-from .files import io_error
+from .files import io_error, shown
 from .pages import DATA_FILE, MAGIC, VERSION
 
 LEAVES_UP_TO = 256 << 20
@@ -77,7 +77,7 @@ def check_tree(folder: Path, *, free: bool) -> None:
                 return
             except _Damaged as damaged:
                 if _metas(fd) == metas:
-                    raise Corruption(f"{path}: damaged: {damaged}") from damaged
+                    raise Corruption(f"{shown(path)}: damaged: {damaged}") from damaged
     except OSError as error:
         raise io_error(error, path) from error
     finally:

@@ -1,0 +1,285 @@
+"""A store whose folder is moved, replaced or removed while it is open: it follows its folder, or says so."""
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from storekit import TABLETS, FastFiles, contents, crash, write
+
+import planstep
+from planstep.errors import FormatError, IoError, StoreClosed
+from planstep.storage import open_runtime
+from planstep.store import DiskStore
+from planstep.store import files as files_module
+from planstep.store.pinned import PinnedStore
+from planstep.store.readonly import ReadOnlyStore
+from planstep.store.verify import verify
+
+SMALL = 8 << 10
+A, B = TABLETS
+
+
+def opened(folder: Path, **settings: Any) -> DiskStore:
+    return DiskStore.open(folder, files=FastFiles(), segment_bytes=SMALL, **settings)
+
+
+def work(store: DiskStore, round_: int) -> None:
+    """Segments begin and go, data is rewritten, tables grow."""
+    for n in range(60):
+        write(store, {A + bytes([n]): round_}, {B + bytes([round_, n]): bytes([n]) * 900})
+    store.checkpoint()
+    write(store, {B + bytes([round_, n]): None for n in range(60) if n % 7})
+    store.checkpoint()
+    write(store, {A + b"last": round_})
+
+
+def picture(folder: Path) -> dict[str, str]:
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return {os.fspath(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+@pytest.mark.parametrize("replaced", [True, False])
+def test_an_owner_follows_its_folder(quick_path: Path, replaced: bool) -> None:
+    folder, moved = quick_path / "s", quick_path / "moved"
+    store = opened(folder)
+    work(store, 1)
+    folder.rename(moved)
+    if replaced:
+        other = opened(folder)
+        for _ in range(3):
+            work(other, 9)
+        other.close()
+    before = picture(folder)
+    for round_ in (2, 3):
+        work(store, round_)
+    assert store.counters.failed_chores == 0 and store.counters.rewrites
+    held = contents(store)
+    store.close()
+    assert picture(folder) == before
+    assert verify(moved) == []
+    store = opened(moved)
+    assert contents(store) == held
+    store.close()
+
+
+def test_readers_follow_the_folder_that_they_looked_at(quick_path: Path) -> None:
+    folder = quick_path / "s"
+    store = opened(folder)
+    work(store, 1)
+    store.checkpoint()
+    held = contents(store)
+    pinned = PinnedStore(store)
+    look = in_a_child(LOOK, folder)
+    folder.rename(quick_path / "moved")
+    other = opened(folder)
+    work(other, 9)
+    other.close()
+    before = picture(folder)
+    work(store, 2)
+    assert contents(pinned) == held
+    pinned.close()
+    assert picture(folder) == before
+    (said, _) = look.communicate("\n", timeout=60)
+    assert said == hashlib.sha256(repr(held).encode()).hexdigest() + "\n"
+    assert picture(folder) == before
+    assert os.listdir(quick_path / "moved" / "leases") == []
+    store.close()
+
+
+LOOK = """
+import hashlib, pathlib, sys
+from storekit import contents
+from planstep.store.readonly import ReadOnlyStore
+
+look = ReadOnlyStore.open(pathlib.Path(sys.argv[1]))
+print(flush=True)
+sys.stdin.readline()
+print(hashlib.sha256(repr(contents(look)).encode()).hexdigest(), flush=True)
+look.close()
+"""
+
+
+def in_a_child(code: str, folder: Path) -> "subprocess.Popen[str]":
+    """It has said its first line when this returns."""
+    child = subprocess.Popen(
+        [sys.executable, "-c", code, os.fspath(folder)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.fspath(Path(__file__).parent)},
+    )
+    assert child.stdout is not None and child.stdout.readline()
+    return child
+
+
+@pytest.mark.parametrize("what", ["all of it", "its lock"])
+def test_a_store_that_was_removed_says_so_at_the_next_turn(quick_path: Path, what: str) -> None:
+    folder = quick_path / "s"
+    store = opened(folder)
+    work(store, 1)
+    if what == "its lock":
+        (folder / "lock").unlink()
+    else:
+        shutil.rmtree(folder)
+        opened(folder).close()
+    before = picture(folder)
+    for _ in range(2):
+        with pytest.raises(StoreClosed, match="was removed"):
+            write(store, {A: 1})
+    assert not store.checkpoint_due(1e9)
+    store.close()
+    assert picture(folder) == before
+
+
+def test_an_engine_whose_store_was_removed_says_so(tmp_path: Path) -> None:
+    with planstep.open(tmp_path / "s") as db:
+        db.create_table("t").put(1, 1)
+        shutil.rmtree(tmp_path / "s")
+        with pytest.raises(planstep.EngineClosed, match="was removed"):
+            db.table("t").put(2, 2)
+    assert not (tmp_path / "s").exists()
+    planstep.open(tmp_path / "s").close()
+
+
+@pytest.mark.parametrize("hosts", [1, 2])
+def test_an_engine_goes_on_where_its_store_was_moved(tmp_path: Path, hosts: int) -> None:
+    db = planstep.open(tmp_path / "s", hosts=hosts)
+    db.create_table("t", shards=4).put(0, 0)
+    (tmp_path / "s").rename(tmp_path / "moved")
+    for n in range(20):
+        db.table("t").put(n, n)
+    with pytest.raises(planstep.StoreInUse, match="it was moved, removed"):
+        planstep.open(tmp_path / "s")
+    db.backup(tmp_path / "b")
+    db.close()
+    assert not (tmp_path / "s").exists()
+    for path in (tmp_path / "moved", tmp_path / "b"):
+        with planstep.open(path) as again:
+            assert dict(again.table("t").scan()) == {n: n for n in range(20)}
+
+
+def before_reading(patch: pytest.MonkeyPatch, module: str, act: Callable[[], None]) -> None:
+    """`act` is done once the folder is open, before anything in it is."""
+    name, left = f"planstep.store.{module}.load_meta", [act]
+    from planstep.store.meta import load_meta
+
+    def late(*args: Any) -> Any:
+        if left:
+            left.pop()()
+        return load_meta(*args)
+
+    patch.setattr(name, late)
+
+
+def swap(folder: Path) -> None:
+    folder.rename(folder.with_name("moved"))
+    other = opened(folder)
+    write(other, {A: "another's"})
+    other.close()
+
+
+@pytest.mark.parametrize("module", ["disk", "readonly"])
+def test_a_folder_that_is_replaced_while_it_is_opened(
+    quick_path: Path, monkeypatch: pytest.MonkeyPatch, module: str
+) -> None:
+    """Nothing of the one is mixed with the other."""
+    folder = quick_path / "s"
+    store = opened(folder)
+    write(store, {A: "its own"})
+    store.close()
+    before_reading(monkeypatch, module, lambda: swap(folder))
+    store = opened(folder) if module == "disk" else ReadOnlyStore.open(folder)
+    assert contents(store) == {A: "its own"}
+    store.close()
+    assert verify(folder) == [] and verify(quick_path / "moved") == []
+
+
+@pytest.mark.parametrize("module", ["disk", "readonly"])
+def test_where_descriptors_are_no_paths_a_folder_that_is_replaced_is_refused(
+    quick_path: Path, monkeypatch: pytest.MonkeyPatch, module: str
+) -> None:
+    """LMDB opens by path, and would open the other's."""
+    monkeypatch.setattr(files_module, "_DESCRIPTORS", quick_path / "none")
+    folder = quick_path / "s"
+    store = opened(folder)
+    write(store, {A: "its own"})
+    store.close()
+    before = picture(folder)
+    before_reading(monkeypatch, module, lambda: swap(folder))
+    with pytest.raises(IoError, match="was moved, replaced or removed while it was opened"):
+        opened(folder) if module == "disk" else ReadOnlyStore.open(folder)
+    moved = picture(quick_path / "moved")
+    assert {name: moved[name.replace("/s/", "/moved/")] for name in before if "mdb" in name} == {
+        name: value for name, value in before.items() if "mdb" in name
+    }
+    store = opened(folder)
+    assert contents(store) == {A: "another's"}
+    store.close()
+
+
+def test_a_host_that_begins_anew_is_of_the_same_store(tmp_path: Path) -> None:
+    db = planstep.open(tmp_path / "s", hosts=2)
+    db.create_table("t", shards=4).put(0, 0)
+    reopen = db._runtime._reopen
+    crash(db._runtime.nodes[1].host.store)
+    (tmp_path / "s").rename(tmp_path / "moved")
+    open_runtime(tmp_path / "s", hosts=2).close()
+    before = picture(tmp_path / "s")
+    with pytest.raises(FormatError, match="another store"):
+        reopen(1)
+    crash(db._runtime.nodes[0].host.store)
+    with pytest.raises(FormatError, match="another store"):
+        reopen(0)  # it would make what is not there
+    assert picture(tmp_path / "s") == before
+    db.close()
+
+
+WATCHED = """
+import os, pathlib, sys
+from test_moved import opened, work
+from planstep.store.pinned import PinnedStore
+
+folder = pathlib.Path(sys.argv[1])
+store = opened(folder)
+seen = []
+
+def told(event, args):
+    paths = [os.fsdecode(a) for a in args if isinstance(a, (str, bytes, os.PathLike))]
+    seen.extend(f"{event} {p}" for p in paths if watching and p.startswith(str(folder)))
+
+watching = True
+sys.addaudithook(told)
+stat = os.stat
+
+def watched(path, **more):
+    told("stat", [] if isinstance(path, int) else [path])
+    return stat(path, **more)
+
+os.stat = watched
+work(store, 1)
+PinnedStore(store).close()
+work(store, 2)
+rewrites = store.counters.rewrites
+store.close()
+watching = False
+assert rewrites, "not all was met"
+print("\\n".join(seen) or "nothing")
+"""
+
+
+def test_an_open_store_finds_nothing_by_its_path(quick_path: Path) -> None:
+    """Whatever it does: what is done by path reaches whoever stands there by then."""
+    done = subprocess.run(
+        [sys.executable, "-c", WATCHED, os.fspath(quick_path / "s")],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        env={**os.environ, "PYTHONPATH": os.fspath(Path(__file__).parent)},
+    )
+    assert (done.stdout, done.stderr) == ("nothing\n", "")

@@ -1,0 +1,167 @@
+"""One owner: whatever happens to the folder's name while others wait for its lock, or make it."""
+
+import contextlib
+import fcntl
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from storekit import TABLETS, FastFiles, contents, write
+
+import planstep
+from planstep.errors import IoError, StoreInUse
+from planstep.store import DiskStore
+from planstep.store.lock import OwnerLock
+
+A, B = TABLETS
+
+
+def opened(folder: Path, **settings: Any) -> DiskStore:
+    return DiskStore.open(folder, files=FastFiles(), segment_bytes=8 << 10, **settings)
+
+
+def before_locking(patch: pytest.MonkeyPatch, act: Callable[[], None]) -> None:
+    """`act` is done once: when somebody has opened a lock and is about to take it."""
+    flock, left = fcntl.flock, [act]
+
+    def late(fd: int, operation: int) -> None:
+        if left:
+            left.pop()()
+        flock(fd, operation)
+
+    patch.setattr(fcntl, "flock", late)
+
+
+def test_the_lock_of_a_folder_that_was_replaced_makes_no_owner(
+    quick_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = quick_path / "s"
+    opened(folder).close()
+    there: list[DiskStore] = []
+
+    def replace() -> None:
+        folder.rename(quick_path / "s.replaced")
+        there.append(opened(folder))
+        write(there[0], {A: "acknowledged"})
+
+    before_locking(monkeypatch, replace)
+    with pytest.raises(StoreInUse) as refused:
+        opened(folder)
+    assert refused.value.pid == os.getpid()
+    there[0].close()
+    store = opened(folder)
+    assert contents(store) == {A: "acknowledged"}
+    store.close()
+
+
+def test_who_waits_for_a_store_that_was_moved_has_the_one_at_its_path(
+    quick_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The owner of the moved one may go on for ever."""
+    folder = quick_path / "s"
+    owner = opened(folder)
+
+    def replace() -> None:
+        folder.rename(quick_path / "moved")
+        store = opened(folder)
+        write(store, {A: "of the new one"})
+        store.close()
+
+    before_locking(monkeypatch, replace)
+    store = opened(folder, wait=60)
+    assert contents(store) == {A: "of the new one"}
+    store.close()
+    owner.close()
+
+
+def test_a_lock_that_was_removed_before_it_was_taken_is_made_again(
+    quick_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = quick_path / "lock"
+    before_locking(monkeypatch, path.unlink)
+    lock = OwnerLock(path)
+    with pytest.raises(StoreInUse):
+        OwnerLock(path)
+    lock.close()
+
+
+def test_a_folder_that_was_removed_before_its_lock_was_taken_is_told(
+    quick_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (quick_path / "s").mkdir()
+    before_locking(monkeypatch, lambda: shutil.rmtree(quick_path / "s"))
+    with pytest.raises(IoError, match="No such file"):
+        OwnerLock(quick_path / "s" / "lock")
+
+
+def test_two_backups_to_one_name_do_not_both_make_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first ends, and its folder goes with its lock, while the second is about to take that."""
+    with planstep.open(tmp_path / "s") as db:
+        around = tmp_path / "b.incomplete"
+        third: list[OwnerLock] = []
+
+        def end_and_begin() -> None:
+            shutil.rmtree(around)
+            around.mkdir()
+            third.append(OwnerLock(around / "lock"))
+
+        before_locking(monkeypatch, end_and_begin)
+        with pytest.raises(planstep.AlreadyExists, match="is making a copy"):
+            db.backup(tmp_path / "b")
+        third[0].close()
+        before_locking(monkeypatch, lambda: shutil.rmtree(around))
+        db.backup(tmp_path / "b")
+    planstep.open(tmp_path / "b", create=False).close()
+
+
+WAITER = """
+import sys, planstep
+with planstep.open(sys.argv[1], wait=60) as db:
+    print(len(dict(db.table("t").scan())), flush=True)
+"""
+
+
+def open_files(pid: int) -> list[Path]:
+    found = []
+    for fd in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            found.append(fd.readlink())
+    return found
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="looks at what a process has open")
+def test_who_waits_through_a_forced_restore_is_no_second_owner(tmp_path: Path) -> None:
+    store, lock = tmp_path / "s", tmp_path / "s" / "host-0" / "lock"
+    with planstep.open(store) as db:
+        db.create_table("t")
+        db.backup(tmp_path / "b")
+    waiting: list[subprocess.Popen[str]] = []
+
+    def start(done: int, total: int) -> None:
+        """Ends when a process waits for the store that is being replaced."""
+        if waiting:
+            return
+        child = subprocess.Popen(
+            [sys.executable, "-c", WAITER, os.fspath(store)], stdout=subprocess.PIPE, text=True
+        )
+        waiting.append(child)
+        while lock not in open_files(child.pid):
+            assert child.poll() is None
+
+    planstep.restore(tmp_path / "b", store, force=True, progress=start)
+    with planstep.open(store, wait=60) as db:
+        for n in range(50):
+            db.table("t").put(n, n)
+    (child,) = waiting
+    said, _ = child.communicate(timeout=60)
+    # Whichever of the two was first: nobody's are lost.
+    assert said in ("0\n", "50\n")
+    with planstep.open(store) as db:
+        assert len(dict(db.table("t").scan())) == 50
