@@ -206,10 +206,23 @@ class FormatError(PlanstepError):
 
 
 class StoreInUse(PlanstepError):
-    """Another process owns the store."""
+    """Another process owns the store; or `readers` look at it that is to be replaced: ids of processes."""
 
-    def __init__(self, pid: int | None, since: str | None) -> None:
-        self.pid, self.since = pid, since
+    def __init__(
+        self,
+        pid: int | None,
+        since: str | None,
+        *,
+        readers: tuple[int, ...] = (),
+        path: str = "the store",
+    ) -> None:
+        self.pid, self.since, self.readers = pid, since, readers
+        if readers:
+            named = f"process{'es' * (len(readers) > 1)} {', '.join(map(str, readers))}"
+            super().__init__(
+                f"{path} is read by {named}, and is not replaced under them; close those first"
+            )
+            return
         owner = "another process" if pid is None else f"process {pid}"
         when = "" if since is None else f" since {since}"
         super().__init__(

@@ -1,7 +1,7 @@
 """The one way to the log's files, so that tests can make each operation fail, or the power go.
 
 Everything that can lose or tear data is a method here: allocate, write, shrink, sync, sync_folder,
-rename, remove. LMDB does its own I/O.
+rename, exchange, remove. LMDB does its own I/O.
 
 Next: log.py.
 """
@@ -18,6 +18,8 @@ from ..errors import IoError, NoSpace
 _DSYNC: int = getattr(os, "RWF_DSYNC", 0)
 _FULLFSYNC: int | None = getattr(fcntl, "F_FULLFSYNC", None)
 _IOV_MAX = 500
+_NO_EXCHANGE = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EPERM)
+"""EPERM: what a container says of calls that it does not know."""
 
 
 class TooManyOpen(IoError):
@@ -132,6 +134,15 @@ class Files:
         except OSError as error:
             raise io_error(error, source) from error
 
+    def exchange(self, one: Path, other: Path) -> bool:
+        """Each has the other's name, in one step; False, and nothing was done, where that cannot be had."""
+        try:
+            return _exchange(one, other)
+        except OSError as error:
+            if error.errno in _NO_EXCHANGE:
+                return False
+            raise io_error(error, one) from error
+
     def remove(self, path: Path) -> None:
         try:
             os.unlink(path)
@@ -139,6 +150,27 @@ class Files:
             pass
         except OSError as error:
             raise io_error(error, path) from error
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """By the C library: Python's own rename has no flags. OSError."""
+    import ctypes  # here: hardly a process needs it
+
+    library = ctypes.CDLL(None, use_errno=True)
+    names = os.fsencode(one), os.fsencode(other)
+    if sys.platform == "darwin":
+        failed = library.renamex_np(*names, 2)  # RENAME_SWAP
+    else:
+        try:
+            call = library.renameat2
+        except AttributeError:
+            return False
+        here = -100  # AT_FDCWD
+        failed = call(here, names[0], here, names[1], ctypes.c_uint(2))  # RENAME_EXCHANGE
+    if failed:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+    return True
 
 
 def io_error(error: OSError, path: Path | None) -> IoError:

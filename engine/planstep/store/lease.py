@@ -18,6 +18,8 @@ import os
 import secrets
 from pathlib import Path
 
+from .files import io_error
+
 
 class Lease:
     """A reader's. Where the folder cannot be written to, there is none, and no promise."""
@@ -63,13 +65,27 @@ def oldest_lease(folder: Path) -> int | None:
     One that cannot be looked at, another user's, or for want of descriptors, counts as alive.
     """
     try:
-        paths = [folder / "leases" / name for name in sorted(os.listdir(folder / "leases"))]
-    except FileNotFoundError:
-        return None
+        return min((named for _, named in _living(folder)), default=None)
     except OSError:
         return 0
-    named = [seen for path in paths if (seen := _look_at(path)) is not None]
-    return min(named, default=None)
+
+
+def readers(folder: Path) -> list[int]:
+    """The ids of the processes that living leases name, a process once for each. IoError."""
+    try:
+        return [int(pid) for pid, _ in _living(folder) if pid.isdigit()]
+    except OSError as error:
+        raise io_error(error, folder / "leases") from error
+
+
+def _living(folder: Path) -> list[tuple[str, int]]:
+    """(process id, transaction) of each. OSError."""
+    try:
+        names = sorted(os.listdir(folder / "leases"))
+    except FileNotFoundError:
+        return []
+    looked = ((name, _look_at(folder / "leases" / name)) for name in names)
+    return [(name.partition("-")[0], named) for name, named in looked if named is not None]
 
 
 def _look_at(path: Path) -> int | None:
