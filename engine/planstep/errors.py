@@ -232,6 +232,17 @@ class StoreInUse(PlanstepError):
         )
 
 
+class TooManyReaders(PlanstepError):
+    """Other processes read the store in as many places as there may be; `readers` are taken, `limit` may be."""
+
+    def __init__(self, readers: int, limit: int) -> None:
+        self.readers, self.limit = readers, limit
+        super().__init__(
+            f"{readers:,} readers have the store open, and {limit:,} may at a time: close some of the "
+            "read-only ones, or try again when they are done"
+        )
+
+
 class ForkedProcess(PlanstepError):
     """The engine belongs to the parent process; open the store anew in this one."""
 
