@@ -5,7 +5,8 @@
 
 The log's files have one way in and out, store/files.py: each of its methods that changes something is a
 point; so are both sides of each commit of LMDB. LMDB's own writes and syncs are met by strace, where it is
-there and may trace, on plays that checkpoint; where not, the figures say so.
+there and may trace, on plays that checkpoint; where not, the figures say so. Of backup and restore, what they
+remove at their ends is removed file by file, each a point.
 
 Next: disks/plays.py.
 """
@@ -20,9 +21,11 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
-from ... import storage
+from ... import backup, replacing, storage
+from ...store import disk
 from ...store.files import Files
 from ...store.table import Table
 from ...store.verify import verify
@@ -36,6 +39,10 @@ POINTS = 300
 _POINTS_MAX = 2_000
 _CALLS = ("pwrite64", "pwritev", "writev", "write", "fdatasync", "fsync", "msync")
 """One after the other: strace counts each call apart."""
+_OPERATIONS = (
+    *("allocate", "write", "shrink", "sync", "sync_folder"),
+    *("rename", "exchange", "remove"),
+)
 _TRACED = ("consume, produce, table", "trim, seek, segments go", "rewriting")
 _TRACED_MAX = 200
 _TRACED_OF = 4
@@ -43,14 +50,16 @@ _BY_NAME = {play.name: play for play in PLAYS}
 
 
 class Work(NamedTuple):
-    """Points of a play: `share` in `of` of them. `traced`: those of LMDB, by strace."""
+    """Points of a play: `share` in `of` of them. `traced`: those of LMDB, by strace; `only`: file operations of
+    these names, and no other points."""
 
     play: str
     folder: Path
     share: int = 0
     of: int = 1
     traced: bool = False
-    held: bool = False
+    kind: type[Files] = Files
+    only: tuple[str, ...] = ()
 
 
 class Points:
@@ -69,7 +78,7 @@ class Points:
                 time.sleep(60)  # it is on its way
 
 
-def killing(points: Points, kind: type[Files]) -> type[Files]:
+def killing(points: Points, kind: type[Files], names: tuple[str, ...] = _OPERATIONS) -> type[Files]:
     """Files that are killed at their `points`."""
 
     def before(name: str) -> Callable[..., Any]:
@@ -81,7 +90,6 @@ def killing(points: Points, kind: type[Files]) -> type[Files]:
 
         return operation
 
-    names = ("allocate", "write", "shrink", "sync", "sync_folder", "rename", "remove")
     return type("Killing", (kind,), {name: before(name) for name in names})
 
 
@@ -101,6 +109,19 @@ def _mark_commits(points: Points) -> None:
         setattr(Table, name, around(getattr(Table, name)))
 
 
+def _mark_removals(points: Points) -> None:
+    """Each file of a folder that backup and restore remove."""
+
+    def rmtree(path: Path, ignore_errors: bool = False) -> None:
+        for root, _, names in os.walk(path, topdown=False):
+            for name in names:
+                points.pass_by()
+                os.unlink(os.path.join(root, name))
+            os.rmdir(root)
+
+    exchange(backup, "shutil", SimpleNamespace(rmtree=rmtree))
+
+
 class HeldFiles(Files):
     """The planted bug: a write waits for the next one, and is acknowledged all the same."""
 
@@ -116,15 +137,30 @@ class HeldFiles(Files):
             super().write(fd, buffers, offset, sync)
 
 
+class RenamingFiles(Files):
+    """The planted bug: between two names there is a moment that has none."""
+
+    def exchange(self, one: Path, other: Path) -> bool:
+        aside = other.with_name("aside")
+        self.rename(other, aside)
+        self.rename(one, other)
+        self.rename(aside, one)
+        return True
+
+
 # children --------------------------------------------------------------------------------------
 
 
-def _play(play: Play, folder: Path, n: int, kind: type[Files], say: Say, listen: int) -> None:
+def _play(work: Work, folder: Path, n: int, say: Say, listen: int) -> None:
     """From the first step on; says each that has returned, and in the end how many points there were."""
     small_steps()
-    points = Points(n)
-    exchange(storage, "Files", killing(points, kind))
-    _mark_commits(points)
+    play, points = _BY_NAME[work.play], Points(n)
+    kind = killing(points, work.kind if n or work.only else Files, work.only or _OPERATIONS)
+    for module in (storage, disk, backup, replacing):
+        exchange(module, "Files", kind)
+    if not work.only:
+        _mark_commits(points)
+        _mark_removals(points)
     stage = Stage(folder, **play.settings)
     say(f"s {stage.digest()}")
     for step in play.steps:
@@ -186,8 +222,7 @@ def _point(
     """One kill, and what comes after; False when the play ended alive."""
     play = _BY_NAME[work.play]
     found = Found()
-    folder = work.folder / "store"
-    shutil.rmtree(folder, ignore_errors=True)
+    folder = _cleared(work)
     wrong: list[str] = []
     child = begin(folder)
     states, last = _said(child, wrong)
@@ -207,11 +242,17 @@ def _point(
     return found, killed
 
 
+def _cleared(work: Work) -> Path:
+    """Where the store will be; nothing is there, nor beside it."""
+    shutil.rmtree(work.folder, ignore_errors=True)
+    work.folder.mkdir(parents=True)
+    return work.folder / "store"
+
+
 def _plain(work: Work) -> tuple[list[str], int, list[str]]:
     """Without a kill: (digests, points, complaints)."""
-    folder = work.folder / "store"
-    shutil.rmtree(folder, ignore_errors=True)
-    child = fork(partial(_play, _BY_NAME[work.play], folder, 0, Files))
+    folder = _cleared(work)
+    child = fork(partial(_play, work, folder, 0))
     lines = child.wait()
     digests = [line[2:] for line in lines if line.startswith("s")]
     last = lines[-1] if lines else "nothing was said"
@@ -221,7 +262,6 @@ def _plain(work: Work) -> tuple[list[str], int, list[str]]:
 
 
 def kill_at_points(work: Work) -> Found:
-    work.folder.mkdir(parents=True, exist_ok=True)
     found = Found()
     try:
         digests, count, found.violations = _plain(work)
@@ -230,9 +270,8 @@ def kill_at_points(work: Work) -> Found:
         if work.traced:
             found.add(_trace(work, digests))
             return found
-        kind: type[Files] = HeldFiles if work.held else Files
         for n in range(1 + work.share, min(count, _POINTS_MAX) + 1, work.of):
-            begin = partial(_begin, _BY_NAME[work.play], n, kind)
+            begin = partial(_begin, work, n)
             one, killed = _point(work, f"operation {n} of {count}", digests, begin)
             found.add(one)
             found.faults["kill before a file operation"] += killed
@@ -243,8 +282,8 @@ def kill_at_points(work: Work) -> Found:
     return found
 
 
-def _begin(play: Play, n: int, kind: type[Files], folder: Path) -> Child:
-    return fork(partial(_play, play, folder, n, kind))
+def _begin(work: Work, n: int, folder: Path) -> Child:
+    return fork(partial(_play, work, folder, n))
 
 
 # LMDB's own ------------------------------------------------------------------------------------
@@ -345,6 +384,14 @@ def run(asked: Asked) -> Found:
 
 
 def control(asked: Asked) -> Found:
-    """Files that keep a write back until the next one."""
-    found = kill_at_points(Work("one partition", asked.memory / "held", held=True))
-    return found.planted("states were acknowledged", "were synced, says the file")
+    """Files that keep a write back until the next one; a restore that gives one name away before the other."""
+    held = Work("one partition", asked.memory / "held", kind=HeldFiles)
+    found = kill_at_points(held).planted("states were acknowledged", "were synced, says the file")
+    if found.violations:
+        renamed = kill_at_points(
+            Work("restored", asked.memory / "named", kind=RenamingFiles, only=("rename",))
+        ).planted("what is there is state 0 of them")
+        if not renamed.violations:
+            return renamed
+        found.add(renamed)
+    return found

@@ -7,7 +7,8 @@ two turns (store/pinned.py). Only what the step has decided is copied: a proposa
 or data sent ahead of a commit, belongs to a client that the copy does not have. Each batch's checksum
 is checked on the way, and the copy is verified as a whole before it gets its name: what is named TO is
 a complete store. After a crash TO.incomplete is left, which no open takes for one; the next backup to TO
-removes it.
+removes it. A copy that replaces a store exchanges names with it (replacing.py): the earlier store is then what
+goes with TO.incomplete.
 
 A copy is a store of its own. It has its own store id, so that no file of the one is taken for the
 other's. Transactions of before are known in it under their ids; those to come get ids of a generation
@@ -47,6 +48,7 @@ from .proto.ids import (
     tablet_text,
     tx_text,
 )
+from .replacing import refuse_readers, replace
 from .runtime import Runtime
 from .settled import look, settle
 from .space import stored_tablets
@@ -103,7 +105,7 @@ def restore(
 ) -> Backup:
     """Makes `store` of the backup `source`, which stays: a copy, verified before it gets its name.
 
-    force     replace the store that is there; StoreInUse when somebody has it open
+    force     replace the store that is there; StoreInUse when somebody has it open, to look at it too
     progress  called with (records copied, records there are) now and then
 
     A source that this process has open is StoreInUse: `backup` of its engine makes the same copy.
@@ -117,17 +119,17 @@ def restore(
         return backup_store(path, to, progress)
     if not _is_store(to):
         raise FormatError(f"{to} is not a store, so it is not replaced; remove it yourself")
-    before = to.with_name(to.name + ".replaced")
-    if before.exists():
-        raise AlreadyExists(f"{before} is there: an earlier store of this name; remove it first")
     with contextlib.ExitStack() as stack:
         for host in sorted(to.glob("host-*")):
             stack.callback(OwnerLock(host / "lock").close)
+        refuse_readers(to, to)
         made = stack.enter_context(_making(to, replace=True))
         done = _copy(stack.enter_context(_looked_at(path)), made, to, progress)
-        Files().rename(to, before)
-        _name(made, to)
-        shutil.rmtree(before)
+        for host in made.glob(
+            "host-*"
+        ):  # nobody becomes its owner before it is certain that it stays
+            stack.callback(OwnerLock(host / "lock").close)
+        replace(made, to)
         return done
 
 

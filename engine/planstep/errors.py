@@ -206,16 +206,40 @@ class FormatError(PlanstepError):
 
 
 class StoreInUse(PlanstepError):
-    """Another process owns the store."""
+    """Another process owns the store; or `readers` look at it that is to be replaced: ids of processes."""
 
-    def __init__(self, pid: int | None, since: str | None) -> None:
-        self.pid, self.since = pid, since
+    def __init__(
+        self,
+        pid: int | None,
+        since: str | None,
+        *,
+        readers: tuple[int, ...] = (),
+        path: str = "the store",
+    ) -> None:
+        self.pid, self.since, self.readers = pid, since, readers
+        if readers:
+            named = f"process{'es' * (len(readers) > 1)} {', '.join(map(str, readers))}"
+            super().__init__(
+                f"{path} is read by {named}, and is not replaced under them; close those first"
+            )
+            return
         owner = "another process" if pid is None else f"process {pid}"
         when = "" if since is None else f" since {since}"
         super().__init__(
             f"the store is in use by {owner}{when}; open it with read_only=True to "
             "look at it, with wait=SECONDS to wait for it, or share one engine between the threads "
             "of one process"
+        )
+
+
+class TooManyReaders(PlanstepError):
+    """Other processes read the store in as many places as there may be; `readers` are taken, `limit` may be."""
+
+    def __init__(self, readers: int, limit: int) -> None:
+        self.readers, self.limit = readers, limit
+        super().__init__(
+            f"{readers:,} readers have the store open, and {limit:,} may at a time: close some of the "
+            "read-only ones, or try again when they are done"
         )
 
 

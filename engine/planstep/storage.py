@@ -14,6 +14,7 @@ from .errors import Corruption, FormatError, NotSupported, PlanstepError, WrongM
 from .kafka.runtime import KafkaRuntime
 from .network import Network
 from .proto.kafka_settings import KafkaSettings
+from .replacing import left_beside
 from .runtime import Runtime
 from .settled import look
 from .store import DiskStore, MemoryStore, Store
@@ -53,6 +54,11 @@ def _open_stores(
     first = path / "host-0"
     meta = load_meta(first, Files()) if first.exists() else None
     if meta is None:
+        if (rest := left_beside(path)) is not None:
+            raise FormatError(
+                f"there is no store at {path}, and {rest} is what a restore that was killed was about to "
+                "replace: restore again, or rename that one back"
+            )
         if not create or read_only:
             close = nearest_store(path)
             hint = (

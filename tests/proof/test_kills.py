@@ -142,19 +142,26 @@ def test_values_are_known_again() -> None:
 
 @pytest.mark.parametrize("number", [2, 9, 12])
 def test_some_points_of_a_play(number: int, memory: Path) -> None:
-    found = kill_at_points(Work(PLAYS[number].name, memory, 3, 9))
+    found = kill_at_points(Work(PLAYS[number].name, memory / "w", 3, 9))
     assert not found.violations and found.runs >= 2
     assert found.faults["kill before a file operation"] == found.runs
 
 
+@pytest.mark.parametrize("share", [0, 1])
+def test_some_points_of_a_restore(share: int, memory: Path) -> None:
+    found = kill_at_points(Work("restored", memory / "w", 3 + 4 * share, 8))
+    assert not found.violations and found.runs >= 10
+
+
 def test_writes_that_wait_for_the_next_one_are_noticed(memory: Path) -> None:
-    """By the owner's mark, which says that they are on the disk."""
+    """By the owner's mark, which says that they are on the disk. And so is a restore that renames twice."""
     found = killpoints.control(asked(memory, 1))
     assert any("says the file `released`" in text for text in found.violations), found
+    assert any("restored, " in text for text in found.violations), found
 
 
 def test_calls_of_lmdb_where_strace_may_trace(memory: Path) -> None:
-    work = Work("consume, produce, table", memory, 1, 9, traced=True)
+    work = Work("consume, produce, table", memory / "w", 1, 9, traced=True)
     found = kill_at_points(work)
     assert not found.violations
     assert found.skipped or found.faults["kill before a call of LMDB"] == found.runs > 0

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ....api import opening
+from ....backup import restore
 from ....errors import Conflict, PlanstepError
 from ....store import behind
 from ..exchanged import exchange
@@ -32,6 +33,7 @@ class Stage:
         self.folder = folder
         self.settings = settings
         self.kafka = settings.get("mode") == "kafka"
+        self.backup = folder.with_name("backup")
         self.db: Any = None
         self.open()
 
@@ -188,6 +190,19 @@ def _drop(stage: Stage) -> None:
             raise
 
 
+def _back_up(stage: Stage) -> None:
+    """Beside the store; what has the name is complete."""
+    if not stage.backup.exists():
+        stage.db.backup(stage.backup)
+
+
+def _restore(stage: Stage) -> None:
+    """In the place of what was written since."""
+    stage.db.close()
+    restore(stage.backup, stage.folder, force=True)
+    stage.open()
+
+
 def _rewrite(stage: Stage) -> None:
     """Far more is copied than is worth it."""
 
@@ -249,6 +264,25 @@ PLAYS = (
         ),
     ),
     Play("closed and opened", {}, (_create, _write(0), _reopen, _write(0, 1), _reopen)),
+    Play(
+        "restored",
+        {},
+        (
+            _create,
+            _table,
+            _write(0, times=2),
+            _consume(0),
+            _back_up,
+            _write(1),
+            _restore,
+            _write(0),
+        ),
+    ),
+    Play(
+        "restored, two hosts",
+        {"hosts": 2},
+        (_create, _write(0, 1, 2), _back_up, _write(1), _restore, _write(0)),
+    ),
     Play(
         "tablets apart",
         {"placement": "separate"},

@@ -85,7 +85,7 @@ def _said(error: BaseException) -> str:
     text = str(error)
     if isinstance(error, UnknownName) and error.nearest is None:
         text = f"no {error.kind} {error.name!r}; `planstep {error.kind} create` makes one"
-    elif isinstance(error, StoreInUse):
+    elif isinstance(error, StoreInUse) and not error.readers:
         since = "" if error.since is None else f" since {error.since}"
         owner = "another process" if error.pid is None else f"process {error.pid}"
         text = f"the store is in use by {owner}{since}; until it ends, only commands that look work"

@@ -1,7 +1,7 @@
 """The one way to the log's files, so that tests can make each operation fail, or the power go.
 
 Everything that can lose or tear data is a method here: allocate, write, shrink, sync, sync_folder,
-rename, remove. LMDB does its own I/O.
+rename, exchange, remove. LMDB does its own I/O.
 
 A path is looked up anew each time, and another store may stand there by then. So an open store holds its
 folder: what is done in it goes through the folder's descriptor, wherever it was moved.
@@ -25,6 +25,8 @@ _FULLFSYNC: int | None = getattr(fcntl, "F_FULLFSYNC", None)
 _IOV_MAX = 500
 _DESCRIPTORS = Path("/proc/self/fd")
 _OWN_FILE = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+_NO_EXCHANGE = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EPERM)
+"""EPERM: what a container says of calls that it does not know."""
 
 
 class TooManyOpen(IoError):
@@ -205,6 +207,15 @@ class Files:
         except OSError as error:
             raise io_error(error, source) from error
 
+    def exchange(self, one: Path, other: Path) -> bool:
+        """Each has the other's name, in one step; False, and nothing was done, where that cannot be had."""
+        try:
+            return _exchange(one, other)
+        except OSError as error:
+            if error.errno in _NO_EXCHANGE:
+                return False
+            raise io_error(error, one) from error
+
     def remove(self, path: Path) -> None:
         at, folder = self._at(path)
         try:
@@ -277,6 +288,27 @@ def shown(path: Path) -> Path:
         return Path(os.readlink(_DESCRIPTORS / number), *rest)
     except OSError:
         return path
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """By the C library: Python's own rename has no flags. OSError."""
+    import ctypes  # here: hardly a process needs it
+
+    library = ctypes.CDLL(None, use_errno=True)
+    names = os.fsencode(one), os.fsencode(other)
+    if sys.platform == "darwin":
+        failed = library.renamex_np(*names, 2)  # RENAME_SWAP
+    else:
+        try:
+            call = library.renameat2
+        except AttributeError:
+            return False
+        here = -100  # AT_FDCWD
+        failed = call(here, names[0], here, names[1], ctypes.c_uint(2))  # RENAME_EXCHANGE
+    if failed:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+    return True
 
 
 def io_error(error: OSError, path: Path | None) -> IoError:

@@ -18,7 +18,7 @@ import os
 import secrets
 from pathlib import Path
 
-from .files import list_folder, open_file
+from .files import io_error, list_folder, open_file
 
 
 class Lease:
@@ -72,14 +72,28 @@ def oldest_lease(folder: Path, held: int | None = None) -> int | None:
     One that cannot be looked at, another user's, or for want of descriptors, counts as alive.
     """
     try:
-        path = _leases(folder, held)
-        paths = [path / name for name in sorted(list_folder(path, held))]
-    except FileNotFoundError:
-        return None
+        return min((named for _, named in _living(folder, held)), default=None)
     except OSError:
         return 0
-    named = [seen for path in paths if (seen := _look_at(path, held)) is not None]
-    return min(named, default=None)
+
+
+def readers(folder: Path) -> list[int]:
+    """The ids of the processes that living leases name, a process once for each. IoError."""
+    try:
+        return [int(pid) for pid, _ in _living(folder, None) if pid.isdigit()]
+    except OSError as error:
+        raise io_error(error, folder / "leases") from error
+
+
+def _living(folder: Path, held: int | None) -> list[tuple[str, int]]:
+    """(process id, transaction) of each. OSError."""
+    path = _leases(folder, held)
+    try:
+        names = sorted(list_folder(path, held))
+    except FileNotFoundError:
+        return []
+    looked = ((name, _look_at(path / name, held)) for name in names)
+    return [(name.partition("-")[0], named) for name, named in looked if named is not None]
 
 
 def _look_at(path: Path, held: int | None) -> int | None:

@@ -70,6 +70,7 @@ class ReadOnlyStore:
             except (IoError, Corruption, FormatError) as error:
                 lease.close()
                 self._folder.close()
+                self._check_not_replaced()
                 # The owner checkpointed, began a segment or was being born, between two looks.
                 at_rest = at_rest + 1 if _state_of(files, folder) == before else 0
                 last = attempt == _TRIES - 1 or at_rest == _TRIES_AT_REST
@@ -99,6 +100,15 @@ class ReadOnlyStore:
         except BaseException:
             os.close(held)
             raise
+
+    def _check_not_replaced(self) -> None:
+        """IoError where a backup took this store's name since its id was read."""
+        try:
+            meta = load_meta(self.folder, self._folder.files)
+        except (FormatError, IoError):
+            return  # what failed first says more
+        if meta is not None and meta.store_id != self.store_id:
+            raise IoError(f"{self.folder}: the store was replaced just now: open it again")
 
     def _look(self, lease: Lease, until: Mark | None) -> None:
         mark = until

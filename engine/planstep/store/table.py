@@ -16,7 +16,7 @@ import errno
 import hashlib
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +47,7 @@ from .layers import GONE
 from .making import READERS_MAX, allocate_lock, make_file
 from .pages import check_size, is_full
 from .sealed import FOREIGN, Beside, backwards, between, look_up, seal, unseal
+from .slots import SPARED, Slots, admit, all_taken
 from .tree import check_tree
 
 _MAP_BYTES = 1 << 40
@@ -84,6 +85,7 @@ class Table:
                     readonly=read_only,
                     create=not read_only,
                     writemap=False,
+                    max_spare_txns=SPARED,
                 )
                 break
             except lmdb.MemoryError:
@@ -100,12 +102,18 @@ class Table:
             if not read_only:
                 self._note_newest(folder)
                 self._env.reader_check()
+            self._slots = None if read_only else Slots(self._env)
             self._store_id = store_id
             with self._reading(None) as reading:
                 # Beside it are others' rows: their damage is told to who looks for them.
                 owner = reading.get(b"i")
+                if read_only:
+                    admit(self._env)
             if owner is not None and unseal(b"i", owner) != store_id:
                 raise Corruption(f"{shown(folder)}: the tables are those of another store")
+        except lmdb.ReadersFullError:
+            self.close()
+            raise all_taken(folder) from None
         except BaseException:
             self.close()
             raise
@@ -122,9 +130,18 @@ class Table:
     def pin(self) -> Any:
         """A read transaction for the other methods' `txn`: all of them then see one moment."""
         try:
-            return self._env.begin()
+            return self._begin()
         except lmdb.Error as error:
-            raise _unreadable(error) from error
+            raise _unreadable(error, self._folder) from error
+
+    def _begin(self, buffers: bool = False) -> Any:
+        """A read transaction, in an owner's own place where no other is free."""
+        try:
+            return self._env.begin(buffers=buffers)
+        except lmdb.ReadersFullError:
+            if self._slots is None:
+                raise
+            return self._slots.lend(buffers=buffers)
 
     @contextmanager
     def _reading(self, txn: Any) -> Iterator[Any]:
@@ -132,10 +149,10 @@ class Table:
             if txn is not None:
                 yield txn
             else:
-                with self._env.begin() as own:
+                with self._begin() as own:
                     yield own
         except (lmdb.Error, *FOREIGN) as error:
-            raise _unreadable(error) from error
+            raise _unreadable(error, self._folder) from error
         except Corruption as error:
             self.damaged = error
             raise
@@ -145,10 +162,10 @@ class Table:
             if txn is not None:
                 return look_up(txn, b"k" + key, self._beside)
             # As views of the pages where it would cost to copy what is beside.
-            with self._env.begin(buffers=bool(self._beside.large)) as reading:
+            with self._begin(bool(self._beside.large)) as reading:
                 return look_up(reading, b"k" + key, self._beside)
         except (lmdb.Error, *FOREIGN) as error:
-            raise _unreadable(error) from error
+            raise _unreadable(error, self._folder) from error
         except Corruption as error:
             self.damaged = error
             raise
@@ -248,7 +265,8 @@ class Table:
         digests: dict[bytes, list[int]] = {}
         try:
             self._env.reader_check()  # a reader that was killed would hold back every freed page
-            with self._env.begin(buffers=True) as before, self._env.begin(write=True) as txn:
+            self._keep_slots()
+            with self._begin(buffers=True) as before, self._env.begin(write=True) as txn:
                 # First: what looks for a new tablet's digest then passes no row.
                 if txn.get(b"i") is None:
                     txn.put(b"i", seal(b"i", self._store_id))
@@ -286,6 +304,11 @@ class Table:
             raise
         return written, live
 
+    def _keep_slots(self) -> None:
+        if self._slots is not None:
+            with suppress(lmdb.ReadersFullError):  # what is left of them will do
+                self._slots.keep()
+
     def _failure(self, what: str, error: lmdb.Error) -> PlanstepError:
         try:
             self._env.begin().abort()
@@ -310,6 +333,8 @@ class Table:
 
 
 def _not_opened(folder: Path, error: lmdb.Error) -> PlanstepError:
+    if isinstance(error, lmdb.ReadersFullError):
+        return all_taken(folder)
     if (code := _code(error)) == errno.ENOENT:
         return FormatError(
             f"{shown(folder)} holds no tables: if the store's creation was not finished, open it for writing"
@@ -323,14 +348,14 @@ def _not_opened(folder: Path, error: lmdb.Error) -> PlanstepError:
     return Corruption(f"{shown(folder)}: the tables cannot be opened: {error}")
 
 
-def _unreadable(error: Exception) -> PlanstepError:
+def _unreadable(error: Exception, folder: Path) -> PlanstepError:
     if "closed/deleted/dropped" in str(error):
         return EngineClosed("the store was closed while it was read")
     if isinstance(error, lmdb.PanicError):
         return _given_up(error)
-    if isinstance(error, lmdb.Error) and (
-        _code(error) > 0 or isinstance(error, (lmdb.ReadersFullError, lmdb.TlsFullError))
-    ):
+    if isinstance(error, lmdb.ReadersFullError):
+        return all_taken(folder)
+    if isinstance(error, lmdb.Error) and (_code(error) > 0 or isinstance(error, lmdb.TlsFullError)):
         return IoError(f"the tables cannot be read now: {error}")
     return Corruption(f"the tables cannot be read: {error}")
 

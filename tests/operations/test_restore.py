@@ -1,0 +1,232 @@
+"""A store replaced by a backup while the world goes on: kills in the middle, rests of them, readers."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import planstep
+from planstep.store.files import Files
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Path:
+    """A store with "new" in it, beside a backup of when there was "old" only."""
+    with planstep.open(tmp_path / "shop") as db:
+        db.create_table("t").put("k", "old")
+        db.backup(tmp_path / "monday")
+        db.table("t").put("k", "new")
+    return tmp_path / "shop"
+
+
+def held(path: Path) -> Any:
+    with planstep.open(path, read_only=True) as db:
+        return db.table("t").get("k")
+
+
+KILLED = """
+import os, signal, sys
+import planstep
+from planstep import backup
+from planstep.store.files import Files
+
+def die(*given):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+if sys.argv[3] == "between":  # the names are not exchanged, so one goes before the other comes
+    Files.exchange = lambda *given: False
+    rename = Files.rename
+    def last(files, source, target):
+        if os.fspath(target) == os.path.realpath(sys.argv[2]):
+            die()
+        rename(files, source, target)
+    Files.rename = last
+else:  # as soon as something is removed at the end
+    remove, files = backup.shutil.rmtree, []
+    def one_less(path, *given, **more):
+        for root, _, names in os.walk(path):
+            for name in names:
+                os.unlink(os.path.join(root, name))
+                die()
+    backup.shutil.rmtree = one_less
+planstep.restore(sys.argv[1], sys.argv[2], force=True)
+"""
+
+
+def killed(shop: Path, where: str) -> None:
+    words = [sys.executable, "-c", KILLED, shop.with_name("monday"), shop, where]
+    ended = subprocess.run(words, capture_output=True, text=True)
+    assert ended.returncode == -signal.SIGKILL, ended.stderr
+
+
+def test_a_kill_while_the_earlier_store_is_removed(shop: Path) -> None:
+    killed(shop, "removing")
+    assert held(shop) == "old"
+    with planstep.open(shop) as db:
+        db.table("t").put("k", "newer")
+    planstep.restore(shop.with_name("monday"), shop, force=True)
+    assert held(shop) == "old"
+    assert sorted(os.listdir(shop.parent)) == ["monday", "shop"]
+
+
+def test_a_kill_between_two_names_is_told_and_no_empty_store_is_made(shop: Path) -> None:
+    killed(shop, "between")
+    assert not shop.exists()
+    for settings in ({}, {"create": False}, {"read_only": True}):
+        with pytest.raises(
+            planstep.FormatError, match=r"shop\.replaced .*restore again, or rename"
+        ):
+            planstep.open(shop, **settings)
+    assert not shop.exists()
+    rest = shop.with_name("shop.replaced")
+    assert str(shop) in (rest / "replaced.txt").read_text()
+    rest.rename(shop)
+    assert held(shop) == "new"
+
+
+def test_after_a_kill_between_two_names_it_can_be_restored_again(
+    shop: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed(shop, "between")
+    planstep.restore(shop.with_name("monday"), shop, force=True)
+    assert held(shop) == "old"
+    monkeypatch.setattr(Files, "exchange", lambda *given: False)
+    planstep.restore(shop.with_name("monday"), shop, force=True)
+    assert held(shop) == "old"
+    assert sorted(os.listdir(shop.parent)) == ["monday", "shop"]
+
+
+@pytest.mark.parametrize("exchanged", [True, False])
+@pytest.mark.parametrize("gone", ["host-0/meta.pb", "host-0/table"])
+def test_a_half_deleted_rest_does_not_block(
+    shop: Path, monkeypatch: pytest.MonkeyPatch, exchanged: bool, gone: str
+) -> None:
+    """Of a restore that was killed while it removed the earlier store."""
+    rest = shop.with_name("shop.replaced")
+    shutil.copytree(shop, rest)
+    path = rest / gone
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
+    if not exchanged:
+        monkeypatch.setattr(Files, "exchange", lambda *given: False)
+    planstep.restore(shop.with_name("monday"), shop, force=True)
+    assert held(shop) == "old"
+
+
+def test_a_whole_store_of_that_name_is_never_removed(
+    shop: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rest = shop.with_name("shop.replaced")
+    shutil.copytree(shop, rest)
+    monkeypatch.setattr(Files, "exchange", lambda *given: False)
+    for _ in range(2):
+        planstep.restore(shop.with_name("monday"), shop, force=True)
+        assert (held(shop), held(rest)) == ("old", "new")
+    assert sorted(os.listdir(shop.parent)) == ["monday", "shop", "shop.replaced"]
+
+
+def test_without_an_exchange_what_fails_is_taken_back(
+    shop: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Files, "exchange", lambda *given: False)
+    rename = Files.rename
+
+    def fails(files: Files, source: Path, target: Path) -> None:
+        if source.name == "copy":
+            raise planstep.IoError("no")
+        rename(files, source, target)
+
+    monkeypatch.setattr(Files, "rename", fails)
+    with pytest.raises(planstep.IoError):
+        planstep.restore(shop.with_name("monday"), shop, force=True)
+    assert held(shop) == "new"
+    assert sorted(os.listdir(shop.parent)) == ["monday", "shop"]
+    assert os.listdir(shop) == ["host-0"]
+
+
+def test_an_exchange_that_is_not_durable_is_taken_back(
+    shop: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sync = Files.sync_folder
+
+    def fails(files: Files, path: Path) -> None:
+        if path.name == "shop.incomplete":
+            raise planstep.IoError("no")
+        sync(files, path)
+
+    monkeypatch.setattr(Files, "sync_folder", fails)
+    with pytest.raises(planstep.IoError):
+        planstep.restore(shop.with_name("monday"), shop, force=True)
+    assert held(shop) == "new"
+    assert sorted(os.listdir(shop.parent)) == ["monday", "shop"]
+
+
+def test_names_are_exchanged_in_one_step(tmp_path: Path) -> None:
+    one, other = tmp_path / "one", tmp_path / "other"
+    one.mkdir()
+    (other / "inside").mkdir(parents=True)
+    if not Files().exchange(one, other):
+        pytest.skip("this system, or its file system, cannot")
+    assert os.listdir(one) == ["inside"] and os.listdir(other) == []
+    with pytest.raises(planstep.IoError):
+        Files().exchange(one, tmp_path / "nowhere")
+
+
+# readers -----------------------------------------------------------------------------------------
+
+LOOK = """
+import sys, planstep
+with planstep.open(sys.argv[1], read_only=True) as db:
+    print(db.table("t").get("k"), flush=True)
+    sys.stdin.readline()
+    print(db.table("t").get("k"), flush=True)
+"""
+
+
+def test_beside_live_readers_nothing_is_replaced(shop: Path) -> None:
+    words = [sys.executable, "-c", LOOK, shop]
+    reader = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert reader.stdin is not None and reader.stdout is not None
+    assert reader.stdout.readline() == "new\n"
+    with pytest.raises(planstep.StoreInUse, match=f"read by process {reader.pid}") as refused:
+        planstep.restore(shop.with_name("monday"), shop, force=True)
+    assert refused.value.readers == (reader.pid,) and refused.value.pid == reader.pid
+    tool = [sys.executable, "-m", "planstep", "restore", "--force"]
+    said = subprocess.run([*tool, shop.with_name("monday"), shop], capture_output=True, text=True)
+    assert said.returncode == 1 and f"process {reader.pid}" in said.stderr
+    print(file=reader.stdin, flush=True)
+    assert reader.stdout.readline() == "new\n"
+    assert reader.wait() == 0
+    reader.stdin.close()
+    reader.stdout.close()
+    planstep.restore(shop.with_name("monday"), shop, force=True)
+    assert held(shop) == "old"
+
+
+def test_a_reader_that_comes_while_it_is_restored_keeps_what_it_sees(
+    shop: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It opens behind the first look at the leases."""
+    exchange = Files.exchange
+    views = []
+
+    def late(files: Files, one: Path, other: Path) -> bool:
+        if not views:
+            views.append(planstep.open(shop, read_only=True))
+        return exchange(files, one, other)
+
+    if not Files().exchange(shop, shop.with_name("monday")):
+        pytest.skip("this system, or its file system, cannot")
+    Files().exchange(shop, shop.with_name("monday"))
+    monkeypatch.setattr(Files, "exchange", late)
+    with pytest.raises(planstep.StoreInUse, match=f"process {os.getpid()}"):
+        planstep.restore(shop.with_name("monday"), shop, force=True)
+    assert views[0].table("t").get("k") == "new"
+    views[0].close()
+    assert held(shop) == "new"
+    planstep.restore(shop.with_name("monday"), shop, force=True)
+    assert held(shop) == "old"

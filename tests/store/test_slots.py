@@ -1,0 +1,182 @@
+"""LMDB's reader slots: an owner goes on without a free one, and a reader that gets none is told so."""
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import planstep
+from planstep.errors import TooManyReaders
+from planstep.store import slots
+
+HOLD = """
+import sys, lmdb
+env = lmdb.open(sys.argv[1], readonly=True, max_spare_txns=0, map_size=1 << 30)
+held, wanted = [], int(sys.argv[2])
+try:
+    while len(held) < wanted:
+        held.append(env.begin())
+except lmdb.ReadersFullError:
+    pass
+print(len(held), flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def hold() -> Iterator[Callable[..., int]]:
+    """Another process takes so many slots of a store, or all there are, as any program may."""
+    children = []
+
+    def take(store: Path, wanted: int = 1 << 20) -> int:
+        table = store / "host-0" / "table"
+        child = subprocess.Popen(
+            [sys.executable, "-c", HOLD, table, str(wanted)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        children.append(child)
+        assert child.stdout is not None
+        return int(child.stdout.readline())
+
+    yield take
+    for child in children:
+        child.communicate()
+
+
+def filled(path: Path) -> planstep.Engine:
+    db = planstep.open(path)
+    db.create_table("t").put("k", 1)
+    db.create_topic("a", format="utf8").write("one")
+    checkpoint(db)
+    return db
+
+
+def checkpoint(db: planstep.Engine) -> None:
+    store: Any = db._runtime.nodes[0].host.store
+    store.checkpoint()
+
+
+def works(db: planstep.Engine, path: Path, name: str) -> None:
+    """Whatever an owner does."""
+    for n in range(3):
+        with db.transaction() as tx:
+            tx.put("t", n, tx.get("t", "k"))
+            tx.write("a", "more")
+        checkpoint(db)
+    assert db.table("t").get("k") == 1 and db.table("t").get("no") is None
+    assert len(list(db.table("t").scan())) == 4
+    assert db.topic("a").read().values[0] == "one"
+    db.backup(path.with_name(name))
+    with planstep.open(path.with_name(name), read_only=True) as copy:
+        assert copy.table("t").get("k") == 1
+
+
+def test_an_owner_goes_on_without_a_free_slot(tmp_path: Path, hold: Callable[..., int]) -> None:
+    db = filled(tmp_path / "s")
+    assert hold(tmp_path / "s") > 1_000
+    works(db, tmp_path / "s", "copy")
+    db.close()
+
+
+def test_nobody_opens_without_a_free_slot_and_it_is_no_damage(
+    tmp_path: Path, hold: Callable[..., int]
+) -> None:
+    """A program of another kind has all of them, before any owner could keep some."""
+    filled(tmp_path / "s").close()
+    places = hold(tmp_path / "s")
+    for settings in ({}, {"read_only": True}):
+        with pytest.raises(TooManyReaders, match="1,086 readers have") as refused:
+            planstep.open(tmp_path / "s", **settings)
+        assert (refused.value.readers, refused.value.limit) == (places, 1_000) == (1_086, 1_000)
+    with pytest.raises(TooManyReaders):
+        planstep.restore(tmp_path / "s", tmp_path / "copy")
+    assert os.listdir(tmp_path) == ["s"]
+
+
+def test_many_threads_read_without_a_free_slot(tmp_path: Path, hold: Callable[..., int]) -> None:
+    """More than there are slots kept, at one moment: they wait for each other, and come to an end."""
+    with filled(tmp_path / "s") as db:
+        hold(tmp_path / "s")
+        table: Any = db._runtime.nodes[0].host.store._table
+        inside = threading.Barrier(slots.KEPT + 1, timeout=60)
+        seen = []
+
+        def read() -> None:
+            with table.pin():
+                inside.wait()  # all that are kept are taken now
+                inside.wait()
+
+        threads = [threading.Thread(target=read) for _ in range(slots.KEPT)]
+        for thread in threads:
+            thread.start()
+        inside.wait()
+        more = [
+            threading.Thread(target=lambda: seen.append(db.table("t").get("k"))) for _ in range(8)
+        ]
+        for thread in more:
+            thread.start()
+        for thread in more:
+            thread.join(60)
+        inside.wait()
+        for thread in threads:
+            thread.join(60)
+        assert seen == [1] * 8
+        works(db, tmp_path / "s", "copy")
+
+
+LOOK = """
+import sys, planstep
+try:
+    with planstep.open(sys.argv[1], read_only=True) as db:
+        print(db.table("t").get("k"))
+except planstep.TooManyReaders as error:
+    print(error.readers, error.limit)
+"""
+
+
+def look(store: Path) -> str:
+    words = [sys.executable, "-c", LOOK, store]
+    return subprocess.run(words, capture_output=True, text=True, check=True).stdout
+
+
+def test_a_reader_that_is_one_too_many_is_told_so(tmp_path: Path, hold: Callable[..., int]) -> None:
+    """Readers leave some free: an owner that comes later finds its own."""
+    with filled(tmp_path / "s") as db:
+        limit = 1_000
+        hold(tmp_path / "s", limit - 1 - slots.taken(env_of(db)))
+        assert look(tmp_path / "s") == "1\n"
+        hold(tmp_path / "s", 1)
+        assert look(tmp_path / "s") == "1001 1000\n"
+        works(db, tmp_path / "s", "copy")
+    with planstep.open(tmp_path / "s") as db:
+        works(db, tmp_path / "s", "another")
+
+
+def test_slots_of_killed_readers_count_no_more(tmp_path: Path, hold: Callable[..., int]) -> None:
+    """Nobody frees them beside a reader, while there is no owner that checkpoints."""
+    filled(tmp_path / "s").close()
+    reader = subprocess.Popen(
+        [sys.executable, "-c", HOLD, tmp_path / "s" / "host-0" / "table", "1050"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert reader.stdin is not None and reader.stdout is not None
+    assert reader.stdout.readline() == b"1050\n"
+    hold(tmp_path / "s", 1)  # as long as somebody has the file open, LMDB forgets nobody
+    reader.kill()
+    reader.wait()
+    reader.stdin.close()
+    reader.stdout.close()
+    assert look(tmp_path / "s") == "1\n"
+
+
+def env_of(db: planstep.Engine) -> Any:
+    store: Any = db._runtime.nodes[0].host.store
+    return store._table._env
