@@ -40,7 +40,7 @@ class Files:
         except OSError as error:
             if fd >= 0:
                 path.unlink(missing_ok=True)
-            raise io_error(error, path) from error
+            raise io_error(error, path, size) from error
         finally:
             if fd >= 0:
                 os.close(fd)
@@ -141,11 +141,12 @@ class Files:
             raise io_error(error, path) from error
 
 
-def io_error(error: OSError, path: Path | None) -> IoError:
-    """The typed error for one of the operating system's."""
+def io_error(error: OSError, path: Path | None, size: int = 0) -> IoError:
+    """The typed error for one of the operating system's; `size`: bytes that were asked for."""
     where = f"{path}: " if path is not None else ""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return NoSpace(f"{where}the disk is full: free some space; nothing was written or lost")
+        full = f"the disk has no room for {size:,} bytes" if size else "the disk is full"
+        return NoSpace(f"{where}{full}: free some space; nothing was written or lost")
     if error.errno in (errno.EMFILE, errno.ENFILE):
         return TooManyOpen(f"{where}{error.strerror}: close some, or raise the limit (ulimit -n)")
     return IoError(f"{where}{error.strerror or error}")
