@@ -35,6 +35,7 @@ from ...api.engine import Engine
 from ...api.opening import Mode
 from ...errors import NoSpace, PlanstepError
 from ...store.aside import DESCRIPTORS_ASIDE
+from ...store.disk import SEGMENT_BYTES
 from ...store.files import Files
 from ...store.folder import Folder
 from ...store.verify import verify
@@ -130,6 +131,8 @@ def _task(seed: int, kinds: list[str], asked: Asked) -> Task:
     if kind == "budget":
         room = hosts * _SMALL * 3 + rng.randrange(24) * _SMALL // 2
         return Task(seed, kind, mode, hosts, room, asked.memory)
+    if kind == "tmpfs" and (turn + turn // len(_PLACES)) % 2:
+        return forty_megabytes(seed, mode, hosts, asked.folder)
     if kind == "tmpfs":
         room = hosts * (1_400 << 10) + rng.randrange(16) * (64 << 10)
         return Task(seed, kind, mode, hosts, room, asked.folder, 256 << 10, 12_000)
@@ -141,6 +144,11 @@ def _task(seed: int, kinds: list[str], asked: Asked) -> Task:
         room = rng.choice([_SMALL, 40 << 10, 64 << 10, 96 << 10, 128 << 10])
         return Task(seed, kind, mode, hosts, room, asked.memory)
     return Task(seed, kind, mode, hosts, 0, asked.memory)
+
+
+def forty_megabytes(seed: int, mode: Mode, hosts: int, folder: Path) -> Task:
+    """A small file system, and segments as users have them."""
+    return Task(seed, "tmpfs", mode, hosts, 40 << 20, folder, SEGMENT_BYTES, 60_000)
 
 
 def _all(tasks: list[Task], asked: Asked) -> Found:

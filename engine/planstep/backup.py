@@ -243,7 +243,7 @@ def _copy(views: list[ReadOnlyStore], made: Path, to: Path, progress: Telling | 
             copying.fill(view, store)
         finally:
             store.close()
-        for spared in ("spare", "reserve"):  # made again when the store is opened
+        for spared in ("spare", "reserve", "cushion"):  # made again when the store is opened
             (folder / spared).unlink(missing_ok=True)
         for problem in verify(folder):
             raise Corruption(f"{folder}: the copy is not what was written: {problem.what}")

@@ -127,8 +127,8 @@ def failure(tx: bytes, reason: Reason, names: Names) -> Exception:
         )
     if cause == "space":
         return NoSpace(
-            f"{kind} {name!r}: the disk of host {host_of(tablet)} is full: free some space; nothing "
-            "was written or lost"
+            f"{kind} {name!r}: the disk of host {host_of(tablet)} is full: free some space (`no_space` in "
+            "the log says how much was needed); nothing was written or lost"
         )
     where: dict[str, Any] = {"kind": kind, "name": name, "part": part}
     if cause == "range":

@@ -19,7 +19,7 @@
                    admission_refused (Overloaded), cache_bytes (batches read in part)
     checkpoint_age_seconds   since the last checkpoint, of the host where that is longest; None in memory
     snapshots      open, oldest_seconds
-    disk_bytes     log, tables, aside (spare and reserve), other: allocated, of all hosts; zero in memory
+    disk_bytes     log, tables, aside (spare, reserve, cushion), other: allocated, of all hosts; zero in memory
 
 A store in memory writes nothing: its sync_seconds and bytes stay empty.
 A histogram is {"count", "sum", "buckets": {bound: how many were at most that}}.
@@ -166,6 +166,6 @@ def disk_bytes(folders: "list[Path | None]") -> dict[str, int]:
 def _purpose(folder: Path, name: str) -> str:
     if folder.name == "table":
         return "tables" if name == "data.mdb" else "other"
-    if name in ("spare", "reserve"):
+    if name in ("spare", "reserve", "cushion"):
         return "aside"
     return "log" if name.startswith(("log-", "data-")) else "other"

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from planstep.api.opening import Mode
 from planstep.bench.proof import full
 from planstep.bench.proof.disks.engines import open_engine, stores_of
 from planstep.bench.proof.disks.failing import FastFiles, SmallDisk
@@ -13,6 +14,7 @@ from planstep.bench.proof.disks.tables import break_tables
 from planstep.bench.proof.full import Task, play
 from planstep.bench.proof.rows import Asked
 from planstep.errors import NoSpace
+from planstep.store.disk import SEGMENT_BYTES
 
 
 def _may_mount() -> str | None:
@@ -59,6 +61,28 @@ def test_file_systems_without_room(tmp_path: Path, kind: str) -> None:
     seen = play(task)
     assert seen.full and seen.told.went_on
     assert [*seen.told.wrong, *seen.wrong] == []
+
+
+@pytest.mark.skipif(_may_mount() is not None, reason="only root may mount")
+@pytest.mark.parametrize("mode, hosts", [("deterministic", 1), ("deterministic", 3), ("kafka", 1)])
+def test_forty_megabytes_hold_a_store(tmp_path: Path, mode: Mode, hosts: int) -> None:
+    """With segments as users have them."""
+    seen = play(full.forty_megabytes(1, mode, hosts, tmp_path))
+    assert seen.full and seen.told.went_on and set(seen.told.refused) == {"NoSpace"}
+    assert seen.told.acknowledged * 2 * 60_000 > 10 << 20
+    assert [*seen.told.wrong, *seen.wrong] == []
+
+
+@pytest.mark.parametrize("mode, hosts", [("deterministic", 1), ("deterministic", 3), ("kafka", 1)])
+def test_little_room_holds_many_topics(tmp_path: Path, mode: Mode, hosts: int) -> None:
+    files = SmallDisk(36 << 20)  # of 40: the rest is for the tables
+    with open_engine(
+        tmp_path / "s", files, mode=mode, hosts=hosts, segment_bytes=SEGMENT_BYTES
+    ) as db:
+        for n in range(20):
+            db.create_topic(f"t{n}", 4)
+            db.write(f"t{n}", bytes(1000), partition=0)
+        assert len(db.topics()) == 20
 
 
 def test_nothing_can_be_freed_without_the_reserve(tmp_path: Path) -> None:

@@ -138,7 +138,7 @@ class SmallDisk(FastFiles):
             self.allocations += 1
             if self.room is not None and self.used() + size > self.room:
                 self.refused += 1
-                raise io_error(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), path)
+                raise io_error(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), path, size)
             self._held[path] = size
         super().allocate(path, size)
 

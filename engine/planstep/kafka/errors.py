@@ -27,7 +27,10 @@ _ADVICE = {
 def kafka_error(name: str, where: str = "") -> PlanstepError:
     """The exception for an error name of Kafka's; `where` says what it is about."""
     if name == "NO_SPACE":
-        return NoSpace("the disk is full: free some space; nothing was written or lost")
+        return NoSpace(
+            "the disk is full: free some space (`no_space` in the log says how much was needed); "
+            "nothing was written or lost"
+        )
     kind = ERRORS[name]
     text = ": ".join(part for part in (name, where, _ADVICE.get(name, "")) if part)
     made = ProducerFenced if name == "PRODUCER_FENCED" else KafkaError

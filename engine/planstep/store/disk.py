@@ -204,6 +204,7 @@ class DiskStore(Behind):
         if shown is not None and shown.current and shown.turn <= log.turn:
             self._released.show(log.generation, shown.turn, proven)  # readers do not go back
         doubtful = [item for item in found.turns if item[1].turn > found.synced]
+        self._folder.grown = sum(self._folder.sizes().values())
         try:
             log.begin_segment(found.synced, doubtful)
         except NoSpace:

@@ -9,6 +9,7 @@ folder: what is done in it goes through the folder's descriptor, wherever it was
 Next: log.py.
 """
 
+import contextlib
 import errno
 import fcntl
 import os
@@ -112,8 +113,9 @@ class Files:
             os.fsync(fd)
         except OSError as error:
             if fd >= 0:
-                os.unlink(at, dir_fd=folder)
-            raise io_error(error, path) from error
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(at, dir_fd=folder)
+            raise io_error(error, path, size) from error
         finally:
             if fd >= 0:
                 os.close(fd)
@@ -311,11 +313,12 @@ def _exchange(one: Path, other: Path) -> bool:
     return True
 
 
-def io_error(error: OSError, path: Path | None) -> IoError:
-    """The typed error for one of the operating system's."""
+def io_error(error: OSError, path: Path | None, size: int = 0) -> IoError:
+    """The typed error for one of the operating system's; `size`: bytes that were asked for."""
     where = f"{shown(path)}: " if path is not None else ""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return NoSpace(f"{where}the disk is full: free some space; nothing was written or lost")
+        full = f"the disk has no room for {size:,} bytes" if size else "the disk is full"
+        return NoSpace(f"{where}{full}: free some space; nothing was written or lost")
     if error.errno in (errno.EMFILE, errno.ENFILE):
         return TooManyOpen(f"{where}{error.strerror}: close some, or raise the limit (ulimit -n)")
     if error.errno in (errno.ELOOP, errno.ENXIO) and path is not None:

@@ -4,6 +4,9 @@
     data-<generation 8>-<number 8>   payloads rewritten out of segments  reserve   a small one, for what frees space
                                                                          cushion   room for LMDB to say so
 
+A segment is as large as those before it together, within bounds; where that finds no room, as small as the
+first one. So a small disk holds a store, and a large log has few files.
+
 A file goes when nothing refers to it and no reader in another process may still want it. One that is
 opened to be read has to be the one that its name says: its first record tells.
 
@@ -13,6 +16,7 @@ Next: disk.py.
 import re
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -22,7 +26,10 @@ from .files import Files, TooManyOpen
 from .lease import oldest_lease
 from .log import DATA, HEADER_SIZE, MISPLACED, START, is_misplaced
 
-RESERVE_BYTES = 4 << 20
+FIRST_PART = 16
+"""A segment is at least so small a part of the largest."""
+LEAST_BYTES = 64 << 10
+RESERVE_BYTES_MIN, RESERVE_BYTES = 2 << 20, 4 << 20
 READING_MAX = 32
 _SEGMENT = re.compile(r"log-\d{8}-\d{8}")
 _DATA = re.compile(r"data-\d{8}-\d{8}")
@@ -65,7 +72,8 @@ def _listed(path: Path, name: re.Pattern[str], files: Files | None) -> list[Path
 
 class Folder:
     """Every failure is an IoError. Invariants: `_writing` and `_reading` hold open descriptors of
-    existing files only; of `_reading` there are few, the one used last at its end."""
+    existing files only; of `_reading` there are few, the one used last at its end. `grown` is the bytes
+    of the log when it was opened, and of its segments since."""
 
     def __init__(
         self,
@@ -80,7 +88,9 @@ class Folder:
         self._held = held
         self.store_id = store_id
         self.files = files
-        self.segment_bytes = segment_bytes
+        self.grown = 0
+        self._most = segment_bytes
+        self._least = max(segment_bytes // FIRST_PART, min(segment_bytes, LEAST_BYTES))
         self._writing: dict[str, int] = {}
         self._reading: dict[str, int] = {}
         self._aside = Aside(path, files, self._stop_reading)
@@ -105,13 +115,21 @@ class Folder:
             self._writing[name] = fd
         return fd
 
-    def create_segment(self, name: str, size: int) -> tuple[int, int]:
-        """(descriptor, size) of a segment with room for `size` bytes: the spare, or a new file."""
-        size = max(size, self.segment_bytes)
-        held = self.files.size_of(self._spare)
-        if held >= size:
-            return self._rename(self._spare, name), held
-        return self.create(name, size), size
+    @property
+    def segment_bytes(self) -> int:
+        """Of the next segment, where there is room."""
+        return min(self._most, max(self._least, self.grown))
+
+    def create_segment(self, name: str, needed: int) -> tuple[int, int]:
+        """(descriptor, size) of a segment with room for `needed` bytes: the spare, or a new file."""
+        size = self.files.size_of(self._spare)
+        if size >= needed:
+            fd = self._rename(self._spare, name)
+        else:
+            least, wanted = max(needed, self._least), max(needed, self.segment_bytes)
+            fd, size = _as_large(partial(self.create, name), least, wanted)
+        self.grown += size
+        return fd, size
 
     def create_from_reserve(self, name: str, size: int) -> tuple[int, int]:
         """As `create_segment`, of what was put aside for this; else what there is, or NoSpace."""
@@ -125,7 +143,8 @@ class Folder:
             except NoSpace as error:
                 if room == size:
                     raise NoSpace(
-                        f"{self.path}: the disk is full, and so is the reserve: free space elsewhere"
+                        f"{self.path}: the disk has no room for {size:,} bytes, and the reserve is used "
+                        "up: free space elsewhere"
                     ) from error
             room = max(size, room - max(1, room // 8))
 
@@ -173,7 +192,7 @@ class Folder:
         )
 
     def lacks_spare(self) -> bool:
-        return self.files.size_of(self._spare) < self.segment_bytes
+        return self.files.size_of(self._spare) < self._least
 
     def keep_reserve(self) -> None:
         """For the log's record of what frees space, and for the checkpoint that then lets files go."""
@@ -181,11 +200,13 @@ class Folder:
         self._keep(self._cushion, self._reserve_bytes)
 
     def keep_spare(self) -> None:
-        self._keep(self._spare, self.segment_bytes)
+        _as_large(partial(self._keep, self._spare), self._least, self.segment_bytes)
 
     @property
     def _reserve_bytes(self) -> int:
-        return min(RESERVE_BYTES, self.segment_bytes)
+        """More where a large spare had room: else it would take what was freed for the next segment."""
+        part = self.files.size_of(self._spare) // FIRST_PART
+        return min(max(part, RESERVE_BYTES_MIN), RESERVE_BYTES, self._most)
 
     def _keep(self, path: Path, size: int) -> None:
         """Of its full size under its name, or not there: a crash may come amid the allocation."""
@@ -299,6 +320,16 @@ class Folder:
             _close_all(self.files, self._writing)
             _close_all(self.files, self._reading)
         self._aside.close()
+
+
+def _as_large(make: Callable[[int], _T], least: int, wanted: int) -> tuple[_T, int]:
+    """(what was made, its size): of the wanted size, or of the least where there is no room. NoSpace."""
+    try:
+        return make(wanted), wanted
+    except NoSpace:
+        if wanted <= least:
+            raise
+    return make(least), least
 
 
 def _close_all(files: Files, opened: dict[str, int]) -> None:

@@ -1,0 +1,113 @@
+"""Segments grow with the log: a small file system holds a store, a large log has few files."""
+
+from pathlib import Path
+
+import pytest
+from storekit import TABLETS, FastFiles, contents, crash, write
+
+from planstep.bench.proof.disks.failing import SmallDisk
+from planstep.errors import NoSpace
+from planstep.store import DiskStore
+from planstep.store.folder import segment_files
+from planstep.store.verify import verify
+
+MB = 1 << 20
+A, B = TABLETS
+TURN = 60_000
+
+
+def grown(folder: Path) -> list[int]:
+    """Sizes of the segments, in KiB."""
+    return [path.stat().st_size >> 10 for path in segment_files(folder)]
+
+
+def fill(store: DiskStore, keys: range, size: int = TURN) -> None:
+    for n in keys:
+        write(store, {}, {B + n.to_bytes(2, "big"): bytes([n % 251]) * size})
+
+
+def test_a_segment_is_as_large_as_those_before_it_together(quick_path: Path) -> None:
+    store = DiskStore.open(quick_path / "s", files=FastFiles(), segment_bytes=MB)
+    fill(store, range(60))
+    assert grown(store.folder)[:7] == [64, 64, 128, 256, 512, 1024, 1024]
+    held = contents(store)
+    crash(store)
+    store = DiskStore.open(quick_path / "s", files=FastFiles(), segment_bytes=MB)
+    assert contents(store) == held and grown(store.folder)[-1] == 1024  # the log is large already
+    store.close()
+    assert verify(quick_path / "s") == []
+
+
+def test_a_new_store_begins_small(quick_path: Path) -> None:
+    store = DiskStore.open(quick_path / "s", files=FastFiles())
+    assert grown(store.folder) == [4 << 10]
+    aside = {name: (store.folder / name).stat().st_size for name in ("reserve", "cushion")}
+    assert aside == {"reserve": 2 * MB, "cushion": 2 * MB}
+    fill(store, range(1), 3 * MB)
+    store.checkpoint()
+    assert (store.folder / "spare").stat().st_size == 4 * MB
+    fill(store, range(1, 5), 3 * MB)
+    store.checkpoint()
+    assert grown(store.folder) == [4 << 10, 4 << 10, 8 << 10, 16 << 10]
+    assert (store.folder / "reserve").stat().st_size == 2 * MB
+    fill(store, range(5, 17), 3 * MB)
+    store.checkpoint()
+    assert (store.folder / "spare").stat().st_size == 64 * MB
+    store.checkpoint()
+    assert (store.folder / "reserve").stat().st_size == 4 * MB
+    store.close()
+
+
+def test_a_turn_larger_than_segments_has_its_own(quick_path: Path) -> None:
+    store = DiskStore.open(quick_path / "s", files=FastFiles(), segment_bytes=MB)
+    fill(store, range(1), 3 * MB)
+    fill(store, range(1, 3))
+    sizes = grown(store.folder)
+    assert sizes[0] == 64 and 3 << 10 <= sizes[1] <= (3 << 10) + 1 and sizes[2:] == [1024]
+    held = contents(store)
+    store.close()
+    store = DiskStore.open(quick_path / "s", files=FastFiles(), segment_bytes=MB)
+    assert contents(store) == held
+    store.close()
+
+
+def test_where_a_grown_segment_has_no_room_a_small_one_may(quick_path: Path) -> None:
+    files = SmallDisk()
+    store = DiskStore.open(quick_path / "s", files=files, segment_bytes=MB)
+    fill(store, range(20))
+    sizes = grown(store.folder)
+    files.room = files.used() + 3 * (64 << 10)
+    with pytest.raises(NoSpace):
+        fill(store, range(20, 60))
+    assert grown(store.folder)[len(sizes) :] == [64, 64, 64]
+    held = contents(store)
+    store.close()
+    store = DiskStore.open(quick_path / "s", files=FastFiles(), segment_bytes=MB)
+    assert contents(store) == held
+    store.close()
+
+
+def test_what_is_put_aside_is_smaller_where_there_is_less_room(quick_path: Path) -> None:
+    files = SmallDisk()
+    store = DiskStore.open(quick_path / "s", files=files, segment_bytes=MB)
+    fill(store, range(15))
+    files.room = files.used() + (64 << 10)
+    before = store.counters.failed_chores
+    assert store.checkpoint_due(0.0)
+    store.checkpoint()
+    assert store.counters.failed_chores == before
+    assert (store.folder / "spare").stat().st_size == 64 << 10
+    assert not store._lacks_spare()
+    store.close()
+
+
+def test_no_room_says_for_how_much(tmp_path: Path) -> None:
+    files = SmallDisk()
+    store = DiskStore.open(tmp_path / "s", files=files, segment_bytes=MB)
+    files.room = files.used()
+    with pytest.raises(NoSpace, match=r"log-\d{8}-\d{8}: .* no room for 1,200,2\d\d bytes"):
+        fill(store, range(1), 1_200_000)
+    with pytest.raises(NoSpace, match=r"s: .* no room for 1,200,2\d\d bytes.* reserve"):
+        write(store, {}, {B + bytes(2): bytes(1_200_000)}, frees=True)
+    assert contents(store) == {}
+    store.close()
