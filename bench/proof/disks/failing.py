@@ -126,12 +126,12 @@ class SmallDisk(FastFiles):
         self.room = room
         self.refused = 0
         self.allocations = 0
-        self._held: dict[Path, int] = {}
+        self._sizes: dict[Path, int] = {}
         self._opened: dict[int, Path] = {}
         self._lock = threading.Lock()
 
     def used(self) -> int:
-        return sum(self._held.values())
+        return sum(self._sizes.values())
 
     def allocate(self, path: Path, size: int) -> None:
         with self._lock:
@@ -139,7 +139,7 @@ class SmallDisk(FastFiles):
             if self.room is not None and self.used() + size > self.room:
                 self.refused += 1
                 raise io_error(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), path, size)
-            self._held[path] = size
+            self._sizes[path] = size
         super().allocate(path, size)
 
     def open(self, path: Path, write: bool) -> int:
@@ -152,12 +152,12 @@ class SmallDisk(FastFiles):
         super().shrink(fd, size)
         with self._lock:
             path = self._opened[fd]
-            self._held[path] = min(size, self._held.get(path, size))
+            self._sizes[path] = min(size, self._sizes.get(path, size))
 
     def rename(self, source: Path, target: Path) -> None:
         super().rename(source, target)
         with self._lock:
-            self._held[target] = self._held.pop(source, 0)
+            self._sizes[target] = self._sizes.pop(source, 0)
             for fd, path in self._opened.items():
                 if path == source:
                     self._opened[fd] = target
@@ -165,4 +165,4 @@ class SmallDisk(FastFiles):
     def remove(self, path: Path) -> None:
         super().remove(path)
         with self._lock:
-            self._held.pop(path, None)
+            self._sizes.pop(path, None)
