@@ -184,6 +184,8 @@ class Host:
         self.turn = self.store.begin()
         self.turn.reserve = reserve
         self._now_ms = now_ms
+        if self._coordinator is not None:
+            self._coordinator.now_ms = now_ms
         delivery = self.delivery
         whole = self._mark()
         again = False

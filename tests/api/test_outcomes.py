@@ -13,11 +13,14 @@ from typing import Any
 import pytest
 
 import planstep
+from planstep.coordinator import plan
 from planstep.store.append import LogEnd
 from planstep.store.disk import DiskStore
 from planstep.store.mark import ReleasedMark
+from planstep.tablets.participant import Participant
 
 PATIENCE = 20.0
+Until = Callable[[Callable[[], object]], None]
 
 
 class Held:
@@ -108,3 +111,112 @@ def test_who_was_told_or_has_seen_is_not_followed_by_one_who_sees_less(
         assert at >= step, "another process was ahead of the owner"
         assert value == "new" or "committed" not in told, "an outcome was ahead of the reads"
         assert db.outcome(tx.id).state == "committed" and table.get("k") == "new"
+
+
+# whose outcome is too old -------------------------------------------------------------------------
+
+
+@pytest.fixture
+def forgetful(monkeypatch: pytest.MonkeyPatch) -> Callable[[planstep.Engine], None]:
+    """Forgets all outcomes that it may."""
+    monkeypatch.setattr(plan, "OUTCOMES_KEPT", 1)
+    monkeypatch.setattr(plan, "_PRUNE_EVERY", 1)
+
+    def forget(db: planstep.Engine) -> None:
+        monkeypatch.setattr(plan, "OUTCOME_MS_KEPT", -PATIENCE * 1000)
+        for n in range(3):
+            db.table("t").put("later", n)
+        monkeypatch.undo()
+
+    return forget
+
+
+def test_who_resolves_what_was_forgotten_is_told_so_and_changes_nothing(
+    tmp_path: Path, forgetful: Callable[[planstep.Engine], None]
+) -> None:
+    with planstep.open(tmp_path / "s") as db:
+        db.create_table("t")
+        with db.transaction() as tx:
+            tx.put("t", "k", 1)
+        assert db.outcome(tx.id).state == "committed"
+        forgetful(db)
+        for ask in (db.outcome, db.resolve, db.outcome):
+            with pytest.raises(planstep.OutcomeExpired):
+                ask(tx.id)
+    with planstep.open(tmp_path / "s") as db, pytest.raises(planstep.OutcomeExpired):
+        db.outcome(tx.id)
+
+
+def test_what_is_resolved_that_late_is_never_planned(
+    tmp_path: Path, forgetful: Callable[[planstep.Engine], None]
+) -> None:
+    """Nobody knows any more that it was not: so it is told to be forgotten, and stays out all the same."""
+    with planstep.open(tmp_path / "s") as db:
+        db.create_table("t")
+        tx = db.transaction()
+        tx.put("t", "k", 1)
+        db.table("t").put("other", 1)
+        forgetful(db)
+        with pytest.raises(planstep.OutcomeExpired):
+            db.resolve(tx.id)
+        with pytest.raises(planstep.Aborted, match="refused"):
+            tx.commit()
+        assert db.table("t").get("k") is None
+
+
+# who was told nothing -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("hosts", [2, 3])
+def test_an_early_refusal_that_nobody_waited_for_is_told_when_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, until: Until, hosts: int
+) -> None:
+    """At once, and later from what is durable."""
+    path = tmp_path / "s"
+    with planstep.open(path, hosts=hosts) as db:
+        table = db.create_table("t", shards=2 * hosts)
+        for n in range(20):
+            table.put(n, 0)
+        held = Held(monkeypatch, Participant, "_propose", "before")
+        tx = db.transaction()
+        for n in range(20):
+            tx.put("t", n, tx.get("t", n) + 1)
+        for n in range(20):
+            table.put(n, 7)
+
+        def ask() -> None:
+            with pytest.raises(planstep.Undetermined):
+                tx.commit(timeout=0)
+
+        held.run(ask)
+        assert held.thread is not None
+        held.thread.join(PATIENCE)
+        assert db.outcome(tx.id).state == "open"
+        held.end()
+        assert tx.outcome(PATIENCE).state == "refused"
+        assert db.outcome(tx.id).state == "refused"
+        assert [table.get(n) for n in range(20)] == [7] * 20
+        until(lambda: any(one.tx == tx.id for one in db.transactions()))
+    with planstep.open(path) as db:
+        assert db.outcome(tx.id).state == "refused"
+
+
+def test_what_a_full_disk_refused_is_told_to_who_had_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with planstep.open(tmp_path / "s") as db:
+        db.create_table("t")
+
+        def full(*args: object) -> None:
+            raise planstep.NoSpace("made to be full")
+
+        tx = db.transaction()
+        tx.put("t", "k", 1)
+        with monkeypatch.context() as patch:
+            patch.setattr(LogEnd, "append", full)
+            future = tx.submit()
+            with pytest.raises(planstep.NoSpace):
+                future.result(PATIENCE)
+            assert tx.outcome(PATIENCE).state == db.outcome(tx.id).state == "refused"
+        db.table("t").put("k", 2)
+        assert db.outcome(tx.id).state == "refused"
