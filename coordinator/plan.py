@@ -13,6 +13,7 @@ Keys, behind the tablet's prefix:
     l         last step given out
     o<tx>     (state, step, n, wall ms, participants)      the outcome, kept for a while
     k         number of outcomes kept
+    f         the last id whose outcome was forgotten
     x<tablet> the transaction that drops the tablet        none behind it touches the tablet
     d<tx>     the tablets that an undecided transaction drops
 
@@ -20,6 +21,7 @@ Transitions of one transaction, all of them:
 
     (none)  ─PlanRequest─▶ PLANNED ─Executed─▶ COMMITTED | ABORTED
     (none)  ─Ask, Resolve─▶ REFUSED         a later PlanRequest is answered PlanRefused
+    (none)  ─Ask, Resolve─▶ EXPIRED         the same, of an id so old that it may have ended and been forgotten
     (none)  ─PlanRequest─▶ REFUSED          when it comes behind the drop of one of its participants
 
 Next: proxy/deterministic.py.
@@ -29,8 +31,14 @@ from typing import Any
 
 from ..proto.messages import Ask, Executed, Message, Never, Plan, PlanRefused, PlanRequest, Resolve
 
-PLANNED, COMMITTED, ABORTED, REFUSED = 1, 2, 3, 4
-STATES = {PLANNED: "planned", COMMITTED: "committed", ABORTED: "aborted", REFUSED: "refused"}
+PLANNED, COMMITTED, ABORTED, REFUSED, EXPIRED = 1, 2, 3, 4, 5
+STATES = {
+    PLANNED: "planned",
+    COMMITTED: "committed",
+    ABORTED: "aborted",
+    REFUSED: "refused",
+    EXPIRED: "expired",
+}
 OUTCOMES_KEPT = 1_000_000
 OUTCOME_MS_KEPT = 3_600_000
 _PRUNE_EVERY = 512
@@ -40,7 +48,7 @@ class Coordinator:
     """Invariants: steps strictly increase; a transaction has at most one place; it is written before
     any participant sees it, since both leave the turn together."""
 
-    __slots__ = ("id", "keeps_participants", "pending", "send", "space", "step")
+    __slots__ = ("id", "keeps_participants", "now_ms", "pending", "send", "space", "step")
 
     def __init__(self, tablet: int, space: Any, send: Any) -> None:
         self.id = tablet
@@ -48,6 +56,7 @@ class Coordinator:
         self.send = send
         self.pending: dict[bytes, PlanRequest] = {}
         self.keeps_participants = True
+        self.now_ms = 0  # of the turn that runs: its host says
         self.step = (0, 0, 0)  # the one closed last: step, wall ms, horizon
 
     def handle(self, message: Message) -> None:
@@ -56,7 +65,7 @@ class Coordinator:
             known = self.space.get(b"o" + message.tx)
             if known is None:
                 self.pending.setdefault(message.tx, message)
-            elif known[0] == REFUSED:
+            elif known[0] in (REFUSED, EXPIRED):
                 self.send(message.proxy, PlanRefused(message.tx, "refused"))
         elif kind is Executed:
             key = b"o" + message.tx
@@ -81,7 +90,9 @@ class Coordinator:
     def _refuse(self, tx: bytes) -> bool:
         if self.space.get(b"o" + tx) is not None or tx in self.pending:
             return False
-        self.space.put(b"o" + tx, (REFUSED, 0, 0, 0, ()))
+        forgotten = self.space.get(b"f")
+        state = EXPIRED if forgotten is not None and tx <= forgotten else REFUSED
+        self.space.put(b"o" + tx, (state, 0, 0, self.now_ms, ()))
         self.space.put(b"k", (self.space.get(b"k") or 0) + 1)
         return True
 

@@ -16,8 +16,8 @@ def row(step: int) -> tuple[int, int, bytes]:
 
 def overwrite(history: History, step: int, now_ms: int = 0) -> None:
     """Step by step: each writes the key that the one before wrote."""
-    history.install([(b"k", row(step - 1), step)], now_ms)
-    history.release(step, None, now_ms)
+    history.release(step, [(b"k", row(step - 1), step)], now_ms)
+    history.forget(None, now_ms)
 
 
 def test_nothing_is_kept_that_nobody_can_ask_for() -> None:
@@ -56,7 +56,7 @@ def test_beyond_its_limits_a_snapshot_is_too_old(limit: str) -> None:
 
 
 def test_a_version_is_found_while_older_ones_are_forgotten() -> None:
-    """`release` shortens the list that a reader searches."""
+    """`forget` shortens the list that a reader searches."""
     history = History()
     history.release(1)
     oldest, pinned = history.open(), history.open(50)
@@ -76,7 +76,7 @@ def test_a_version_is_found_while_older_ones_are_forgotten() -> None:
     reader.start()
     assert entered.wait(10)
     history.close(oldest)
-    history.release(100)
+    history.forget()
     go_on.set()
     reader.join()
     assert found == [row(50)]

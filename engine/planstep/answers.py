@@ -9,7 +9,7 @@ import threading
 from concurrent.futures import InvalidStateError
 
 from .admission import Admission
-from .errors import Undetermined
+from .errors import NoSpace, Undetermined
 from .interrupts import Uninterrupted
 from .logs import callback_raised
 from .node import Waiter
@@ -17,10 +17,12 @@ from .outcome import Commit
 from .proto.ids import tx_text
 from .wakeups import Signal
 
+_REFUSED_KEPT = 10_000
+
 
 class Answers:
     """Invariants: a transaction is in `_waiting` from its input to its answer; what was admitted for it
-    is let go with that."""
+    is let go with that; whatever has ended by then has a record in the store or is in `refused`."""
 
     def __init__(self, hosts: int) -> None:
         self.hosts = hosts
@@ -30,6 +32,26 @@ class Answers:
         self._answers: dict[bytes, Commit | BaseException] = {}
         self._answering = threading.Lock()
         self._due: dict[bytes, Waiter] = {}  # answered, but their futures are not ended
+        self.refused: dict[bytes, bool] = {}
+        """The newest that ended without a place, hence perhaps without a record; may they have one?"""
+
+    def _note_refused(self, tx: bytes, error: BaseException) -> None:
+        self.refused[tx] = not isinstance(error, NoSpace)
+        if len(self.refused) > _REFUSED_KEPT:
+            del self.refused[next(iter(self.refused))]
+
+    def unheard(self, tx: bytes) -> None:
+        """Whoever sent it has stopped waiting, and may ask for its outcome after reopening, too."""
+        with self._answering:
+            waiter = self._waiting.get(tx)
+            if waiter is not None:
+                waiter.unheard = True
+                return
+        self._record_refusal(tx)
+
+    def _record_refusal(self, tx: bytes) -> None:
+        """Durably, if it was one."""
+        raise NotImplementedError
 
     def _give_up(self, error: BaseException) -> None:
         for tx in list(self._waiting):
@@ -55,6 +77,8 @@ class Answers:
                     continue
                 waiter.answer = answer
                 try:
+                    if waiter.unheard:
+                        self._record_refusal(tx)
                     if waiter.future is None:
                         waiter.wake()
                     else:

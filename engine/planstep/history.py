@@ -13,10 +13,13 @@ Next: host.py.
 import threading
 from bisect import bisect_right
 from collections import deque
+from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import Any
 
 from .errors import SnapshotTooOld
+
+Superseded = Sequence[tuple[bytes, Any, int]]
 
 
 def _superseded(version: tuple[Any, int]) -> int:
@@ -66,24 +69,40 @@ class History:
     def oldest(self) -> int:
         return min(self._open, default=self.released)
 
-    def install(self, superseded: list[tuple[bytes, Any, int]], now_ms: int = 0) -> None:
-        """Before the turn's changes become visible: (key, old value or None, superseding step)."""
-        with self._lock:
-            for key, old, step in superseded:
+    def release(
+        self,
+        step: int,
+        superseded: Superseded = (),
+        now_ms: int = 0,
+        show: Callable[[], None] | None = None,
+    ) -> None:
+        """All of this host up to `step` is visible now. `superseded`: (key, old value or None, superseding step).
+
+        `show` makes the turn's changes visible: to other processes, and in the store. While it does so no
+        snapshot is opened: nobody sees less than another has seen, or than an outcome has told.
+        """
+        lock = self._lock
+        lock.acquire()
+        try:
+            for key, old, since in superseded:
                 if old is None:
                     continue
                 size = len(key) + 64 + (len(old[2]) if isinstance(old[2], bytes) else 8)
-                self._versions.setdefault(key, []).append((old, step))
-                self._order.append((step, key, size, now_ms))
+                self._versions.setdefault(key, []).append((old, since))
+                self._order.append((since, key, size, now_ms))
                 self.bytes += size
+            if show is not None:
+                show()
+            self.released = max(step, self.released)
+        finally:
+            lock.release()  # what ends a `with` takes memory: a tuple
 
-    def release(self, step: int, horizon: int | None = None, now_ms: int = 0) -> None:
-        """All of this host up to `step` is visible now; forgets what no snapshot can ask for.
+    def forget(self, horizon: int | None = None, now_ms: int = 0) -> None:
+        """Forgets what no snapshot can ask for.
 
         `horizon`: the oldest snapshot as the coordinator's host knows it; None on that host itself.
         """
         with self._lock:
-            self.released = max(step, self.released)
             oldest = min(self._open, default=self.released) if horizon is None else horizon
             while self._order:
                 superseded, key, size, since_ms = self._order[0]
@@ -102,7 +121,7 @@ class History:
         """The version of `key` that the snapshot at `step` sees, None when absent then."""
         if newest is not None and newest[0] <= step:
             return newest
-        with self._lock:  # `release` shortens the list
+        with self._lock:  # `forget` shortens the list
             self.check(step)
             versions = self._versions.get(key, ())
             at = bisect_right(versions, step, key=_superseded)

@@ -4,7 +4,8 @@
                                                                                      │ durable
               answers to callers, frames to other hosts  ◀── released ◀──────────────┘
 
-Nobody acts on something that can still be lost: all that leaves a turn does so after `store.commit`.
+Nobody acts on something that can still be lost: all that leaves a turn does so after `store.commit`, in which
+the turn becomes visible to everybody at once (history.py, `release`).
 A client's input that makes a tablet raise is undone whole; a raise while executing a plan is a bug
 of ours: the turn is abandoned, the host stops and names it. Given the same inputs, clock value and
 store, a turn makes the same changes byte for byte: threads and clocks are the caller's (runtime.py),
@@ -147,8 +148,7 @@ class Host:
         own = tablet_prefix(tablet_id(HOST, number, 0))
         step = tablet_prefix(coordinator) + b"l"
         self._step_key = own + b"s" if number else step
-        self.step_released = self._last_step()
-        self.history.release(self.step_released, self._horizon)
+        self.history.release(self._last_step())
         self.history.horizon = self.step_released  # what was overwritten before is not here
         self._several = hosts > 1 or self.delivery.apart
         if self._several or store.get(own + b"A"):
@@ -166,6 +166,10 @@ class Host:
     def _last_step(self) -> int:
         return self.store.get(self._step_key) or 0
 
+    @property
+    def step_released(self) -> int:
+        return self.history.released
+
     # one turn ------------------------------------------------------------------------------
 
     def run(self, inputs: Iterable[Input], now_ms: int, reserve: bool = False) -> Released:
@@ -180,6 +184,8 @@ class Host:
         self.turn = self.store.begin()
         self.turn.reserve = reserve
         self._now_ms = now_ms
+        if self._coordinator is not None:
+            self._coordinator.now_ms = now_ms
         delivery = self.delivery
         whole = self._mark()
         again = False
@@ -214,7 +220,7 @@ class Host:
             raise
         syncs = self.store.counters.syncs
         try:
-            self.store.commit(self.turn, self._install)
+            self.store.commit(self.turn, self._show)
         except BaseException:
             self._undo(whole)
             delivery.forget()
@@ -223,8 +229,7 @@ class Host:
         self._residents.durable()
         self._proposals.durable()
         self.superseded.clear()
-        self.step_released = self._last_step()
-        self.history.release(self.step_released, self._horizon, now_ms)
+        self.history.forget(self._horizon, now_ms)
         if self.proxy is not None:
             released.results = self.proxy.take()
         delivery.release(released, again, self.store.counters.syncs - syncs)
@@ -251,8 +256,10 @@ class Host:
                 tablet.begin()
             self._drain()
 
-    def _install(self, changes: object) -> None:
-        self.history.install(self.superseded, self._now_ms)
+    def _show(self, visible: Callable[[], None]) -> None:
+        """The turn is durable: in one moment its step is released, and `visible` shows its changes."""
+        step = self.turn.get(self._step_key) or 0
+        self.history.release(step, self.superseded, self._now_ms, visible)
 
     def _input(self, item: Input, released: Released) -> None:
         mark = self._mark()

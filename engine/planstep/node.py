@@ -35,7 +35,7 @@ class Ending(Protocol):
 class Waiter:
     """A transaction that was sent: its answer, and how to wake whoever waits for it."""
 
-    __slots__ = ("_wake", "answer", "future", "leads", "left", "since", "size", "tx")
+    __slots__ = ("_wake", "answer", "future", "leads", "left", "since", "size", "tx", "unheard")
 
     def __init__(self, tx: bytes, size: int, future: Ending | None) -> None:
         self.tx = tx
@@ -45,6 +45,7 @@ class Waiter:
         self.answer: Committed | BaseException | None = None
         self.leads = False
         self.left = False  # nobody waits any more
+        self.unheard = False  # … nor will: whoever sent it was told that its end is not known
         self._wake: SimpleQueue[None] = SimpleQueue()
 
     def wake(self) -> None:

@@ -184,15 +184,17 @@ class Runtime(Ways, Threads):
         try:
             waiter = self._enqueue(CommitInput(tx, parts), None, timeout)
             self._wait_for(waiter, timeout)
-        except MemoryError as error:
-            if waiter is None and tx not in self._waiting:
-                raise  # it was not sent
+        except BaseException as error:
+            self.unheard(tx)
+            if not isinstance(error, MemoryError) or (waiter is None and tx not in self._waiting):
+                raise  # interrupted, or it was not sent
             if waiter is None or waiter.answer is None:
                 raise Undetermined(
                     f"transaction {tx_text(tx)} was sent, and then memory was short; "
                     f"outcome({tx_text(tx)!r}) tells how it ended"
                 ) from error
         if waiter.answer is None:
+            self.unheard(tx)
             raise self._undetermined(tx, timeout)
         return waiter.result()
 
@@ -252,15 +254,17 @@ class Runtime(Ways, Threads):
     def outcome(self, tx: bytes | str) -> Outcome:
         """How a transaction ended, from what is durable."""
         tx = tx_parse(tx) if isinstance(tx, str) else tx
-        store = self.nodes[0].host.store
+        host = self.nodes[0].host
         prefix = tablet_prefix(COORDINATOR_ID)
         running = tx in self._waiting  # asked first: once it is gone its record is there
-        record = store.get(prefix + b"o" + tx)
-        if record is not None:
+        record = host.store.get(prefix + b"o" + tx)
+        if record is not None and record[1] <= host.step_released:
             return _outcome(tx, record)
-        if running:
+        if running or record is not None:  # nobody is told of what cannot be read yet
             return Outcome(tx_text(tx), "open", None, 0, ())
-        forgotten = store.get(prefix + b"f")
+        if tx in self.refused:
+            return Outcome(tx_text(tx), "refused", None, 0, ())
+        forgotten = host.store.get(prefix + b"f")
         state = "expired" if forgotten is not None and tx <= forgotten else "unknown"
         return Outcome(tx_text(tx), state, None, 0, ())
 
@@ -273,9 +277,10 @@ class Runtime(Ways, Threads):
     def transactions(self, limit: int = 100) -> list[Outcome]:
         """The newest transactions that the coordinator remembers."""
         prefix = tablet_prefix(COORDINATOR_ID)
-        store = self.nodes[0].host.store
-        rows = store.scan(prefix + b"o", prefix + b"p", reverse=True, limit=limit)
-        return [_outcome(key[5:], record) for key, record in rows]
+        host = self.nodes[0].host
+        released = host.step_released
+        rows = host.store.scan(prefix + b"o", prefix + b"p", reverse=True, limit=limit)
+        return [_outcome(key[5:], record) for key, record in rows if record[1] <= released]
 
     def open_transactions(self) -> list[OpenTransaction]:
         """See undecided.py."""

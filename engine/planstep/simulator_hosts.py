@@ -7,15 +7,13 @@ Next: simulator.py.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from .errors import IoError, NoSpace, PlanstepError
 from .host import Host
 from .inputs import Input, Released
 from .space import stored_tablets
-from .store import MemoryStore, Turn
+from .store import MemoryStore, Show, Turn
 
 
 @dataclass(slots=True)
@@ -43,12 +41,12 @@ class Disk(MemoryStore):
     full = False
     """The reserve is left."""
 
-    def commit(self, turn: Turn, before_visible: Callable[[Any], None] | None = None) -> None:
+    def commit(self, turn: Turn, show: Show | None = None) -> None:
         if self.failing is not None:
             raise self.failing("made to fail")
         if self.full and not turn.reserve and not turn.empty():
             raise NoSpace("made to be full")
-        super().commit(turn, before_visible)
+        super().commit(turn, show)
 
 
 class Hosts(ABC):

@@ -95,6 +95,7 @@ class _FaultyRuntime(Runtime):
 
     def _answered_with(self, item: CommitInput, future: Ending | None, error: Exception) -> Waiter:
         waiter = self._waiting[item.tx] = Waiter(item.tx, 0, future)
+        self._note_refused(item.tx, error)
         self._answers[item.tx] = error
         self._answer()
         return waiter

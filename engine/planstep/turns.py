@@ -25,6 +25,7 @@ from .errors import (
     NoSpace,
     PlanstepError,
     StoreClosed,
+    Undetermined,
     of_memory,
 )
 from .host import Host
@@ -47,7 +48,8 @@ from .names import Names
 from .network import Network
 from .node import Ending, Node, Waiter, bytes_of
 from .outcome import Commit, failure
-from .proto.ids import Place
+from .proto.ids import COORDINATOR_ID, Place
+from .proto.messages import Resolve
 from .wakeups import Signal, Watches
 
 _TURN_INPUTS = 1000
@@ -236,7 +238,10 @@ class Turns(Answers):
                 self.ledger.aborted(result.tx)
                 cause = result.reason[1]
                 self.aborted[cause] = self.aborted.get(cause, 0) + 1
-                self._answers[result.tx] = failure(result.tx, result.reason, self.names.of_tablet)
+                error = failure(result.tx, result.reason, self.names.of_tablet)
+                if not result.step:
+                    self._note_refused(result.tx, error)
+                self._answers[result.tx] = error
         node.changed.ring()
         if node.host.number:
             self.nodes[0].changed.ring()
@@ -277,12 +282,19 @@ class Turns(Answers):
         for item in inputs:
             if isinstance(item, (CommitInput, Ahead)):
                 self.failed[kind] = self.failed.get(kind, 0) + 1
+                if not isinstance(error, (StoreClosed, Undetermined)):  # else its end is not known
+                    self._note_refused(item.tx, error)
                 self._answers[item.tx] = own(error)
                 if proxy is not None and item.tx in proxy.staging:
                     self._later.append((node.host.number, Rollback(item.tx)))
             elif not isinstance(item, Tick):
                 # Nobody waits for it, and who would ask again waits long before that.
                 self._later.append((node.host.number, item))
+
+    def _record_refusal(self, tx: bytes) -> None:
+        if self.refused.get(tx):  # on a full disk the reserve is for others
+            self.nodes[0].inbox.append(Deliver(COORDINATOR_ID, Resolve(tx)))
+            self._poke(self.nodes[0])
 
     def _refuse_all(self, node: Node) -> None:
         self._fail(node, list(node.inbox), EngineClosed("the engine is closed"))

@@ -65,10 +65,9 @@ _STAGE_OF = {
         "run": "decide",
         "append": "append",
         "_append": "append",
-        "_install": "install",
+        "_show": "install",
+        "release": "install",
         "update": "install",
-        "show": "install",
-        "release": "answer",
         "_release": "answer",
         "_hand_out": "answer",
     },
@@ -340,12 +339,12 @@ def _looked_at(lived: Lived, db: planstep.Engine) -> None:
 def _installing_first(commit: Any) -> Any:
     """The control's bug: rows are shown to readers before they are in the log."""
 
-    def early(store: Any, turn: Any, before_visible: Any = None) -> None:
+    def early(store: Any, turn: Any, show: Any = None) -> None:
         store._mutex.acquire()
         try:
             store._layers[0].update(turn.net())
         finally:
             store._mutex.release()
-        commit(store, turn, before_visible)
+        commit(store, turn, show)
 
     return early

@@ -155,7 +155,7 @@ class Rebooted:
         """The turn runs, and the power goes while it is written."""
         store: Any = self.stores[number]
 
-        def commit(turn: Turn, before_visible: Any = None) -> None:
+        def commit(turn: Turn, show: Any = None) -> None:
             if turn.net() or turn.payloads or turn.dropped:
                 raise IoError("the power went")
 

@@ -115,16 +115,20 @@ class Bridge:
                     raise
             await asyncio.sleep(pause)
             pause = min(2 * pause, 0.05)
-        if timeout is None:
-            return await future
         try:
+            if timeout is None:
+                return await future
             async with asyncio.timeout(timeout):
                 return await future
         except TimeoutError:
+            self.runtime.unheard(tx)
             raise Undetermined(
                 f"transaction {tx_text(tx)} was not answered within {timeout} s; it goes on, and "
                 f"outcome({tx_text(tx)!r}) tells how it ended"
             ) from None
+        except asyncio.CancelledError:
+            self.runtime.unheard(tx)
+            raise
 
     async def published(
         self, tablets: tuple[int, ...], ends: dict[int, int], seconds: float

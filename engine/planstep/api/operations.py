@@ -35,16 +35,12 @@ class Operations(Opened):
         """How the transaction with this id ended, from what is durable.
 
         `state` is committed, aborted, refused (ended before it was planned), planned, open (it runs
-        in this engine) or unknown (it never asked for a place). OutcomeExpired when it is too old. In mode
+        in this engine) or unknown (it never asked for a place, and has no effect once its engine is gone). What
+        was committed can be read by then. OutcomeExpired when it is too old. In mode
         "kafka" only what this engine was told: after reopening every id is unknown.
         """
         self._check()
-        outcome = self._runtime.outcome(_tx_bytes(tx))
-        if outcome.state == "expired":
-            raise OutcomeExpired(
-                f"transaction {outcome.tx} ended more than an hour and a million transactions ago"
-            )
-        return outcome
+        return _not_expired(self._runtime.outcome(_tx_bytes(tx)))
 
     def costs(self, tx: str | bytes | None = None) -> Costs:
         """What a transaction cost, of the newest 10,000, or all of them together: requests, messages, appends,
@@ -94,6 +90,7 @@ class Operations(Opened):
     def resolve(self, tx: str | bytes) -> Outcome:
         """Ends a transaction that is not planned, durably; never decides one that is planned.
 
+        OutcomeExpired when it is so old that nobody knows any more how it ended; if it did not, it has no effect.
         ValueError for an id that no transaction has had yet.
         """
         self._writable()
@@ -103,7 +100,7 @@ class Operations(Opened):
                 f"transaction id {tx_text(raw)} was not given yet: refusing it would refuse a "
                 "transaction to come"
             )
-        outcome = self._runtime.resolve(raw)
+        outcome = _not_expired(self._runtime.resolve(raw))
         tx_resolved(outcome)
         return outcome
 
@@ -167,6 +164,14 @@ class Operations(Opened):
             made = backup_runtime(self._runtime, Path(path), tell)
         backup_made(self.path, made, time.monotonic() - began)
         return made
+
+
+def _not_expired(outcome: Outcome) -> Outcome:
+    if outcome.state == "expired":
+        raise OutcomeExpired(
+            f"transaction {outcome.tx} ended more than an hour and a million transactions ago"
+        )
+    return outcome
 
 
 def _tx_bytes(tx: str | bytes) -> bytes:

@@ -11,9 +11,9 @@ from typing import Any, Protocol
 
 from .disk import DiskStore
 from .memory import MemoryStore
-from .turn import StoreCounters, Turn
+from .turn import Show, StoreCounters, Turn
 
-__all__ = ["DiskStore", "MemoryStore", "Store", "StoreCounters", "Turn"]
+__all__ = ["DiskStore", "MemoryStore", "Show", "Store", "StoreCounters", "Turn"]
 
 
 class Store(Protocol):
@@ -33,8 +33,8 @@ class Store(Protocol):
         self, begin: bytes, end: bytes, *, reverse: bool = False, limit: int | None = None
     ) -> list[tuple[bytes, Any]]: ...
     def begin(self) -> Turn: ...
-    def commit(self, turn: Turn, before_visible: Callable[[Any], None] | None = None) -> None:
-        """One append, one sync; nothing for an empty turn. IoError: the turn never was."""
+    def commit(self, turn: Turn, show: Show | None = None) -> None:
+        """One append, one sync, then visible; nothing for an empty turn. IoError: the turn never was."""
 
     def abandon(self, turn: Turn) -> None: ...
     def read_payload(self, address: int, length: int) -> bytes: ...

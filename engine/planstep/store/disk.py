@@ -1,6 +1,6 @@
 """The store on disk: append to the log, sync, then show; LMDB is written behind.
 
-    commit ─▶ record ─▶ one write that is durable ─▶ live layer ─▶ (later) frozen layer ─▶ LMDB
+    commit ─▶ record ─▶ one write that is durable ─▶ mark, live layer ─▶ (later) frozen layer ─▶ LMDB
 
 After a write or sync that failed the turn never was: a new segment under the next generation names
 where history ends, and only then does the caller hear of it. If that fails too, the store closes.
@@ -16,7 +16,7 @@ Next: behind.py, what is done beside the turns.
 import os
 import time
 from bisect import bisect_right
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +49,7 @@ from .mark import ReleasedMark
 from .meta import FORMAT, Meta, check_belongs, load_meta, make_folder, save_meta
 from .recovery import Found, read_back
 from .table import Table
-from .turn import StoreCounters, Turn, decode_changes, encode_changes
+from .turn import Show, StoreCounters, Turn, decode_changes, encode_changes
 
 SEGMENT_BYTES = 64 << 20
 
@@ -304,8 +304,8 @@ class DiskStore(Behind):
     def abandon(self, turn: Turn) -> None:
         """Nothing of the turn has left memory."""
 
-    def commit(self, turn: Turn, before_visible: Callable[[Any], None] | None = None) -> None:
-        """Appends the turn and makes it durable, then visible.
+    def commit(self, turn: Turn, show: Show | None = None) -> None:
+        """Appends the turn and makes it durable, then visible: `show` is to call what it is given.
 
         NoSpace before any effect; another IoError: the turn never was; StoreClosed: undetermined;
         TransactionTooLarge, also for a key that the tables could not hold.
@@ -321,7 +321,7 @@ class DiskStore(Behind):
                 self._refuse_beyond_memory()
             before = self._log.turn
             try:
-                size = self._append(turn, net, before_visible)
+                size = self._append(turn, net, show)
             except Exception as error:
                 if self._log.turn != before:
                     self._log.broken = error
@@ -345,16 +345,13 @@ class DiskStore(Behind):
             if seconds >= SLOW_SYNC_SECONDS:
                 slow_sync(self.folder, seconds, size)
 
-    def _append(
-        self, turn: Turn, net: dict[bytes, Any], before_visible: Callable[[Any], None] | None
-    ) -> int:
+    def _append(self, turn: Turn, net: dict[bytes, Any], show: Show | None) -> int:
         """Returns the record's size."""
         changes, dropped = encode_changes(net), encode_pairs(turn.dropped)
         size = OVERHEAD + len(changes) + len(dropped) + turn.payload_bytes
         if size > RECORD_BYTES_MAX:
             raise TransactionTooLarge(f"a turn of {size} bytes is beyond what the log can hold")
         run = self._log.append(changes, dropped, turn, turn.reserve)
-        self._show()
         mutex = self._mutex
         mutex.acquire()
         try:
@@ -364,14 +361,22 @@ class DiskStore(Behind):
             self._dropped += turn.dropped
         finally:
             mutex.release()
-        if before_visible is not None:
-            before_visible(net)
+        visible = partial(self._visible, net)
+        if show is None:
+            visible()
+        else:
+            show(visible)
+        return size
+
+    def _visible(self, net: dict[bytes, Any]) -> None:
+        """To other processes first: what is seen here, without a snapshot too, they can see by then."""
+        self._show()
+        mutex = self._mutex
         mutex.acquire()
         try:
             self._layers[0].update(net)
         finally:
             mutex.release()
-        return size
 
     def close(self) -> None:
         """Checkpoints, writes the closing record, lets go of the store; of one whose tables are damaged, which

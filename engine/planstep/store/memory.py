@@ -9,11 +9,12 @@ Next: log.py.
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Self
 
 from ..errors import Corruption, EngineClosed
 from .layers import GONE, Layer, merged_scan
-from .turn import StoreCounters, Turn, decode_changes
+from .turn import Show, StoreCounters, Turn, decode_changes
 
 
 class MemoryStore:
@@ -50,23 +51,21 @@ class MemoryStore:
     def abandon(self, turn: Turn) -> None:
         pass
 
-    def commit(self, turn: Turn, before_visible: Callable[[Any], None] | None = None) -> None:
+    def commit(self, turn: Turn, show: Show | None = None) -> None:
         net = turn.net()
         if not net and not turn.payloads and not turn.dropped:
             return
         # Through the codec, as the disk store's log and LMDB do: nobody keeps the caller's objects.
         changes = decode_changes(turn.changes())
-        if before_visible is not None:
-            before_visible(changes)
         for data in turn.payloads:
             if data:  # an empty one shares its address with the next
                 self._payloads[self._next] = bytes(data)
             self._next += len(data)
-        with self._mutex:
-            self._layer.update(changes)
-            for key, value in changes.items():
-                if value is GONE:
-                    self._layer.remove(key)
+        visible = partial(self._visible, changes)
+        if show is None:
+            visible()
+        else:
+            show(visible)
         for address, length in turn.dropped:  # whole, as it was appended
             if length:
                 self._payloads.pop(address, None)
@@ -74,6 +73,13 @@ class MemoryStore:
         self.counters.turns += 1
         self.counters.syncs += 1
         self.counters.payload_bytes += turn.payload_bytes
+
+    def _visible(self, changes: dict[bytes, Any]) -> None:
+        with self._mutex:
+            self._layer.update(changes)
+            for key, value in changes.items():
+                if value is GONE:
+                    self._layer.remove(key)
 
     def read_payload(self, address: int, length: int) -> bytes:
         """The beginning of what was appended at this address; Corruption when it was dropped."""

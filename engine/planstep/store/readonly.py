@@ -17,6 +17,7 @@ import threading
 import time
 from bisect import bisect_right
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ from .mark import Mark, read_mark
 from .meta import Meta, load_meta
 from .recovery import read_back
 from .table import Table
-from .turn import StoreCounters, Turn, decode_changes
+from .turn import Show, StoreCounters, Turn, decode_changes
 
 _TRIES = 20
 _TRIES_AT_REST = 3
@@ -216,16 +217,18 @@ class ReadOnlyStore:
     def abandon(self, turn: Turn) -> None:
         """Nothing of the turn has been taken."""
 
-    def commit(self, turn: Turn, before_visible: Callable[[Any], None] | None = None) -> None:
+    def commit(self, turn: Turn, show: Show | None = None) -> None:
         """Takes a turn into memory, while `settling`."""
         net = turn.net()
-        if before_visible is not None:
-            before_visible(net)
         for data in turn.payloads:
             self._runs.append(Extent(self._next, "", len(self._added), len(data)))
             self._added.append(bytes(data))
             self._next += len(data)
-        self._layer.update(net)
+        visible = partial(self._layer.update, net)
+        if show is None:
+            visible()
+        else:
+            show(visible)
 
     def checkpoint_due(self, now: float) -> bool:
         return False

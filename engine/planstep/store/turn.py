@@ -8,6 +8,7 @@ What is put and deleted within the turn, and was absent before, leaves no trace.
 Next: log.py.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -17,6 +18,8 @@ from ..errors import TransactionTooLarge
 from ..histogram import BYTES, SECONDS, Histogram
 from .layers import GONE, MISSING, Layer, merged_scan
 
+Show = Callable[[Callable[[], None]], None]
+"""Called once a turn is durable, with what makes it visible, which it calls in its own moment."""
 KEY_BYTES_MAX = 510
 """LMDB's 511, less the prefix of its kind."""
 

@@ -1,0 +1,222 @@
+"""Nobody is told of an end that others cannot see yet, and everybody who asks is told one.
+
+durable ─▶ shown: to other processes, in the store, in new snapshots, in outcomes ─▶ answers
+"""
+
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import planstep
+from planstep.coordinator import plan
+from planstep.store.append import LogEnd
+from planstep.store.disk import DiskStore
+from planstep.store.mark import ReleasedMark
+from planstep.tablets.participant import Participant
+
+PATIENCE = 20.0
+Until = Callable[[Callable[[], object]], None]
+
+
+class Held:
+    """One thread's turn, stopped at some point until `go`."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, when: str) -> None:
+        self.reached, self.go = threading.Event(), threading.Event()
+        self.thread: threading.Thread | None = None
+        self.armed = False
+        call = getattr(owner, name)
+
+        def held(*args: Any, **kwargs: Any) -> Any:
+            if when == "after":
+                answer = call(*args, **kwargs)
+            if self.armed and not self.reached.is_set():
+                self.reached.set()
+                assert self.go.wait(PATIENCE)
+            return answer if when == "after" else call(*args, **kwargs)
+
+        monkeypatch.setattr(owner, name, held)
+
+    def run(self, body: Callable[[], object]) -> None:
+        self.armed = True
+        self.thread = threading.Thread(target=body)
+        self.thread.start()
+        assert self.reached.wait(PATIENCE)
+
+    def end(self) -> None:
+        self.go.set()
+        assert self.thread is not None
+        self.thread.join(PATIENCE)
+        assert not self.thread.is_alive()
+
+
+POINTS = [
+    (LogEnd, "append", "after"),
+    (ReleasedMark, "show", "before"),
+    (ReleasedMark, "show", "after"),
+    (DiskStore, "commit", "after"),
+]
+
+
+_LOOK = """
+import sys, planstep
+with planstep.open(sys.argv[1], read_only=True) as db, db.snapshot() as view:
+    print(view.step)
+"""
+
+
+def others_see(path: Path) -> int:
+    """The step of another process's snapshot."""
+    command = [sys.executable, "-c", _LOOK, str(path)]
+    return int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+
+
+@pytest.mark.parametrize("point", POINTS, ids=[f"{when} {name}" for _, name, when in POINTS])
+def test_who_was_told_or_has_seen_is_not_followed_by_one_who_sees_less(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: tuple[Any, str, str]
+) -> None:
+    """At each point of a turn: an outcome, another process's look, then the owner's next transaction."""
+    path = tmp_path / "s"
+    with planstep.open(path) as db:
+        table = db.create_table("t", shards=1)
+        table.put("k", "old")
+        tx = db.transaction()
+        tx.put("t", "k", "new")
+        held = Held(monkeypatch, *point)
+        found: list[Any] = []
+
+        def later() -> None:
+            with db.transaction() as after:
+                found.append(after.get("t", "k"))
+            assert after.commit.place is not None
+            found.append(after.commit.place.step)
+
+        reader = threading.Thread(target=later)
+        held.run(tx.commit)
+        try:
+            told = [db.outcome(tx.id).state, *(one.state for one in db.transactions(1))]
+            told = told[: 1 + (db.transactions(1)[0].tx == tx.id)]
+            step = others_see(path)
+            reader.start()
+            reader.join(0.3)  # it may have to wait for the release
+        finally:
+            held.end()
+        reader.join(PATIENCE)
+        value, at = found
+        assert at >= step, "another process was ahead of the owner"
+        assert value == "new" or "committed" not in told, "an outcome was ahead of the reads"
+        assert db.outcome(tx.id).state == "committed" and table.get("k") == "new"
+
+
+# whose outcome is too old -------------------------------------------------------------------------
+
+
+@pytest.fixture
+def forgetful(monkeypatch: pytest.MonkeyPatch) -> Callable[[planstep.Engine], None]:
+    """Forgets all outcomes that it may."""
+    monkeypatch.setattr(plan, "OUTCOMES_KEPT", 1)
+    monkeypatch.setattr(plan, "_PRUNE_EVERY", 1)
+
+    def forget(db: planstep.Engine) -> None:
+        monkeypatch.setattr(plan, "OUTCOME_MS_KEPT", -PATIENCE * 1000)
+        for n in range(3):
+            db.table("t").put("later", n)
+        monkeypatch.undo()
+
+    return forget
+
+
+def test_who_resolves_what_was_forgotten_is_told_so_and_changes_nothing(
+    tmp_path: Path, forgetful: Callable[[planstep.Engine], None]
+) -> None:
+    with planstep.open(tmp_path / "s") as db:
+        db.create_table("t")
+        with db.transaction() as tx:
+            tx.put("t", "k", 1)
+        assert db.outcome(tx.id).state == "committed"
+        forgetful(db)
+        for ask in (db.outcome, db.resolve, db.outcome):
+            with pytest.raises(planstep.OutcomeExpired):
+                ask(tx.id)
+    with planstep.open(tmp_path / "s") as db, pytest.raises(planstep.OutcomeExpired):
+        db.outcome(tx.id)
+
+
+def test_what_is_resolved_that_late_is_never_planned(
+    tmp_path: Path, forgetful: Callable[[planstep.Engine], None]
+) -> None:
+    """Nobody knows any more that it was not: so it is told to be forgotten, and stays out all the same."""
+    with planstep.open(tmp_path / "s") as db:
+        db.create_table("t")
+        tx = db.transaction()
+        tx.put("t", "k", 1)
+        db.table("t").put("other", 1)
+        forgetful(db)
+        with pytest.raises(planstep.OutcomeExpired):
+            db.resolve(tx.id)
+        with pytest.raises(planstep.Aborted, match="refused"):
+            tx.commit()
+        assert db.table("t").get("k") is None
+
+
+# who was told nothing -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("hosts", [2, 3])
+def test_an_early_refusal_that_nobody_waited_for_is_told_when_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, until: Until, hosts: int
+) -> None:
+    """At once, and later from what is durable."""
+    path = tmp_path / "s"
+    with planstep.open(path, hosts=hosts) as db:
+        table = db.create_table("t", shards=2 * hosts)
+        for n in range(20):
+            table.put(n, 0)
+        held = Held(monkeypatch, Participant, "_propose", "before")
+        tx = db.transaction()
+        for n in range(20):
+            tx.put("t", n, tx.get("t", n) + 1)
+        for n in range(20):
+            table.put(n, 7)
+
+        def ask() -> None:
+            with pytest.raises(planstep.Undetermined):
+                tx.commit(timeout=0)
+
+        held.run(ask)
+        assert held.thread is not None
+        held.thread.join(PATIENCE)
+        assert db.outcome(tx.id).state == "open"
+        held.end()
+        assert tx.outcome(PATIENCE).state == "refused"
+        assert db.outcome(tx.id).state == "refused"
+        assert [table.get(n) for n in range(20)] == [7] * 20
+        until(lambda: any(one.tx == tx.id for one in db.transactions()))
+    with planstep.open(path) as db:
+        assert db.outcome(tx.id).state == "refused"
+
+
+def test_what_a_full_disk_refused_is_told_to_who_had_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with planstep.open(tmp_path / "s") as db:
+        db.create_table("t")
+
+        def full(*args: object) -> None:
+            raise planstep.NoSpace("made to be full")
+
+        tx = db.transaction()
+        tx.put("t", "k", 1)
+        with monkeypatch.context() as patch:
+            patch.setattr(LogEnd, "append", full)
+            future = tx.submit()
+            with pytest.raises(planstep.NoSpace):
+                future.result(PATIENCE)
+            assert tx.outcome(PATIENCE).state == db.outcome(tx.id).state == "refused"
+        db.table("t").put("k", 2)
+        assert db.outcome(tx.id).state == "refused"
