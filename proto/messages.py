@@ -41,6 +41,8 @@ class PartitionPart(NamedTuple):
     it, individual), `trim` the offset that the log is to begin with, or None. `producer` is (id, first
     and last number); numbers up to the producer's last are a conflict, or with `dedupe` a repeat: from
     `session` only, where the writer gave them itself, since another's same number is other data.
+    `fences` are (consumer, step that last moved it, as it was seen); of a consumer that is not among
+    them 0 was seen: it never was moved.
     """
 
     ranges: tuple[tuple[str, int, int], ...] = ()
@@ -53,6 +55,7 @@ class PartitionPart(NamedTuple):
     trim: int | None = None
     drop: bool = False
     session: bytes | None = None
+    fences: tuple[tuple[str, int], ...] = ()
 
 
 class ShardPart(NamedTuple):

@@ -5,6 +5,8 @@ Keys, behind the tablet's prefix (the table of the talk, with places):
     b<offset 8>     (address, length, records, step, n)   one slice, published at that offset
     c<consumer>     (step, n, position, missed)           what a cumulative consumer has committed
                     (step, n, position, missed, ranges)   … an individual one: intervals.py
+                    (step, n, position, missed, ranges or None, moved)   … one that was moved: `Standing`
+    f               (step, n)                             a consumer was forgotten here, the last time
     p<producer id>  (last sequence, step, session)        published at most once
     s<tx>           (proxy, (address, length, records)…)  staged ahead of the proposal, in order
     m               (step, n, log start, log end)
@@ -13,10 +15,13 @@ Publishing moves no bytes: the slice was appended to the host's log when it was 
 the next offset. Offsets are contiguous, so readers need no filter. Trimming raises the log's start,
 a bounded number of slices at a time; records that a consumer had not consumed count as missed.
 
+A position says too little of what a reader saw: moved back and consumed again it is the same. So a row
+keeps the step of its consumer's last move, and whoever consumes says which move he knows of.
+
 Next: intervals.py, shard.py.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..proto.messages import PartitionPart, Reason, Stage, Staged
 from .intervals import RANGES_MAX, Ranges, consumed, raised, taken
@@ -25,7 +30,35 @@ from .participant import DROPPED, Participant
 META = b"m"
 TRIM_SLICES_MAX = 2_000
 """Slices that one transaction trims at most: what is left is asked for again."""
+FORGOTTEN = b"f"
 _NEW: tuple[Any, ...] = (0, 0, 0, 0)
+
+
+class Standing(NamedTuple):
+    """A consumer's row. `ranges` is None of a cumulative one; `moved` the step that last moved it, or made it.
+
+    Where there is no row it is the step that last forgot one: what is made anew is not what was there.
+    """
+
+    step: int = 0
+    n: int = 0
+    position: int = 0
+    missed: int = 0
+    ranges: Ranges | None = None
+    moved: int = 0
+
+    def row(self) -> tuple[Any, ...]:
+        """As it is stored: without what it does not need, as all rows were before there were moves."""
+        if self.moved:
+            return tuple(self)
+        return self[:4] if self.ranges is None else self[:5]
+
+
+def standing(row: "tuple[Any, ...] | None", forgotten: "tuple[Any, ...] | None") -> Standing:
+    """From a consumer's row, and the partition's row of what was forgotten."""
+    if row is not None:
+        return Standing(*row)
+    return Standing(moved=0 if forgotten is None else forgotten[0])
 
 
 class Partition(Participant):
@@ -37,23 +70,28 @@ class Partition(Participant):
         body = PartitionPart(*body)
         space = self.space
         _, _, start, end = space.get(META) or (0, 0, 0, 0)
+        fences = dict(body.fences)
         for consumer, begin, stop in body.ranges:
-            row = space.get(b"c" + consumer.encode()) or _NEW
-            if len(row) != 4:
+            at = self._standing(consumer)
+            if at.ranges is not None:
                 return ("consumer", consumer, "cumulative", "individual")
-            actual = max(row[2], start)
+            actual = max(at.position, start)
             # Early, a range further on may still become the next one; a range behind never will.
             if begin < actual or (not early and begin != actual):
                 return ("position", consumer, begin, actual)
+            if at.moved != fences.get(consumer, 0):
+                return ("moved", consumer, fences.get(consumer, 0), at.moved)
             if not early and not begin <= stop <= end:
                 return ("range", consumer, stop, end)
         held: dict[str, tuple[int, Ranges]] = {}
         for consumer, begin, stop in body.acks:
             if consumer not in held:
-                row = space.get(b"c" + consumer.encode()) or _NEW
-                if len(row) == 4:
+                at = self._standing(consumer)
+                if at.ranges is None:
                     return ("consumer", consumer, "individual", "cumulative")
-                held[consumer] = raised(row[2], row[4], start)[:2]
+                if at.moved != fences.get(consumer, 0):
+                    return ("moved", consumer, fences.get(consumer, 0), at.moved)
+                held[consumer] = raised(at.position, at.ranges, start)[:2]
             blocked = taken(*held[consumer], begin, stop)
             if blocked is not None:
                 return ("position", consumer, begin, blocked)
@@ -77,6 +115,14 @@ class Partition(Participant):
                 if foreign or not body.dedupe or last > known[0]:
                     return ("sequence", producer, first, known[0], foreign)
         return None
+
+    def _standing(self, consumer: str) -> Standing:
+        row = self.space.get(b"c" + consumer.encode())
+        return standing(row, self.space.get(FORGOTTEN) if row is None else None)
+
+    def _stand(self, consumer: str, at: Standing, new: Standing) -> None:
+        row = at.row() if at.step else None
+        self.space.put_version(b"c" + consumer.encode(), row, new.row(), new.step)
 
     def take(self, message: Any) -> None:
         if type(message) is not Stage:
@@ -138,22 +184,21 @@ class Partition(Participant):
         body = PartitionPart(*body)
         space = self.space
         for consumer, begin, stop in body.ranges:
-            key = b"c" + consumer.encode()
-            row = space.get(key)
+            at = self._standing(consumer)
             # The range begins at the position, or behind it where the log was trimmed beyond that.
-            missed = 0 if row is None else row[3] + begin - row[2]
-            space.put_version(key, row, (step, n, stop, missed), step)
+            missed = at.missed + begin - at.position if at.step else 0
+            self._stand(consumer, at, Standing(step, n, stop, missed, None, at.moved))
         if body.acks:
             self._acknowledge(body.acks, step, n)
         for consumer, offset, individual in body.seeks:
-            key = b"c" + consumer.encode()
-            row = space.get(key)
+            at = self._standing(consumer)
             if offset is not None:
-                missed = row[3] if row is not None else 0
-                new = (step, n, offset, missed, ()) if individual else (step, n, offset, missed)
-                space.put_version(key, row, new, step)
-            elif row is not None:
-                space.put_version(key, row, None, step)
+                ranges = () if individual else None
+                new = Standing(step, n, offset, at.missed, ranges, step)
+                self._stand(consumer, at, new)
+            elif at.step:
+                space.put_version(b"c" + consumer.encode(), at.row(), None, step)
+                space.put_version(FORGOTTEN, space.get(FORGOTTEN), (step, n), step)
         if body.trim is not None:
             self._trim(body.trim, step, n)
         if body.producer is not None:
@@ -181,11 +226,11 @@ class Partition(Participant):
         space = self.space
         _, _, start, _ = space.get(META) or _NEW
         for consumer, begin, stop in acks:
-            key = b"c" + consumer.encode()
-            row = space.get(key)
-            position, ranges, missed = raised(row[2], row[4], start)
+            at = self._standing(consumer)
+            position, ranges, missed = raised(at.position, at.ranges or (), start)
             position, ranges = consumed(position, ranges, begin, stop)
-            space.put_version(key, row, (step, n, position, row[3] + missed, ranges), step)
+            new = Standing(step, n, position, at.missed + missed, ranges, at.moved)
+            self._stand(consumer, at, new)
 
     def _trim(self, offset: int, step: int, n: int) -> None:
         """The log begins at `offset`, or before it where that are too many slices for one time."""
@@ -221,6 +266,8 @@ class Partition(Participant):
         mine, theirs = a.ranges + a.acks + a.seeks, b.ranges + b.acks + b.seeks
         if not mine or not theirs:
             return False
+        if any(offset is None for _, offset, _ in a.seeks + b.seeks):
+            return True  # who forgets one consumer tells all that have no row yet
         consumers = {consumer: None for consumer, _, _ in mine}
         return any(consumer in consumers for consumer, _, _ in theirs)
 

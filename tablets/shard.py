@@ -12,6 +12,7 @@ Next: catalogue.py.
 """
 
 from collections.abc import Iterable
+from math import isfinite
 from typing import Any
 
 import msgpack
@@ -82,7 +83,7 @@ class Shard(Participant):
                 total = number_of(old)
                 if total is None:
                     return ("type", key, "number", "other")
-                if op == ADD and not _addable(total, value):
+                if op == ADD and not addable(old, value):
                     return ("overflow", key, "64 bits", "more")
             held[key] = evaluate(op, old, value)
         return None
@@ -120,10 +121,11 @@ class Shard(Participant):
         )
 
 
-def _addable(total: int | float, value: bytes) -> bool:
-    """msgpack holds integers of 64 bits: a sum beyond them is refused, never wrapped."""
-    more = number_of(value)
-    if more is None:
+def addable(old: bytes, value: bytes) -> bool:
+    """Whether two numbers have a sum that is stored: msgpack holds integers of 64 bits, and a sum beyond them is
+    refused, never wrapped; one that is infinite, or no number, would swallow all that is added later."""
+    total, more = number_of(old), number_of(value)
+    if total is None or more is None:
         return False
     result = total + more
-    return isinstance(result, float) or -(1 << 63) <= result < (1 << 64)
+    return isfinite(result) if isinstance(result, float) else -(1 << 63) <= result < (1 << 64)

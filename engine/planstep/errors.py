@@ -23,6 +23,7 @@ class Conflict(Aborted):
     `kind` is "topic" or "table", `part` the partition or shard; then either `key`, or `consumer`
     or `producer`; `expected` is what this transaction had seen, `actual` what is there now.
     `foreign`: another writer numbers records under this producer name; trying again will not help.
+    `moved`: the consumer was moved by seek, or dropped; `expected` and `actual` are steps of moves then.
     """
 
     retryable = True
@@ -39,7 +40,9 @@ class Conflict(Aborted):
         expected: Any = None,
         actual: Any = None,
         foreign: bool = False,
+        moved: bool = False,
     ) -> None:
+        self.moved = moved
         self.kind, self.name, self.part = kind, name, part
         self.key, self.consumer, self.producer = key, consumer, producer
         self.expected, self.actual, self.foreign = expected, actual, foreign
@@ -59,6 +62,9 @@ class Conflict(Aborted):
             else "run the transaction again (db.run does)"
         )
         where = f"{kind} {name!r}, {'partition' if kind == 'topic' else 'shard'} {part}, {what}"
+        if moved:
+            super().__init__(f"{where} was moved by seek since it was read; {advice}")
+            return
         if kind == "table" and what != "a range":
             expected = "no row" if expected is None else f"the row of place {tuple(expected)}"
             actual = "no row" if actual is None else f"that of {tuple(actual)}"
@@ -139,6 +145,10 @@ class RecordTooLarge(PlanstepError, ValueError):
 
 class OffsetOutOfRange(PlanstepError, ValueError):
     """An offset outside the partition's log."""
+
+
+class SequenceError(PlanstepError, ValueError):
+    """A writer's numbers must rise within each partition: this record would be taken for a repeat."""
 
 
 class InvalidName(PlanstepError, ValueError):

@@ -87,7 +87,7 @@ class History:
             for key, old, since in superseded:
                 if old is None:
                     continue
-                size = len(key) + 64 + (len(old[2]) if isinstance(old[2], bytes) else 8)
+                size = len(key) + 64 + (len(old[-1]) if isinstance(old[-1], bytes) else 8)
                 self._versions.setdefault(key, []).append((old, since))
                 self._order.append((since, key, size, now_ms))
                 self.bytes += size

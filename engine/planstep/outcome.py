@@ -3,6 +3,7 @@
 A reason is (tablet, cause, detail…); its causes:
 
     position   consumer, expected, actual      a range that no longer follows the committed position
+    moved      consumer, expected, actual      a consumer that was moved since it was read: steps of moves
     range      consumer, end, log end          a range beyond the log
     sequence   producer, first, last known     a producer's number that was published already
     key        key, expected, actual version   a row changed since it was read
@@ -138,13 +139,21 @@ def failure(tx: bytes, reason: Reason, names: Names) -> Exception:
         )
     if cause == "position":
         return Conflict(**where, consumer=detail[0], expected=detail[1], actual=detail[2])
+    if cause == "moved":
+        return Conflict(
+            **where, consumer=detail[0], expected=detail[1], actual=detail[2], moved=True
+        )
     if cause == "sequence":
         foreign = detail[3]
         return Conflict(
             **where, producer=detail[0], expected=detail[1], actual=detail[2], foreign=foreign
         )
     key = None if cause == "phantom" else _key(detail[0])
-    if cause in ("type", "overflow"):
+    if cause == "overflow":
+        return TypeError(
+            f"table {name!r}, key {key!r}: the sum needs more than 64 bits, or is no finite number"
+        )
+    if cause == "type":
         return TypeError(
             f"table {name!r}, key {key!r}: add, max and min need a number of at most 64 bits"
         )

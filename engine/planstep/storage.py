@@ -179,6 +179,12 @@ def _making_sense(path: Path) -> Iterator[None]:
         raise Corruption(f"{path}: the tables hold what no store writes: {error!r}") from error
 
 
+def switch_at_least_every(seconds: float | None) -> None:
+    """The interpreter lets another thread go on, so that a busy one delays commits less; None leaves it alone."""
+    if seconds is not None and sys.getswitchinterval() > seconds:
+        sys.setswitchinterval(seconds)
+
+
 def open_runtime(
     path: str | os.PathLike[str],
     *,
@@ -205,8 +211,7 @@ def open_runtime(
     """
     settings = settings or KafkaSettings()
     separate = placement == "separate"
-    if switch_interval is not None and sys.getswitchinterval() > switch_interval:
-        sys.setswitchinterval(switch_interval)
+    switch_at_least_every(switch_interval)
     if path == ":memory:":
         return RUNTIMES[mode or "deterministic"](
             [MemoryStore() for _ in range(hosts or 1)],

@@ -17,7 +17,8 @@ from .errors import Corruption, IoError, PlanstepError, SnapshotTooOld
 from .proto.batch import HEADER_BYTES, Batch, timestamp_of
 from .proto.ids import Place, host_of, tablet_prefix
 from .proto.messages import PartitionPart, ShardPart
-from .tablets.intervals import raised
+from .tablets.intervals import Ranges, raised
+from .tablets.partition import FORGOTTEN, standing
 from .wakeups import wait_for
 
 _WAIT_SECONDS = 30.0
@@ -234,8 +235,9 @@ class Views:
         if row is None:
             return None
         start, end = self.log_bounds(tablet)
-        position, ranges, more = raised(row[2], row[4] if len(row) > 4 else (), start)
-        return end - position - sum(e - b for b, e in ranges), row[3] + more
+        known = standing(row, None)
+        position, ranges, more = raised(known.position, known.ranges or (), start)
+        return end - position - sum(e - b for b, e in ranges), known.missed + more
 
     def end(self, tablet: int) -> int:
         """The released log end, whatever the step."""
@@ -265,20 +267,33 @@ class Views:
         known = host.store.get(tablet_prefix(tablet) + b"p" + producer)
         return None if known is None else int(known[0])
 
-    def consumer(self, snap: Snapshot, tablet: int, consumer: str) -> tuple[Any, ...] | None:
-        """(position, missed), for an individual consumer (position, missed, ranges beyond it).
+    def consumer(
+        self, snap: Snapshot, tablet: int, consumer: str
+    ) -> tuple[int | None, int, Ranges, int]:
+        """(position, missed, an individual consumer's ranges beyond it, the step that last moved it).
 
-        None where it has not committed a position.
+        The position is None where none was committed.
         """
 
         def moves(body: Any) -> bool:
             part = PartitionPart(*body)
-            return any(consumer == c for c, _, _ in part.ranges + part.acks + part.seeks)
+            moved = part.ranges + part.acks + part.seeks
+            return any(consumer == c or offset is None for c, offset, _ in moved)
 
         host = self._host(snap, tablet, moves)
-        full = tablet_prefix(tablet) + b"c" + consumer.encode()
+        prefix = tablet_prefix(tablet)
+        full = prefix + b"c" + consumer.encode()
         row = host.history.value_at(full, host.store.get(full), snap.step)
-        return None if row is None else row[2:]
+        if row is None:
+            full = prefix + FORGOTTEN
+            forgotten = host.history.value_at(full, host.store.get(full), snap.step)
+            return None, 0, (), standing(None, forgotten).moved
+        known = standing(row, None)
+        return known.position, known.missed, known.ranges or (), known.moved
+
+    def moved(self, snap: Snapshot, tablet: int, consumer: str) -> int:
+        """The step that last moved a consumer, or forgot one where it has no position; 0 for none."""
+        return self.consumer(snap, tablet, consumer)[3]
 
     def consumers(self, tablet: int) -> list[str]:
         """Those that have a position in the partition, in the order of their names."""

@@ -261,3 +261,34 @@ def test_whether_there_is_a_row(shop: planstep.Engine) -> None:
     table = shop.table("totals")
     table.put(("a", 1), None)
     assert ("a", 1) in table and "a" not in table
+
+
+@pytest.mark.parametrize("hosts", [1, 2])
+def test_sums_are_finite(hosts: int) -> None:
+    """What is infinite, or no number, would swallow all that is added later."""
+    inf, nan = float("inf"), float("nan")
+    with planstep.open(":memory:", hosts=hosts) as db:
+        table = db.create_table("t", shards=2)
+        for wrong in (inf, -inf, nan):
+            with pytest.raises(TypeError):
+                table.add("n", wrong)
+            with db.transaction() as tx, pytest.raises(TypeError):
+                tx.add("t", "n", wrong)
+        table.put("n", 1e308)
+        with pytest.raises(TypeError, match="finite"):
+            table.add("n", 1e308)
+        with db.transaction() as tx:
+            tx.put("t", "m", 1e308)
+            with pytest.raises(TypeError, match="finite"):
+                tx.add("t", "m", 1e308)
+        with pytest.raises(TypeError, match="finite"), db.transaction() as tx:
+            tx.add("t", "o", 1e308)
+            tx.add("t", "o", 1e308)
+        with db.transaction() as tx:  # no sum of these two is stored
+            tx.add("t", "n", -1e308)
+            tx.add("t", "n", -1e308)
+        for what in (inf, nan):
+            table.put("was", what)
+            with pytest.raises(TypeError, match="finite"):
+                table.add("was", 1)
+        assert [table.get(key) for key in "nmo"] == [-1e308, 1e308, None]

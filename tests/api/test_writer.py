@@ -151,7 +151,7 @@ def test_a_repeat_does_not_pull_the_numbers_back(shop: planstep.Engine) -> None:
     """The next writer's own numbers go on behind the highest, whatever was repeated before."""
     with shop.topic("clicks").writer("p") as writer:
         assert writer.write(b"a", partition=0, sequence=10) == 10
-        writer.flush()
+    with shop.topic("clicks").writer("p") as writer:
         writer.write(b"old", partition=0, sequence=5)  # a repeat: skipped
         writer.flush()
         with pytest.raises(ValueError, match="open another"):
@@ -291,3 +291,34 @@ def wait_for(condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.001)
+
+
+def test_a_number_that_comes_late_is_refused_not_dropped(shop: planstep.Engine) -> None:
+    topic = shop.topic("clicks")
+    writer = topic.writer("p")
+    writer.write(b"5", partition=0, sequence=5)
+    writer.flush()
+    for late in (4, 5):
+        with pytest.raises(planstep.SequenceError, match="open another writer"):
+            writer.write(b"late", partition=0, sequence=late)
+    writer.write(b"other", partition=1, sequence=4)
+    writer.write(b"6", partition=0, sequence=6)
+    writer.close()
+    assert topic.read().values == [b"5", b"6", b"other"]
+    with topic.writer("p") as writer:  # the input from its start
+        for number in (4, 5, 6, 7):
+            writer.write(b"%d" % number, partition=0, sequence=number)
+    assert topic.read(partition=0).values == [b"5", b"6", b"7"]
+
+
+def test_a_record_that_was_not_taken_keeps_its_number(
+    shop: planstep.Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = shop.topic("clicks").writer("p", linger_records=2)
+    writer.write(b"1", partition=0, sequence=1)
+    with monkeypatch.context() as patch:
+        patch.setattr(shop._runtime, "commit", lambda *args: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            writer.write(b"9", partition=0, sequence=9)
+    writer.write(b"9", partition=0, sequence=9)
+    assert shop.topic("clicks").read().values == [b"1", b"9"]

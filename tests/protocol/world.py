@@ -51,7 +51,7 @@ class World:
     def position(self, tablet: int, consumer: str = "c") -> int:
         with self.runtime.snapshot() as snap:
             known = self.runtime.consumer(snap, tablet, consumer)
-            position: int = 0 if known is None else known[0]
+            position: int = known[0] or 0
         return position
 
 

@@ -83,21 +83,61 @@ def test_a_consumer_is_of_one_kind(log: Log) -> None:
 def test_one_by_one_each_record_is_consumed_once(log: Log) -> None:
     log.write(10)
     log.seek("each", 0, individual=True)
-    assert log.publish(acks=(("each", 4, 6), ("each", 8, 9))) is None
-    assert log.publish(acks=(("each", 5, 7),)) == ("position", "each", 5, 6)
-    assert log.publish(acks=(("each", 1, 2), ("each", 1, 3))) == ("position", "each", 1, 2)
-    assert log.publish(acks=(("each", 9, 12),)) == ("range", "each", 12, 10)
-    assert log.publish(acks=(("each", 0, 4),)) is None
-    assert log.space.get(b"ceach")[2:] == (6, 0, ((8, 9),))
+    sought = (("each", 2),)
+    assert log.publish(acks=(("each", 4, 6), ("each", 8, 9)), fences=sought) is None
+    assert log.publish(acks=(("each", 5, 7),), fences=sought) == ("position", "each", 5, 6)
+    assert log.publish(acks=(("each", 1, 2), ("each", 1, 3)), fences=sought) == (
+        "position",
+        "each",
+        1,
+        2,
+    )
+    assert log.publish(acks=(("each", 9, 12),), fences=sought) == ("range", "each", 12, 10)
+    assert log.publish(acks=(("each", 0, 4),), fences=sought) is None
+    assert log.space.get(b"ceach")[2:] == (6, 0, ((8, 9),), 2)
 
 
 def test_gaps_have_an_end(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "RANGES_MAX", 3)
     log.write(20)
     log.seek("each", 0, individual=True)
-    assert log.publish(acks=tuple(("each", at, at + 1) for at in (1, 3, 5))) is None
-    assert log.publish(acks=(("each", 7, 8),)) == ("gaps", "each", 3)
-    assert log.publish(acks=(("each", 0, 1), ("each", 7, 8))) is None
+    sought = (("each", 2),)
+    assert log.publish(acks=tuple(("each", at, at + 1) for at in (1, 3, 5)), fences=sought) is None
+    assert log.publish(acks=(("each", 7, 8),), fences=sought) == ("gaps", "each", 3)
+    assert log.publish(acks=(("each", 0, 1), ("each", 7, 8)), fences=sought) is None
+
+
+def test_who_consumes_says_which_move_he_knows_of(log: Log) -> None:
+    log.write(10)
+    assert log.publish(ranges=(("c", 0, 4),)) is None
+    assert log.space.get(b"cc") == (2, 0, 4, 0)  # as it always was
+    log.seek("c", 4)
+    assert log.publish(ranges=(("c", 4, 5),)) == ("moved", "c", 0, 3)
+    assert log.publish(ranges=(("c", 4, 5),), fences=(("c", 3),)) is None
+    assert log.space.get(b"cc") == (5, 0, 5, 0, None, 3)
+    log.seek("c", 5)
+    assert log.publish(ranges=(("c", 5, 6),), fences=(("c", 3),)) == ("moved", "c", 3, 6)
+
+
+def test_who_was_forgotten_was_moved(log: Log) -> None:
+    log.write(10)
+    log.seek("c", None)  # there was none
+    assert log.publish(ranges=(("c", 0, 4),)) is None
+    log.seek("c", None)
+    assert log.publish(ranges=(("c", 0, 4),)) == ("moved", "c", 0, 4)
+    for begin in (0, 4):  # one read before the other's end
+        assert log.publish(ranges=(("c", begin, begin + 4),), fences=(("c", 4),)) is None
+    a = PartitionPart(seeks=(("c", None, False),))
+    assert log.core.meets(a, PartitionPart(ranges=(("d", 0, 1),)))
+
+
+def test_rows_of_before_there_were_moves_go_on(log: Log) -> None:
+    log.write(10)
+    log.space.put(b"call", (1, 0, 4, 1))
+    log.space.put(b"ceach", (1, 0, 4, 1, ((6, 7),)))
+    assert log.publish(ranges=(("all", 4, 5),), acks=(("each", 4, 5),)) is None
+    assert log.space.get(b"call") == (2, 0, 5, 1)
+    assert log.space.get(b"ceach") == (2, 0, 5, 1, ((6, 7),))
 
 
 def test_a_seek_stays_inside_the_log_and_may_forget(log: Log) -> None:

@@ -107,8 +107,9 @@ def _holds(found: Contents, tablet: int, part: Any) -> bool:
     assert isinstance(part, PartitionPart)
     start, end = _meta(found, tablet)
     for consumer, begin, stop in part.ranges:
-        position = found.get((tablet, b"c" + consumer.encode()), (0, 0, 0))[2]
-        if max(position, start) != begin or stop > end:
+        row = found.get((tablet, b"c" + consumer.encode()), (0, 0, 0))
+        moved = row[5] if len(row) > 5 else 0
+        if max(row[2], start) != begin or stop > end or moved != dict(part.fences).get(consumer, 0):
             return False
     if any(offset is None or not start <= offset <= end for _, offset, _ in part.seeks):
         return False
@@ -147,10 +148,11 @@ def _apply(found: Contents, tablet: int, part: Any, place: tuple[int, int]) -> N
     for consumer, begin, stop in part.ranges:
         row = found.get((tablet, b"c" + consumer.encode()))
         missed = 0 if row is None else row[3] + begin - row[2]
-        found[tablet, b"c" + consumer.encode()] = (*place, stop, missed)
+        found[tablet, b"c" + consumer.encode()] = (*place, stop, missed, *(row or ())[4:])
     for consumer, offset, _ in part.seeks:
         row = found.get((tablet, b"c" + consumer.encode()))
-        found[tablet, b"c" + consumer.encode()] = (*place, offset, row[3] if row else 0)
+        missed = row[3] if row else 0
+        found[tablet, b"c" + consumer.encode()] = (*place, offset, missed, None, place[0])
     if part.trim is not None and part.trim > start:
         found[tablet, b"m"] = (*place, part.trim, end)
         for one, key in [key for key in found if key[0] == tablet and key[1][:1] == b"b"]:

@@ -16,6 +16,7 @@ import msgpack
 from ....proto.ids import PARTITION, SHARD, tablet_id, tablet_prefix
 from ....proto.messages import ADD, PUT, PartitionPart, ShardPart
 from ....simulator import World
+from ....tablets.partition import FORGOTTEN, standing
 
 SHARDS = 3
 CONSUMERS = ("c0", "c1")
@@ -54,13 +55,21 @@ class Workload:
         stop = min(end, begin + self.random.randrange(1, 3))
         if row is None or begin >= stop or self.random.random() < 0.05:
             return part._replace(seeks=(("I", start, True),))
-        return part._replace(acks=(("I", begin, stop),))
+        fences = part.fences + self.fences(tablet, "I")
+        return part._replace(acks=(("I", begin, stop),), fences=fences)
+
+    def fences(self, tablet: int, consumer: str) -> tuple[tuple[str, int], ...]:
+        """Which move of the consumer is known now; there may be another by the time that it counts."""
+        row = self.read(tablet, b"c" + consumer.encode())
+        moved = standing(row, self.read(tablet, FORGOTTEN)).moved
+        return ((consumer, moved),) if moved else ()
 
     def submit(self) -> None:
         draw = self.random
         asked: dict[int, Any] = {}
         for tablet in draw.sample(self.parts, draw.randrange(0, 3)):
             ranges: tuple[Any, ...] = ()
+            fences: tuple[tuple[str, int], ...] = ()
             if draw.random() < 0.6:
                 consumer = draw.choice(CONSUMERS)
                 meta = self.read(tablet, b"m") or (0, 0, 0, 0)
@@ -69,6 +78,7 @@ class Workload:
                 end = min(meta[3], begin + draw.randrange(1, 4))
                 if end > begin:
                     ranges = ((consumer, begin, end),)
+                    fences = self.fences(tablet, consumer)
             count = draw.randrange(0, 3)
             slices = ((self.payload(count), count),) if count else ()
             producer = None
@@ -76,7 +86,7 @@ class Workload:
                 known = self.read(tablet, b"pP")
                 first = (known[0] if known else 0) + draw.randrange(0, 2)
                 producer = (b"P", first, first + count)
-            asked[tablet] = PartitionPart(ranges, slices, producer)
+            asked[tablet] = PartitionPart(ranges, slices, producer, fences=fences)
             kind = draw.random()
             if kind < 0.3:
                 asked[tablet] = self.individual(tablet, asked[tablet])
@@ -86,7 +96,7 @@ class Workload:
                     trim = draw.randrange(meta[2], meta[3] + 1)
                     asked[tablet] = asked[tablet]._replace(trim=trim, ranges=())
                 else:
-                    to = draw.randrange(meta[2], meta[3] + 1)
+                    to = draw.randrange(meta[2], meta[3] + 1) if draw.random() < 0.8 else None
                     seeks = ((draw.choice(CONSUMERS), to, False),)
                     asked[tablet] = asked[tablet]._replace(ranges=(), seeks=seeks)
             if asked[tablet] == PartitionPart():

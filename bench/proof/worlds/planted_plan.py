@@ -188,6 +188,14 @@ OWN = (
         "if begin < actual - 1 or (not early and begin > actual):",
     ),
     Mutant(
+        "moved-unnoticed",
+        "a consumer that was moved looks as before to who had read it",
+        _PARTITION,
+        "Partition.apply",
+        "new = Standing(step, n, offset, at.missed, ranges, step)",
+        "new = Standing(step, n, offset, at.missed, ranges, at.moved)",
+    ),
+    Mutant(
         "acknowledged-twice",
         "an individual consumer may take what is taken",
         _PARTITION,

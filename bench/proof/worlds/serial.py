@@ -16,6 +16,7 @@ from ....coordinator.plan import COMMITTED, PLANNED, REFUSED, STATES
 from ....proto.ids import COORDINATOR_ID, tablet_prefix, tx_text
 from ....proto.messages import ADD, ShardPart
 from ....simulator import World
+from ....tablets.partition import FORGOTTEN, standing
 from .readers import Seen
 
 
@@ -84,8 +85,8 @@ class Serial:
             elif key.what == "bounds":
                 should = self.model.get(at + b"m", (0, 0, 0, 0))[2:]
             else:
-                row = self.model.get(at + b"c" + key.key)
-                should = None if row is None else row[2:]
+                row = self.model.get(at + b"c" + key.key, (0, 0, None, 0))
+                should = (*row[2:4], (), _moved(self.model, at, key.key.decode()))
             if value != should:
                 self.wrong.append(f"B17: snapshot {seen.step} has {value} at {key}, not {should}")
 
@@ -95,6 +96,13 @@ def expected(world: World, work: Asked) -> dict[bytes, Any]:
     serial = Serial(world, work.asked)
     assert not serial.wrong, f"seed {world.seed}: {serial.wrong[0]}"
     return serial.model
+
+
+def _moved(model: dict[bytes, Any], at: bytes, consumer: str) -> int:
+    """The step of a consumer's last move; rows of consumers end with it."""
+    row = model.get(at + b"c" + consumer.encode())
+    moved: int = row[-1] if row is not None else model.get(at + FORGOTTEN, (0,))[0]
+    return moved
 
 
 def _holds(model: dict[bytes, Any], tablet: int, part: Any) -> bool:
@@ -108,6 +116,10 @@ def _holds(model: dict[bytes, Any], tablet: int, part: Any) -> bool:
                 return False
         return True
     start, end = model.get(at + b"m", (0, 0, 0, 0))[2:]
+    fences = dict(part.fences)
+    for consumer, _, _ in part.ranges + part.acks:
+        if _moved(model, at, consumer) != fences.get(consumer, 0):
+            return False
     for consumer, begin, stop in part.ranges:
         position = model.get(at + b"c" + consumer.encode(), (0, 0, 0))[2]
         if max(position, start) != begin or stop > end:
@@ -116,7 +128,7 @@ def _holds(model: dict[bytes, Any], tablet: int, part: Any) -> bool:
         row = model.get(at + b"cI")
         if row is None or set(range(begin, stop)) & (row[4] | set(range(start))) or stop > end:
             return False
-    if any(not start <= offset <= end for _, offset, _ in part.seeks):
+    if any(offset is not None and not start <= offset <= end for _, offset, _ in part.seeks):
         return False
     if part.trim is not None and part.trim > end:
         return False
@@ -146,17 +158,23 @@ def _apply(model: dict[bytes, Any], tablet: int, part: Any, step: int, n: int) -
     for consumer, begin, stop in part.ranges:
         row = model.get(at + b"c" + consumer.encode())
         missed = 0 if row is None else row[3] + begin - row[2]
-        model[at + b"c" + consumer.encode()] = (step, n, stop, missed)
+        moved = _moved(model, at, consumer)
+        model[at + b"c" + consumer.encode()] = (step, n, stop, missed, moved)
     for _, begin, stop in part.acks:
         row = model[at + b"cI"]
         missed = set(range(start)) - row[4]
         taken = row[4] | missed | set(range(begin, stop))
-        model[at + b"cI"] = (step, n, None, row[3] + len(missed), taken)
+        model[at + b"cI"] = (step, n, None, row[3] + len(missed), taken, row[-1])
     for consumer, offset, individual in part.seeks:
         row = model.get(at + b"c" + consumer.encode())
+        if offset is None:
+            if row is not None:
+                del model[at + b"c" + consumer.encode()]
+                model[at + FORGOTTEN] = (step, n)
+            continue
         missed = 0 if row is None else row[3]
         known: Any = (None, missed, set(range(offset))) if individual else (offset, missed)
-        model[at + b"c" + consumer.encode()] = (step, n, *known)
+        model[at + b"c" + consumer.encode()] = (step, n, *known, step)
     if part.trim is not None and part.trim > start:
         model[at + b"m"] = (step, n, part.trim, end)
         for key in [key for key in model if key[:5] == at + b"b"]:
@@ -183,9 +201,11 @@ def stored(world: World) -> dict[bytes, Any]:
                 value = (store.read_payload(address, length), count, step, n)
             elif kind == b"p":
                 value = (value[0], value[2])
-            elif kind == b"c" and len(value) == 5:
-                ranges = (range(begin, end) for begin, end in value[4])
-                taken = set(range(value[2])).union(*ranges)
-                value = (*value[:2], None, value[3], taken)
+            elif kind == b"c":
+                step, n, position, missed, ranges, moved = standing(value, None)
+                value = (step, n, position, missed, moved)
+                if ranges is not None:
+                    taken = set(range(position)).union(*(range(b, e) for b, e in ranges))
+                    value = (step, n, None, missed, taken, moved)
             found[key] = value
     return found

@@ -18,6 +18,7 @@ from ....proxy.deterministic import Result
 from ....simulator import World
 from ....store import Turn
 from ....store.layers import GONE
+from ....tablets.partition import standing
 
 TABLES = {
     "coordinator": (
@@ -227,7 +228,7 @@ class Watch:
             return
         place = (value[0], value[1])
         self._effect(key, place, old[:2] if old is not None else None)
-        if len(value) != 4:
+        if standing(value, None).ranges is not None:
             return
         tx, consumer = self._tx_at.get(place), key[5:].decode()
         part = self.asked.get(tx, {}).get(int.from_bytes(key[:4], "big")) if tx else None

@@ -3,6 +3,7 @@
     row read      (tablet, key)      → place seen, or None for absent      at most one of each
     range read    (tablet, [b, e))   → count and hash of exactly the part seen
     consumed      (tablet, consumer) → [begin, end) of offsets, growing at its end
+    fences        (tablet, consumer) → the step that last moved the consumer, where it was moved
     acknowledged  (tablet, consumer) → ranges of offsets, of individual consumers
 
 A transaction that writes nothing needs none of them: it read one snapshot.
@@ -22,13 +23,14 @@ from .reading import Row
 class Conditions:
     """Invariants: all entries are of one snapshot, hence a repeated read adds nothing."""
 
-    __slots__ = ("_ranges", "_rows", "acked", "consumed", "ranged")
+    __slots__ = ("_ranges", "_rows", "acked", "consumed", "fences", "ranged")
 
     def __init__(self) -> None:
         self._rows: dict[int, dict[bytes, Place | None]] = {}
         self._ranges: dict[int, dict[tuple[bytes, bytes], tuple[int, int]]] = {}
         self.consumed: dict[int, dict[str, tuple[int, int]]] = {}
         self.acked: dict[int, dict[str, list[tuple[int, int]]]] = {}
+        self.fences: dict[int, dict[str, int]] = {}
         self.ranged = 0
 
     def saw_row(self, tablet: int, key: bytes, place: Place | None) -> None:
@@ -63,6 +65,10 @@ class Conditions:
             ranges[at : at + 2] = [(begin, ranges[at + 1][1])]
         if at and ranges[at - 1][1] == begin:
             ranges[at - 1 : at + 1] = [(ranges[at - 1][0], ranges[at][1])]
+
+    def fence(self, tablet: int, consumer: str, moved: int) -> None:
+        if moved:
+            self.fences.setdefault(tablet, {})[consumer] = moved
 
     def floor(self, tablet: int) -> int | None:
         """The lowest offset that was read in a partition to be consumed."""

@@ -71,6 +71,7 @@ def _read_on(
             records = sum(segment.hi - segment.lo for segment in segments)
             if records:
                 conditions.acknowledge(tablet, consumer, begin, begin + records)
+                conditions.fence(tablet, consumer, reading.moved(tablet, consumer))
             found += segments
             max_records -= records
             size += bytes_read
@@ -78,11 +79,13 @@ def _read_on(
                 break
         return found, size
     offset = conditions.consumed_to(tablet, consumer)
+    moved = 0
     if offset is None:
-        offset = reading.position(tablet, consumer)
+        offset, _, _, moved = reading.standing(tablet, consumer)
     segments, size = reading.segments(topic, partition, offset, max_records, max_bytes)
     if segments:
         conditions.consume(tablet, consumer, offset, end_of(segments))
+        conditions.fence(tablet, consumer, moved)
     return segments, size
 
 
@@ -118,6 +121,7 @@ def consume_range(
             )
         if begin < end:
             conditions.acknowledge(tablet, consumer, begin, end)
+            conditions.fence(tablet, consumer, reading.moved(tablet, consumer))
         return
     known = conditions.consumed_to(tablet, consumer)
     if known is not None and known != begin:
@@ -127,3 +131,4 @@ def consume_range(
         )
     if begin < end:
         conditions.consume(tablet, consumer, begin, end)
+        conditions.fence(tablet, consumer, reading.moved(tablet, consumer))

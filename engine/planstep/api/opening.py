@@ -3,7 +3,7 @@
     open(path) ─▶ slot of the real path ─▶ engine open already? same settings ─▶ the same engine
                                         └─▶ open_runtime ─▶ a new one
 
-A setting left None is taken as stored, or as the engine that is open has it. A forked child forgets
+A setting left None is as the engine that is open has it, else as stored, else the default. A forked child forgets
 the parent's engines: it may open other stores, and the parent's once the parent has closed them (or
 with read_only=True); StoreInUse before.
 
@@ -40,7 +40,7 @@ Trace: TypeAlias = Literal["off", "summary", "messages"]
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What an engine was opened with; two opens of one path must agree on it.
+    """What an engine was opened with; who opens its path again must agree where he says something.
 
     Invariant: valid by themselves; whether they fit the store, the runtime says.
     """
@@ -66,6 +66,8 @@ class Settings:
             raise TypeError(f"kafka is a planstep.KafkaSettings, not {self.kafka!r}")
         self.kafka.check()
         _choice("trace", self.trace, get_args(Trace))
+        if self.rtt > _RTT_MAX:
+            raise ValueError(f"rtt is at most {_RTT_MAX} seconds, not {shown(self.rtt)}")
         hosts = self.hosts
         if hosts is not None and (
             isinstance(hosts, bool) or not isinstance(hosts, int) or not 1 <= hosts <= 255
@@ -76,14 +78,16 @@ class Settings:
                 "durability='os' needs hosts=1: several hosts would lose different tails"
             )
 
-    def agree(self, path: str, asked: "Settings", hosts: int) -> None:
-        """Whether a second open may share this engine; WrongMode names both values."""
-        for name in ("read_only", "durability", "placement", "trace", "rtt", "kafka"):
-            here, there = getattr(self, name), getattr(asked, name)
+    @property
+    def protocol_version(self) -> int:
+        return self.kafka.protocol_version
+
+    def agree(self, path: str, given: dict[str, Any]) -> None:
+        """Whether a second open may share the engine that has these; WrongMode names the first that differs."""
+        for name, there in given.items():
+            here = getattr(self, name)
             if here != there:
                 raise _disagreement(path, name, here, there)
-        if asked.hosts not in (None, hosts):
-            raise _disagreement(path, "hosts", hosts, asked.hosts)
 
 
 def _disagreement(path: str, setting: str, here: object, there: object) -> WrongMode:
@@ -176,50 +180,64 @@ atexit.register(_close_all)
 def open(
     path: str | os.PathLike[str],
     create: bool = True,
-    read_only: bool = False,
+    read_only: bool | None = None,
     wait: float = 0,
     mode: Mode | None = None,
     hosts: int | None = None,
-    durability: Durability = "full",
-    placement: Placement = "shared",
-    trace: Trace = "summary",
+    durability: Durability | None = None,
+    placement: Placement | None = None,
+    trace: Trace | None = None,
     switch_interval: float | None = 0.0005,
-    rtt: float = 0.0,
+    rtt: float | None = None,
     protocol_version: ProtocolVersion | None = None,
     kafka: KafkaSettings | None = None,
 ) -> "Engine":
     """Opens the store at `path`, a folder, or one in memory for ":memory:".
 
     create           make the store when there is none; False: a path without one is an error
-    read_only        writing raises NotSupported
+    read_only        writing raises NotSupported; None: False
     wait             seconds to wait for another process that owns the store; else StoreInUse
     mode             the commit protocol: "deterministic", or "kafka"; None: as stored, new: deterministic
     hosts            logs that the tablets are spread over, fixed at creation; None: as stored, new: 1
-    durability       "full": a commit survives power loss; "os": it survives the process, needs hosts=1
+    durability       "full": a commit survives power loss; "os": it survives the process, needs hosts=1;
+                     None: "full"
     placement        "shared": tablets of a host exchange messages within a turn; "separate": each stands
-                     for a server of its own, and hears nothing that is not durable
+                     for a server of its own, and hears nothing that is not durable; None: "shared"
     trace            what is kept of a transaction's way: "off" only how it ended, "summary" its
-                     participants too, "messages" every message, for `planstep tx explain`
+                     participants too, "messages" every message, for `planstep tx explain`; None: "summary"
     switch_interval  seconds, lowers sys.setswitchinterval to it so that a busy thread delays commits
-                     less; None leaves the interpreter alone
+                     less; None leaves the interpreter alone; no engine's own, so a second open lowers it too
     rtt              seconds that a message and its answer take together, between client and tablets, and
-                     between tablets that do not share a turn: to see what a network would do
+                     between tablets that do not share a turn: to see what a network would do; None: 0
     protocol_version of mode "kafka": 1, what Python clients speak, or 2 (KIP-890); None: as `kafka` says
     kafka            the other settings of mode "kafka", each with Kafka's default
 
-    The same path opened again in this process with equal settings gives the same engine, which closes
-    with the last `close`. Every ":memory:" is an engine of its own.
+    The same path opened again in this process gives the same engine, which closes with the last `close`;
+    WrongMode where a setting that is given is not what that engine has. None never differs, not even from
+    read_only=True. Every ":memory:" is an engine of its own.
     """
-    from ..storage import open_runtime
+    from ..storage import open_runtime, switch_at_least_every
     from .engine import Engine
 
-    kafka = KafkaSettings() if kafka is None else kafka
     if protocol_version is not None and isinstance(kafka, KafkaSettings):
         kafka = replace(kafka, protocol_version=protocol_version)
-    rtt = seconds("rtt", rtt)
-    if rtt > _RTT_MAX:
-        raise ValueError(f"rtt is at most {_RTT_MAX} seconds, not {shown(rtt)}")
-    settings = Settings(mode, hosts, read_only, durability, placement, trace, rtt, kafka)
+    asked: dict[str, Any] = {
+        "mode": mode,
+        "hosts": hosts,
+        "read_only": read_only,
+        "durability": durability,
+        "placement": placement,
+        "trace": trace,
+        "rtt": None if rtt is None else seconds("rtt", rtt),
+        "kafka": kafka,
+    }
+    given = {name: value for name, value in asked.items() if value is not None}
+    settings = Settings(**given)
+    if protocol_version is not None:
+        given["protocol_version"] = protocol_version
+        if kafka is None:
+            by_version = KafkaSettings(protocol_version=protocol_version)
+            settings = replace(settings, kafka=by_version)
     settings.check()
     wait = seconds("wait", wait)
     if switch_interval is not None and not seconds("switch_interval", switch_interval):
@@ -235,7 +253,8 @@ def open(
         if engine is not None:
             if slot.folder != _folder(real):
                 raise _replaced(real)
-            engine._settings.agree(real, settings, engine._runtime.hosts)
+            engine._settings.agree(real, given)
+            switch_at_least_every(switch_interval)
             engine._opened += 1
             return engine
         slot.close_left()
@@ -243,22 +262,23 @@ def open(
         runtime = open_runtime(
             text,
             create=create,
-            read_only=read_only,
+            read_only=settings.read_only,
             wait=wait,
             mode=mode,
             hosts=hosts,
-            durability=durability,
-            placement=placement,
-            trace=trace,
+            durability=settings.durability,
+            placement=settings.placement,
+            trace=settings.trace,
             switch_interval=switch_interval,
-            rtt_ms=1000 * rtt,
-            settings=kafka,
+            rtt_ms=1000 * settings.rtt,
+            settings=settings.kafka,
             stores=slot.stores,
         )
+        fixed: dict[str, Any] = {"mode": runtime.mode, "hosts": runtime.hosts}
         try:
-            engine = Engine(real, runtime, settings, slot)
+            engine = Engine(real, runtime, replace(settings, **fixed), slot)
             folder = _folder(real)
-            store_opened(real, runtime, read_only, time.monotonic() - began)
+            store_opened(real, runtime, settings.read_only, time.monotonic() - began)
         except BaseException:  # nobody has it yet who could close it
             slot.left = runtime  # who opens it next does, should this fail as well
             slot.close_left()
@@ -270,15 +290,15 @@ def open(
 def open_async(
     path: str | os.PathLike[str],
     create: bool = True,
-    read_only: bool = False,
+    read_only: bool | None = None,
     wait: float = 0,
     mode: Mode | None = None,
     hosts: int | None = None,
-    durability: Durability = "full",
-    placement: Placement = "shared",
-    trace: Trace = "summary",
+    durability: Durability | None = None,
+    placement: Placement | None = None,
+    trace: Trace | None = None,
     switch_interval: float | None = 0.0005,
-    rtt: float = 0.0,
+    rtt: float | None = None,
     protocol_version: ProtocolVersion | None = None,
     kafka: KafkaSettings | None = None,
 ) -> "Opening":

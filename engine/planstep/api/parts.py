@@ -1,7 +1,7 @@
 """From what a transaction holds to what each tablet is asked: one part per participant.
 
     Outbox      columns of a partition   ─▶ PartitionPart.slices
-    Conditions  ranges of consumers      ─▶ PartitionPart.ranges, .acks
+    Conditions  ranges of consumers      ─▶ PartitionPart.ranges, .acks, .fences
     Conditions  rows and ranges seen     ─▶ ShardPart.reads, .ranges
     RowWrites   folded writes            ─▶ ShardPart.writes
 
@@ -47,7 +47,11 @@ def build_parts(
             for begin, end in pieces
         )
         parts[tablet] = PartitionPart(
-            ranges=ranges, slices=slices.get(tablet, ()), staged=ahead.get(tablet, 0), acks=acks
+            ranges=ranges,
+            slices=slices.get(tablet, ()),
+            staged=ahead.get(tablet, 0),
+            acks=acks,
+            fences=tuple(conditions.fences.get(tablet, {}).items()),
         )
     writes: dict[int, list[tuple[bytes, int, bytes]]] = {}
     for table, pending in rows:

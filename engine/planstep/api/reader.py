@@ -286,6 +286,7 @@ class Reader:
             tx._conditions.acknowledge(lane.tablet, self.consumer, begin, flight.end)
         else:
             tx._conditions.consume(lane.tablet, self.consumer, begin, flight.end)
+        tx._conditions.fence(lane.tablet, self.consumer, reading.moved(lane.tablet, self.consumer))
         self._engine._consuming[tx._tx] = tx._conditions
         tx._waitable = False
         return ReadBatch(self.topic, self._info.format, segments)

@@ -86,14 +86,20 @@ class Reading:
 
         Where no position was ever committed it is the log's start, and nothing was missed.
         """
+        return self.standing(tablet, consumer)[:3]
+
+    def standing(self, tablet: int, consumer: str) -> tuple[int, int, Ranges, int]:
+        """As `consumer`, with the step that last moved it."""
         start, _ = self.bounds(tablet)
-        known = self.runtime.consumer(self.snap, tablet, consumer)
-        if known is None:
-            return start, 0, ()
-        position, missed, *rest = known
-        ranges: Ranges = rest[0] if rest else ()
+        position, missed, ranges, moved = self.runtime.consumer(self.snap, tablet, consumer)
+        if position is None:
+            return start, 0, (), moved
         position, ranges, more = raised(position, ranges, start)
-        return position, missed + more, ranges
+        return position, missed + more, ranges, moved
+
+    def moved(self, tablet: int, consumer: str) -> int:
+        """The step that last moved the consumer, 0 for none: a condition of who consumes."""
+        return self.runtime.views.moved(self.snap, tablet, consumer)
 
     def position(self, tablet: int, consumer: str) -> int:
         """Where the consumer goes on: its position, or the log's start when that is further."""

@@ -9,13 +9,14 @@
 Next: transaction.py.
 """
 
+from math import isfinite
 from typing import Any
 
 import msgpack
 
 from ..errors import RecordTooLarge
 from ..proto.messages import ADD, DELETE, MAX, MIN, PUT, PUT_IF_ABSENT
-from ..tablets.shard import evaluate, number_of
+from ..tablets.shard import addable, evaluate, number_of
 from .checks import shown
 from .formats import encode_value
 from .limits import RECORD_BYTES_MAX
@@ -44,14 +45,10 @@ class RowWrites:
             self.pending[key] = [(PUT, self._evaluated(op, old, value))]
         elif op == PUT_IF_ABSENT:
             pass  # every earlier update has left a row there
-        elif ops[-1][0] == op and op in _NUMERIC:
-            try:
-                folded = evaluate(op, ops[-1][1], value)
-            except OverflowError:
-                ops.append((op, value))
-            else:
-                assert folded is not None
-                ops[-1] = (op, folded)
+        elif ops[-1][0] == op and op in _NUMERIC and (op != ADD or addable(ops[-1][1], value)):
+            folded = evaluate(op, ops[-1][1], value)
+            assert folded is not None
+            ops[-1] = (op, folded)
         else:
             ops.append((op, value))
         return len(key) + len(value)
@@ -61,10 +58,11 @@ class RowWrites:
             raise TypeError(
                 f"table {self.table!r}: add, max and min need a row that holds a number"
             )
-        try:
-            new = evaluate(op, old, value)
-        except OverflowError:
-            raise TypeError(f"table {self.table!r}: the sum needs more than 64 bits") from None
+        if op == ADD and old is not None and not addable(old, value):
+            raise TypeError(
+                f"table {self.table!r}: the sum needs more than 64 bits, or is no finite number"
+            )
+        new = evaluate(op, old, value)
         assert new is not None
         return new
 
@@ -91,8 +89,8 @@ def pack_value(table: str, format_name: str, value: Any) -> bytes:
     return data
 
 
-def pack_number(table: str, format_name: str, value: object) -> bytes:
-    """The operand of add, max and min."""
+def pack_number(table: str, format_name: str, value: object, finite: bool = False) -> bytes:
+    """The operand of add, which takes `finite` ones, of max and of min."""
     if format_name != "msgpack":
         raise TypeError(
             f'table {table!r} has format="{format_name}": add, max and min need format="msgpack"'
@@ -103,5 +101,7 @@ def pack_number(table: str, format_name: str, value: object) -> bytes:
         )
     if isinstance(value, int) and not -(1 << 63) <= value < 1 << 64:
         raise TypeError(f"table {table!r}: add, max and min take integers of at most 64 bits")
+    if finite and not isfinite(value):
+        raise TypeError(f"table {table!r}: add takes finite numbers, not {shown(value)}")
     data: bytes = msgpack.packb(value)
     return data

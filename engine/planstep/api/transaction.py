@@ -344,10 +344,11 @@ class Transaction(Life):
     def add(self, table: str, key: Key, n: int | float) -> None:
         """Adds to the number in a row (0 when absent), evaluated at commit: counters never conflict.
 
-        TypeError here or at commit when the row holds no number, or the sum exceeds 64 bits.
+        TypeError here or at commit when the row holds no number, or the sum exceeds 64 bits or is no
+        finite number.
         """
         info = self._table_to_write(table)
-        self._write_row(info, key, ADD, pack_number(table, info.format, n))
+        self._write_row(info, key, ADD, pack_number(table, info.format, n, finite=True))
 
     def max(self, table: str, key: Key, n: int | float) -> None:
         """Raises the number in a row to `n` if it is below, evaluated at commit like `add`."""

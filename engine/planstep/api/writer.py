@@ -11,7 +11,8 @@ that were published before are skipped.
 Numbers that the writer gives itself say nothing to another writer: the partition keeps with them the
 session that gave them, and two live writers of one producer are a Conflict, not a silent skip.
 
-Numbers of one partition must rise. Records with a key go where the key says; a record without key
+Numbers of one partition must rise, as long as a writer lives: the partition knows the last one only, and would
+take what comes late for a repeat. Records with a key go where the key says; a record without key
 goes to the partition `number % partitions` when the caller numbers it, else partition after partition,
 one for each flush.
 
@@ -24,7 +25,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from ..errors import Conflict, TransactionClosed, Undetermined
+from ..errors import Conflict, SequenceError, TransactionClosed, Undetermined
 from ..outcome import Commit
 from ..proto.messages import PartitionPart
 from .batch import counted
@@ -117,7 +118,7 @@ class Writer:
         After Undetermined, and after a flush in the background, the next call raises it.
 
         `sequence` is the caller's own number, 0 to 2**63 - 1, rising within each partition: given with
-        each record, or with none.
+        each record, or with none. SequenceError where it does not rise.
         """
         raw, keys, packed, size = self._encoder.encode(
             (value,), None if key is None else (key,), None if headers is None else (headers,)
@@ -157,10 +158,11 @@ class Writer:
                         f"topic {self.topic!r}, partition {partition}: producer {self.producer!r} has "
                         "used its last number; go on under another name"
                     )
-            elif buffer and sequence <= buffer[-1][0]:
-                raise ValueError(
+            elif sequence <= (last := self._last.get(partition, -1)):
+                raise SequenceError(
                     f"topic {self.topic!r}, partition {partition}: sequence {sequence} does not "
-                    f"rise above {buffer[-1][0]}, which was written before"
+                    f"rise above {last}, which this writer was given before, so it would be skipped as a "
+                    "repeat; to repeat an input open another writer, and begin at its start"
                 )
             if buffer is None:
                 buffer = self._buffers[partition] = []

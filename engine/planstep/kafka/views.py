@@ -20,6 +20,7 @@ from ..proto.ids import GROUPS, Place, tablet_id, tablet_prefix
 from ..proto.kafka import COMMIT
 from ..proto.kafka_settings import KafkaSettings
 from ..proxy.read_committed import aborted_between, visible
+from ..tablets.intervals import Ranges
 from ..views import ROWS, Slice, Snapshot, Views, trimmed_error
 from .errors import kafka_error
 
@@ -179,8 +180,13 @@ class KafkaViews(Views):
 
     # consumers -----------------------------------------------------------------------------
 
-    def consumer(self, snap: Snapshot, tablet: int, consumer: str) -> tuple[Any, ...] | None:
-        """(offset of the next record to read, 0); a transaction waits while a position is pending.
+    def moved(self, snap: Snapshot, tablet: int, consumer: str) -> int:
+        return 0  # positions are the group's: who commits last, wins
+
+    def consumer(
+        self, snap: Snapshot, tablet: int, consumer: str
+    ) -> tuple[int | None, int, Ranges, int]:
+        """(offset of the next record to read, …); a transaction waits while a position is pending.
 
         A client remembers what it has committed itself, as a consumer of Kafka does, and asks before that:
         what was asked for a partition that another reader got first would be old when it comes back.
@@ -194,8 +200,8 @@ class KafkaViews(Views):
             else:
                 position, _ = self.committed(tablet, consumer)
             if position is None:
-                return None
-        return self._next(tablet, position), 0
+                return None, 0, (), 0
+        return self._next(tablet, position), 0, (), 0
 
     def _stable(self, tablet: int, consumer: str) -> int | None:
         deadline = time.monotonic() + self._settings.max_block_ms / 1000

@@ -1,0 +1,103 @@
+"""A path that is open already in this process: what was asked for is there, or an error says what is not."""
+
+import asyncio
+import inspect
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import planstep
+
+SETTINGS: dict[str, tuple[Any, Any]] = {
+    # what the engine has          what is asked for in vain
+    "mode": ("deterministic", "kafka"),
+    "hosts": (1, 2),
+    "read_only": (False, True),
+    "durability": ("os", "full"),
+    "placement": ("separate", "shared"),
+    "trace": ("messages", "summary"),
+    "rtt": (0.001, 0.0),
+    "protocol_version": (2, 1),
+    "kafka": (planstep.KafkaSettings(linger_ms=7, protocol_version=2), planstep.KafkaSettings()),
+}
+OF_THE_CALL = ("path", "create", "wait", "switch_interval")
+"""These say how it is opened, and are no engine's."""
+HERE = {name: here for name, (here, _) in SETTINGS.items()}
+
+
+def opened(way: str, path: Path, **settings: Any) -> planstep.Engine:
+    if way == "open":
+        return planstep.open(path, **settings)
+
+    async def opened_async() -> planstep.Engine:
+        return (await planstep.open_async(path, **settings))._sync
+
+    return asyncio.run(opened_async())
+
+
+def test_the_table_has_every_parameter() -> None:
+    for function in (planstep.open, planstep.open_async):
+        assert {*inspect.signature(function).parameters} == {*SETTINGS, *OF_THE_CALL}
+        for name in SETTINGS:
+            assert inspect.signature(function).parameters[name].default is None
+
+
+@pytest.mark.parametrize("way", ["open", "open_async"])
+@pytest.mark.parametrize("name", SETTINGS)
+def test_what_is_asked_for_and_not_there_is_an_error(tmp_path: Path, name: str, way: str) -> None:
+    here, asked = SETTINGS[name]
+    with planstep.open(tmp_path / "s", **HERE) as db:
+        with pytest.raises(planstep.WrongMode, match=f"already with {name}=") as caught:
+            opened(way, tmp_path / "s", **{name: asked})
+        error = caught.value
+        assert (error.setting, error.stored, error.asked) == (name, here, asked)
+        for fits in ({name: here}, {name: None}, {}, {**HERE, "create": False, "wait": 1}):
+            again = opened(way, tmp_path / "s", **fits)
+            assert again is db
+            again.close()
+        db.create_topic("t")
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_a_default_is_a_setting_like_others_once_asked_for(tmp_path: Path, name: str) -> None:
+    """An engine that was opened without a word has the defaults; an open without a word takes any."""
+    here, asked = SETTINGS[name]
+    if here in ("deterministic", 1, False):
+        here, asked = asked, here
+    with planstep.open(tmp_path / "s"), pytest.raises(planstep.WrongMode) as caught:
+        planstep.open(tmp_path / "s", **{name: here})
+    assert (caught.value.setting, caught.value.stored) == (name, asked)
+
+
+def test_the_kafka_style_store_says_so(tmp_path: Path) -> None:
+    with planstep.open(tmp_path / "s", mode="kafka") as db:
+        with pytest.raises(planstep.WrongMode) as caught:
+            planstep.open(tmp_path / "s", mode="deterministic")
+        assert (caught.value.setting, caught.value.stored) == ("mode", "kafka")
+        assert planstep.open(tmp_path / "s") is db
+        db.close()
+
+
+def test_who_does_not_ask_gets_the_engine_that_only_looks(tmp_path: Path) -> None:
+    planstep.open(tmp_path / "s").close()
+    with planstep.open(tmp_path / "s", read_only=True) as db:
+        with planstep.open(tmp_path / "s") as same, pytest.raises(planstep.NotSupported):
+            assert same is db
+            same.create_topic("t")
+        with pytest.raises(planstep.WrongMode, match="read_only=True, not False"):
+            planstep.open(tmp_path / "s", read_only=False)
+
+
+def test_the_interpreter_switches_as_often_as_the_last_one_wants(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is the process's, so there is nothing to disagree about: it is lowered, as it says."""
+    told: list[float] = []
+    monkeypatch.setattr("sys.getswitchinterval", lambda: told[-1] if told else 0.005)
+    monkeypatch.setattr("sys.setswitchinterval", told.append)
+    with planstep.open(tmp_path / "s", switch_interval=None):
+        assert told == []
+        for asked in (0.001, 0.0002, 0.003):
+            planstep.open(tmp_path / "s", switch_interval=asked).close()
+        assert told == [0.001, 0.0002]
