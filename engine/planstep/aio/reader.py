@@ -95,6 +95,9 @@ class AsyncReader:
         deadline = time.monotonic() + seconds("timeout", timeout)
         return await self._next(Wait(deadline, self._sync._member.lapsed))
 
+    async def _wait(self) -> AsyncLeased | None:
+        return await self._next(Wait(None, self._sync._member.lapsed))
+
     async def _next(self, wait: Wait) -> AsyncLeased | None:
         while True:
             leased, left = await self._try(wait)
@@ -146,7 +149,7 @@ class AsyncReader:
     async def __aiter__(self) -> AsyncIterator[AsyncLeased]:
         while not self._sync._closed:
             try:
-                leased = await self._next(Wait(None, self._sync._member.lapsed))
+                leased = await self._wait()
             except TransactionClosed:
                 return  # closed meanwhile
             if leased is None:

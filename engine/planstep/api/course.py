@@ -31,17 +31,18 @@ from ..errors import (
     SnapshotTooOld,
     Undetermined,
 )
+from ..wakeups import Latch
 from .batch import ReadBatch
 from .checks import shown, whole
 from .formats import check_format
 from .outbox import pack_headers
-from .reader import Reader
+from .reader import Reader, Wait
 from .transaction import Transaction
 
 if TYPE_CHECKING:
     from .engine import Engine
 
-IN_FLIGHT = 2
+IN_FLIGHT = 1
 ATTEMPTS = 100
 OnError: TypeAlias = Literal["stop", "skip", "dead_letter"] | Callable[[ProcessingError], str]
 _AGAIN = (Conflict, KafkaError, LeaseLost, Overloaded, SnapshotTooOld)
@@ -122,7 +123,8 @@ class Course:
         self.on_error = on_error
         self.dead_letter = dead_letter
         self.attempts = attempts
-        self.stopping = False
+        self.ended = Latch()
+        self._readers: list[Courser] = []
         self.error: BaseException | None = None
         self._lock = threading.Lock()
         self._began = time.monotonic()
@@ -252,7 +254,22 @@ class Course:
 
     def _stop(self, error: BaseException) -> None:
         self.error = self.error or error
-        self.stopping = True
+        self.end()
+
+    def lead(self, reader: "Courser") -> None:
+        """The reader reads as this course has it from now on."""
+        reader.course = self
+        self._readers.append(reader)
+
+    @property
+    def stopping(self) -> bool:
+        return self.ended.is_set()
+
+    def end(self) -> None:
+        """The workers finish their batches, and begin no others: those that wait for some are woken."""
+        self.ended.set()
+        for reader in list(self._readers):
+            reader._group.wake()
 
     def progress(self) -> Progress:
         lag = 0 if self.engine.closed else self.engine.topic(self.topic).lag(self.consumer)
@@ -268,9 +285,12 @@ class Course:
 
 
 class Courser(Reader):
-    """A reader that reads less where a batch has failed."""
+    """A reader that reads less where a batch has failed, and waits until the course ends."""
 
     course: Course
+
+    def _left(self, wait: Wait) -> float:
+        return 0.0 if self.course.stopping else super()._left(wait)
 
     def _limit(self, partition: int, begin: int, most: int) -> int:
         return self.course.limit(partition, begin, most)

@@ -221,6 +221,10 @@ class Reader:
         """
         return self._next(Wait(time.monotonic() + seconds("timeout", timeout), self._member.lapsed))
 
+    def _wait(self) -> Leased | None:
+        """The next batch, however long that takes; None when waiting for one has an end, and it came."""
+        return self._next(Wait(None, self._member.lapsed))
+
     def _next(self, wait: Wait) -> Leased | None:
         while True:
             leased, left = self._try(wait)
@@ -358,7 +362,7 @@ class Reader:
     def __iter__(self) -> Iterator[Leased]:
         while not self._closed:
             try:
-                leased = self._next(Wait(None, self._member.lapsed))
+                leased = self._wait()
             except TransactionClosed:
                 return  # closed meanwhile
             if leased is None:
