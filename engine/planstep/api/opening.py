@@ -18,9 +18,10 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from ..errors import NotSupported, StoreInUse, WrongMode
+from ..history import BYTES_MAX, MS_MAX
 from ..logs import store_opened
 from ..proto.kafka_settings import KafkaSettings
-from .checks import seconds, shown
+from .checks import seconds, shown, whole
 
 if TYPE_CHECKING:
     from ..aio.engine import Opening
@@ -53,6 +54,15 @@ class Settings:
     trace: Trace = "summary"
     rtt: float = 0.0
     kafka: KafkaSettings = field(default_factory=KafkaSettings)
+    snapshot_seconds: float | None = None
+    snapshot_bytes: int | None = None
+
+    @property
+    def snapshots(self) -> tuple[int, int]:
+        """Bytes and milliseconds of overwritten versions that are kept."""
+        after = self.snapshot_seconds
+        ms = MS_MAX if after is None else max(1, round(1000 * after))
+        return self.snapshot_bytes or BYTES_MAX, ms
 
     def check(self) -> None:
         if self.mode in MODES_TO_COME:
@@ -82,6 +92,10 @@ class Settings:
             here, there = getattr(self, name), getattr(asked, name)
             if here != there:
                 raise _disagreement(path, name, here, there)
+        kept, ms = self.snapshots
+        for name, now in (("snapshot_seconds", ms / 1000), ("snapshot_bytes", kept)):
+            if getattr(asked, name) not in (None, now):
+                raise _disagreement(path, name, now, getattr(asked, name))
         if asked.hosts not in (None, hosts):
             raise _disagreement(path, "hosts", hosts, asked.hosts)
 
@@ -187,6 +201,8 @@ def open(
     rtt: float = 0.0,
     protocol_version: ProtocolVersion | None = None,
     kafka: KafkaSettings | None = None,
+    snapshot_seconds: float | None = None,
+    snapshot_bytes: int | None = None,
 ) -> "Engine":
     """Opens the store at `path`, a folder, or one in memory for ":memory:".
 
@@ -206,6 +222,8 @@ def open(
                      between tablets that do not share a turn: to see what a network would do
     protocol_version of mode "kafka": 1, what Python clients speak, or 2 (KIP-890); None: as `kafka` says
     kafka            the other settings of mode "kafka", each with Kafka's default
+    snapshot_seconds how long an overwritten version is kept for open snapshots and transactions; None: 60
+    snapshot_bytes   of such versions, at most, on each host; None: 64 MiB. What needs more is SnapshotTooOld
 
     The same path opened again in this process with equal settings gives the same engine, which closes
     with the last `close`. Every ":memory:" is an engine of its own.
@@ -219,7 +237,22 @@ def open(
     rtt = seconds("rtt", rtt)
     if rtt > _RTT_MAX:
         raise ValueError(f"rtt is at most {_RTT_MAX} seconds, not {shown(rtt)}")
-    settings = Settings(mode, hosts, read_only, durability, placement, trace, rtt, kafka)
+    if snapshot_seconds is not None and not seconds("snapshot_seconds", snapshot_seconds):
+        raise ValueError("snapshot_seconds is more than 0 seconds")
+    if snapshot_bytes is not None:
+        whole("snapshot_bytes", snapshot_bytes, 1)
+    settings = Settings(
+        mode,
+        hosts,
+        read_only,
+        durability,
+        placement,
+        trace,
+        rtt,
+        kafka,
+        snapshot_seconds,
+        snapshot_bytes,
+    )
     settings.check()
     wait = seconds("wait", wait)
     if switch_interval is not None and not seconds("switch_interval", switch_interval):
@@ -253,6 +286,7 @@ def open(
             switch_interval=switch_interval,
             rtt_ms=1000 * rtt,
             settings=kafka,
+            snapshots=settings.snapshots,
             stores=slot.stores,
         )
         try:
@@ -281,6 +315,8 @@ def open_async(
     rtt: float = 0.0,
     protocol_version: ProtocolVersion | None = None,
     kafka: KafkaSettings | None = None,
+    snapshot_seconds: float | None = None,
+    snapshot_bytes: int | None = None,
 ) -> "Opening":
     """Opens the store at `path` for asyncio; settings as in `open`.
 
@@ -304,6 +340,8 @@ def open_async(
             "rtt": rtt,
             "protocol_version": protocol_version,
             "kafka": kafka,
+            "snapshot_seconds": snapshot_seconds,
+            "snapshot_bytes": snapshot_bytes,
         },
     )
 
