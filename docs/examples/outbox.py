@@ -51,15 +51,15 @@ class Mailbox:
             )
 
 
-def relay(db: planstep.Engine, sink: Sink, wait: float = 0.0) -> int:
-    """Delivers until nothing has come for `wait` seconds; how many events it delivered."""
+def relay(db: planstep.Engine, sink: Sink) -> int:
+    """Delivers all that is there; how many events that was. Without `until_idle` it would wait for more."""
     delivered = 0
-    with db.reader("outbox", consumer="relay", max_records=10) as reader:
-        while (leased := reader.read(timeout=wait)) is not None:
-            for record in leased.batch:
+    with db.reader("outbox", consumer="relay", max_records=10, until_idle=True) as reader:
+        for tx, batch in reader:
+            for record in batch:
                 sink.deliver(f"{record.partition}-{record.offset}", record.value)
-            leased.tx.commit()  # all of it is outside: go on behind it
-            delivered += len(leased.batch)
+            tx.commit()  # all of it is outside: go on behind it
+            delivered += len(batch)
     return delivered
 
 

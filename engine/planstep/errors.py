@@ -103,17 +103,37 @@ class Undetermined(PlanstepError):
 
 
 class ProcessingError(PlanstepError):
-    """A record on which the function given to `process` fails by itself: see `__cause__`."""
+    """A record on which the function given to `process` fails by itself: see `__cause__`.
+
+    `attempt` says how often it has failed so in this process; 1 is the first time. `records` is more than 1 for a
+    batch whose snapshot was too old twice: SnapshotTooOld is the cause, and `offset` its first record's.
+    """
 
     def __init__(
-        self, topic: str, partition: int, offset: int, consumer: str, cause: BaseException
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        consumer: str,
+        cause: BaseException,
+        records: int = 1,
+        attempt: int = 1,
     ) -> None:
         self.topic, self.partition, self.offset = topic, partition, offset
         self.consumer = consumer
+        self.records, self.attempt = records, attempt
         self.choice = "stop"
         self.__cause__ = cause
+        where = f"topic {topic!r}, partition {partition}, offset"
+        if isinstance(cause, SnapshotTooOld):
+            last = f"s {offset} to {offset + records - 1}" if records > 1 else f" {offset}"
+            super().__init__(
+                f"{where}{last}: for consumer {consumer!r} the function outlived its snapshot more than once, "
+                f"and would again: {cause}; or let it do less at a time, with a smaller max_records"
+            )
+            return
         super().__init__(
-            f"topic {topic!r}, partition {partition}, offset {offset}: the record could not be "
+            f"{where} {offset}: the record could not be "
             f"processed for consumer {consumer!r}: {type(cause).__name__}: {cause}; mend the function, "
             'or let process go on with on_error="skip" or dead_letter='
         )

@@ -2,8 +2,8 @@
 
     key ──▶ [(old value, step that superseded it), …]      store: only the newest version
 
-A version that a place superseded is kept while some open snapshot is older than that place, for 60 s
-at most and within a limit of bytes; the last released step always counts as open. It enters before
+A version that a place superseded is kept while some open snapshot is older than that place, for a limited
+time and within a limit of bytes; the last released step always counts as open. It enters before
 its successor becomes visible, so a reader that finds a too new version (or none) in the store finds
 the older one here.
 
@@ -20,6 +20,8 @@ from typing import Any
 from .errors import SnapshotTooOld
 
 Superseded = Sequence[tuple[bytes, Any, int]]
+BYTES_MAX = 64 << 20
+MS_MAX = 60_000
 
 
 def _superseded(version: tuple[Any, int]) -> int:
@@ -29,7 +31,7 @@ def _superseded(version: tuple[Any, int]) -> int:
 class History:
     """Invariants: for one key the superseding steps never fall; no open snapshot is below `horizon`."""
 
-    def __init__(self, bytes_max: int = 64 << 20, ms_max: int = 60_000) -> None:
+    def __init__(self, bytes_max: int = BYTES_MAX, ms_max: int = MS_MAX) -> None:
         self.bytes_max = bytes_max
         self.ms_max = ms_max
         self.bytes = 0
@@ -132,7 +134,11 @@ class History:
     def check(self, step: int) -> None:
         """SnapshotTooOld when a version that `step` sees may have been forgotten."""
         if step < self.horizon:
-            raise SnapshotTooOld(f"the snapshot at step {step} has been forgotten; open a new one")
+            raise SnapshotTooOld(
+                f"the snapshot at step {step} has been forgotten: what was overwritten since is kept for "
+                f"{self.ms_max / 1000:g} s, up to {self.bytes_max:,} bytes; open a new one, end it sooner, or "
+                "open the store with larger snapshot_seconds and snapshot_bytes"
+            )
 
     def keys_between(self, begin: bytes, end: bytes) -> list[bytes]:
         """Keys with old versions in a range: rows that were deleted since a snapshot."""

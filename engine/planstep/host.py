@@ -22,7 +22,7 @@ from typing import Any
 from .coordinator.plan import Coordinator
 from .delivery import Delivery
 from .errors import HostStopped, PlanstepError
-from .history import History
+from .history import BYTES_MAX, MS_MAX, History
 from .inputs import (
     Ahead,
     Arrived,
@@ -101,11 +101,12 @@ class Host:
         separate: bool = False,
         rtt_ms: float = 0.0,
         settings: KafkaSettings | None = None,
+        snapshots: tuple[int, int] = (BYTES_MAX, MS_MAX),
     ) -> None:
         self.number = number
         self.store = store
         self.hosts = hosts
-        self.history = History()
+        self.history = History(*snapshots)
         self.trace = trace == "messages"
         self.at_once = not (self.trace or separate)  # else every message is sent
         self.observe = observe

@@ -9,6 +9,7 @@
     backup_made         INFO     store, path, step, records, rows, bytes, seconds
     slow_sync           WARNING  store (a host's folder), seconds, bytes: SLOW_SYNC_SECONDS or longer
     tried_again         WARNING  what (a checkpoint, a turn, the network, retention or cleaning), error
+    snapshot_too_old    WARNING  what (a batch of process, a function of run), error: it is raised the next time
     topic_trimmed       INFO     topic, partition, offset: by its retention
     chore_failed        WARNING  store (a host's folder), error: it is tried again
     no_space            ERROR    host, error: commits are refused, nothing is lost
@@ -112,6 +113,11 @@ def tried_again(what: str, error: BaseException) -> None:
     foreign = None if isinstance(error, PlanstepError) else error
     fields = {"event": "tried_again", "what": what, "error": str(error)}
     log.warning("%s failed, and is tried again: %s", what, error, extra=fields, exc_info=foreign)
+
+
+def snapshot_too_old(what: str, error: BaseException) -> None:
+    text = f"{what} runs once more, and the next time this is an error: {error}"
+    said(logging.WARNING, "snapshot_too_old", text, what=what, error=str(error))
 
 
 def lost_at_exit(store: str, writer: str, error: BaseException | None) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 from .chores import Chores
 from .coordinator.plan import PLANNED, STATES
 from .errors import Aborted, EngineClosed, HostStopped, IoError, NotSupported, Undetermined
+from .history import BYTES_MAX, MS_MAX
 from .host import Host
 from .inputs import Ahead, Deliver, Rollback
 from .inputs import Commit as CommitInput
@@ -64,11 +65,14 @@ class Runtime(Ways, Threads):
         separate: bool = False,
         rtt_ms: float = 0.0,
         settings: KafkaSettings | None = None,
+        snapshots: tuple[int, int] = (BYTES_MAX, MS_MAX),
     ) -> None:
         super().__init__(len(stores), network, rtt_ms)
         self.separate = separate
         self.rtt_ms = rtt_ms
         self.settings = settings or KafkaSettings()
+        self.snapshots = snapshots
+        """Bytes and milliseconds of overwritten versions that a host keeps for them."""
         self.apart = separate or rtt_ms > 0
         self.in_order = len(stores) == 1 and not separate and not rtt_ms
         """Transactions get their places in the order in which they were sent."""
@@ -137,6 +141,7 @@ class Runtime(Ways, Threads):
             separate=self.separate,
             rtt_ms=self.rtt_ms,
             settings=self.settings,
+            snapshots=self.snapshots,
         )
 
     # transactions ---------------------------------------------------------------------------

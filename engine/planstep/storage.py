@@ -11,6 +11,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from .errors import Corruption, FormatError, NotSupported, PlanstepError, WrongMode
+from .history import BYTES_MAX, MS_MAX
 from .kafka.runtime import KafkaRuntime
 from .network import Network
 from .proto.kafka_settings import KafkaSettings
@@ -39,6 +40,7 @@ def _open_stores(
     separate: bool,
     rtt_ms: float,
     settings: KafkaSettings,
+    snapshots: tuple[int, int],
     files: Files,
     segment_bytes: int,
     stores: list[Store],
@@ -84,7 +86,12 @@ def _open_stores(
     if read_only:
         with _making_sense(path):
             return RUNTIMES[kind](
-                look(path, count), trace=trace, read_only=True, rtt_ms=rtt_ms, settings=settings
+                look(path, count),
+                trace=trace,
+                read_only=True,
+                rtt_ms=rtt_ms,
+                settings=settings,
+                snapshots=snapshots,
             )
 
     opened: list[Store] = []
@@ -130,6 +137,7 @@ def _open_stores(
                 separate=separate,
                 rtt_ms=rtt_ms,
                 settings=settings,
+                snapshots=snapshots,
             )
     except BaseException:
         _let_go(stores)
@@ -200,6 +208,7 @@ def open_runtime(
     network: Network | None = None,
     rtt_ms: float = 0.0,
     settings: KafkaSettings | None = None,
+    snapshots: tuple[int, int] = (BYTES_MAX, MS_MAX),
     files: Files | None = None,
     segment_bytes: int = SEGMENT_BYTES,
     stores: list[Store] | None = None,
@@ -220,6 +229,7 @@ def open_runtime(
             separate=separate,
             rtt_ms=rtt_ms,
             settings=settings,
+            snapshots=snapshots,
         )
     try:
         return _open_stores(
@@ -235,6 +245,7 @@ def open_runtime(
             separate=separate,
             rtt_ms=rtt_ms,
             settings=settings,
+            snapshots=snapshots,
             files=files or Files(),
             segment_bytes=segment_bytes,
             stores=[] if stores is None else stores,

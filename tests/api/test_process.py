@@ -103,6 +103,7 @@ def test_poison_goes_to_the_dead_letters(db: planstep.Engine, workers: int) -> N
         "planstep-partition": "1",
         "planstep-offset": "3",
         "planstep-consumer": "c",
+        "planstep-attempt": "1",
         "planstep-error": "ValueError: cannot take b'13'",
     }
     out = sorted(map(int, db.topic("out").read().values))

@@ -122,10 +122,11 @@ class AsyncEngine:
         in_flight: int = IN_FLIGHT,
         lease_seconds: float = LEASE_SECONDS,
         name: str = "",
+        until_idle: bool = False,
     ) -> AsyncReader:
         """A reader of batches, each with its transaction; see Engine.reader."""
         made = self._sync.reader(
-            topic, consumer, max_records, max_bytes, in_flight, lease_seconds, name
+            topic, consumer, max_records, max_bytes, in_flight, lease_seconds, name, until_idle
         )
         return AsyncReader(self, made)
 

@@ -7,6 +7,7 @@ Next: engine.py.
 
 import asyncio
 import threading
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable
 from inspect import isawaitable
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..api.batch import ReadBatch
 from ..api.course import Course, Courser, Misused, OnError, Progress, refuse_rolled_back
-from ..api.process import POLL_SECONDS, Minding, check_workers, report, worker_name
+from ..api.process import Minding, check_workers, report, worker_name
 from ..outcome import Commit
 from .reader import AsyncLeased, AsyncReader
 from .transaction import AsyncTransaction
@@ -22,28 +23,27 @@ from .transaction import AsyncTransaction
 if TYPE_CHECKING:
     from .engine import AsyncEngine
 
+_STOP_SECONDS = 0.1
+"""Whoever pauses sees so soon that all are to stop."""
 _Fn = Callable[[AsyncTransaction, ReadBatch], Awaitable[Any]]
 
 
 class _Worker:
-    def __init__(
-        self, course: Course, reader: AsyncReader, fn: _Fn, in_flight: int, until_idle: bool
-    ) -> None:
+    def __init__(self, course: Course, reader: AsyncReader, fn: _Fn, in_flight: int) -> None:
         self._course = course
         self._reader = reader
         self._fn = fn
         self._in_flight = in_flight
-        self._until_idle = until_idle
         self._pending: deque[tuple[asyncio.Future[Commit], ReadBatch, bool]] = deque()
 
     async def run(self) -> None:
         course, pending = self._course, self._pending
         try:
             while not course.stopping:
-                leased = await self._reader.read(timeout=POLL_SECONDS)
+                leased = await (self._reader.read() if pending else self._reader._wait())
                 if leased is not None:
                     await self._one(leased)
-                elif self._until_idle and not pending and await self._reader.idle():
+                elif not pending:
                     break
                 while pending and (
                     leased is None or len(pending) >= self._in_flight or pending[0][0].done()
@@ -98,8 +98,9 @@ class _Worker:
         await self._pause(await call(self._course.failed, batch, error, buried))
 
     async def _pause(self, seconds: float) -> None:
-        if seconds and not self._course.stopping:
-            await asyncio.sleep(seconds)
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0 and not self._course.stopping:
+            await asyncio.sleep(min(left, _STOP_SECONDS))
 
 
 async def process(
@@ -130,17 +131,25 @@ async def process(
         for number in range(workers):
             name = worker_name(worker, topic, consumer, number, workers)
             reader = Courser(
-                sync, topic, consumer, max_records, max_bytes, in_flight, lease_seconds, name
+                sync,
+                topic,
+                consumer,
+                max_records,
+                max_bytes,
+                in_flight,
+                lease_seconds,
+                name,
+                until_idle,
             )
-            reader.course = course
+            course.lead(reader)
             readers.append(reader)
-            one = _Worker(course, AsyncReader(engine, reader), fn, in_flight, until_idle)
+            one = _Worker(course, AsyncReader(engine, reader), fn, in_flight)
             tasks.append(asyncio.create_task(one.run(), name=name))
         minding = Minding(course, readers, stop, progress)
         running = set(tasks)
         while running:
             _, running = await asyncio.wait(
-                running, timeout=POLL_SECONDS, return_when=asyncio.FIRST_COMPLETED
+                running, timeout=minding.seconds, return_when=asyncio.FIRST_COMPLETED
             )
             if minding.look():
                 report(progress, await bridge.call(course.progress), False)
@@ -150,7 +159,7 @@ async def process(
         await asyncio.gather(*tasks, return_exceptions=True)
         raise
     finally:
-        course.stopping = True
+        course.end()
         for reader in readers:
             reader.close()
     if course.error is not None:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..api.batch import ReadBatch
 from ..api.checks import seconds
-from ..api.reader import Leased, LeasedTransaction, Reader
+from ..api.reader import Leased, LeasedTransaction, Reader, Wait
 from ..errors import TransactionClosed
 from ..node import Ending
 from ..outcome import Commit
@@ -27,8 +27,6 @@ from .transaction import AsyncTransaction, Inner
 
 if TYPE_CHECKING:
     from .engine import AsyncEngine
-
-_LOOK_SECONDS = 5.0
 
 
 class AsyncLeased(NamedTuple):
@@ -90,44 +88,53 @@ class AsyncReader:
         return self._sync.in_flight
 
     async def read(self, timeout: float = 0.0) -> AsyncLeased | None:
-        """The next batch and its transaction; None when none came within `timeout` seconds."""
+        """The next batch and its transaction; None when there is nothing to read, for `timeout` seconds.
+
+        It waits for room, and for what was submitted, as Reader.read does.
+        """
         deadline = time.monotonic() + seconds("timeout", timeout)
+        return await self._next(Wait(deadline, self._sync._member.lapsed))
+
+    async def _wait(self) -> AsyncLeased | None:
+        return await self._next(Wait(None, self._sync._member.lapsed))
+
+    async def _next(self, wait: Wait) -> AsyncLeased | None:
         while True:
-            leased = await self._try()
-            left = deadline - time.monotonic()
-            if leased is not None or left <= 0:
+            leased, left = await self._try(wait)
+            if leased is not None or not left:
                 return leased
             bridge = self._bridge
             future: asyncio.Future[None] = bridge.loop.create_future()
             bridge.waiting[future] = None
             try:
                 with self._sync._group.watch(partial(bridge.post, future, None, None)):
-                    leased = await self._try()  # what came before the watch began
-                    if leased is not None:
+                    leased, left = await self._try(wait)  # what came before the watch began
+                    if leased is not None or not left:
                         return leased
-                    await asyncio.wait([future], timeout=min(left, _LOOK_SECONDS))
+                    await asyncio.wait([future], timeout=left)
             finally:
                 bridge.waiting.pop(future, None)
                 future.cancel()
 
-    async def _try(self) -> AsyncLeased | None:
+    async def _try(self, wait: Wait) -> tuple[AsyncLeased | None, float]:
         found: list[Leased] = []
 
-        def read() -> None:
-            leased = self._sync._try(_LeasedInner)
+        def read() -> float:
+            leased, left = self._sync._try(wait, _LeasedInner)
             if leased is not None:
                 found.append(leased)
+            return left
 
         try:
-            await self._bridge.call(read)
+            left = await self._bridge.call(read)
         except asyncio.CancelledError:
             for tx, _ in found:  # read, and nobody there to take it
                 tx.rollback()
             raise
         for tx, batch in found:
             assert isinstance(tx, _LeasedInner)
-            return AsyncLeased(_AsyncLeasedTransaction(self._engine, tx), batch)
-        return None
+            return AsyncLeased(_AsyncLeasedTransaction(self._engine, tx), batch), left
+        return None, left
 
     idle = on_thread(Reader.idle)
 
@@ -142,11 +149,12 @@ class AsyncReader:
     async def __aiter__(self) -> AsyncIterator[AsyncLeased]:
         while not self._sync._closed:
             try:
-                leased = await self.read(timeout=_LOOK_SECONDS)
+                leased = await self._wait()
             except TransactionClosed:
                 return  # closed meanwhile
-            if leased is not None:
-                yield leased
+            if leased is None:
+                return
+            yield leased
 
     async def __aenter__(self) -> "AsyncReader":
         return self

@@ -1,6 +1,7 @@
 """What `process` does next: what ran, what failed, which record is the poison.
 
     batch fails ─▶ half of it ─▶ a quarter ─▶ … ─▶ one record ─▶ on_error ─▶ stop · skip · dead letter · retry
+    snapshot too old ─▶ a warning, and again ─▶ too old again ──────┘           a pause, longer each time ─┘
 
 `_bad` narrows down to one record; from then on it has a verdict, comes alone, and is consumed by a
 transaction that does not run fn. `Course` knows neither threads nor tasks: process.py and aio/process.py
@@ -9,6 +10,7 @@ drive it.
 Next: process.py.
 """
 
+import random
 import threading
 import time
 from collections.abc import Callable
@@ -31,20 +33,24 @@ from ..errors import (
     SnapshotTooOld,
     Undetermined,
 )
+from ..logs import snapshot_too_old
+from ..wakeups import Latch
 from .batch import ReadBatch
 from .checks import shown, whole
 from .formats import check_format
 from .outbox import pack_headers
-from .reader import Reader
+from .reader import Reader, Wait
 from .transaction import Transaction
 
 if TYPE_CHECKING:
     from .engine import Engine
 
-IN_FLIGHT = 2
+IN_FLIGHT = 1
+_PAUSE_MIN, _PAUSE_MAX = 0.1, 30.0
+"""Seconds before a record runs again for which on_error said "retry": about twice as long each time."""
 ATTEMPTS = 100
 OnError: TypeAlias = Literal["stop", "skip", "dead_letter"] | Callable[[ProcessingError], str]
-_AGAIN = (Conflict, KafkaError, LeaseLost, Overloaded, SnapshotTooOld)
+_AGAIN = (Conflict, KafkaError, LeaseLost, Overloaded)
 _NOT_ITS_FAULT = (
     Dropped,
     EngineClosed,
@@ -122,12 +128,15 @@ class Course:
         self.on_error = on_error
         self.dead_letter = dead_letter
         self.attempts = attempts
-        self.stopping = False
+        self.ended = Latch()
+        self._readers: list[Courser] = []
         self.error: BaseException | None = None
         self._lock = threading.Lock()
         self._began = time.monotonic()
         self._bad: dict[int, tuple[int, int, int]] = {}
         self._verdicts: dict[tuple[int, int], ProcessingError] = {}
+        self._asked: dict[tuple[int, int], int] = {}  # how often on_error was
+        self._too_old: set[tuple[int, int]] = set()  # batches that have been warned of
         self._tries: dict[tuple[int, int], int] = {}
         self._records = self._transactions = self._conflicts = 0
         self._skipped = self._moved = 0
@@ -192,12 +201,23 @@ class Course:
             if isinstance(error, Misused):
                 self._stop(error.__cause__ or error)
                 return 0.0
-            if len(batch) > 1:
-                self._bad[partition] = (offset, batch.ends[partition], len(batch) // 2)
+            if isinstance(error, SnapshotTooOld):
+                if at not in self._too_old:
+                    self._too_old.add(at)
+                    where = (
+                        f"a batch of topic {self.topic!r}, partition {partition}, offset {offset}"
+                    )
+                    snapshot_too_old(where, error)
+                    return 0.0
+            elif len(batch) > 1:
+                self._halve(batch)
                 return 0.0
             if at in self._verdicts:
                 return 0.0  # run once more before the verdict was known
-            poison = ProcessingError(self.topic, partition, offset, self.consumer, error)
+            attempt = self._asked[at] = self._asked.get(at, 0) + 1
+            poison = ProcessingError(
+                self.topic, partition, offset, self.consumer, error, len(batch), attempt
+            )
         choice = self.on_error(poison) if callable(self.on_error) else self.on_error
         with self._lock:
             if choice not in _CHOICES or (choice == "dead_letter" and self.dead_letter is None):
@@ -208,10 +228,19 @@ class Course:
                 )
             elif choice == "stop":
                 self._stop(poison)
-            elif choice != "retry":
+            elif choice == "retry":
+                grown = _PAUSE_MIN * 2.0 ** min(attempt - 1, 20)
+                return random.uniform(0.5, 1.0) * min(grown, _PAUSE_MAX)
+            elif len(batch) > 1:
+                self._halve(batch)  # it was too slow: no record of it is to blame yet
+            else:
                 poison.choice = choice
                 self._verdicts[at] = poison
         return 0.0
+
+    def _halve(self, batch: ReadBatch) -> None:
+        partition, offset = _where(batch)
+        self._bad[partition] = (offset, batch.ends[partition], len(batch) // 2)
 
     def bury(self, tx: Transaction, batch: ReadBatch, poison: ProcessingError) -> None:
         """The poison record is consumed by `tx`, and moved if that was chosen."""
@@ -227,6 +256,7 @@ class Course:
             "planstep-partition": str(poison.partition),
             "planstep-offset": str(poison.offset),
             "planstep-consumer": self.consumer,
+            "planstep-attempt": str(poison.attempt),
             "planstep-error": f"{type(poison.__cause__).__name__}: {poison.__cause__}"[:2000],
         }
         tx._write_raw(self.dead_letter, value, key, pack_headers(headers, self.dead_letter))
@@ -237,6 +267,8 @@ class Course:
             self._records += len(batch)
             self._transactions += 1
             self._tries.pop(at, None)
+            self._asked.pop(at, None)
+            self._too_old.discard(at)
             poison = self._verdicts.pop(at, None) if len(batch) == 1 else None
             if poison is not None:
                 moved = poison.choice == "dead_letter"
@@ -252,7 +284,22 @@ class Course:
 
     def _stop(self, error: BaseException) -> None:
         self.error = self.error or error
-        self.stopping = True
+        self.end()
+
+    def lead(self, reader: "Courser") -> None:
+        """The reader reads as this course has it from now on."""
+        reader.course = self
+        self._readers.append(reader)
+
+    @property
+    def stopping(self) -> bool:
+        return self.ended.is_set()
+
+    def end(self) -> None:
+        """The workers finish their batches, and begin no others: those that wait for some are woken."""
+        self.ended.set()
+        for reader in list(self._readers):
+            reader._group.wake()
 
     def progress(self) -> Progress:
         lag = 0 if self.engine.closed else self.engine.topic(self.topic).lag(self.consumer)
@@ -268,9 +315,12 @@ class Course:
 
 
 class Courser(Reader):
-    """A reader that reads less where a batch has failed."""
+    """A reader that reads less where a batch has failed, and waits until the course ends."""
 
     course: Course
+
+    def _left(self, wait: Wait) -> float:
+        return 0.0 if self.course.stopping else super()._left(wait)
 
     def _limit(self, partition: int, begin: int, most: int) -> int:
         return self.course.limit(partition, begin, most)

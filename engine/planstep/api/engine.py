@@ -151,6 +151,7 @@ class Engine(Naming, Operations):
         in_flight: int = IN_FLIGHT,
         lease_seconds: float = LEASE_SECONDS,
         name: str = "",
+        until_idle: bool = False,
     ) -> Reader:
         """A reader of batches, each with its transaction; it shares the topic with other readers.
 
@@ -159,10 +160,21 @@ class Engine(Naming, Operations):
         lease_seconds  silent for so long, it loses its partitions and what it has not committed; the
                        first reader of a consumer decides for all
         name           for logs and messages
+        until_idle     iterating over it ends when all that is there is consumed; else it waits for more
         """
         if name != "":
             check_worker(name, "a reader's name")
-        return Reader(self, topic, consumer, max_records, max_bytes, in_flight, lease_seconds, name)
+        return Reader(
+            self,
+            topic,
+            consumer,
+            max_records,
+            max_bytes,
+            in_flight,
+            lease_seconds,
+            name,
+            until_idle,
+        )
 
     def process(
         self,

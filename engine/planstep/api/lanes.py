@@ -25,6 +25,7 @@ class Member:
         self.producer: Any = None  # who writes for it, where writers have identities
         self.id = ""  # in a group that has generations
         self.generation = -1
+        self.lapsed = 0  # flights that nobody ended within the lease
         self.active = False  # it has read, and not been silent for longer than its lease since
         self.left = False
 

@@ -83,7 +83,7 @@ class Group:
         self.gone: deque[Member | Flight] = deque()  # from finalizers, which may take no lock
         self.waiters: dict[Callable[[], None], None] = {}
         self._clock = clock
-        self._changes = 0  # that somebody may wait for
+        self.changes = 0  # that somebody may wait for: flights that ended, lanes that were released
         self._lock = threading.Lock()
 
     @contextmanager
@@ -99,7 +99,7 @@ class Group:
             member.seen = self._clock()
             self.members[member] = None
             self._share()
-        self._wake()
+        self.wake()
         return member
 
     def refresh(self, member: Member) -> None:
@@ -150,7 +150,7 @@ class Group:
     def _release(self, lane: Lane) -> None:
         assert lane.owner is not None
         lane.changes += 1
-        self._changes += 1
+        self.changes += 1
         if lane.owner.producer is not None:  # its consumer's memory of where it was
             lane.owner.producer.positions.pop((self.consumer, lane.tablet), None)
         lane.owner.lanes -= 1
@@ -178,7 +178,7 @@ class Group:
         now = self._clock()
         then: list[_Action] = []
         with self._locked():
-            before = self._changes
+            before = self.changes
             while self.gone:
                 item = self.gone.popleft()
                 if isinstance(item, Member):
@@ -192,6 +192,7 @@ class Group:
                     then += self._end(item, None)
             for lane in self.lanes:
                 for flight in [f for f in lane.flights if f.state == OPEN and f.until < now]:
+                    flight.member.lapsed += 1
                     then += self._end(flight, None)
             for member in list(self.members):
                 silent = member.seen + self.lease_seconds < now
@@ -201,7 +202,7 @@ class Group:
                     for lane in self.lanes:
                         if lane.owner is member:
                             self._release(lane)
-            changed = self._changes != before
+            changed = self.changes != before
         if changed:
             self._after(then)
 
@@ -227,6 +228,15 @@ class Group:
                 for lane in order
                 if (lane.owner is member and not lane.moving) or (lane.owner is None and more)
             ]
+
+    def under_way(self, member: Member) -> tuple[bool, bool]:
+        """(no room for another batch, some commit of its is on its way and may fail)."""
+        with self._locked():
+            return member.flights >= member.in_flight, any(
+                flight.member is member and flight.state == HANDED
+                for lane in self.lanes
+                for flight in lane.flights
+            )
 
     def free(self, member: Member, lane: Lane, reading: "Reading") -> tuple[int, int] | None:
         """The range to read next; the caller holds the lane's lock, and `begin`s what it read."""
@@ -365,7 +375,7 @@ class Group:
 
     def _remove(self, flight: Flight) -> int:
         at = flight.lane.flights.index(flight)
-        self._changes += 1
+        self.changes += 1
         flight.lane.changes += 1
         del flight.lane.flights[at]
         flight.state = ENDED
@@ -398,7 +408,7 @@ class Group:
         with Uninterrupted():  # they end futures
             for action in then:
                 action()
-        self._wake()
+        self.wake()
 
     @contextmanager
     def watch(self, wake: Callable[[], None]) -> Iterator[None]:
@@ -416,6 +426,7 @@ class Group:
         with self._locked():
             return not self.members and not any(lane.flights for lane in self.lanes)
 
-    def _wake(self) -> None:
+    def wake(self) -> None:
+        """Whoever waits looks again."""
         for wake in list(self.waiters):
             wake()

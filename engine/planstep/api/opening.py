@@ -18,9 +18,10 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from ..errors import NotSupported, StoreInUse, WrongMode
+from ..history import BYTES_MAX, MS_MAX
 from ..logs import store_opened
 from ..proto.kafka_settings import KafkaSettings
-from .checks import seconds, shown
+from .checks import seconds, shown, whole
 
 if TYPE_CHECKING:
     from ..aio.engine import Opening
@@ -53,6 +54,13 @@ class Settings:
     trace: Trace = "summary"
     rtt: float = 0.0
     kafka: KafkaSettings = field(default_factory=KafkaSettings)
+    snapshot_seconds: float = MS_MAX / 1000
+    snapshot_bytes: int = BYTES_MAX
+
+    @property
+    def snapshots(self) -> tuple[int, int]:
+        """Bytes and milliseconds of overwritten versions that are kept."""
+        return self.snapshot_bytes, max(1, round(1000 * self.snapshot_seconds))
 
     def check(self) -> None:
         if self.mode in MODES_TO_COME:
@@ -68,6 +76,9 @@ class Settings:
         _choice("trace", self.trace, get_args(Trace))
         if self.rtt > _RTT_MAX:
             raise ValueError(f"rtt is at most {_RTT_MAX} seconds, not {shown(self.rtt)}")
+        if not seconds("snapshot_seconds", self.snapshot_seconds):
+            raise ValueError("snapshot_seconds is more than 0 seconds")
+        whole("snapshot_bytes", self.snapshot_bytes, 1)
         hosts = self.hosts
         if hosts is not None and (
             isinstance(hosts, bool) or not isinstance(hosts, int) or not 1 <= hosts <= 255
@@ -191,6 +202,8 @@ def open(
     rtt: float | None = None,
     protocol_version: ProtocolVersion | None = None,
     kafka: KafkaSettings | None = None,
+    snapshot_seconds: float | None = None,
+    snapshot_bytes: int | None = None,
 ) -> "Engine":
     """Opens the store at `path`, a folder, or one in memory for ":memory:".
 
@@ -211,6 +224,8 @@ def open(
                      between tablets that do not share a turn: to see what a network would do; None: 0
     protocol_version of mode "kafka": 1, what Python clients speak, or 2 (KIP-890); None: as `kafka` says
     kafka            the other settings of mode "kafka", each with Kafka's default
+    snapshot_seconds how long an overwritten version is kept for open snapshots and transactions; None: 60
+    snapshot_bytes   of such versions, at most, on each host; None: 64 MiB. What needs more is SnapshotTooOld
 
     The same path opened again in this process gives the same engine, which closes with the last `close`;
     WrongMode where a setting that is given is not what that engine has. None never differs, not even from
@@ -230,6 +245,8 @@ def open(
         "trace": trace,
         "rtt": None if rtt is None else seconds("rtt", rtt),
         "kafka": kafka,
+        "snapshot_seconds": snapshot_seconds,
+        "snapshot_bytes": snapshot_bytes,
     }
     given = {name: value for name, value in asked.items() if value is not None}
     settings = Settings(**given)
@@ -272,6 +289,7 @@ def open(
             switch_interval=switch_interval,
             rtt_ms=1000 * settings.rtt,
             settings=settings.kafka,
+            snapshots=settings.snapshots,
             stores=slot.stores,
         )
         fixed: dict[str, Any] = {"mode": runtime.mode, "hosts": runtime.hosts}
@@ -301,6 +319,8 @@ def open_async(
     rtt: float | None = None,
     protocol_version: ProtocolVersion | None = None,
     kafka: KafkaSettings | None = None,
+    snapshot_seconds: float | None = None,
+    snapshot_bytes: int | None = None,
 ) -> "Opening":
     """Opens the store at `path` for asyncio; settings as in `open`.
 
@@ -324,6 +344,8 @@ def open_async(
             "rtt": rtt,
             "protocol_version": protocol_version,
             "kafka": kafka,
+            "snapshot_seconds": snapshot_seconds,
+            "snapshot_bytes": snapshot_bytes,
         },
     )
 

@@ -21,6 +21,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from inspect import signature
+from math import inf
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +37,9 @@ from .transaction import Transaction
 if TYPE_CHECKING:
     from .engine import Engine
 
-POLL_SECONDS = 0.1
+_STOP_SECONDS = 0.1
+"""An event of the caller's wakes nobody here: it is looked at so often."""
+_TELL_SECONDS = 1.0
 
 
 class _Worker(threading.Thread):
@@ -51,10 +54,10 @@ class _Worker(threading.Thread):
         course, reader = self._course, self._reader
         try:
             while not course.stopping:
-                leased = reader.read(timeout=POLL_SECONDS)
+                leased = reader.read() if self._pending else reader._wait()
                 if leased is not None:
                     self._one(leased)
-                elif self._run.until_idle and not self._pending and reader.idle():
+                elif not self._pending:
                     break
                 while self._pending and (
                     leased is None
@@ -102,20 +105,17 @@ class _Worker(threading.Thread):
             self._course.committed(batch)
 
     def _pause(self, seconds: float) -> None:
-        if seconds and not self._course.stopping:
-            time.sleep(seconds)
+        if seconds:
+            self._course.ended.wait(seconds)
 
 
 class _Run:
     """One call of `process`, with threads."""
 
-    def __init__(
-        self, course: Course, fn: Callable[[Any, ReadBatch], Any], in_flight: int, until_idle: bool
-    ) -> None:
+    def __init__(self, course: Course, fn: Callable[[Any, ReadBatch], Any], in_flight: int) -> None:
         self.course = course
         self.fn = fn
         self.in_flight = in_flight
-        self.until_idle = until_idle
         self.ended: SimpleQueue[None] = SimpleQueue()
 
 
@@ -140,28 +140,36 @@ def process(
     """See Engine.process."""
     check_workers(fn, workers)
     course = Course(engine, topic, consumer, on_error, dead_letter, attempts)
-    run = _Run(course, fn, in_flight, until_idle)
+    run = _Run(course, fn, in_flight)
     threads: list[_Worker] = []
     readers: list[Courser] = []
     try:
         for number in range(workers):
             name = worker_name(worker, topic, consumer, number, workers)
             reader = Courser(
-                engine, topic, consumer, max_records, max_bytes, in_flight, lease_seconds, name
+                engine,
+                topic,
+                consumer,
+                max_records,
+                max_bytes,
+                in_flight,
+                lease_seconds,
+                name,
+                until_idle,
             )
-            reader.course = course
+            course.lead(reader)
             readers.append(reader)
             threads.append(_Worker(run, reader, name))
         for thread in threads:
             thread.start()
         minding = Minding(course, readers, stop, progress)
         while any(thread.is_alive() for thread in threads):
-            wait_for(run.ended, POLL_SECONDS)
+            wait_for(run.ended, minding.seconds)
             if minding.look():
                 report(progress, course.progress(), False)
     finally:
         # Also for KeyboardInterrupt: what runs is finished, then all of it is raised.
-        course.stopping = True
+        course.end()
         for thread in threads:
             if thread.ident is not None:
                 thread.join()
@@ -208,17 +216,24 @@ class Minding:
         self._stop = stop
         self._progress = progress
         self._told = self._renewed = time.monotonic()
+        self._renew_seconds = readers[0]._group.lease_seconds / 4
+        self.seconds = min(
+            self._renew_seconds,
+            _TELL_SECONDS if progress else inf,
+            _STOP_SECONDS if stop is not None else inf,
+        )
+        """It looks about so often."""
 
     def look(self) -> bool:
         """Now and then; True when it is time to report."""
         now = time.monotonic()
         if self._stop is not None and self._stop.is_set():
-            self._course.stopping = True
-        if now - self._renewed > self._readers[0]._group.lease_seconds / 4:
+            self._course.end()
+        if now - self._renewed >= self._renew_seconds:
             self._renewed = now
             for reader in self._readers:  # one that has closed has nothing to renew
                 reader._group.renew(reader._member)
-        if not self._progress or now - self._told < 1.0:
+        if not self._progress or now - self._told < _TELL_SECONDS:
             return False
         self._told = now
         return True

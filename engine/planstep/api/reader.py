@@ -5,7 +5,8 @@
             tx.write_batch("by-user", batch.values, keys=batch.keys)
             tx.submit()                             or tx.commit(), which waits
 
-A batch is of one partition. Several may be in flight: the next is read while the one before is committed.
+A batch is of one partition. Several may be in flight: the next is read while the one before is committed, and
+a reader without room for another waits for it. `read` gives None when there is nothing to read, and else never.
 What is rolled back, or ends in a Conflict, is read again. Readers of one consumer, in any threads of this
 process, share the partitions: leases.py.
 
@@ -39,7 +40,7 @@ from .consuming import end_of
 from .lanes import Flight, Lane
 from .leases import Group
 from .parts import Parts
-from .reading import check_limits
+from .reading import Reading, check_limits
 from .transaction import Transaction
 
 if TYPE_CHECKING:
@@ -57,6 +58,18 @@ class Leased(NamedTuple):
 
     tx: Transaction
     batch: ReadBatch
+
+
+class Wait:
+    """One call that waits for a batch, of either face: until when (None: for ever, or until all is consumed),
+    whether it was for room, and how many flights had lapsed when it began."""
+
+    __slots__ = ("deadline", "full", "lapsed")
+
+    def __init__(self, deadline: float | None, lapsed: int) -> None:
+        self.deadline = deadline
+        self.full = False
+        self.lapsed = lapsed
 
 
 class LeasedTransaction(Transaction):
@@ -164,6 +177,7 @@ class Reader:
         in_flight: int,
         lease_seconds: float,
         name: str,
+        until_idle: bool = False,
     ) -> None:
         engine._writable()
         check_name(consumer)
@@ -180,6 +194,7 @@ class Reader:
             in_flight = 1
         self._group, self._member = engine._join(topic, consumer, lease_seconds, name, in_flight)
         self._info = self._group.info
+        self._until_idle = until_idle
         self._closed = False
         weakref.finalize(self, self._group.gone.append, self._member).atexit = False
 
@@ -198,29 +213,35 @@ class Reader:
         return self._member.flights
 
     def read(self, timeout: float = 0.0) -> Leased | None:
-        """The next batch and its transaction; None when none came within `timeout` seconds.
+        """The next batch and its transaction; None when there is nothing to read, for `timeout` seconds.
 
-        Waits also while as many batches as `in_flight` are under way.
+        Where `in_flight` batches are under way it waits for room, whatever the `timeout`, and before it says
+        None for what this reader has submitted, since that may fail and is to be read again then. LeaseLost
+        when nobody ends a batch of a full reader for `lease_seconds`. In a future's callback, which runs on a
+        thread of the engine's, it waits for neither.
         """
-        deadline = time.monotonic() + seconds("timeout", timeout)
+        return self._next(Wait(time.monotonic() + seconds("timeout", timeout), self._member.lapsed))
+
+    def _wait(self) -> Leased | None:
+        """The next batch, however long that takes; None when waiting for one has an end, and it came."""
+        return self._next(Wait(None, self._member.lapsed))
+
+    def _next(self, wait: Wait) -> Leased | None:
         while True:
-            leased = self._try()
-            left = deadline - time.monotonic()
-            if leased is not None or left <= 0:
+            leased, left = self._try(wait)
+            if leased is not None or not left:
                 return leased
             queue: SimpleQueue[None] = SimpleQueue()
             with self._group.watch(partial(queue.put, None)):
-                leased = self._try()  # what came before the watch began
-                if leased is not None:
+                leased, left = self._try(wait)  # what came before the watch began
+                if leased is not None or not left:
                     return leased
-                wait_for(queue, min(left, _LOOK_SECONDS))
+                wait_for(queue, left)
 
     def idle(self) -> bool:
         """True when all that is there is consumed, and nothing is in flight in any reader."""
         self._check()
         with self._engine._runtime.snapshot() as snap:
-            from .reading import Reading
-
             return self._group.idle(Reading(self._engine._runtime, snap))
 
     def keep_alive(self) -> None:
@@ -237,43 +258,83 @@ class Reader:
                 f"topic {self.topic!r} was dropped, and created anew: open another reader"
             )
 
-    def _try(self, made: type[LeasedTransaction] = LeasedTransaction) -> Leased | None:
-        """A batch that is there now; reads from disk, and may wait for another host."""
-        for _ in range(_TRIES):
+    def _try(
+        self, wait: Wait, made: type[LeasedTransaction] = LeasedTransaction
+    ) -> tuple[Leased | None, float]:
+        """A batch that is there now, or for how many seconds to wait: 0, there is nothing to read.
+
+        Reads from disk, and may wait for another host.
+        """
+        group, member = self._group, self._member
+        while True:
+            self._check()
+            group.tidy()
+            if wait.full and not member.flights and member.lapsed - wait.lapsed >= member.in_flight:
+                raise LeaseLost(
+                    f"{member.in_flight} batches of {self!r} were neither committed nor rolled back for "
+                    f"{group.lease_seconds:g} s, and it had no room for another; end each, or raise in_flight"
+                )
+            changes = group.changes
+            leased = self._find(made)
+            if leased is not None:
+                return leased, 0.0
+            wait.full, sent = group.under_way(member)
+            if group.changes == changes:  # else what was looked at is old
+                busy = (wait.full or sent) and not self._engine._runtime.owns_this_thread()
+                return None, _LOOK_SECONDS if busy else self._left(wait)
+
+    def _left(self, wait: Wait) -> float:
+        """Seconds to wait for records, none of which are there."""
+        if wait.deadline is not None:
+            return max(0.0, min(wait.deadline - time.monotonic(), _LOOK_SECONDS))
+        return 0.0 if self._until_idle and self.idle() else _LOOK_SECONDS
+
+    def _find(self, made: type[LeasedTransaction]) -> Leased | None:
+        for left in reversed(range(_TRIES)):
             try:
                 return self._look(made)
-            except SnapshotTooOld:
-                pass  # trimmed just where it was about to read
+            except SnapshotTooOld:  # trimmed just where it was about to read
+                if not left:
+                    raise
         return None
 
     def _look(self, made: type[LeasedTransaction]) -> Leased | None:
-        self._check()
+        """No transaction is begun before there is a record for it."""
         group, member = self._group, self._member
-        group.tidy()
         group.refresh(member)
         lanes = group.lanes_for(member)
         if not lanes:
             return None
-        tx = made(self._engine, member.producer)
+        runtime = self._engine._runtime
+        reading = Reading(runtime, runtime.snapshot())
+        tx: LeasedTransaction | None = None
         try:
             for lane in lanes:
                 with lane.lock:
-                    batch = self._read(tx, lane)
+                    changes = lane.changes
+                    found = group.free(member, lane, reading)
+                    if found is None:
+                        continue
+                    if tx is None:
+                        tx = made(self._engine, member.producer)
+                        if member.producer is None:
+                            tx._reading = reading
+                    if tx._reading is not reading:  # its producer remembers positions of its own
+                        found = group.free(member, lane, tx._view())
+                    batch = None if found is None else self._read(tx, lane, *found, changes)
                 if batch is not None:
                     return Leased(tx, batch)
         finally:
-            if tx.flight is None:
+            if tx is None or tx._reading is not reading:
+                reading.snap.close()
+            if tx is not None and tx.flight is None:
                 tx.rollback()
         return None
 
-    def _read(self, tx: LeasedTransaction, lane: Lane) -> ReadBatch | None:
-        group = self._group
-        reading = tx._view()
-        changes = lane.changes
-        found = group.free(self._member, lane, reading)
-        if found is None:
-            return None
-        begin, end = found
+    def _read(
+        self, tx: LeasedTransaction, lane: Lane, begin: int, end: int, changes: int
+    ) -> ReadBatch | None:
+        group, reading = self._group, tx._view()
         most = self._limit(lane.number, begin, min(self.max_records, end - begin))
         segments, _ = reading.segments(self._info, lane.number, begin, most, self.max_bytes)
         if not segments:
@@ -303,11 +364,12 @@ class Reader:
     def __iter__(self) -> Iterator[Leased]:
         while not self._closed:
             try:
-                leased = self.read(timeout=_LOOK_SECONDS)
+                leased = self._wait()
             except TransactionClosed:
                 return  # closed meanwhile
-            if leased is not None:
-                yield leased
+            if leased is None:
+                return
+            yield leased
 
     def __enter__(self) -> "Reader":
         return self

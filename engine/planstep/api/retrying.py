@@ -1,6 +1,6 @@
 """When a transaction's function runs again: for `run` of both faces, with threads and with asyncio.
 
-    fails ─▶ its own Conflict, Overloaded, or SnapshotTooOld? attempts and time left? ─▶ a pause, and again
+    fails ─▶ its own Conflict, Overloaded, first SnapshotTooOld? attempts and time left? ─▶ a pause, and again
                                               └ no ─▶ raised
 
 Next: engine.py.
@@ -12,6 +12,7 @@ from inspect import isawaitable, isgenerator
 from typing import Any
 
 from ..errors import Conflict, KafkaError, Overloaded, SnapshotTooOld
+from ..logs import snapshot_too_old
 from .checks import seconds, whole
 
 _PAUSE_MIN, _PAUSE_MAX = 0.001, 0.1
@@ -25,6 +26,7 @@ class Attempts:
         self._most = whole("attempts", attempts, 1)
         self._end = time.monotonic() + seconds("deadline", deadline)
         self._failed = 0
+        self._too_old = False
 
     def pause_after(self, error: Exception, own: bool) -> float:
         """Seconds to wait before the next attempt: about twice as long each time, jittered.
@@ -37,6 +39,12 @@ class Attempts:
             raise error
         if isinstance(error, KafkaError) and not error.retryable:
             raise error
+        if isinstance(error, SnapshotTooOld):
+            if self._too_old:
+                error.add_note("db.run: the function outlived its snapshot twice, and would again")
+                raise error
+            self._too_old = True
+            snapshot_too_old("the function of db.run", error)
         grown = _PAUSE_MIN * 2.0 ** min(self._failed - 1, 10)
         pause = random.uniform(0.5, 1.0) * min(grown, _PAUSE_MAX)
         if self._failed >= self._most or time.monotonic() + pause >= self._end:

@@ -1,0 +1,197 @@
+"""What process costs beside its function: no conflicts of its own making, nothing while it waits."""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import planstep
+from planstep.api import process as threads
+from planstep.api.leases import Group
+from planstep.api.reader import Reader
+
+Until = Callable[[Callable[[], object]], None]
+WORKERS = 16
+
+
+def count(tx: planstep.Transaction, batch: planstep.ReadBatch) -> None:
+    tx.put("n", "all", tx.get("n", "all", 0) + len(batch))
+
+
+@pytest.mark.parametrize("ways", [{}, {"hosts": 3}, {"mode": "kafka"}], ids=str)
+def test_one_worker_never_conflicts_with_itself(ways: dict[str, Any]) -> None:
+    """A batch is read once the one before has ended, if nothing else is asked for."""
+    with planstep.open(":memory:", **ways) as db:
+        db.create_topic("in").write_batch([b"x"] * 200)
+        rows = not ways.get("mode")
+        if rows:
+            db.create_table("n")
+        done = db.process(
+            count if rows else lambda tx, batch: None,
+            topic="in",
+            consumer="c",
+            max_records=2,
+            until_idle=True,
+        )
+        assert (done.records, done.transactions, done.conflicts) == (200, 100, 0)
+        assert not rows or db.table("n").get("all") == 200
+
+
+def test_one_task_never_conflicts_with_itself() -> None:
+    async def main() -> None:
+        async with planstep.open_async(":memory:") as db:
+            await (await db.create_topic("in")).write_batch([b"x"] * 200)
+            await db.create_table("n")
+
+            async def count(tx: planstep.AsyncTransaction, batch: planstep.ReadBatch) -> None:
+                await tx.put("n", "all", await tx.get("n", "all", 0) + len(batch))
+
+            done = await db.process(count, "in", "c", max_records=2, until_idle=True)
+            assert (done.transactions, done.conflicts) == (100, 0)
+
+    asyncio.run(main())
+
+
+class Watched:
+    """How often readers looked, how long they meant to wait then, and what ids were given."""
+
+    def __init__(self, db: planstep.Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._runtime = db._runtime
+        self.group: Group | None = None
+        self.waits: list[float] = []
+        looked = Reader._try
+
+        def look(reader: Any, wait: Any, *made: Any) -> Any:
+            self.group = reader._group
+            found = looked(reader, wait, *made)
+            if found[0] is None:
+                self.waits.append(found[1])
+            return found
+
+        monkeypatch.setattr(Reader, "_try", look)
+
+    def all_wait(self) -> bool:
+        return self.group is not None and len(self.group.waiters) == WORKERS
+
+    def looks_again(self, until: Until) -> None:
+        """All are woken, find nothing, and wait again."""
+        assert self.group is not None
+        for _ in range(5):
+            before = len(self.waits)
+            self.group.wake()
+            until(lambda before=before: len(self.waits) >= before + WORKERS and self.all_wait())
+
+    def ids(self) -> int:
+        return int.from_bytes(self._runtime.newest_tx()[4:], "big")
+
+
+@pytest.mark.parametrize("ways", [{}, {"hosts": 3}, {"mode": "kafka"}], ids=str)
+def test_waiting_begins_no_transaction_and_asks_for_nothing_soon(
+    ways: dict[str, Any], monkeypatch: pytest.MonkeyPatch, until: Until
+) -> None:
+    with planstep.open(":memory:", **ways) as db:
+        topic = db.create_topic("in", partitions=WORKERS)
+        watched = Watched(db, monkeypatch)
+        looks: list[float] = []
+        wait_for = threads.wait_for
+
+        def wait(queue: Any, seconds: float | None) -> bool:
+            looks.append(seconds or 0.0)
+            return wait_for(queue, seconds)
+
+        monkeypatch.setattr(threads, "wait_for", wait)
+        results: list[planstep.Progress] = []
+        seen: list[bytes] = []
+        enough = threading.Event()
+
+        def run(tx: planstep.Transaction, batch: planstep.ReadBatch) -> None:
+            seen.extend(batch.values)
+            if b"stop" in batch.values:
+                enough.set()
+
+        def process() -> None:
+            results.append(db.process(run, "in", "c", workers=WORKERS, stop=enough))
+
+        # An event of the caller's is the one thing that is looked at again and again.
+        monkeypatch.setattr(threads, "_STOP_SECONDS", 1.0)
+        thread = threading.Thread(target=process)
+        thread.start()
+        until(watched.all_wait)
+        before = watched.ids()
+        watched.looks_again(until)
+        assert watched.ids() == before
+        assert min(watched.waits) >= 5.0 and min(looks) >= 1.0
+        topic.write(b"one", partition=3)
+        until(lambda: seen == [b"one"] and watched.all_wait())
+        assert watched.ids() <= before + 2 + WORKERS  # its write, and who read it
+        topic.write(b"stop", partition=5)
+        thread.join(30)
+        assert results[0].records == 2 and results[0].conflicts == 0
+
+
+def test_waiting_tasks_begin_no_transaction(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        async with planstep.open_async(":memory:") as db:
+            topic = await db.create_topic("in", partitions=WORKERS)
+            watched = Watched(db._sync, monkeypatch)
+            seen: list[bytes] = []
+
+            async def run(tx: planstep.AsyncTransaction, batch: planstep.ReadBatch) -> None:
+                seen.extend(batch.values)
+
+            task = asyncio.create_task(db.process(run, "in", "c", workers=WORKERS))
+
+            async def until(condition: Callable[[], object]) -> None:
+                async with asyncio.timeout(30):
+                    while not condition():
+                        await asyncio.sleep(0.001)
+
+            await until(watched.all_wait)
+            before = watched.ids()
+            for _ in range(5):
+                looked = len(watched.waits)
+                assert watched.group is not None
+                watched.group.wake()
+                await until(
+                    lambda looked=looked: (
+                        len(watched.waits) >= looked + WORKERS and watched.all_wait()
+                    )
+                )
+            assert watched.ids() == before and min(watched.waits) >= 5.0
+            await topic.write(b"one", partition=3)
+            await until(lambda: seen == [b"one"])
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+    asyncio.run(main())
+
+
+def test_workers_that_wait_hear_of_the_end_at_once(until: Until) -> None:
+    """The end of the engine, and what one of them raises."""
+    for ending in ("close", "raise"):
+        with planstep.open(":memory:") as db:
+            db.create_topic("in", partitions=4)
+            failed: list[BaseException] = []
+
+            def run(tx: planstep.Transaction, batch: planstep.ReadBatch) -> None:
+                raise ValueError
+
+            def process(failed: list[BaseException] = failed) -> None:
+                try:
+                    db.process(run, "in", "c", workers=4)
+                except planstep.PlanstepError as error:
+                    failed.append(error)
+
+            thread = threading.Thread(target=process)
+            thread.start()
+            until(lambda: [len(group.waiters) for group in db._groups.values()] == [4])
+            if ending == "close":
+                db.close()
+            else:
+                db.write("in", b"x")
+            thread.join(30)
+            kind = planstep.EngineClosed if ending == "close" else planstep.ProcessingError
+            assert not thread.is_alive() and isinstance(failed[0], kind)

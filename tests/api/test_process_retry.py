@@ -1,0 +1,119 @@
+"""on_error that says "retry": not at once, and it knows how often."""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import planstep
+from planstep.aio import process as tasks
+from planstep.api import course
+from planstep.api import process as threads
+
+ATTEMPTS = 12
+
+
+def decide(seen: list[int]) -> Callable[[planstep.ProcessingError], str]:
+    def on_error(error: planstep.ProcessingError) -> str:
+        seen.append(error.attempt)
+        return "retry" if error.attempt < ATTEMPTS else "dead_letter"
+
+    return on_error
+
+
+def check(pauses: list[float], seen: list[int], letter: planstep.ReadBatch) -> None:
+    assert seen == list(range(1, ATTEMPTS + 1))
+    assert letter.values == [b"bad"] and letter.headers[0]["planstep-attempt"] == str(ATTEMPTS)
+    pauses = [pause for pause in pauses if pause]
+    assert len(pauses) == ATTEMPTS - 1
+    for n, pause in enumerate(pauses):
+        longest = min(0.1 * 2**n, 30.0)
+        assert longest / 2 <= pause <= longest
+    assert pauses != [min(0.1 * 2**n, 30.0) for n in range(len(pauses))], "no jitter"
+
+
+@pytest.mark.parametrize("ways", [{}, {"hosts": 3}, {"mode": "kafka"}], ids=str)
+def test_retries_wait_longer_each_time(
+    ways: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr(threads._Worker, "_pause", lambda worker, pause: pauses.append(pause))
+    with planstep.open(":memory:", **ways) as db:
+        db.create_topic("in").write_batch([b"good", b"bad", b"good"])
+        db.create_topic("out")
+        seen: list[int] = []
+
+        def run(tx: planstep.Transaction, batch: planstep.ReadBatch) -> None:
+            tx.write_batch("out", batch.values)
+            if b"bad" in batch.values:
+                raise ValueError
+
+        done = db.process(
+            run, "in", "c", on_error=decide(seen), dead_letter="dead", until_idle=True
+        )
+        assert (done.records, done.dead_lettered) == (3, 1)
+        assert db.topic("out").read().values == [b"good", b"good"]
+        check(pauses, seen, db.topic("dead").read())
+
+
+def test_retries_of_asyncio_do_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+
+    async def note(worker: object, pause: float) -> None:
+        pauses.append(pause)
+
+    monkeypatch.setattr(tasks._Worker, "_pause", note)
+
+    async def main() -> None:
+        async with planstep.open_async(":memory:") as db:
+            await (await db.create_topic("in")).write_batch([b"good", b"bad", b"good"])
+            seen: list[int] = []
+
+            async def run(tx: planstep.AsyncTransaction, batch: planstep.ReadBatch) -> None:
+                if b"bad" in batch.values:
+                    raise ValueError
+
+            await db.process(
+                run, "in", "c", on_error=decide(seen), dead_letter="dead", until_idle=True
+            )
+            check(pauses, seen, await db.topic("dead").read())
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("face", ["threads", "tasks"])
+def test_a_pause_ends_with_the_process(face: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long it would take: an hour here."""
+    monkeypatch.setattr(course, "_PAUSE_MIN", 3600.0)
+    monkeypatch.setattr(course, "_PAUSE_MAX", 3600.0)
+    stop = threading.Event()
+    asked = threading.Event()
+
+    def on_error(error: planstep.ProcessingError) -> str:
+        asked.set()
+        return "retry"
+
+    def fail(tx: object, batch: planstep.ReadBatch) -> Any:
+        raise ValueError
+
+    async def main() -> None:
+        async with planstep.open_async(":memory:") as db:
+            await (await db.create_topic("in")).write(b"bad")
+            await db.process(fail, "in", "c", on_error=on_error, stop=stop)
+
+    def run() -> None:
+        if face == "tasks":
+            asyncio.run(main())
+            return
+        with planstep.open(":memory:") as db:
+            db.create_topic("in").write(b"bad")
+            db.process(fail, "in", "c", on_error=on_error, stop=stop)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    assert asked.wait(30)
+    stop.set()
+    thread.join(30)
+    assert not thread.is_alive()

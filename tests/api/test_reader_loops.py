@@ -1,0 +1,214 @@
+"""Loops over a reader see all that is there: None means that there is nothing to read, and nothing else."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import planstep
+
+Until = Callable[[Callable[[], object]], None]
+WAYS: list[dict[str, Any]] = [{}, {"hosts": 3}, {"mode": "kafka"}]
+RECORDS = 200
+
+
+@pytest.fixture(params=WAYS, ids=["one host", "three hosts", "kafka"])
+def db(request: pytest.FixtureRequest) -> Iterator[planstep.Engine]:
+    with planstep.open(":memory:", **request.param) as made:
+        made.create_topic("in", partitions=2)
+        made.create_topic("out")
+        yield made
+
+
+def fill(db: planstep.Engine, records: int = RECORDS) -> None:
+    for p in range(2):
+        db.topic("in").write_batch([b"%d" % n for n in range(p, records, 2)], partition=p)
+
+
+def all_seen(values: list[Any], records: int = RECORDS) -> bool:
+    return sorted(map(int, values)) == list(range(records))
+
+
+@pytest.mark.parametrize("ending", ["submit", "commit"])
+def test_a_loop_until_none_reads_all_there_is(db: planstep.Engine, ending: str) -> None:
+    fill(db)
+    seen: list[bytes] = []
+    batches = 0
+    with db.reader("in", consumer="c", max_records=2) as reader:
+        while (leased := reader.read()) is not None:
+            tx, batch = leased
+            seen += batch.values
+            tx.write_batch("out", batch.values)
+            batches += 1
+            getattr(tx, ending)()
+        assert batches == 100 and all_seen(seen)
+        assert reader.in_flight == 0 and reader.idle()
+    assert all_seen(db.topic("out").read(max_records=2 * RECORDS).values)
+
+
+def test_a_loop_until_none_reads_again_what_failed_on_its_way(db: planstep.Engine) -> None:
+    """None would be too early while a commit that may fail is on its way."""
+    fill(db, 20)
+    seen: list[bytes] = []
+    lost = {b"4", b"18", b"19"}
+    with db.reader("in", consumer="c", max_records=1) as reader:
+        hand = reader._group.runtime.send
+
+        def send(tx: bytes, parts: Any, ending: Any, wait: float | None = 0.0) -> None:
+            reader._group.runtime.rollback(tx)
+            error = planstep.Conflict(
+                kind="topic", name="in", part=0, consumer="c", expected=0, actual=0
+            )
+            threading.Timer(0.01, ending.set_exception, (error,)).start()
+
+        while (leased := reader.read()) is not None:
+            tx, batch = leased
+            failing = batch.values[0] in lost
+            lost.discard(batch.values[0])
+            reader._group.runtime.send = send if failing else hand
+            future = tx.submit()
+            reader._group.runtime.send = hand
+            future.add_done_callback(
+                lambda done, values=batch.values: None if done.exception() else seen.extend(values)
+            )
+        assert not lost and reader.idle()
+    assert all_seen(seen, 20)
+
+
+def test_iteration_ends_when_all_is_consumed_if_that_is_asked_for(db: planstep.Engine) -> None:
+    fill(db)
+    seen: list[bytes] = []
+    with db.reader("in", consumer="c", max_records=2, until_idle=True) as reader:
+        for tx, batch in reader:
+            seen += batch.values
+            tx.submit()
+            if len(seen) == 10:
+                tx.outcome(10)
+                fill_more = db.topic("in").write(b"%d" % RECORDS, partition=0)
+                assert fill_more
+        assert db.topic("in").lag("c") == 0
+    assert all_seen(seen, RECORDS + 1)
+
+
+def test_iteration_until_idle_waits_for_what_others_hold(until: Until) -> None:
+    with planstep.open(":memory:") as db:
+        db.create_topic("in")
+        db.topic("in").write_batch([b"0", b"1"])
+        one = db.reader("in", consumer="c")
+        held = one.read()
+        assert held is not None
+        seen: list[bytes] = []
+
+        def work() -> None:
+            with db.reader("in", consumer="c", until_idle=True) as reader:
+                for tx, batch in reader:
+                    seen.extend(batch.values)
+                    tx.commit()
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        until(lambda: held.tx.group.waiters)
+        one.close()
+        thread.join(30)
+        assert not thread.is_alive() and seen == [b"0", b"1"]
+
+
+def test_room_is_waited_for_whatever_the_time_out(until: Until) -> None:
+    with planstep.open(":memory:") as db:
+        db.create_topic("in")
+        db.topic("in").write_batch([b"0", b"1", b"2"])
+        with db.reader("in", consumer="c", max_records=1, in_flight=2) as reader:
+            one, two = reader.read(), reader.read()
+            assert one and two
+            found: list[planstep.Leased | None] = []
+            thread = threading.Thread(target=lambda: found.append(reader.read()))
+            thread.start()
+            until(lambda: reader._group.waiters)
+            assert not found
+            one.tx.commit()
+            thread.join(30)
+            assert found[0] is not None and found[0].batch.values == [b"2"]
+            found[0].tx.rollback()
+            two.tx.commit()
+
+
+def test_a_wait_for_room_that_nobody_makes_ends_with_the_lease(until: Until) -> None:
+    with planstep.open(":memory:") as db:
+        db.create_topic("in")
+        db.topic("in").write_batch([b"0", b"1", b"2"])
+        with db.reader("in", consumer="c", max_records=1, in_flight=2) as reader:
+            now = 0.0
+            group = reader._group
+            group._clock = lambda: now
+            held = [reader.read(), reader.read()]
+            assert all(held)
+            failed: list[BaseException] = []
+
+            def read() -> None:
+                try:
+                    reader.read()
+                except planstep.LeaseLost as error:
+                    failed.append(error)
+
+            thread = threading.Thread(target=read)
+            thread.start()
+            until(lambda: group.waiters)
+            now = 31.0
+            group.wake()
+            thread.join(30)
+            assert "neither committed nor rolled back" in str(failed[0])
+            again = reader.read()
+            assert again is not None and again.batch.values == [b"0"]
+            again.tx.rollback()
+
+
+def test_a_callback_is_not_kept_waiting(tmp_path: Path) -> None:
+    """It runs on the very thread that would make room."""
+    with planstep.open(tmp_path / "s") as db:
+        db.create_topic("in")
+        db.topic("in").write_batch([b"0", b"1", b"2"])
+        with db.reader("in", consumer="c", max_records=1, in_flight=1) as reader:
+            one = reader.read()
+            assert one is not None
+            db.create_table("n")
+            ended = threading.Event()
+            found: list[planstep.Leased | None] = []
+
+            def read(future: object) -> None:
+                found.append(reader.read())
+                ended.set()
+
+            tx = db.transaction()
+            tx.put("n", "k", 1)
+            with db._runtime.nodes[0].lock:  # no turn: else the callback would run here
+                tx.submit().add_done_callback(read)
+            assert ended.wait(30) and found == [None]
+            one.tx.rollback()
+
+
+@pytest.mark.parametrize("hosts", [1, 3])
+def test_the_loops_with_asyncio(hosts: int) -> None:
+    async def main() -> None:
+        async with planstep.open_async(":memory:", hosts=hosts) as db:
+            topic = await db.create_topic("in", partitions=2)
+            for p in range(2):
+                values = [b"%d" % n for n in range(p, RECORDS, 2)]
+                await topic.write_batch(values, partition=p)
+            seen: list[Any] = []
+            async with db.reader("in", consumer="c", max_records=2) as reader:
+                while (leased := await reader.read()) is not None:
+                    seen += leased.batch.values
+                    leased.tx.submit()
+                assert reader.in_flight == 0
+            assert all_seen(seen)
+            seen = []
+            async with db.reader("in", consumer="d", max_records=2, until_idle=True) as reader:
+                async for tx, batch in reader:
+                    seen += batch.values
+                    tx.submit()
+            assert all_seen(seen) and await topic.lag("d") == 0
+
+    asyncio.run(main())

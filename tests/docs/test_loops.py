@@ -1,0 +1,362 @@
+"""Every loop over batches that the documentation shows is run over at least 100 of them, and sees each record once.
+
+A page's code runs as it is, but readers get ten records a batch, and each topic that a block reads in a loop gets
+more records before the block runs. Groups are watched: what each consumer committed must be in one piece, and
+without repeats. A loop that is found in a page, and did not have its 100 batches, fails; so does a new kind of
+loop, until it is written here how it gets them.
+"""
+
+import ast
+import contextlib
+import importlib.util
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_guide import OPEN_TO_THE_END, PAGES, ROOT, blocks
+
+import planstep
+from planstep.api import opening
+from planstep.api.leases import Group
+from planstep.api.reader import Reader
+
+BATCHES = 100
+RECORDS = 10  # of a batch, at most
+FED = 1_250
+READS = ("reader", "process", "iter_arrow", "iter_batches")
+"""Calls that give batch after batch of a topic."""
+
+LONGER = {  # what a page's own data are for the loop's sake
+    "writers.md": ('data = ["a", "b", "c"]', f"data = [str(n) for n in range(2 * {BATCHES})]")
+}
+NOT_ITS_END = "ProcessingError"
+"""A block that shows how process stops before the end."""
+
+
+def called(node: ast.AST) -> set[str]:
+    return {
+        call.func.attr
+        for call in ast.walk(node)
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute)
+    }
+
+
+def loops(code: str) -> list[str]:
+    """What gives batch after batch: loops over a reader or over what iterates, `while`, and process."""
+    tree = ast.parse(code)
+    readers = {
+        item.optional_vars.id
+        for node in ast.walk(tree)
+        if isinstance(node, (ast.With, ast.AsyncWith))
+        for item in node.items
+        if isinstance(item.optional_vars, ast.Name) and "reader" in called(item.context_expr)
+    }
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.While):
+            found.append(f"while {ast.unparse(node.test)}")
+        elif isinstance(node, (ast.For, ast.AsyncFor, ast.comprehension)):
+            over = node.iter
+            if isinstance(over, ast.Name) and over.id in readers:
+                found.append(f"for … in {over.id}")
+            elif isinstance(over, ast.Call) and called(over) & set(READS):
+                found.append(f"for … in {ast.unparse(over)}")
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            if node.func.attr == "process":
+                found.append(ast.unparse(node))
+    return found
+
+
+class Seen:
+    """What came of the loops of one block."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.committed: dict[tuple[str, str], list[tuple[int, int, int]]] = defaultdict(list)
+        self.given: dict[str, list[int]] = defaultdict(list)  # records of what iterated, by call
+        self.runs = 0
+        self._count_commits(monkeypatch)
+        for name in ("iter_arrow", "iter_batches"):
+            if hasattr(planstep.Topic, name):
+                self._count_given(monkeypatch, name)
+        run = planstep.Engine.run
+
+        def counted(engine: planstep.Engine, *args: Any, **settings: Any) -> Any:
+            self.runs += 1
+            return run(engine, *args, **settings)
+
+        monkeypatch.setattr(planstep.Engine, "run", counted)
+
+    def _count_commits(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        ended, init = Group.ended, Reader.__init__
+
+        def end(group: Group, flight: Any, step: int | None) -> None:
+            if step is not None:
+                where = group.info.name, group.consumer
+                self.committed[where].append((flight.lane.number, flight.begin, flight.end))
+            ended(group, flight, step)
+
+        def small(reader: Reader, *args: Any, **settings: Any) -> None:
+            init(reader, *args, **settings)
+            reader.max_records = min(reader.max_records, RECORDS)
+
+        monkeypatch.setattr(Group, "ended", end)
+        monkeypatch.setattr(Reader, "__init__", small)
+
+    def _count_given(self, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+        gives = getattr(planstep.Topic, name)
+
+        def counted(topic: planstep.Topic, *args: Any, **settings: Any) -> Iterator[Any]:
+            call = f"{topic.name}.{name} {len(self.given)}"
+            for batch in gives(topic, *args, **settings):
+                self.given[call].append(len(batch))
+                yield batch
+            assert sum(self.given[call]) == topic.describe().records
+
+        monkeypatch.setattr(planstep.Topic, name, counted)
+
+    def check(self, to_the_end: bool) -> int:
+        """Each consumer's batches are many, and in one piece; how many loops these were."""
+        for (topic, consumer), ranges in self.committed.items():
+            assert len(ranges) >= BATCHES, (topic, consumer, len(ranges))
+            at: dict[int, int] = {}
+            for partition, begin, end in sorted(ranges):
+                assert at.get(partition, begin) == begin < end, (topic, consumer, partition, begin)
+                at[partition] = end
+            if to_the_end:
+                for partition, end in ends(topic).items():
+                    assert at.get(partition, end) == end, (topic, consumer, partition)
+        for call, counts in self.given.items():
+            assert len(counts) >= BATCHES, call
+        ran = len(self.committed) + len(self.given) + (self.runs >= BATCHES)
+        self.committed.clear()
+        self.given.clear()
+        self.runs = 0
+        return ran
+
+
+@contextlib.contextmanager
+def store_with(topic: str) -> Iterator[planstep.Engine | None]:
+    for path in sorted(Path().glob("*.planstep")):
+        with planstep.open(path) as db:
+            if topic in db.topics():
+                yield db
+                return
+    yield None
+
+
+def ends(topic: str) -> dict[int, int]:
+    with store_with(topic) as db:
+        assert db is not None, topic
+        return {part.partition: part.end for part in db.topic(topic).describe().partitions}
+
+
+def topics_read(code: str, names: dict[str, Any]) -> set[str]:
+    found = set()
+    for call in ast.walk(ast.parse(code)):
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute):
+            given = {word.arg: word.value for word in call.keywords}
+            over = given.get("topic") or (call.args[0] if call.args else None)
+            if call.func.attr in ("reader", "process"):
+                if call.func.attr == "process" and "topic" not in given:
+                    over = call.args[1]
+                assert isinstance(over, ast.Constant), ast.unparse(call)
+                found.add(over.value)
+            elif call.func.attr in READS and isinstance(call.func.value, ast.Name):
+                found.add(names[call.func.value.id].name)
+    return found
+
+
+def feed(topic: str) -> None:
+    """More records like its first ones."""
+    with store_with(topic) as db:
+        assert db is not None, topic
+        like = db.topic(topic).read(max_records=40)
+        again = -(-FED // len(like))
+        db.topic(topic).write_batch(list(like.values) * again, keys=list(like.keys) * again)
+
+
+LOOPING = [
+    page for page in PAGES if any(loops(b.text) for b in blocks(page) if b.language == "python")
+]
+
+
+@pytest.mark.parametrize("page", LOOPING, ids=[str(p.relative_to(ROOT)) for p in LOOPING])
+def test_each_loop_of_a_page_sees_all(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if page.name == "columns.md":
+        pytest.importorskip("pyarrow")
+        pytest.importorskip("pandas")
+    monkeypatch.chdir(tmp_path)
+    seen = Seen(monkeypatch)
+    names: dict[str, Any] = {"__name__": "page"}
+    old, new = LONGER.get(page.name, ("", ""))
+    assert not old or sum(b.text.count(old) for b in blocks(page)) == 1
+    try:
+        for block in blocks(page):
+            if block.language != "python":
+                continue
+            text = block.text.replace(old, new) if old else block.text
+            found = loops(text)
+            for topic in sorted(topics_read(text, names)) if found else ():
+                feed(topic)
+            exec(compile("\n" * block.line + text, str(page), "exec"), names)
+            if found:
+                ran = seen.check(NOT_ITS_END not in text)
+                assert ran == len(found), f"{page.name}:{block.line}: {found}, {ran} of them ran"
+        assert not opened() or page.name in OPEN_TO_THE_END
+    finally:
+        for slot in list(opening._slots.values()):
+            if slot.engine is not None:
+                slot.engine._opened = 1
+                slot.engine.close()
+
+
+def opened() -> list[str]:
+    return [path for path, slot in opening._slots.items() if slot.engine is not None]
+
+
+# programs and notebooks --------------------------------------------------------------------
+
+ELSEWHERE = {
+    "outbox.py": "for … in reader",
+    "enrich.py": "process",
+    "01_first_transaction.py": "while db.run(count)",
+    "02_two_ways_to_commit.py": "while True",
+    "04_prove_a_history.py": "while True",
+}
+"""Where programs and notebooks loop: the tests below run these; 04 counts its 160 transactions itself, and judges them."""
+WAITS = ("db.phases", "db.transactional_ids", "time", "closed", "now()")
+"""A `while` over something else than batches."""
+
+
+def test_all_loops_of_programs_and_notebooks_are_known() -> None:
+    """README.md and docs/spark.md have none."""
+    programs = [
+        *(ROOT / "docs" / "examples").glob("*.py"),
+        *(ROOT / "bench/notebooks").glob("0*.py"),
+    ]
+    for program in programs:
+        found = [
+            loop
+            for loop in loops(program.read_text())
+            if not (loop.startswith("while ") and any(word in loop for word in WAITS))
+        ]
+        known = ELSEWHERE.get(program.name)
+        assert len(found) == (known is not None), (program.name, found)
+        assert known is None or known in found[0]
+    for page in (ROOT / "README.md", ROOT / "docs" / "guide" / "spark.md"):
+        assert not any(loops(b.text) for b in blocks(page) if b.language == "python")
+
+
+def program(name: str) -> Any:
+    spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / "examples" / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+class Inbox:
+    """Takes each event once, and counts."""
+
+    def __init__(self) -> None:
+        self.ids: list[str] = []
+
+    def deliver(self, event_id: str, event: dict[str, Any]) -> None:
+        self.ids.append(event_id)
+
+
+def test_the_relay_of_the_outbox_delivers_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    seen = Seen(monkeypatch)
+    outbox, inbox = program("outbox"), Inbox()
+    with planstep.open("outbox.planstep") as db:
+        outbox.setup(db)
+        db.topic("outbox").write_batch(
+            [{"event": n} for n in range(FED)], keys=[str(n % 7) for n in range(FED)]
+        )
+        assert outbox.relay(db, inbox) == FED == len(set(inbox.ids)) == len(inbox.ids)
+        assert seen.check(True) == 1
+
+
+def test_the_enrichment_enriches_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    seen = Seen(monkeypatch)
+    enrich = program("enrich")
+    enrich.main("shop.planstep", FED)
+    assert seen.check(True) == 1
+    with planstep.open("shop.planstep") as db:
+        found = db.topic("enriched").read(max_records=2 * FED).values
+        assert sorted(value["order"] for value in found) == list(range(FED))
+
+
+def taken(notebook: str, *names: str) -> str:
+    """Functions of a notebook, wherever they stand in it, and its `while` loops outside of functions."""
+    source = (ROOT / "bench" / "notebooks" / notebook).read_text()
+    tree = ast.parse(source)
+    found = [
+        node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name in names
+    ]
+    assert len(found) == len(names)
+    outside = [node for node in tree.body if isinstance(node, ast.While)]
+    return "\n\n".join(ast.unparse(node) for node in [*found, *outside])
+
+
+def test_the_first_notebook_counts_until_nothing_is_left() -> None:
+    code = taken("01_first_transaction.py", "count")
+    with planstep.open(":memory:") as db:
+        clicks = db.create_topic("clicks", partitions=3)
+        out = db.create_topic("clicks-by-user", partitions=3)
+        totals = db.create_table("totals")
+        users = [f"u{n % 9}" for n in range(6 * BATCHES + 5)]
+        clicks.write_batch([b"%d" % n for n in range(len(users))], keys=users)
+        before = db._runtime.committed
+        exec(code, {"planstep": planstep, "db": db})
+        assert db._runtime.committed - before > BATCHES
+        assert clicks.lag("counter") == 0 and sum(n for _, n in totals.scan()) == len(users)
+        values = out.read(max_records=2 * len(users)).values
+        assert sorted(map(int, values)) == list(range(len(users)))
+
+
+def test_the_second_notebook_follows_a_topic() -> None:
+    code = taken("02_two_ways_to_commit.py", "follow").partition("\n\nwhile")[0]
+    with planstep.open(":memory:") as db:
+        out = db.create_topic("out", format="utf8")
+        read: dict[str, float] = {}
+        done = threading.Event()
+        names: dict[str, Any] = {"out": out, "read": read, "done": done, "now": time.monotonic}
+        exec(code, names)
+        reader = threading.Thread(target=names["follow"])
+        reader.start()
+        deadline = time.monotonic() + 60
+        for n in range(BATCHES + 5):
+            out.write(str(n))
+            while str(n) not in read and time.monotonic() < deadline:
+                time.sleep(0.0005)
+        done.set()
+        reader.join(60)
+        assert list(read) == [str(n) for n in range(BATCHES + 5)]
+
+
+def test_a_reader_that_stops_early_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What these tests would have found: `read` that gives None where there is no room."""
+    monkeypatch.chdir(tmp_path)
+    seen = Seen(monkeypatch)
+    with planstep.open("s.planstep") as db:
+        db.create_topic("in").write_batch([b"x"] * FED)
+        with db.reader("in", "c") as reader:
+            while reader.in_flight < 4 and (leased := reader.read()) is not None:
+                leased.tx.submit()
+                if leased.batch.offsets[0][1] > 50 * RECORDS:
+                    break
+        with pytest.raises(AssertionError):
+            seen.check(True)
