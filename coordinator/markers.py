@@ -6,6 +6,9 @@
 Markers leave after the decision is durable; the client was answered before them. One timer serves all
 transactions, and none runs while nothing is on its way.
 
+The markers of a transaction for one host are one request, as WriteTxnMarkers is: they leave together, and count
+as one (proto.kafka.request_of).
+
 Left out: one request with the markers of many transactions for one host; the links between hosts gather.
 
 Next: groups.py.

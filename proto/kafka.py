@@ -16,6 +16,7 @@ Next: tablets/kafka.py, coordinator/kafka.py, proxy/kafka.py.
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from .ids import host_of, kind_of
 from .kafka_settings import KafkaSettings
 
 # kinds of a partition's entries ------------------------------------------------------------
@@ -285,6 +286,21 @@ class Wake:
 
     what: str
     detail: Any = None
+
+
+def request_of(message: Any, target: int) -> tuple[Any, ...] | None:
+    """What messages of one turn and host have in common that Kafka sends as one request, or one response, to a
+    broker: WriteTxnMarkers with all of its partitions, AddPartitionsToTxn of a produce request. Else None."""
+    kind = type(message)
+    if kind is Marker or kind is Marked:
+        which: int = message.number
+    elif kind is Register:
+        which = kind_of(message.source)
+    elif kind is Registered:
+        which = kind_of(target)
+    else:
+        return None
+    return kind, host_of(target), message.name, message.producer, message.epoch, which
 
 
 CODES: dict[int, Any] = {

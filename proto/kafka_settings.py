@@ -80,6 +80,10 @@ class KafkaSettings:
     retry_backoff_ms: int = 100
     concurrent_backoff_ms: int = 20
     """After CONCURRENT_TRANSACTIONS on a transaction's first registration (KAFKA-5477)."""
+    add_partitions_backoff_ms: int = 20
+    add_partitions_backoff_max_ms: int = 100
+    """Version 2: how often, and for how long in all, a partition asks the coordinator again that says
+    CONCURRENT_TRANSACTIONS to a transaction's first batch. Group coordinators tell the client at once."""
     request_timeout_ms: int = 30_000
     delivery_timeout_ms: int = 120_000
     """Until a batch that nobody answered for fails."""
@@ -103,7 +107,7 @@ class KafkaSettings:
             )
         for name in self.__dataclass_fields__:
             value, default = getattr(self, name), type(self).__dataclass_fields__[name].default
-            if name == "linger_ms":
+            if name in ("linger_ms", "add_partitions_backoff_max_ms"):
                 least: float = 0
             elif name == "log_batch_delay_ms":
                 least = 0.1

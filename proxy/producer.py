@@ -3,7 +3,8 @@
     version 1   InitProducer │ AddPartitions ─▶ Produce … │ AddOffsets ─▶ TxnOffsetCommit … │ EndTxn
     version 2   InitProducer │                  Produce … │               TxnOffsetCommit … │ EndTxn ─▶ epoch + 1
 
-One transactional request (all but Produce) is on the way at a time, as in Java's TransactionManager.
+One transactional request (all but Produce) is on the way at a time, as in Java's TransactionManager, and nothing
+is produced until it is answered (Sender.runOnce); what was produced before may be on its way beside it.
 EndTxn leaves when every batch and all offsets are answered; its answer ends the call, markers follow.
 An abortable error is kept until commit or abort; commit then aborts, and ends with that error. Where it
 left sequences unknown, version 1 asks for the next epoch before the next transaction (KIP-360).
@@ -170,11 +171,14 @@ class Producer:
             return
         running = self.state in _RUNNING
         every = self._version == 2
-        self._sender.dispatch(lambda tablet: running and (every or tablet in self._registered))
-        if every and self._sender.sent:
-            self._started = True
-        if self._asking is not None:
-            return
+        if self._asking is None:
+            self._ask_next(running)
+        if self._asking is None:  # else nothing is produced: Sender.runOnce
+            self._sender.dispatch(lambda tablet: running and (every or tablet in self._registered))
+            if every and self._sender.sent:
+                self._started = True
+
+    def _ask_next(self, running: bool) -> None:
         if running and self._new:
             self._add_partitions()
         elif self.state is State.COMMITTING and self._offsets:

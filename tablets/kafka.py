@@ -22,7 +22,8 @@ one of an open transaction, or the end. `m` is put last: whoever sees it sees wh
 Version 1 takes a transactional batch as the beginning of a transaction, whatever its coordinator thinks. A
 batch that comes late, behind the abort that it missed, opens one that nobody will end: the partition
 hangs for its readers (KAFKA-9144, KAFKA-14053). That is Kafka's, and kept. In version 2 the partition asks
-the coordinator first, and holds the batch in memory meanwhile; a marker that comes first lets it go.
+the coordinator first, and holds the batch in memory meanwhile; a marker that comes first lets it go. While
+the transaction before is being ended the coordinator is asked again, every add_partitions_backoff_ms.
 What guards a held batch is (producer, epoch): an epoch is one transaction there, and an answer
 that comes for one behind its marker finds the partition's epoch beyond it.
 
@@ -51,6 +52,7 @@ from ..proto.kafka import (
     Registered,
     Shell,
     TrimTo,
+    Wake,
 )
 from ..proto.messages import Clean
 from .participant import DROPPED
@@ -65,6 +67,7 @@ from .producers import (
 )
 
 META = b"m"
+ASK = "ask"
 TRIM_SLICES_MAX = 2_000
 """Entries that one request trims at most: what is left is asked for again."""
 _GONE = "UNKNOWN_TOPIC_OR_PARTITION"
@@ -80,10 +83,13 @@ _TOLD = {
 
 
 class Held(NamedTuple):
-    """Requests, each with its cause, of one epoch of a producer: they wait for its coordinator."""
+    """Requests, each with its cause, of one epoch of a producer: they wait for its coordinator. `rests`: a timer is
+    to ask it again; `rested_ms` is what timers told."""
 
     epoch: int
     requests: tuple[tuple[Produce, Any], ...]
+    rests: bool = False
+    rested_ms: float = 0
 
 
 def _at(letter: bytes, number: int) -> bytes:
@@ -118,6 +124,8 @@ class Partition:
             self._marker(message)
         elif kind is Registered:
             self._registered(message)
+        elif kind is Wake:
+            self._rested(*message.detail)
         elif kind is TrimTo:
             self._trim(message)
         elif kind is ExpireProducers:
@@ -201,17 +209,41 @@ class Partition:
         if held is not None and message.epoch > held.epoch:
             self._refuse(message.producer, "INVALID_PRODUCER_EPOCH")
             held = None
-        requests = () if held is None else held.requests
-        entry = Held(message.epoch, (*requests, (message, self.shell.cause)))
-        self.held = {**self.held, message.producer: entry}
+        held = held or Held(message.epoch, ())
+        held = held._replace(requests=(*held.requests, (message, self.shell.cause)))
+        self.held = {**self.held, message.producer: held}
         # Asked for each: the question before, or its answer, may be what was lost.
-        question = Register(self.id, name, message.producer, message.epoch)
+        self._ask(name, message.producer, message.epoch)
+
+    def _ask(self, name: str, producer: int, epoch: int) -> None:
+        question = Register(self.id, name, producer, epoch)
         self.shell.send(self.shell.coordinator_of(name), question)
+
+    def _rest(self, message: Registered, held: Held) -> bool:
+        """The transaction before is being ended: the coordinator is asked again, if there is time."""
+        settings = self.shell.settings
+        left_ms = settings.add_partitions_backoff_max_ms - held.rested_ms
+        if held.rests or left_ms <= 0:
+            return held.rests
+        delay_ms = min(settings.add_partitions_backoff_ms, left_ms)
+        rests = held._replace(rests=True, rested_ms=held.rested_ms + delay_ms)
+        self.held = {**self.held, message.producer: rests}
+        detail = message.name, message.producer, message.epoch
+        self.shell.later(delay_ms, Wake(ASK, detail))
+        return True
+
+    def _rested(self, name: str, producer: int, epoch: int) -> None:
+        held = self.held.get(producer)
+        if held is not None and held.epoch == epoch and held.rests:
+            self.held = {**self.held, producer: held._replace(rests=False)}
+            self._ask(name, producer, epoch)
 
     def _registered(self, message: Registered) -> None:
         held = self.held.get(message.producer)
         if held is None or held.epoch != message.epoch:
             return  # let go by a marker, answered before, or asked before a crash
+        if message.error == "CONCURRENT_TRANSACTIONS" and self._rest(message, held):
+            return
         if message.error:
             self._refuse(message.producer, _TOLD.get(message.error, message.error))
             return

@@ -192,6 +192,7 @@ def main() -> None:
         marker_retry_ms=20,
         retry_backoff_ms=5,
         concurrent_backoff_ms=2,
+        add_partitions_backoff_ms=2,
     )
     with planstep.open(
         Path(config["store"]),

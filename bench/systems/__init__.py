@@ -48,7 +48,7 @@ PLACEMENTS: dict[str, tuple[str, ...]] = {
 }
 """Where a system's parts can stand; the first is where there is no choice."""
 HEADLINE = {"deterministic": "shared", "kafka": "separate", "kafka-v1": "separate"}
-"""As each is meant to be run: YDB's design shares the fate of a host's tablets, Kafka's brokers stand apart."""
+"""As each is meant to be run: this engine's tablets share the turns of their host, Kafka's brokers stand apart."""
 DEFAULT = ("deterministic", "kafka", "sqlite")
 LABELS = {
     "kafka": "kafka-style (this engine)",

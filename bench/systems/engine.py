@@ -53,6 +53,8 @@ _KAFKA = {  # how docs/kafka.md names them
     "batch_bytes": ("batch.size", 16_384),
     "retry_backoff_ms": ("retry.backoff.ms", 100),
     "concurrent_backoff_ms": ("fixed in the client (KAFKA-5477)", 20),
+    "add_partitions_backoff_ms": ("add.partitions.to.txn.retry.backoff.ms", 20),
+    "add_partitions_backoff_max_ms": ("add.partitions.to.txn.retry.backoff.max.ms", 100),
     "request_timeout_ms": ("request.timeout.ms", 30_000),
     "delivery_timeout_ms": ("delivery.timeout.ms", 120_000),
     "max_block_ms": ("max.block.ms", 60_000),

@@ -2,7 +2,8 @@
 
     requests        of the client: deterministic, to each tablet; kafka, a produce request to a host is one,
                     whatever number of partitions it is for
-    messages        between tablets
+    messages        between tablets; kafka, a coordinator's markers to a host are one, whatever number of
+                    partitions they are for, and so are what answers them, and a host's registrations
     appends         records that the tablets' logs took: deterministic, one for each tablet and turn that it
                     changed something in; kafka, one for each append to a partition or coordinator's log
     hops            durable steps in series before the reply: syncs that had to be waited for one after the other,

@@ -22,7 +22,7 @@ from .costs import Spent, Steps
 from .inputs import Decided, Deliver, Later, Released
 from .links import Keys, Link, open_link
 from .proto.ids import HOST, PROXY, host_of, kind_of, tablet_id, tablet_prefix
-from .proto.kafka import Answer
+from .proto.kafka import Answer, request_of
 from .proto.messages import (
     DATAGRAMS,
     NOBODY,
@@ -71,6 +71,7 @@ class Delivery:
         self._keys = keys
         self._datagrams: dict[int, list[Waiting]] = {}
         self._planned: int = 0  # hops behind the step that is closed next
+        self._requests: dict[tuple[Any, ...], None] = {}  # to brokers, counted in this turn
         own = tablet_prefix(tablet_id(HOST, number, 0))
         for other in range(hosts):
             to = bytes([other])
@@ -107,7 +108,7 @@ class Delivery:
         if from_client:
             self.spend(tx).requests += 1
         elif kind != PROXY:
-            self._count(message, tx)
+            self._count(target, message, tx)
         cause = (tx, hops)
         if kind == PROXY:
             if type(message) is Answer:
@@ -132,7 +133,7 @@ class Delivery:
     def after_durable(self, target: int, message: Message) -> None:
         """In the next turn at the earliest, whatever the placement; not kept for a crash."""
         if host_of(target) == self.number and not self.separate:
-            self._count(message, self.cause[0])
+            self._count(target, message, self.cause[0])
             self.later.append(Later(0.0, Deliver(target, message, self.cause)))
         else:
             self.send(target, message)
@@ -154,12 +155,17 @@ class Delivery:
             found = self.spent[tx] = Spent()
         return found
 
-    def _count(self, message: Message, tx: bytes | None) -> None:
+    def _count(self, target: int, message: Message, tx: bytes | None) -> None:
         if type(message) is Plan:
             share = 1 / len(message.entries)
             for entry in message.entries:
                 self.spend(entry[1]).messages += share
-        else:
+            return
+        request = request_of(message, target)
+        if request is None:
+            self.spend(tx).messages += 1
+        elif request not in self._requests:  # else another partition of it
+            self._requests[request] = None
             self.spend(tx).messages += 1
 
     def changed(self, target: int, message: Message) -> None:
@@ -223,6 +229,7 @@ class Delivery:
         self.spent = {}
         self.steps = {}
         self.visible = {}
+        self._requests.clear()
 
     def before_commit(self, superseded: bool) -> None:
         for link in self.links.values():
@@ -235,6 +242,7 @@ class Delivery:
         released.spent, released.syncs = spent, syncs
         released.steps, self.steps = self.steps, {}
         self._planned = 0
+        self._requests.clear()
         if self.left:
             self.left = []
         if self.visible:

@@ -12,6 +12,7 @@ QUICK = KafkaSettings(
     marker_retry_ms=20,
     retry_backoff_ms=5,
     concurrent_backoff_ms=5,
+    add_partitions_backoff_ms=5,
     abort_scan_ms=20,
     max_block_ms=20_000,
 )

@@ -72,9 +72,10 @@ class DictSpace:
 class PartitionShell:
     """Keeps what is sent, with the cause; its clock stands until a test sets it."""
 
-    def __init__(self) -> None:
-        self.settings = KafkaSettings()
+    def __init__(self, settings: KafkaSettings) -> None:
+        self.settings = settings
         self.epoch = 1
+        self.timers: list[tuple[float, Any]] = []
         self.cause: Any = None
         self.sent: list[tuple[int, Any, Any]] = []
         self.now_ms = 0
@@ -92,7 +93,7 @@ class PartitionShell:
         raise AssertionError(f"a partition does all at once: {message!r}")
 
     def later(self, delay_ms: float, message: Any) -> None:
-        raise AssertionError(f"a partition waits for nothing: {message!r}")
+        self.timers.append((delay_ms, message))
 
     def coordinator_of(self, name: str) -> int:
         return COORDINATOR
@@ -105,15 +106,21 @@ def value_of(producer: int, epoch: int, sequence: int) -> str:
 class Log:
     """One partition; `version` is that of what is sent to it."""
 
-    def __init__(self, version: int = 1) -> None:
+    def __init__(self, version: int = 1, **settings: Any) -> None:
         self.version = version
         self.space = DictSpace()
-        self.shell = PartitionShell()
+        self.shell = PartitionShell(KafkaSettings(protocol_version=version, **settings))
         self.tablet = Partition(TABLET, self.space, self.shell)
         self.requests = 0
 
     def restart(self) -> None:
         self.tablet = Partition(TABLET, self.space, self.shell)
+
+    def woken(self) -> tuple[float, list[Any]]:
+        """The timer's delay, and what was sent when it was over; there is one."""
+        ((delay_ms, message),) = self.shell.timers
+        self.shell.timers.clear()
+        return delay_ms, self.tell(message)
 
     def tell(self, message: Any) -> list[Any]:
         """What was sent for it; the rows hold together behind it."""

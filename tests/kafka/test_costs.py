@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from face_kit import opened, until
 
 import planstep
 from planstep.coordinator.batched_log import decode_entry
@@ -134,6 +135,28 @@ def test_turns_that_fail_cost_nothing(placement: str, monkeypatch: pytest.Monkey
         with db.transaction(worker="w") as following:  # behind the former's end
             following.write("out", b"x", partition=0)
         assert db.costs(tx.id).appends == 5.0 and calls > 6
+
+
+@pytest.mark.parametrize("hosts", [1, 3])
+@pytest.mark.parametrize("placement", ["shared", "separate"])
+@pytest.mark.parametrize("version", [1, 2])
+def test_markers_are_one_request_to_each_host(hosts: int, placement: str, version: int) -> None:
+    """WriteTxnMarkers: all partitions of a host in one, whatever their number; so is its answer."""
+    asked = 4 if version == 2 else 2  # and what the hosts ask before the first batches
+    found = []
+    for partitions in (3, 9):
+        with opened(
+            hosts=hosts, placement=placement, protocol_version=version, marker_retry_ms=60_000
+        ) as db:
+            db.create_topic("out", partitions=partitions)
+            db._runtime.may_send = lambda tx: False
+            for _ in range(2):  # with the second the producer is there
+                with db.transaction(worker="w") as tx:
+                    tx.write_batch("out", [b"x"] * partitions, partition=list(range(partitions)))
+                until(lambda db=db: db.transactional_ids()[0].state == "CompleteCommit")
+            until(lambda db=db, tx=tx: db.costs(tx.id).messages >= asked * hosts)
+            found.append(db.costs(tx.id).messages)
+    assert found == [asked * hosts] * 2
 
 
 def test_golden() -> None:

@@ -171,7 +171,7 @@ def test_a_writer_of_batches(db: planstep.Engine) -> None:
     with db.topic("in").writer("p", linger_records=3) as writer:
         for n in range(10):
             writer.write(str(n), key=str(n))
-    assert sorted(values(db, "in")) == [str(n) for n in range(10)]
+    until(lambda: sorted(values(db, "in")) == [str(n) for n in range(10)])
 
 
 def test_a_large_write_by_itself_is_there_once_it_returns(db: planstep.Engine) -> None:

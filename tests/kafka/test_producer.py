@@ -42,13 +42,49 @@ def test_registrations_are_batched_while_one_is_on_the_way() -> None:
         send t p1x1
         send t p2x1 p0x1
         ok Add
-        -> Produce p0 7/0 seq 0 x1
-        -> Produce p0 7/0 seq 1 x1
         -> AddPartitions 7/0 p1 p2
         ok Add
+        -> Produce p0 7/0 seq 0 x1
         -> Produce p1 7/0 seq 0 x1
         -> Produce p2 7/0 seq 0 x1
+        -> Produce p0 7/0 seq 1 x1
     """)
+
+
+def test_nothing_is_produced_while_a_transactional_request_is_on_the_way() -> None:
+    """Sender.runOnce: it is waited for, and for its next try; what was produced before is no hindrance to it."""
+    opened("""
+        send t p0x1
+        -> AddPartitions 7/0 p0
+        ok Add
+        -> Produce p0 7/0 seq 0 x1
+        send t p1x1
+        -> AddPartitions 7/0 p1
+        send t p0x1
+        REQUEST_TIMED_OUT Produce
+        wait 100
+        CONCURRENT_TRANSACTIONS Add
+        wait 100
+        -> AddPartitions 7/0 p1
+        ok Add
+        -> Produce p0 7/0 seq 0 x1
+        -> Produce p1 7/0 seq 0 x1
+        -> Produce p0 7/0 seq 1 x1
+    """)
+    opened(
+        """
+        send t p0x1
+        -> Produce p0 7/0 seq 0 x1
+        send t p0x1
+        commit t g:p5@8
+        -> TxnOffsetCommit 7/0 g p5@8 by m1 of 4
+        ok Produce
+        ok Txn
+        -> Produce p0 7/0 seq 1 x1
+        """,
+        max_in_flight=1,
+        protocol_version=2,
+    )
 
 
 def test_the_first_registration_of_a_transaction_waits_shortly_the_next_longer() -> None:

@@ -87,7 +87,6 @@ def test_a_held_batch_that_is_not_the_first_is_out_of_order() -> None:
     [
         ("PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"),
         ("INVALID_PRODUCER_ID_MAPPING", "INVALID_PRODUCER_ID_MAPPING"),
-        ("CONCURRENT_TRANSACTIONS", "CONCURRENT_TRANSACTIONS"),
         ("TRANSACTION_ABORTABLE", "TRANSACTION_ABORTABLE"),
         ("NOT_COORDINATOR", "NOT_ENOUGH_REPLICAS"),
         ("COORDINATOR_NOT_AVAILABLE", "NOT_ENOUGH_REPLICAS"),
@@ -100,6 +99,57 @@ def test_an_error_goes_to_all_that_are_held(error: str, told: str) -> None:
     assert answers(log.tell(log.registered(1, error=error))) == [(first, told), (second, told)]
     assert log.bounds == (0, 0, 0)
     held(log, 0)
+
+
+def concurrent(log: Log) -> list[Any]:
+    return log.tell(log.registered(1, error="CONCURRENT_TRANSACTIONS"))
+
+
+def test_the_coordinator_is_asked_again_while_the_transaction_before_ends() -> None:
+    """add.partitions.to.txn.retry.backoff.ms and .max.ms: by the broker, in place of the client."""
+    log = Log(2)
+    requests = [held(log, 0), held(log, 1)]
+    for _ in range(5):
+        assert concurrent(log) == []
+        assert concurrent(log) == [], "the answer to the second question"
+        assert log.woken() == (20, [Register(TABLET, "t", 1, 0)])
+    told = [(request, "CONCURRENT_TRANSACTIONS") for request in requests]
+    assert answers(concurrent(log)) == told, "100 ms are over: the client asks again"
+    assert log.bounds == (0, 0, 0)
+    again = held(log, 0)
+    assert concurrent(log) == []
+    log.woken()
+    assert answers(log.tell(log.registered(1))) == [(again, 0)]
+
+
+def test_who_asks_again_may_have_been_let_go() -> None:
+    log = Log(2)
+    request = held(log, 0)
+    assert concurrent(log) == []
+    assert answers(log.tell(log.registered(1))) == [(request, 0)], (
+        "a late answer to another question"
+    )
+    assert log.woken() == (20, [])
+    log.commit(1, epoch=1)
+    held(log, 0, epoch=1)
+    log.tell(log.registered(1, 1, error="CONCURRENT_TRANSACTIONS"))
+    log.restart()
+    assert log.woken() == (20, [])
+
+
+def test_without_a_longest_time_the_client_asks_again() -> None:
+    log = Log(2, add_partitions_backoff_max_ms=0)
+    request = held(log, 0)
+    assert answers(concurrent(log)) == [(request, "CONCURRENT_TRANSACTIONS")]
+
+
+def test_the_last_wait_is_what_is_left() -> None:
+    log = Log(2, add_partitions_backoff_max_ms=30)
+    held(log, 0)
+    waits = []
+    while not concurrent(log):
+        waits.append(log.woken()[0])
+    assert waits == [20, 10]
 
 
 def test_a_marker_in_between_lets_go_what_is_held() -> None:

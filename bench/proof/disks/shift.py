@@ -49,6 +49,7 @@ def kafka_settings(version: int) -> KafkaSettings:
         max_block_ms=2_000,
         retry_backoff_ms=5,
         concurrent_backoff_ms=2,
+        add_partitions_backoff_ms=2,
         marker_retry_ms=20,
     )
 

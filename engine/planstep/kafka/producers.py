@@ -12,16 +12,17 @@ Next: runtime.py.
 
 from collections.abc import Callable
 
-from .views import Positions
+from .views import WRITER, Positions
 
 POOL = "pool-"
 
 
 def check_identity(name: str) -> None:
-    """ValueError for a worker's name that is one of the pool's."""
-    if name.startswith(POOL):
+    """ValueError for a worker's name that is one of the pool's or of a writer's."""
+    if name.startswith((POOL, WRITER)):
         raise ValueError(
-            f"worker {name!r}: names that begin with {POOL!r} are those of transactions without a worker"
+            f"worker {name!r}: names that begin with {POOL!r} or {WRITER!r} are those of transactions without "
+            "a worker, and of writers"
         )
 
 

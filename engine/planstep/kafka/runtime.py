@@ -44,7 +44,8 @@ from ..undecided import OpenTransaction
 from .client import Client
 from .errors import kafka_error
 from .identities import Identity, identities, under_way
-from .producers import Producer
+from .numbers import Numbers
+from .producers import Producer, check_identity
 from .requests import Requests
 from .schema import KafkaSchema
 from .views import KafkaViews, Look
@@ -53,7 +54,7 @@ from .writing import LOOK_SECONDS, Writing
 _EXPIRE_EVERY_MS = 600_000
 _CLOSE_SECONDS = 5.0
 _PLAIN = (b"", 0, 0)
-"""In the place of a writer's numbers: here the client numbers by itself."""
+"""In the place of a writer's numbers, of a write by itself: no transaction."""
 
 
 class KafkaRuntime(Runtime):
@@ -75,6 +76,8 @@ class KafkaRuntime(Runtime):
             self.client = Client(self, self._proxy)
             self.writing = Writing(self)
             self.requests = Requests(self)
+            self.numbers = Numbers(self)
+            self.last_sequence = self.numbers.last
             if self._writes:
                 for node in self.nodes:  # its coordinators go on where they were
                     node.inbox.append(Tick())
@@ -112,15 +115,19 @@ class KafkaRuntime(Runtime):
     # transactions --------------------------------------------------------------------------
 
     def producer(self, name: str) -> Producer:
+        check_identity(name)
         return self.writing.producer(name)
 
     def assign(self, tx: bytes, worker: "str | Producer | None") -> None:
+        if isinstance(worker, str):
+            check_identity(worker)
         self.writing.assign(tx, worker)
 
     def retire(self, producer: Producer) -> None:
         self.writing.retire(producer)
 
     def ready(self, worker: str) -> None:
+        check_identity(worker)
         self.writing.ready(worker)
 
     def forget(self, tx: bytes) -> None:
@@ -168,7 +175,20 @@ class KafkaRuntime(Runtime):
     def commit(self, tx: bytes, parts: dict[int, Any], timeout: float | None = None) -> Commit:
         if any(kind_of(tablet) == CATALOGUE for tablet in parts):
             return super().commit(tx, parts, timeout)
-        waiter = self._ask(tx, parts, None, timeout)
+        if any(part.producer not in (None, _PLAIN) for part in parts.values()):
+            return self.numbers.commit(tx, parts, timeout)
+        return self._waited(tx, self._ask(tx, _sorted_out(parts), None, timeout), timeout)
+
+    def commit_moving(
+        self, tx: bytes, parts: dict[int, PartitionPart], group: str, timeout: float | None
+    ) -> Commit:
+        """A writer's transaction: its records, and the numbers behind them as a group's positions."""
+        batches: dict[int, Any] = {tablet: part.slices for tablet, part in parts.items()}
+        moved = {tablet: part.producer[2] + 1 for tablet, part in parts.items() if part.producer}
+        asked = _Asked(batches, {group: moved}, False, None)
+        return self._waited(tx, self._ask(tx, asked, None, timeout), timeout)
+
+    def _waited(self, tx: bytes, waiter: Waiter, timeout: float | None) -> Commit:
         self._wait_for(waiter, timeout)
         if waiter.answer is None:
             raise self._undetermined(tx, timeout)
@@ -180,13 +200,10 @@ class KafkaRuntime(Runtime):
         if any(kind_of(tablet) == CATALOGUE for tablet in parts):
             super().send(tx, parts, ending, wait)
         else:
-            self._ask(tx, parts, ending, wait)
+            self._ask(tx, _sorted_out(parts), ending, wait)
 
-    def _ask(
-        self, tx: bytes, parts: dict[int, Any], ending: Ending | None, wait: float | None
-    ) -> Waiter:
+    def _ask(self, tx: bytes, asked: "_Asked", ending: Ending | None, wait: float | None) -> Waiter:
         self._check_open()
-        asked = _sorted_out(parts)
         batches = asked.batches
         try:
             self.client.admit(tx, batches, wait)
@@ -219,10 +236,12 @@ class KafkaRuntime(Runtime):
         if isinstance(answer, Commit):
             self.committed += 1
         else:
-            self.conflicts += 1
-            cause = getattr(answer, "name", type(answer).__name__)
-            self.aborted[cause] = self.aborted.get(cause, 0) + 1
+            self.count_aborted(getattr(answer, "name", type(answer).__name__))
         self._answers[tx] = answer
+
+    def count_aborted(self, cause: str) -> None:
+        self.conflicts += 1
+        self.aborted[cause] = self.aborted.get(cause, 0) + 1
 
     def outcome(self, tx: bytes | str) -> Outcome:
         """What this engine remembers: the log knows producers and epochs, not transactions."""

@@ -26,6 +26,8 @@ from .errors import kafka_error
 
 NO_PLACE = Place(0, None)
 """This mode gives transactions no place in a common order."""
+WRITER = "writer:"
+"""With it begin the transactional ids and groups that stand for writers' producers: numbers.py."""
 Positions = dict[tuple[str, int], int]
 """(consumer, partition's tablet) → where a client goes on: what a consumer has in memory."""
 
@@ -176,7 +178,7 @@ class KafkaViews(Views):
         return []  # what is sent is in the log; what a transaction shows of itself is not yet sent
 
     def last_sequence(self, snap: Snapshot, tablet: int, producer: bytes) -> int | None:
-        return None  # sequences are the client's own affair
+        raise AssertionError("numbers.py has them")
 
     # consumers -----------------------------------------------------------------------------
 
@@ -195,20 +197,21 @@ class KafkaViews(Views):
         kept = snap.positions
         position = None if kept is None else kept.get((consumer, tablet))
         if position is None:
-            if snap.stable:
-                position = self._stable(tablet, consumer)
+            if snap.stable and self._settings.isolation == "read_committed":
+                position = self.settled(tablet, consumer)
             else:
                 position, _ = self.committed(tablet, consumer)
             if position is None:
                 return None, 0, (), 0
         return self._next(tablet, position), 0, (), 0
 
-    def _stable(self, tablet: int, consumer: str) -> int | None:
+    def settled(self, tablet: int, consumer: str) -> int | None:
+        """A position, once no transaction is about to move it. KafkaError after max_block_ms."""
         deadline = time.monotonic() + self._settings.max_block_ms / 1000
         while True:
             self.request()
             position, pending = self.committed(tablet, consumer)
-            if not pending or self._settings.isolation == "read_uncommitted":
+            if not pending:
                 return position
             self._check_open()
             if time.monotonic() > deadline:
@@ -252,4 +255,4 @@ class KafkaViews(Views):
             for key, _ in self._store(group).scan(prefix + b"c", prefix + b"d"):
                 if key[-4:] == suffix and key[-5:-4] == b"\x00":
                     names[key[5:-5].decode()] = None
-        return sorted(names)
+        return sorted(name for name in names if not name.startswith(WRITER))

@@ -15,7 +15,7 @@ from ..node import Waiter
 from ..outcome import Commit
 from ..proxy.kafka import UNKNOWN_END
 from .errors import kafka_error
-from .producers import Open, Pool, Producer, check_identity
+from .producers import Open, Pool, Producer
 from .views import NO_PLACE, Look
 
 if TYPE_CHECKING:
@@ -45,7 +45,6 @@ class Writing:
 
     def producer(self, name: str) -> Producer:
         """A new incarnation of a transactional id: its first transaction fences whoever has it."""
-        check_identity(name)
         made = Producer(name)
         self.producers[name] = made
         return made
