@@ -9,6 +9,7 @@ folder: what is done in it goes through the folder's descriptor, wherever it was
 Next: log.py.
 """
 
+import contextlib
 import errno
 import fcntl
 import os
@@ -68,7 +69,8 @@ class Files:
             fd = open_folder(*self._at(folder))
             try:
                 for name in os.listdir(fd):
-                    found.append((name, os.stat(name, dir_fd=fd, follow_symlinks=False)))
+                    with contextlib.suppress(FileNotFoundError):  # gone meanwhile
+                        found.append((name, os.stat(name, dir_fd=fd, follow_symlinks=False)))
             finally:
                 os.close(fd)
         except FileNotFoundError:
