@@ -41,13 +41,15 @@ def look(path: Path, hosts: int, *, settled: bool = True) -> list[Store]:
         if settled and Host(0, view).delivery.left:  # tablets that stand apart: under way too
             settle([view])
         return [view]
-    ids = _check_hosts(path, hosts)
     for attempt in range(_TRIES):
+        ids = _check_hosts(path, hosts)
         views: list[ReadOnlyStore] = []
         try:
             marks = _marks(path, ids)
             for number, mark in enumerate(marks):
                 views.append(ReadOnlyStore.open(path / f"host-{number}", mark))
+                if views[-1].store_id != ids[number]:
+                    raise Passed(f"{path} was moved or replaced while it was looked at")
             if settled:
                 settle(views)
             return list(views)

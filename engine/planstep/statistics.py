@@ -28,14 +28,16 @@ Next: metrics.py.
 """
 
 import contextlib
-import os
+import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .costs import Steps
+from .errors import IoError
 from .histogram import merged
 from .proto.ids import KIND_NAMES, host_of
 from .store.behind import Behind
+from .store.files import Files
 
 if TYPE_CHECKING:
     from .runtime import Runtime
@@ -99,7 +101,7 @@ def stats(runtime: "Runtime") -> dict[str, Any]:
         },
         "checkpoint_age_seconds": max((b["checkpoint_age_seconds"] for b in behind), default=None),
         "snapshots": {"open": opened, "oldest_seconds": oldest},
-        "disk_bytes": disk_bytes([_folder(node.host.store) for node in nodes]),
+        "disk_bytes": disk_bytes([held for node in nodes if (held := _folder(node.host.store))]),
     }
 
 
@@ -144,22 +146,21 @@ def levels(runtime: "Runtime") -> dict[str, TopicLevel]:
     return found
 
 
-def _folder(store: Any) -> Path | None:
-    return getattr(store, "folder", None)
+def _folder(store: Any) -> tuple[Files, Path] | None:
+    """None in memory."""
+    folder = getattr(store, "_folder", None)
+    return None if folder is None else (folder.files, folder.path)
 
 
-def disk_bytes(folders: "list[Path | None]") -> dict[str, int]:
-    """Allocated bytes of hosts' folders, by what they are for."""
+def disk_bytes(folders: list[tuple[Files, Path]]) -> dict[str, int]:
+    """Allocated bytes of hosts' folders, each with who finds files there, by what they are for."""
     sizes = {"log": 0, "tables": 0, "aside": 0, "other": 0}
-    for folder in folders:
-        if folder is None:
-            continue
-        for path in [folder, folder / "table"]:
-            with contextlib.suppress(OSError), os.scandir(path) as entries:
-                for entry in entries:
-                    with contextlib.suppress(OSError):  # gone meanwhile
-                        if entry.is_file():
-                            sizes[_purpose(path, entry.name)] += entry.stat().st_blocks * 512
+    for files, folder in folders:
+        for path in (folder, folder / "table"):
+            with contextlib.suppress(IoError):
+                for name, status in files.states(path):
+                    if stat.S_ISREG(status.st_mode):
+                        sizes[_purpose(path, name)] += status.st_blocks * 512
     return sizes
 
 

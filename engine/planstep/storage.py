@@ -6,9 +6,10 @@ Next: store/disk.py.
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from difflib import get_close_matches
 from pathlib import Path
+from typing import Any
 
 from .errors import Corruption, FormatError, NotSupported, PlanstepError, WrongMode
 from .history import BYTES_MAX, MS_MAX
@@ -21,7 +22,9 @@ from .settled import look
 from .store import DiskStore, MemoryStore, Store
 from .store.disk import SEGMENT_BYTES
 from .store.files import Files, io_error
-from .store.meta import load_meta
+from .store.lock import no_other_makes
+from .store.meta import load_meta, make_folder
+from .store.pages import DATA_FILE
 
 RUNTIMES: dict[str, type[Runtime]] = {"deterministic": Runtime, "kafka": KafkaRuntime}
 
@@ -54,7 +57,7 @@ def _open_stores(
     if path.exists() and not path.is_dir():
         raise FormatError(f"{path} is a file; a store is a folder")
     first = path / "host-0"
-    meta = load_meta(first, Files()) if first.exists() else None
+    meta = load_meta(first, Files())
     if meta is None:
         if (rest := left_beside(path)) is not None:
             raise FormatError(
@@ -78,10 +81,7 @@ def _open_stores(
             raise WrongMode("mode", meta.mode, mode)
     count = meta.hosts if meta is not None else hosts or 1
     kind = meta.mode if meta is not None else mode or "deterministic"
-    if durability == "os" and count > 1:
-        raise NotSupported(
-            "durability='os' needs hosts=1: several hosts would lose different tails"
-        )
+    _check_durability(durability, count)
 
     if read_only:
         with _making_sense(path):
@@ -94,9 +94,9 @@ def _open_stores(
                 snapshots=snapshots,
             )
 
-    opened: list[Store] = []
+    opened: list[Any] = []
 
-    def open_one(number: int) -> Store:
+    def open_one(number: int) -> DiskStore:
         folder = path / f"host-{number}"
         if number < len(opened):  # begun anew
             found = load_meta(folder, Files())
@@ -104,18 +104,20 @@ def _open_stores(
                 raise FormatError(
                     f"{folder} is of another store by now, or gone; reopen the engine"
                 )
+        # What is stored counts: while the lock was waited for, another store may have taken the place.
+        stored = opened[0].meta if opened else None
         # All folders are there before host 0 takes its first turn.
         fresh = not number or opened[0].last_turn == 0
         if not fresh and not (folder / "meta.pb").exists():
             raise FormatError(
-                f"{folder} is missing: the store has {count} hosts, and none can do without the others; "
-                "restore it from a backup of the whole store"
+                f"{folder} is missing: the store has {opened[0].meta.hosts} hosts, and none can do "
+                "without the others; restore it from a backup of the whole store"
             )
         return DiskStore.open(
             folder,
             create=create,
-            mode=kind,
-            hosts=count,
+            mode=mode if stored is None else stored.mode,
+            hosts=hosts if stored is None else stored.hosts,
             host=number,
             first_id=opened[0].store_id if number else b"",
             wait=wait,
@@ -125,11 +127,14 @@ def _open_stores(
         )
 
     try:
-        for number in range(count):
+        number = 0
+        while not opened or number < opened[0].meta.hosts:
             stores.append(open_one(number))
             opened.append(stores[-1])
+            number += 1
+        _check_durability(durability, len(opened))
         with _making_sense(path):
-            runtime = RUNTIMES[kind](
+            runtime = RUNTIMES[opened[0].meta.mode](
                 opened,
                 network=network,
                 trace=trace,
@@ -144,6 +149,34 @@ def _open_stores(
         raise
     stores.clear()
     return runtime
+
+
+def _check_durability(durability: str, hosts: int) -> None:
+    if durability == "os" and hosts > 1:
+        raise NotSupported(
+            "durability='os' needs hosts=1: several hosts would lose different tails"
+        )
+
+
+@contextmanager
+def _alone_at_unfinished(path: Path, make: bool, files: Files) -> Iterator[None]:
+    """Where there is no store, or a part of one: others that are making it are waited for, for a while; and
+    where this one does, they wait for it."""
+    first = path / "host-0"
+    meta = load_meta(first, Files())
+    if meta is not None and all(
+        (path / f"host-{number}" / "table" / DATA_FILE).exists() for number in range(meta.hosts)
+    ):
+        yield
+        return
+    if make and not path.exists():
+        make_folder(path, files)
+        files.sync_folder(path.parent)
+    with ExitStack() as alone:
+        alone.enter_context(no_other_makes(path))
+        if not make:
+            alone.close()
+        yield
 
 
 def _let_go(stores: list[Store]) -> None:
@@ -232,23 +265,24 @@ def open_runtime(
             snapshots=snapshots,
         )
     try:
-        return _open_stores(
-            Path(path),
-            create=create,
-            read_only=read_only,
-            wait=wait,
-            mode=mode,
-            hosts=hosts,
-            durability=durability,
-            trace=trace,
-            network=network,
-            separate=separate,
-            rtt_ms=rtt_ms,
-            settings=settings,
-            snapshots=snapshots,
-            files=files or Files(),
-            segment_bytes=segment_bytes,
-            stores=[] if stores is None else stores,
-        )
+        with _alone_at_unfinished(Path(path), create and not read_only, files or Files()):
+            return _open_stores(
+                Path(path),
+                create=create,
+                read_only=read_only,
+                wait=wait,
+                mode=mode,
+                hosts=hosts,
+                durability=durability,
+                trace=trace,
+                network=network,
+                separate=separate,
+                rtt_ms=rtt_ms,
+                settings=settings,
+                snapshots=snapshots,
+                files=files or Files(),
+                segment_bytes=segment_bytes,
+                stores=[] if stores is None else stores,
+            )
     except OSError as error:  # no permission, a file where a folder should be, a name too long
         raise io_error(error, Path(path)) from error

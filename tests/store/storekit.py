@@ -1,7 +1,10 @@
 """What the store's tests share: abandoning a store, its contents, files that fail or remember.
 
-All of it ships, for `planstep check`.
+Nearly all of it ships, for `planstep check`.
 """
+
+import contextlib
+from pathlib import Path
 
 from planstep.bench.proof.disks.failing import FastFiles, FaultyFiles
 from planstep.bench.proof.disks.stores import (
@@ -24,6 +27,16 @@ __all__ = [
     "FaultyFiles",
     "contents",
     "crash",
+    "open_files",
     "resolve",
     "write",
 ]
+
+
+def open_files(pid: int) -> list[Path]:
+    """What a process has open, on Linux."""
+    found = []
+    for fd in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            found.append(fd.readlink())
+    return found

@@ -13,6 +13,7 @@ import pytest
 from storekit import TABLETS, FastFiles, contents, crash, write
 
 import planstep
+from planstep import settled
 from planstep.errors import FormatError, IoError, StoreClosed
 from planstep.storage import open_runtime
 from planstep.store import DiskStore
@@ -240,13 +241,51 @@ def test_a_host_that_begins_anew_is_of_the_same_store(tmp_path: Path) -> None:
     db.close()
 
 
+def test_a_look_at_several_hosts_is_at_one_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Marks of the one say nothing of the other."""
+    path = tmp_path / "s"
+    for name, value in (("s", 1), ("next", 2)):
+        with planstep.open(tmp_path / name, hosts=2) as db:
+            db.create_table("t", shards=4)
+            with db.transaction() as tx:
+                for key in range(20):
+                    tx.put("t", key, value)
+    marks, left = settled._marks, [1]
+
+    def late(*args: Any) -> Any:
+        if left:
+            left.pop()
+            path.rename(tmp_path / "old")
+            (tmp_path / "next").rename(path)
+            return [None, None]  # those of another store are none
+        return marks(*args)
+
+    monkeypatch.setattr(settled, "_marks", late)
+    opens: list[bytes] = []
+    open_ = ReadOnlyStore.open
+
+    def noted(folder: Path, until: Any = None) -> ReadOnlyStore:
+        store = open_(folder, until)
+        opens.append(store.store_id)
+        return store
+
+    monkeypatch.setattr(ReadOnlyStore, "open", noted)
+    with planstep.open(path, read_only=True) as db:
+        assert set(dict(db.table("t").scan()).values()) == {2}
+    assert len(opens) == 3, "the first was not taken"
+
+
 WATCHED = """
 import os, pathlib, sys
+import planstep
 from test_moved import opened, work
 from planstep.store.pinned import PinnedStore
 
 folder = pathlib.Path(sys.argv[1])
-store = opened(folder)
+store = opened(folder / "bare")
+db = planstep.open(folder / "s", hosts=2)
 seen = []
 
 def told(event, args):
@@ -267,6 +306,15 @@ PinnedStore(store).close()
 work(store, 2)
 rewrites = store.counters.rewrites
 store.close()
+db.create_topic("in", partitions=4)
+for n in range(50):
+    db.write("in", bytes(5_000))
+for node in db._runtime.nodes:
+    node.host.store.checkpoint()
+db.topic("in").trim({0: 1})
+assert db.stats()["disk_bytes"]["tables"] and len(db.topic("in").read()) > 40
+db.backup(sys.argv[2])
+db.close()
 watching = False
 assert rewrites, "not all was met"
 print("\\n".join(seen) or "nothing")
@@ -276,7 +324,7 @@ print("\\n".join(seen) or "nothing")
 def test_an_open_store_finds_nothing_by_its_path(quick_path: Path) -> None:
     """Whatever it does: what is done by path reaches whoever stands there by then."""
     done = subprocess.run(
-        [sys.executable, "-c", WATCHED, os.fspath(quick_path / "s")],
+        [sys.executable, "-c", WATCHED, quick_path / "s", quick_path / "copy"],
         capture_output=True,
         text=True,
         timeout=100,

@@ -1,6 +1,5 @@
 """One owner: whatever happens to the folder's name while others wait for its lock, or make it."""
 
-import contextlib
 import fcntl
 import os
 import shutil
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from storekit import TABLETS, FastFiles, contents, write
+from storekit import TABLETS, FastFiles, contents, open_files, write
 
 import planstep
 from planstep.errors import IoError, StoreInUse
@@ -126,14 +125,6 @@ import sys, planstep
 with planstep.open(sys.argv[1], wait=60) as db:
     print(len(dict(db.table("t").scan())), flush=True)
 """
-
-
-def open_files(pid: int) -> list[Path]:
-    found = []
-    for fd in Path(f"/proc/{pid}/fd").iterdir():
-        with contextlib.suppress(FileNotFoundError):
-            found.append(fd.readlink())
-    return found
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="looks at what a process has open")

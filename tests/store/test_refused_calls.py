@@ -372,7 +372,7 @@ def test_the_tables_lock_file_has_no_holes(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "write_bytes", full)
+        patch.setattr(os, "pwritev", full)
         for _ in range(2):
             with pytest.raises(NoSpace):
                 open_small(quick_path / "s")

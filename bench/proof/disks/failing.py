@@ -27,7 +27,7 @@ class FastFiles(Files):
     def allocate(self, path: Path, size: int) -> None:
         at, folder = self._at(path)
         fd = open_file(at, os.O_RDWR | os.O_CREAT | os.O_EXCL, folder)
-        os.truncate(fd, size)
+        os.ftruncate(fd, size)
         os.close(fd)
 
     def write(self, fd: int, buffers: Sequence[bytes], offset: int, sync: bool) -> None:

@@ -15,6 +15,7 @@ from rich.text import Text
 
 from ..api.batch import counted
 from ..statistics import disk_bytes, levels
+from ..store.files import Files
 from .output import Json, Store, existing, print_json, print_rows
 from .values import readable
 
@@ -90,7 +91,7 @@ def _look(store: Path, rows: bool) -> dict[str, Any]:
         "topics": {name: level.records for name, level in found.items()},
         **({"tables": tables} if rows else {}),
         "consumers": consumers,
-        "bytes_on_disk": disk_bytes(list(store.glob("host-*"))),
+        "bytes_on_disk": disk_bytes([(Files(), host) for host in store.glob("host-*")]),
     }
 
 

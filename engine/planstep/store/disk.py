@@ -113,8 +113,8 @@ class DiskStore(Behind):
         folder: Path,
         *,
         create: bool = True,
-        mode: str = "deterministic",
-        hosts: int = 1,
+        mode: str | None = None,
+        hosts: int | None = None,
         host: int = 0,
         first_id: bytes = b"",
         wait: float = 0,
@@ -124,7 +124,8 @@ class DiskStore(Behind):
     ) -> "DiskStore":
         """Opens or creates one host's store. StoreInUse, WrongMode, FormatError, Corruption, NoSpace.
 
-        `first_id`: the id of host 0's, which the others of one store name.
+        `mode` and `hosts` left None are as stored; new: "deterministic", 1. `first_id`: the id of host 0's,
+        which the others of one store name.
         """
         files = files or Files()
         if not (folder / "meta.pb").exists():
@@ -136,18 +137,20 @@ class DiskStore(Behind):
         try:
             meta = load_meta(folder, files)
             if meta is None:
+                if not create:
+                    raise FormatError(f"{folder} is not a store any more")
                 meta = Meta(
                     format=FORMAT,
                     store_id=os.urandom(16),
-                    mode=mode,
-                    hosts=hosts,
+                    mode=mode or "deterministic",
+                    hosts=hosts or 1,
                     host=host,
                     first_id=first_id,
                 )
                 files.make_folder(folder / "table")
                 save_meta(folder, meta, files)
             for name, asked in (("mode", mode), ("hosts", hosts), ("host", host)):
-                if getattr(meta, name) != asked:
+                if asked not in (None, getattr(meta, name)):
                     raise WrongMode(name, getattr(meta, name), asked)
             check_belongs(folder, meta, first_id)
             return cls(

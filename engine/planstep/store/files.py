@@ -37,23 +37,23 @@ class TooManyOpen(IoError):
 class Files:
     """The operating system's files. Every failure is an IoError; a full disk its kind NoSpace.
 
-    Invariant: `_held` has the descriptors of folders that are open; it is replaced, never changed.
+    Invariant: `_folders` has the descriptors of folders that are open; it is replaced, never changed.
     """
 
-    _held: Mapping[Path, int] = MappingProxyType({})
+    _folders: Mapping[Path, int] = MappingProxyType({})
 
     def hold(self, folder: Path, fd: int) -> None:
         """Whatever `folder` is called by now, files in it are found through `fd`, until `release`."""
-        self._held = {**self._held, folder: fd}
+        self._folders = {**self._folders, folder: fd}
 
     def release(self, folder: Path) -> None:
         """Before the descriptor is closed."""
-        self._held = {path: fd for path, fd in self._held.items() if path != folder}
+        self._folders = {path: fd for path, fd in self._folders.items() if path != folder}
 
     def _at(self, path: Path) -> tuple[Path, int | None]:
         """What the operating system is to be given in place of a path."""
-        for folder in (path, *path.parents) if self._held else ():
-            if (fd := self._held.get(folder)) is not None:
+        for folder in (path, *path.parents) if self._folders else ():
+            if (fd := self._folders.get(folder)) is not None:
                 return path.relative_to(folder), fd
         return path, None
 
@@ -71,7 +71,8 @@ class Files:
             fd = open_folder(*self._at(folder))
             try:
                 for name in os.listdir(fd):
-                    found.append((name, os.stat(name, dir_fd=fd, follow_symlinks=False)))
+                    with contextlib.suppress(FileNotFoundError):  # gone meanwhile
+                        found.append((name, os.stat(name, dir_fd=fd, follow_symlinks=False)))
             finally:
                 os.close(fd)
         except FileNotFoundError:
@@ -85,7 +86,7 @@ class Files:
         at, folder = self._at(path)
         try:
             return os.stat(at, dir_fd=folder, follow_symlinks=False).st_size
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return -1
         except OSError as error:
             raise io_error(error, path) from error
@@ -249,13 +250,17 @@ def open_file(path: Path, flags: int, folder: int | None = None, mode: int = 0o6
     store's, and whoever opens a pipe may wait for ever."""
     fd = os.open(path, flags | _OWN_FILE, mode, dir_fd=folder)
     try:
-        kind = os.fstat(fd).st_mode
-        if not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):
-            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+        check_own(os.fstat(fd))
     except BaseException:
         os.close(fd)
         raise
     return fd
+
+
+def check_own(status: os.stat_result) -> None:
+    """OSError where that is neither a file nor a folder."""
+    if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
 
 
 def way_into(folder: Path, fd: int) -> Path:

@@ -14,10 +14,13 @@ import json
 import os
 import time
 import weakref
+from collections.abc import Iterator
 from pathlib import Path
 
 from ..errors import ForkedProcess, StoreInUse
 from .files import io_error, open_file, open_folder
+
+MAKING_SECONDS = 10.0
 
 
 class OwnerLock:
@@ -110,14 +113,39 @@ class OwnerLock:
 
     def leave(self) -> None:
         """In a forked child: the lock is the parent's alone; by the folder's number nothing else shall be found."""
-        fd, self._fd = self._fd, -1
-        os.close(fd)
+        if self._fd >= 0:
+            fd, self._fd = self._fd, -1
+            os.close(fd)
 
     def __del__(self) -> None:
         """Where there was no memory to close it."""
         self.close()
 
     __hash__ = object.__hash__
+
+
+@contextlib.contextmanager
+def no_other_makes(path: Path) -> Iterator[None]:
+    """Whoever makes a store at `path` now is waited for, if it takes no more than MAKING_SECONDS; others wait
+    until the end of this. Nothing where there is no folder."""
+    try:
+        fd = open_folder(path)
+    except OSError:
+        yield
+        return
+    try:
+        deadline = time.monotonic() + MAKING_SECONDS
+        while time.monotonic() < deadline:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                time.sleep(0.01)
+            except OSError:  # a file system without
+                break
+        yield
+    finally:
+        os.close(fd)
 
 
 _held: "weakref.WeakSet[OwnerLock]" = weakref.WeakSet()

@@ -8,13 +8,14 @@ zeros, which LMDB refuses, while turns that were acknowledged are in the log.
 Next: table.py.
 """
 
+import errno
 import os
 from pathlib import Path
 
 import lmdb
 
 from ..errors import NoSpace
-from .files import Files, io_error
+from .files import Files, check_own, io_error, open_file
 from .pages import DATA_FILE
 
 READERS_MAX = 1024
@@ -60,10 +61,17 @@ def allocate_lock(folder: Path) -> None:
     process. One that is there is not opened: closing it would let go of this process's locks on it."""
     path, new = folder / "lock.mdb", folder / f"lock-{os.getpid()}.new"
     try:
-        if path.exists():
-            return
         try:
-            new.write_bytes(bytes(_LOCK_BYTES))
+            check_own(os.lstat(path))
+            return
+        except FileNotFoundError:
+            new.unlink(missing_ok=True)
+        try:
+            fd = open_file(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+            try:
+                Files().write(fd, [bytes(_LOCK_BYTES)], 0, False)
+            finally:
+                os.close(fd)
             os.link(new, path)
         finally:
             new.unlink(missing_ok=True)
@@ -71,6 +79,6 @@ def allocate_lock(folder: Path) -> None:
         pass  # another process was faster
     except OSError as error:
         typed = io_error(error, path)
-        if isinstance(typed, NoSpace):
+        if isinstance(typed, NoSpace) or error.errno == errno.ELOOP:
             raise typed from error
         # A folder that cannot be written to: LMDB knows what then.

@@ -16,7 +16,7 @@ from typing import Any
 from lmdb import verify as lmdb_verify
 
 from ..errors import Corruption
-from .files import io_error, shown
+from .files import check_own, io_error, open_file, shown
 
 # A page's head, then magic, version, address, map size; page size, …; last page, transaction. As LMDB 0.9
 # has it on machines of 64 bits; other files are LMDB's to judge.
@@ -31,8 +31,8 @@ def check_size(folder: Path) -> None:
     """Corruption when the tables' file is too short for what its own head says. IoError."""
     path = folder / DATA_FILE
     try:
-        size = path.stat().st_size
-        with path.open("rb") as file:
+        with os.fdopen(open_file(path, os.O_RDONLY), "rb") as file:
+            size = os.fstat(file.fileno()).st_size
             first = _meta(file.read(_META.size))
             page = first[0] if first is not None else 0
             file.seek(page)
@@ -72,6 +72,7 @@ def is_full(folder: Path) -> bool:
 def page_problems(folder: Path) -> list[str]:
     """Whatever is wrong with the tables' pages, without mapping them; nobody may write meanwhile. IoError."""
     try:
+        check_own(os.lstat(folder / DATA_FILE))
         found: list[str] = _verify(str(folder))
     except FileNotFoundError:
         return []  # whoever opens the tables says so

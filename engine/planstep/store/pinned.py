@@ -7,12 +7,13 @@ What readonly.py finds on the disk is here taken from memory: LMDB lets one proc
 Next: readonly.py.
 """
 
+import os
 import threading
 from typing import Any
 
 from .disk import DiskStore
 from .extents import Extent
-from .files import Files
+from .files import Files, io_error
 from .folder import Folder
 from .layers import Layer
 from .lease import Lease
@@ -35,6 +36,7 @@ class PinnedStore(ReadOnlyStore):
         self.settling = False
         self._lock = threading.Lock()
         self._closed = False
+        self._held = -1
         self._layer = Layer()
         self._added: list[bytes] = []
         if isinstance(store, MemoryStore):
@@ -44,7 +46,11 @@ class PinnedStore(ReadOnlyStore):
 
     def _pin_disk(self, store: DiskStore) -> None:
         self.folder, self.meta = store.folder, store.meta
-        held, files = store._lock.folder, Files()
+        files = Files()
+        try:
+            held = self._held = os.dup(store._lock.folder)
+        except OSError as error:
+            raise io_error(error, store.folder) from error
         files.hold(store.folder, held)
         self._folder: Any = Folder(store.folder, store.store_id, files, 0)
         self._table: Any = store._table
@@ -59,6 +65,7 @@ class PinnedStore(ReadOnlyStore):
             self._lease.name(self._table.newest(self._txn))
         except BaseException:
             self._lease.close()
+            self._let_go()
             raise
         if frozen is not None:  # nobody changes it any more
             self._layer.update(frozen.values)
@@ -75,6 +82,11 @@ class PinnedStore(ReadOnlyStore):
         self._runs = [Extent(at, "", i, len(data)) for i, (at, data) in enumerate(payloads)]
         self._added += [data for _, data in payloads]
 
+    def _let_go(self) -> None:
+        if self._held >= 0:
+            held, self._held = self._held, -1
+            os.close(held)
+
     def close(self) -> None:
         with self._lock:
             if self._closed:
@@ -83,6 +95,7 @@ class PinnedStore(ReadOnlyStore):
             self._folder.close()
             self._txn.abort()
             self._lease.close()
+            self._let_go()
 
 
 class _Nothing:

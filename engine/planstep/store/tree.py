@@ -26,7 +26,7 @@ from pathlib import Path
 from struct import Struct
 
 from ..errors import Corruption
-from .files import io_error, shown
+from .files import io_error, open_file, shown
 from .pages import DATA_FILE, MAGIC, VERSION
 
 LEAVES_UP_TO = 256 << 20
@@ -63,7 +63,7 @@ def check_tree(folder: Path, *, free: bool) -> None:
     """Corruption when a page is not what it has to be. `free`: the free pages too, for who writes."""
     path = folder / DATA_FILE
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        fd = open_file(path, os.O_RDONLY)
     except FileNotFoundError:
         return
     except OSError as error:

@@ -49,7 +49,7 @@ def verify(folder: Path) -> list[Problem]:
     except PlanstepError as error:
         return [Problem("store", str(folder), str(error))]
     try:
-        problems += _check_table(folder, table)
+        problems += _check_table(folder, files, table)
         state = table.state() or (0, 0, "", False, 0)
         mark = read_mark(folder / "released", meta.store_id)
         proven = 0 if mark is None else mark.synced
@@ -62,10 +62,10 @@ def verify(folder: Path) -> list[Problem]:
     return problems
 
 
-def _check_table(folder: Path, table: Table) -> list[Problem]:
+def _check_table(folder: Path, files: Files, table: Table) -> list[Problem]:
     problems = []
-    files = [*segment_files(folder), *data_files(folder)]
-    sizes = {path.name: path.stat().st_size for path in files}
+    paths = [*segment_files(folder), *data_files(folder)]
+    sizes = {path.name: files.size_of(path) for path in paths}
     live: dict[str, int] = {}
     counted: dict[str, int] = {}
     found: dict[bytes, list[int]] = {}
@@ -119,7 +119,7 @@ def _check_log(folder: Path, files: Files, store_id: bytes, table: Table) -> lis
         offset, crc = 0, None
         while (record := read_record(data, offset, store_id, generation, crc)) is not None:
             offset, crc = record.offset + record.size, record.crc
-        if offset < path.stat().st_size:
+        if offset < files.size_of(path):
             problems.append(Problem(path.name, f"byte {offset}", "the record there is damaged"))
     for path in segment_files(folder):
         generation, _ = segment_parts(path.name)

@@ -1,0 +1,287 @@
+"""Stores that are being made: by others at the same time, in folders of their own, of files that are files."""
+
+import fcntl
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from storekit import TABLETS, FastFiles, contents, open_files, write
+
+import planstep
+from planstep.errors import FormatError
+from planstep.storage import open_runtime
+from planstep.store import DiskStore
+from planstep.store.files import Files
+from planstep.store.lock import no_other_makes
+from planstep.store.meta import load_meta
+
+A, B = TABLETS
+
+
+# others make it at the same time ------------------------------------------------------------------
+
+
+class Late(Files):
+    """`act` is done right after a look that found no meta.pb."""
+
+    def __init__(self, act: Callable[[], None]) -> None:
+        self.acts = [act]
+
+    def size_of(self, path: Path) -> int:
+        size = super().size_of(path)
+        if size < 0 and path.name == "meta.pb" and self.acts:
+            self.acts.pop()()
+        return size
+
+
+def test_a_store_that_is_made_between_two_looks_is_not_a_damaged_one(quick_path: Path) -> None:
+    folder = quick_path / "s"
+    meta = load_meta(folder, Late(lambda: DiskStore.open(folder, files=FastFiles()).close()))
+    assert meta is not None and meta.hosts == 1
+    (folder / "meta.pb").unlink()
+    with pytest.raises(FormatError, match="is missing"):
+        load_meta(folder, Files())
+
+
+LOOK = """
+import sys, planstep
+with planstep.open(sys.argv[1], read_only=True) as db:
+    print(db.stats()["hosts"], db.mode)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="looks at what a process has open")
+@pytest.mark.parametrize("how", ["as its owner", "without making it", "to look"])
+def test_a_store_that_is_being_made_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """Three hosts, of which one is there: whoever opens it sees all, once its maker is through."""
+    path = tmp_path / "s"
+    go_on, waited = threading.Event(), threading.Event()
+    open_ = DiskStore.open
+
+    def slowly(folder: Path, **more: Any) -> DiskStore:
+        if threading.current_thread() is maker and folder.name == "host-1":
+            waited.set()
+            assert go_on.wait(60)
+        return open_(folder, **more)
+
+    monkeypatch.setattr("planstep.storage.DiskStore.open", slowly)
+    maker = threading.Thread(target=make, args=(path,))
+    maker.start()
+    assert waited.wait(60)
+    if how == "to look":
+        child = subprocess.Popen(
+            [sys.executable, "-c", LOOK, path], stdout=subprocess.PIPE, text=True
+        )
+        while path not in open_files(child.pid):
+            assert child.poll() is None
+        go_on.set()
+        assert child.communicate(timeout=60) == ("3 kafka\n", None)
+    else:
+        flock = fcntl.flock
+
+        def told(fd: int, operation: int) -> None:
+            try:
+                flock(fd, operation)
+            except BlockingIOError:
+                go_on.set()
+                raise
+
+        monkeypatch.setattr(fcntl, "flock", told)
+        runtime = open_runtime(path, wait=60, create=how == "as its owner")
+        assert runtime.hosts == 3 and runtime.mode == "kafka"
+        runtime.close()
+    maker.join()
+
+
+def make(path: Path) -> None:
+    open_runtime(path, hosts=3, mode="kafka").close()
+
+
+def test_who_makes_for_ever_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("planstep.store.lock.MAKING_SECONDS", 0.05)
+    (tmp_path / "s").mkdir()
+    with no_other_makes(tmp_path / "s"):
+        with pytest.raises(FormatError, match="there is no store"):
+            planstep.open(tmp_path / "s", read_only=True)
+        planstep.open(tmp_path / "s").close()
+
+
+def test_a_store_that_was_replaced_while_it_was_waited_for_counts_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With other hosts, and in another mode: what was not asked for is taken as stored."""
+    path = tmp_path / "s"
+    planstep.open(path, hosts=1).close()
+    flock, left = fcntl.flock, [1]
+
+    def late(fd: int, operation: int) -> None:
+        if left:
+            left.pop()
+            path.rename(tmp_path / "old")
+            make(path)
+        flock(fd, operation)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    with planstep.open(path) as db:
+        assert db.stats()["hosts"] == 3 and db.mode == "kafka"
+
+
+RACE = """
+import sys, planstep
+print("ready", flush=True)
+for line in sys.stdin:
+    path, read_only = line.split()
+    try:
+        planstep.open(path, read_only=read_only == "r", hosts=None if read_only == "r" else 2).close()
+        print("opened", flush=True)
+    except planstep.StoreInUse:
+        print("in use", flush=True)
+    except planstep.FormatError as error:
+        print("none" if "there is no store" in str(error) else repr(error), flush=True)
+    except Exception as error:
+        print(repr(error), flush=True)
+"""
+
+
+def test_many_make_one_store_at_the_same_time(quick_path: Path) -> None:
+    """Each is its owner, or is told that another is, or that there is none yet: nothing else."""
+    children = [
+        subprocess.Popen(
+            [sys.executable, "-c", RACE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        for _ in range(4)
+    ]
+    said: list[str] = []
+    try:
+        for child in children:
+            assert child.stdout is not None and child.stdout.readline() == "ready\n"
+        for round_ in range(6):
+            path = quick_path / f"s{round_}"
+            for n, child in enumerate(children):
+                assert child.stdin is not None
+                child.stdin.write(f"{path} {'r' if n == 3 else 'w'}\n")
+                child.stdin.flush()
+            answers = [child.stdout.readline().strip() for child in children if child.stdout]
+            said += answers
+            assert "opened" in answers[:3]
+            planstep.open(path, create=False, hosts=2).close()
+    finally:
+        for child in children:
+            child.communicate(timeout=60)
+    assert set(said) <= {"opened", "in use", "none"}
+
+
+# whose it is --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("hosts", [1, 2])
+def test_a_store_is_its_users_own(tmp_path: Path, hosts: int) -> None:
+    before = os.umask(0o022)
+    try:
+        with planstep.open(tmp_path / "above" / "s", hosts=hosts) as db:
+            db.create_table("t").put(1, 1)
+            with planstep.open(tmp_path / "above" / "s"):
+                pass
+    finally:
+        os.umask(before)
+    store = tmp_path / "above" / "s"
+    open_to_others = [
+        path
+        for path in (store, *store.rglob("*"))
+        if stat.S_IMODE(path.stat().st_mode) & 0o077 and path.parent.name != "leases"
+    ]
+    assert open_to_others == []
+    assert stat.S_IMODE((tmp_path / "above").stat().st_mode) == 0o755
+    (tmp_path / "given").mkdir(mode=0o755)
+    planstep.open(tmp_path / "given").close()
+    assert stat.S_IMODE((tmp_path / "given").stat().st_mode) == 0o755, "as its user made it"
+
+
+# what is no file ----------------------------------------------------------------------------------
+
+NO_FILES = """
+import pathlib, sys
+import planstep
+from planstep.cli.reading import _marks
+from planstep.store.verify import verify
+
+for store in map(pathlib.Path, sys.argv[1:]):
+    for settings in ({"read_only": True}, {}):
+        try:
+            planstep.open(store, **settings).close()
+            print("opened", flush=True)
+        except planstep.PlanstepError as error:
+            print(f"{type(error).__name__}: {error}", flush=True)
+    verify(store / "host-0")
+    _marks(store)
+"""
+
+
+def place(path: Path, what: str, beside: Path) -> None:
+    """Puts something else in place of a file; a link leads to it, moved away."""
+    shutil.copy(path, beside)
+    path.unlink()
+    if what == "pipe":
+        os.mkfifo(path)
+    elif what == "device":
+        path.symlink_to("/dev/null")
+    elif what == "link":
+        path.symlink_to(beside)
+    else:
+        path.symlink_to(beside.with_name("nothing"))
+
+
+@pytest.mark.parametrize("what", ["pipe", "link", "device", "link to nothing"])
+def test_what_is_no_file_is_refused_and_nothing_behind_it_is_changed(
+    tmp_path: Path, what: str
+) -> None:
+    """No wait for whoever writes into a pipe, nothing cut off or made where a link leads."""
+    template = tmp_path / "t"
+    with planstep.open(template) as db:
+        db.create_table("t").put(1, 1)
+        db._runtime.nodes[0].host.store.checkpoint()
+    host = template / "host-0"
+    names = [os.fspath(p.relative_to(host)) for p in sorted(host.rglob("*")) if p.is_file()]
+    segment = next(name for name in names if name.startswith("log-"))
+    needed = {"lock", "meta.pb", "released", "table/data.mdb", "table/lock.mdb", segment}
+    assert needed <= set(names)
+    stores, besides = [tmp_path / f"s{n}" for n in range(len(names))], []
+    for name, store in zip(names, stores, strict=True):
+        shutil.copytree(template, store)
+        besides.append(tmp_path / f"beside-{store.name}")
+        place(store / "host-0" / name, what, besides[-1])
+    before = [beside.read_bytes() for beside in besides]
+    done = subprocess.run(
+        [sys.executable, "-c", NO_FILES, *stores], capture_output=True, text=True, timeout=60
+    )
+    assert done.stderr == ""
+    said = iter(done.stdout.splitlines())
+    for name in names:
+        looked, owned = next(said), next(said)
+        if name in needed:
+            assert "in place of a file" in owned and os.path.basename(name) in owned, (name, owned)
+            assert "in place of a file" in looked or name == "lock", (name, looked)
+        else:
+            assert (looked, owned) == ("opened", "opened"), name  # made anew
+    assert [beside.read_bytes() for beside in besides] == before
+    assert not (tmp_path / "nothing").exists()
+
+
+def test_a_lease_that_is_no_file_holds_nobody_up(quick_path: Path) -> None:
+    store = DiskStore.open(quick_path / "s", files=FastFiles())
+    os.mkfifo(quick_path / "s" / "leases" / "1-pipe")
+    write(store, {A: 1})
+    store.checkpoint()
+    assert contents(store) == {A: 1}
+    store.close()
