@@ -40,15 +40,18 @@ def _parsed(data: bytes) -> Meta:
 
 def load_meta(folder: Path, files: Files) -> Meta | None:
     """What is stored; None where there is no store yet. FormatError for a newer one, or a damaged file,
-    or where it is missing beside what a store holds."""
+    or where it is missing beside what a store holds. IoError."""
     path = folder / "meta.pb"
-    if not path.exists():
-        # It is written before all others: without it they are not a store that is being made.
-        if (folder / "table" / "data.mdb").exists() or any(folder.glob("log-*")):
-            raise FormatError(
-                f"{path} is missing, but {folder} holds a store's files: restore it from a backup"
-            )
-        return None
+    try:
+        if not path.exists():
+            # It is written before all others: without it they are not a store that is being made.
+            if (folder / "table" / "data.mdb").exists() or any(folder.glob("log-*")):
+                raise FormatError(
+                    f"{path} is missing, but {folder} holds a store's files: restore it from a backup"
+                )
+            return None
+    except OSError as error:
+        raise io_error(error, path) from error
     fd = files.open(path, write=False)
     try:
         data = files.read(fd, 0, 1 << 16)
