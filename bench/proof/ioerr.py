@@ -1,6 +1,7 @@
 """Row `ioerr`: the n-th operation fails, once and for ever, in the middle of an engine's day.
 
-    seed ─▶ what fails: a write, a sync, an allocation, a name, a commit of LMDB; a read, an open of a file;
+    seed ─▶ what fails: a write, a sync, an allocation, a name, a commit of LMDB; a read, an open of a file; any
+            call of a backup, a restore, an export (disks/copied.py);
             n; EIO or ENOSPC; once, for ever
         └▶ writers and a reader over it (disks/shift.py) ─▶ errors typed? goes on, or closed for good?
               └▶ opened again on a disk that is well ─▶ all that was acknowledged, nothing that was refused
@@ -35,7 +36,7 @@ from ...api.engine import Engine
 from ...api.opening import Durability, Mode
 from ...errors import PlanstepError
 from ...store.files import Files
-from .disks import traced
+from .disks import copied, traced
 from .disks.engines import abandon, open_engine, stores_of
 from .disks.failing import FastFiles, FaultyFiles
 from .disks.shift import VERSIONS, Log, Shift, check, kafka_settings
@@ -60,9 +61,11 @@ _LIMITS = {
     "open": 24,
 }
 """Kinds, and about how many of them there are in a run."""
+_ANY = 1 << 20
+"""Of calls: which it is, those that there are tell."""
 _AT_OPENING = {"read": 6, "open": 9}
 """As `_LIMITS`, before the store is open."""
-_OVER_A_STORE = ("read", "open", "shrink")
+_OVER_A_STORE = ("read", "open", "shrink", *copied.KINDS)
 """Kinds that strike where there is a store already."""
 _PLACES: list[tuple[Mode, int]] = [
     ("deterministic", 1),
@@ -75,16 +78,22 @@ _INJECTED = {
     "read": ("pread64", "read"),
     "open": ("openat",),
 }
+_READING = (*_AT_OPENING, "export")
 _CALLS = {"read": 6, "open": 4}
 """About how many of LMDB's file there are at an opening."""
-_NAMES = {"table": "commits of LMDB", "read": "read failed", "open": "open failed"}
+_NAMES = {
+    "table": "commits of LMDB",
+    "read": "read failed",
+    "open": "open failed",
+    **{kind: f"call of {kind}" for kind in copied.KINDS},
+}
 _SECONDS = 90
 
 
 @dataclass(frozen=True)
 class Task:
-    """`times`: None for ever; `swallows`: the planted bug; `injected`: by strace, into LMDB's own calls;
-    `version`: of mode kafka's protocol."""
+    """`times`: None for ever; `swallows`: the planted bug; `injected`: by strace, into LMDB's own calls, or,
+    where it copies, the kind of call; `version`: of mode kafka's protocol."""
 
     seed: int
     mode: Mode
@@ -141,9 +150,10 @@ def run(asked: Asked) -> Found:
 
 
 def control(asked: Asked) -> Found:
-    """An engine that takes a failed write for a good one, or a failed read for the end of what there is."""
+    """An engine that takes a failed write for a good one, or a failed read for the end of what there is; a backup
+    that calls a copy damaged which it cannot read."""
     found = Found(seeds=(asked.seed, asked.seed + 3))
-    for kind, first in (("write", 12), ("read", 1)):
+    for kind, first, call in (("write", 12, ""), ("read", 1, ""), ("backup", -6, "pread")):
         tasks = [
             Task(
                 seed,
@@ -155,6 +165,7 @@ def control(asked: Asked) -> Found:
                 errno.EIO,
                 1,
                 asked.memory,
+                injected=call,
                 swallows=True,
             )
             for seed in range(asked.seed, asked.seed + 4)
@@ -168,7 +179,7 @@ def control(asked: Asked) -> Found:
 
 def _task(seed: int, folder: Path, may_trace: bool) -> Task:
     rng = random.Random(f"ioerr {seed}")
-    kinds = [*_LIMITS, "write", "table", "table", "read"]
+    kinds = [*_LIMITS, "write", "table", "table", "read", *copied.KINDS]
     turn, at = divmod(seed, len(kinds))
     kind, (mode, hosts) = kinds[at], _PLACES[turn % len(_PLACES)]
     number = turn + turn // len(_PLACES) + at
@@ -177,7 +188,7 @@ def _task(seed: int, folder: Path, may_trace: bool) -> Task:
     )
     error = ERRORS[rng.randrange(len(ERRORS))] if kind == "table" else ""
     injected, times = "", None if rng.random() < 0.4 else 1
-    limit, below = _LIMITS[kind], rng.random() < 0.5
+    limit, below = _LIMITS.get(kind, _ANY), rng.random() < 0.5
     if kind in _AT_OPENING:  # each place with each of the four in turn
         below, times = bool(number & 1), None if number & 2 else 1
         limit = _AT_OPENING[kind] if rng.random() < 0.5 else limit
@@ -191,7 +202,7 @@ def _task(seed: int, folder: Path, may_trace: bool) -> Task:
         durability,
         kind,
         rng.randrange(limit),
-        errno.EIO if kind in _AT_OPENING else rng.choice([errno.EIO, errno.EIO, errno.ENOSPC]),
+        errno.EIO if kind in _READING else rng.choice([errno.EIO, errno.EIO, errno.ENOSPC]),
         times,
         folder,
         error,
@@ -246,7 +257,9 @@ def play(task: Task) -> Seen:
         if task.kind in _OVER_A_STORE:
             killed = random.Random(f"ioerr killed {task.seed}").random() < 0.7
             day_before(_open(task, root / "s", FastFiles()), task.mode, seen.log, killed)
-        if task.injected:
+        if task.kind in copied.KINDS:
+            _copied(task, root, seen)
+        elif task.injected:
             _injected(task, root, seen)
         else:
             _own(task, root, seen)
@@ -317,6 +330,22 @@ def _own(task: Task, root: Path, seen: Seen) -> None:
         shift._may_fail(db.close)
     finally:
         abandon(db)
+
+
+def _copied(task: Task, root: Path, seen: Seen) -> None:
+    """Nobody has the store open but who copies it."""
+    _open(task, root / "s", FastFiles()).close()
+    fails = copied.Fails(task.nth, task.code, task.times, task.injected)
+    seen.struck, where = copied.play(
+        task.kind,
+        root,
+        task.mode,
+        fails,
+        seen.log,
+        lambda path: _open(task, path, FastFiles()),
+        task.swallows,
+    )
+    seen.log.wrong = [f"{where}: {text}" for text in seen.log.wrong]
 
 
 def _injected(task: Task, root: Path, seen: Seen) -> None:

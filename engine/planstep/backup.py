@@ -113,6 +113,13 @@ def restore(
     none. Any store serves as source, as of its last step.
     """
     path, to = Path(os.path.realpath(source)), Path(os.path.realpath(store))
+    try:
+        return _restore(path, to, force, progress)
+    except OSError as error:
+        raise io_error(error, to) from error
+
+
+def _restore(path: Path, to: Path, force: bool, progress: Telling | None) -> Backup:
     if path.is_relative_to(to) or to.is_relative_to(path):
         raise ValueError(f"{path} cannot be restored onto itself, nor into or out of {to}")
     if not force or not to.exists():
@@ -223,7 +230,8 @@ def _making(to: Path, replace: bool = False) -> Iterator[Path]:
     except OSError as error:
         raise io_error(error, to) from error
     finally:
-        shutil.rmtree(around, ignore_errors=True)
+        with contextlib.suppress(OSError):  # of some it raises all the same
+            shutil.rmtree(around, ignore_errors=True)
         lock.close()
 
 

@@ -7,9 +7,11 @@ from typing import Any
 import lmdb
 import pytest
 
+from planstep import backup
 from planstep.api.engine import Engine
 from planstep.bench.proof import ioerr
 from planstep.bench.proof.disks import traced
+from planstep.bench.proof.disks.copied import KINDS
 from planstep.bench.proof.disks.engines import open_engine, stores_of
 from planstep.bench.proof.disks.failing import FastFiles, FaultyFiles
 from planstep.bench.proof.disks.shift import Log, Shift, check, kafka_settings
@@ -18,6 +20,7 @@ from planstep.bench.proof.disks.unread import opened
 from planstep.bench.proof.ioerr import Task, play
 from planstep.bench.proof.rows import Asked
 from planstep.errors import IoError
+from planstep.replacing import replace
 from planstep.store.append import LogEnd
 
 
@@ -126,6 +129,39 @@ def test_a_store_that_stays_shut_and_reads_that_do_not_go_on_are_noticed(tmp_pat
         shift.ends()
         shift.ends()
     assert log.wrong[1:] == ["the disk is well, and reads do not go on"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("times", [1, None])
+def test_calls_of_a_copy_fail(tmp_path: Path, kind: str, times: int | None) -> None:
+    task = Task(1, "deterministic", 1, "full", kind, 5, errno.EIO, times, tmp_path, injected="open")
+    seen = play(task)
+    assert [*seen.wrong, *seen.log.wrong] == []
+    assert seen.struck and seen.log.acknowledged
+    assert times or seen.log.errors["IoError"]
+
+
+def test_a_copy_that_is_called_damaged_is_noticed(tmp_path: Path) -> None:
+    task = Task(1, "deterministic", 1, "full", "backup", -3, errno.EIO, 1, tmp_path)
+    seen = play(Task(**{**task.__dict__, "injected": "pread", "swallows": True}))
+    assert "the disk failed, and 1 times it was told as Corruption" in seen.wrong
+
+
+def test_a_restore_that_is_refused_and_replaces_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = []
+
+    def replaced(made: Path, to: Path) -> None:
+        replace(made, to)
+        calls.append(to)
+        if len(calls) == 2:  # the first is on a disk that is well
+            raise IoError("and yet")
+
+    monkeypatch.setattr(backup, "replace", replaced)
+    task = Task(1, "deterministic", 1, "full", "restore", 1 << 20, errno.EIO, 1, tmp_path)
+    seen = play(Task(**{**task.__dict__, "injected": "short pwritev"}))
+    assert any("it was refused, and the store is replaced" in text for text in seen.log.wrong)
 
 
 def test_both_versions_of_mode_kafka_s_protocol_are_drawn(tmp_path: Path) -> None:

@@ -53,8 +53,8 @@ def restore(
 ) -> None:
     """Make STORE a copy of a backup, verified before it gets its name.
 
-    A store that is there is replaced with --force only, and never while it is
-    open. FROM stays as it is.
+    A store that is there is replaced with --force only, and never while a
+    process has it open, to look at it too. FROM stays as it is.
 
     JSON: path, step, hosts, records, rows, bytes (of records).
 

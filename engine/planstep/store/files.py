@@ -146,7 +146,10 @@ class Files:
 
     def data_end(self, fd: int) -> int:
         """Where the file's last written byte can be: a preallocated rest need not be read."""
-        size = os.fstat(fd).st_size
+        try:
+            size = os.fstat(fd).st_size
+        except OSError as error:
+            raise io_error(error, None) from error
         end = 0
         try:
             while end < size:

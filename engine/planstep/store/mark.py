@@ -26,7 +26,7 @@ from pathlib import Path
 from struct import Struct
 from typing import NamedTuple
 
-from .files import io_error, open_file
+from .files import Files, io_error, open_file
 
 _MARK = Struct("<IQ8sQ")
 _CRC = Struct("<I")
@@ -61,7 +61,7 @@ def encode_mark(store_id: bytes, generation: int, turn: int, synced: int, boot: 
 
 
 class ReleasedMark:
-    """The mapped file. OSError where it is not there and `write` is False."""
+    """The mapped file. OSError where it is not there and `write` is False; IoError."""
 
     def __init__(self, path: Path, store_id: bytes, write: bool, held: int | None = None) -> None:
         """`held`: the descriptor of the folder, in which it is then found by its name."""
@@ -71,7 +71,7 @@ class ReleasedMark:
         try:
             if write and os.fstat(fd).st_size < mmap.PAGESIZE:
                 # Bytes, no hole: on a full disk this fails, and not the first store to the map.
-                os.pwrite(fd, bytes(mmap.PAGESIZE), 0)
+                Files().write(fd, [bytes(mmap.PAGESIZE)], 0, False)
             access = mmap.ACCESS_WRITE if write else mmap.ACCESS_READ
             self._map = mmap.mmap(fd, mmap.PAGESIZE, access=access)
         finally:

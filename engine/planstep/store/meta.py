@@ -41,7 +41,7 @@ def _parsed(data: bytes) -> Meta:
 
 def load_meta(folder: Path, files: Files) -> Meta | None:
     """What is stored; None where there is no store yet. FormatError for a newer one, or a damaged file,
-    or where it is missing beside what a store holds."""
+    or where it is missing beside what a store holds. IoError."""
     path = folder / "meta.pb"
     if files.size_of(path) < 0:
         holds = files.size_of(folder / "table" / "data.mdb") >= 0 or (

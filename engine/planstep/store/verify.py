@@ -9,10 +9,10 @@ from bisect import bisect_right
 from pathlib import Path
 from typing import NamedTuple
 
-from ..errors import PlanstepError
+from ..errors import Corruption, FormatError
 from ..proto.ids import tablet_text
 from .extents import Extent
-from .files import Files
+from .files import Files, io_error
 from .folder import data_files, is_another_s, segment_files, segment_parts
 from .log import MISPLACED, START, later_records, read_record
 from .mark import read_mark
@@ -35,7 +35,15 @@ class Problem(NamedTuple):
 
 
 def verify(folder: Path) -> list[Problem]:
-    """All problems of one host's store; empty when all is as written."""
+    """All problems of one host's store; empty when all is as written. IoError, StoreInUse, TooManyReaders: what
+    cannot be read now is not damaged."""
+    try:
+        return _verify(folder)
+    except OSError as error:
+        raise io_error(error, folder) from error
+
+
+def _verify(folder: Path) -> list[Problem]:
     files = Files()
     problems: list[Problem] = []
     try:
@@ -46,7 +54,7 @@ def verify(folder: Path) -> list[Problem]:
         if pages:  # LMDB would follow what they say, wherever that leads
             return [Problem("table", DATA_FILE, what) for what in pages[:_PAGES_SHOWN]]
         table = Table(folder / "table", meta.store_id, read_only=True)
-    except PlanstepError as error:
+    except (Corruption, FormatError) as error:
         return [Problem("store", str(folder), str(error))]
     try:
         problems += _check_table(folder, files, table)
@@ -55,7 +63,7 @@ def verify(folder: Path) -> list[Problem]:
         proven = 0 if mark is None else mark.synced
         read_back(folder, files, meta.store_id, state[0], state[2], state[3], proven)
         problems += _check_log(folder, files, meta.store_id, table)
-    except PlanstepError as error:
+    except (Corruption, FormatError) as error:
         problems.append(Problem("log", "", str(error)))
     finally:
         table.close()

@@ -1,0 +1,138 @@
+"""The operating system's calls that fail: the n-th on a file below one folder, whoever makes it.
+
+    failing_calls(root, call, n)        os.open, os.pread, os.stat, mmap, open … ─ its turn ─▶ OSError
+    failing_calls(root)                 nothing fails; `counts` says how many there are of each
+
+Where failing.py exchanges the engine's own file layer, this stands below all of Python: what looks at a folder,
+maps a mark, or reads a table's pages on the side goes by it too. A write may come short in place of failing.
+LMDB's own calls are not Python's: those are met by strace (../ioerr.py).
+
+Next: copied.py.
+"""
+
+import builtins
+import errno
+import fcntl
+import io
+import mmap
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+_WRITES = ("pwrite", "pwritev")
+BY_PATH = ("open", "stat", "listdir", "scandir", "mkdir", "rename", "unlink", "link", "rmdir")
+BY_FD = (
+    "pread",
+    "pwrite",
+    "pwritev",
+    "fsync",
+    "fdatasync",
+    "ftruncate",
+    "posix_fallocate",
+    "fstat",
+)
+
+
+class Calls:
+    """Counts; of `call` the `nth`, from 0 on, fails: once, or with `times` None all behind it too."""
+
+    def __init__(self, root: Path, call: str, nth: int, code: int, times: int | None) -> None:
+        self.root = os.fspath(root)
+        self.call, self.nth, self.code, self.times = call, nth, code, times
+        self.counts: Counter[str] = Counter()
+        self.struck = 0
+        self._opened: set[int] = set()
+
+    def _below(self, what: Any) -> bool:
+        if isinstance(what, int):
+            return what in self._opened
+        try:
+            return f"{os.fspath(what)}/".startswith(f"{self.root}/")
+        except TypeError:
+            return False
+
+    def _strikes(self, call: str, what: Any) -> bool:
+        if not self._below(what):
+            return False
+        at = self.counts[call]
+        self.counts[call] += 1
+        over = self.times is not None and self.struck >= self.times
+        if call != self.call or at < self.nth or over:
+            return False
+        self.struck += 1
+        return True
+
+    def check(self, call: str, what: Any) -> None:
+        if self._strikes(call, what):
+            raise OSError(self.code, os.strerror(self.code))
+
+    def around(self, call: str, real: Callable[..., Any]) -> Callable[..., Any]:
+        def called(what: Any, *args: Any, **more: Any) -> Any:
+            self.check(call, what)
+            if call in _WRITES and self._strikes(f"short {call}", what):  # half of it
+                args = (args[0][: len(args[0]) // 2], *args[1:])
+            result = real(what, *args, **more)
+            if call == "open" and self._below(what):
+                self._opened.add(result)
+            return result
+
+        return called
+
+    def close(self, real: Callable[[int], None]) -> Callable[[int], None]:
+        def called(fd: int) -> None:
+            self._opened.discard(fd)
+            real(fd)
+
+        return called
+
+    def opening(self, real: Callable[..., Any]) -> Callable[..., Any]:
+        def called(what: Any, *args: Any, **more: Any) -> Any:
+            self.check("io.open", what)
+            file = real(what, *args, **more)
+            return _File(self, what, file) if self._below(what) else file
+
+        return called
+
+
+class _File:
+    """A file object whose reads are counted."""
+
+    def __init__(self, calls: Calls, path: Any, file: Any) -> None:
+        self._calls, self._path, self._file = calls, path, file
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+    def __enter__(self) -> "_File":
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._file.close()
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._file)
+
+    def read(self, *size: int) -> Any:
+        self._calls.check("io.read", self._path)
+        return self._file.read(*size)
+
+
+@contextmanager
+def failing_calls(
+    root: Path, call: str = "", nth: int = 0, code: int = errno.EIO, times: int | None = 1
+) -> Iterator[Calls]:
+    """`call` is a name as in `Calls.counts`."""
+    calls = Calls(root, call, nth, code, times)
+    with ExitStack() as stack:
+        for name in (*BY_PATH, *BY_FD):
+            stack.enter_context(patch.object(os, name, calls.around(name, getattr(os, name))))
+        stack.enter_context(patch.object(os, "close", calls.close(os.close)))
+        stack.enter_context(patch.object(fcntl, "flock", calls.around("flock", fcntl.flock)))
+        stack.enter_context(patch.object(mmap, "mmap", calls.around("mmap", mmap.mmap)))
+        for module in (io, builtins):
+            stack.enter_context(patch.object(module, "open", calls.opening(io.open)))
+        yield calls

@@ -1,0 +1,198 @@
+"""A backup, a restore in the place of a store, an export: each below calls that fail.
+
+    a store of the day before ─▶ once on a disk that is well: the calls that it takes
+                             └─▶ below one of them that fails ─ done ─▶ as it should be
+                                                              └ IoError ─▶ nothing was made, nothing replaced
+                                                                  └ the disk is well ─▶ done
+
+What could not be read while a copy was made, or verified, is not damaged; and nothing but an IoError is the
+disk's. Of a restore the store under the name is the earlier one whenever it was refused.
+
+Next: ../ioerr.py.
+"""
+
+import shutil
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from .... import backup as backups
+from ....api.engine import Engine
+from ....api.opening import Mode
+from ....errors import IoError, PlanstepError
+from ....store.verify import Problem, verify
+from .calls import failing_calls
+from .engines import abandon
+from .shift import Log, Shift, check
+
+KINDS = ("backup", "restore", "export")
+LATER = "later"
+_Open = Callable[[Path], Engine]
+
+
+@dataclass(frozen=True)
+class Fails:
+    """`nth` chooses among the calls that there are: of the kind `call`, of all kinds where it is "" ."""
+
+    nth: int
+    code: int
+    times: int | None
+    call: str = ""
+
+    def of(self, counts: dict[str, int]) -> tuple[str, int]:
+        names = [self.call] if self.call else sorted(counts)
+        turn, at = divmod(self.nth, len(names))
+        return names[at], turn % counts[names[at]]
+
+
+def play(
+    kind: str, root: Path, mode: Mode, fails: Fails, log: Log, open_engine: _Open, blames: bool
+) -> tuple[int, str]:
+    """(how often it struck, where). The store is `root`/s, closed; `log` has what it holds, and takes what
+    goes wrong. `blames`: the planted bug, a copy that cannot be read is called damaged."""
+    Kind = {"backup": _Backup, "restore": _Restore, "export": _Export}[kind]
+    act = Kind(root, mode, log, open_engine)
+    with failing_calls(root) as calls:
+        act.do(act.dry())
+    call, nth = fails.of(dict(calls.counts))
+    with _blaming(blames), failing_calls(root, call, nth, fails.code, fails.times) as calls:
+        done = _may_fail(act, log)
+    if not done:
+        log.wrong += act.is_undone()
+        if not blames and not _may_fail(act, log):
+            log.wrong.append(f"the disk is well, and {kind} fails: {log.errors}")
+            return calls.struck, call
+    if not blames:
+        log.wrong += act.is_done()
+    return calls.struck, f"{call} {nth}"
+
+
+def _may_fail(act: "_Act", log: Log) -> bool:
+    try:
+        act.do(act.real())
+    except IoError as error:
+        log.saw(error)
+    except PlanstepError as error:
+        log.saw(error)
+        log.wrong.append(f"the disk failed, and it is told as {error!r}")
+    except Exception as error:
+        log.wrong.append(f"an error without a type of its own: {error!r}")
+    else:
+        return True
+    return False
+
+
+def _blaming(blames: bool) -> AbstractContextManager[Any]:
+    if not blames:
+        return nullcontext()
+
+    def blaming(folder: Path) -> list[Problem]:
+        try:
+            return verify(folder)
+        except IoError as error:
+            return [Problem("log", "", str(error))]
+
+    return patch.object(backups, "verify", blaming)
+
+
+class _Act:
+    """`dry` and `real` are given to `do`: folders to work on."""
+
+    def __init__(self, root: Path, mode: Mode, log: Log, open_engine: _Open) -> None:
+        self.root, self.mode, self.log, self.open_engine = root, mode, log, open_engine
+        self.store = root / "s"
+
+    def dry(self) -> Path:
+        return self.root / "dry"
+
+    def real(self) -> Path:
+        return self.root / "made"
+
+    def do(self, to: Path) -> None:
+        raise NotImplementedError
+
+    def is_undone(self) -> list[str]:
+        return ["it was refused, and it is there"] if self.real().exists() else []
+
+    def is_done(self) -> list[str]:
+        raise NotImplementedError
+
+    def checked(self, path: Path) -> list[str]:
+        db = self.open_engine(path)
+        try:
+            return check(db, self.mode, self.log, path)
+        finally:
+            abandon(db)
+
+
+class _Backup(_Act):
+    def do(self, to: Path) -> None:
+        backups.backup_store(self.store, to)
+
+    def is_done(self) -> list[str]:
+        return [f"the copy: {text}" for text in self.checked(self.real())]
+
+
+class _Restore(_Act):
+    """Of a backup, in the place of a store that has more: what is more tells which one is there."""
+
+    def dry(self) -> Path:
+        backups.backup_store(self.store, self.root / "b")
+        db = self.open_engine(self.store)
+        Shift(db, self.mode, log := Log()).transaction(LATER, LATER, 0)
+        db.close()
+        self.log.wrong += log.wrong
+        return Path(shutil.copytree(self.store, self.root / "dry"))
+
+    def real(self) -> Path:
+        return self.store
+
+    def do(self, to: Path) -> None:
+        backups.restore(self.root / "b", to, force=True)
+
+    def _is_later(self) -> bool:
+        db = self.open_engine(self.store)
+        try:
+            if self.mode == "kafka":  # visible when its markers are
+                Shift(db, self.mode, Log()).transaction(LATER, "behind", 0)
+            return LATER in db.topic("a").read(max_records=10_000).values
+        finally:
+            db.close()
+
+    def is_undone(self) -> list[str]:
+        return [] if self._is_later() else ["it was refused, and the store is replaced"]
+
+    def is_done(self) -> list[str]:
+        return ["restored, and what was written since is there"] if self._is_later() else []
+
+
+class _Export(_Act):
+    """Topic a, to a file that is not on the failing disk."""
+
+    def dry(self) -> Path:
+        self.expected: Any = None
+        return super().dry()
+
+    def do(self, to: Path) -> None:
+        import pyarrow.parquet as parquet
+
+        from ....api.opening import open as open_store
+        from ....api.parquet import Source, partial_of, write
+
+        file = self.root.with_name(f"{self.root.name}-{to.name}.parquet")
+        try:
+            with open_store(self.store, read_only=True) as db, db._look() as view:
+                write(Source(view, "topic", "a", True), file, lambda phase, done: None)
+            found = parquet.read_table(partial_of(file)).column("value").to_pylist()
+        finally:
+            partial_of(file).unlink(missing_ok=True)
+        if self.expected is None:
+            self.expected = found
+        if found != self.expected:
+            self.log.wrong.append(f"{len(found)} records were exported of {len(self.expected)}")
+
+    def is_done(self) -> list[str]:
+        return []
