@@ -11,10 +11,11 @@ import resource
 import threading
 import time
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from math import ceil
-from typing import Any
+from typing import Any, TypeVar
 
+N = TypeVar("N", int, float)
 PERCENTILES = (("p50", 0.5), ("p95", 0.95), ("p99", 0.99), ("p99_9", 0.999))
 
 
@@ -38,13 +39,13 @@ class Latencies:
         if not self.values:
             return None
         ordered = sorted(self.values)
-        last = len(ordered) - 1
-        found = {
-            name: round(ordered[min(last, max(0, ceil(share * len(ordered)) - 1))], 3)
-            for name, share in PERCENTILES
-        }
-        found["max"] = round(ordered[last], 3)
+        found = {name: round(percentile(ordered, share), 3) for name, share in PERCENTILES}
+        found["max"] = round(ordered[-1], 3)
         return found
+
+
+def percentile(ordered: Sequence[N], share: float) -> N:
+    return ordered[min(len(ordered) - 1, max(0, ceil(share * len(ordered)) - 1))]
 
 
 def untimed(tree: dict[str, Any]) -> dict[str, Any]:

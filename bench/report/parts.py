@@ -142,7 +142,7 @@ def contention(comparison: Comparison, durability: str) -> Drawing | None:
         return None
     said = []
     for name, words in _HOT:
-        each = [f"{one.name} {_contended(one.entry['extra'].get(name))}" for one in series]
+        each = [f"{one.name} {_most_tries(one.entry['extra'].get(name))}" for one in series]
         said.append(f"{words}: {'; '.join(each)}")
     return Drawing(
         f"contention-{durability}",
@@ -160,6 +160,11 @@ def _contended(part: Any) -> str:
         f"{number(deep(part, 'per_second'))}/s, "
         f"{deep(part, 'attempts_per_success') or 1:.3g} tries each"
     )
+
+
+def _most_tries(part: Any) -> str:
+    most = deep(part, "attempts_p99")
+    return _contended(part) + ("" if most is None else f" (p99 {most:.0f})")
 
 
 def _paint_contention(sheet: Sheet, series: list[Series]) -> None:

@@ -6,9 +6,10 @@
 What is cancelled runs again after a pause. For the consumer all work under one name: where that fences (a
 transactional id) it is what makes it exactly once, elsewhere it makes no difference.
 
-`extra` has both parts: successes, cancelled by cause, attempts per success; done_ms from the first begin until it
-counted; get_ms, where a lock is waited for; and how much of the workers' time went into attempts that were
-cancelled, and into pauses. Figures that are not in `extra` are of the hot consumer: every system has that.
+`extra` has both parts: successes, cancelled by cause, attempts per success, their 99th percentile and most;
+done_ms from the first begin until it counted; get_ms, where a lock is waited for; and how much of the
+workers' time went into attempts that were cancelled, and into pauses. Figures that are not in
+`extra` are of the hot consumer: every system has that.
 
 Next: held_open.py.
 """
@@ -21,7 +22,7 @@ from ..systems.base import SHARED_ROWS
 from ..trace import READ, ROW, WRITE, Operation, identity
 from .base import Run, Verdict, Workload
 from .driving import Attempt, Doing, threads
-from .retrying import Trying, told
+from .retrying import Line, Trying, told
 from .verifying import passed_on
 
 ROWS, IN, OUT, CONSUMER = "hot-rows", "hot-in", "hot-out", "hot"
@@ -67,8 +68,9 @@ class Contention(Workload):
         prefix: str = "",
     ) -> dict[str, Any]:
         before = run.system.counters()
+        line = Line()
         trying = [
-            Trying(Doing(run, name.format(n), CONSUMER, n, prefix), run.shape.seed + n)
+            Trying(Doing(run, name.format(n), CONSUMER, n, prefix), run.shape.seed + n, line)
             for n in range(run.shape.workers)
         ]
         waited = Latencies()

@@ -2,27 +2,53 @@
 
     begin ─ body ─ commit ─▶ done
       ▲         └ cancelled ┘
-      └ pause ─────┘            as db.run: 1 to 100 ms, about twice as long each time, jittered
+      └ pause ─────┘            as db.run: as long as attempts take, once for each that waits and is older,
+                                doubled each time that nobody has won, 250 ms at most, jittered
 
 Next: transfer.py.
 """
 
 import random
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..measure import Latencies
+from ..measure import Latencies, percentile
 from ..systems.base import Cancelled, Certificate, Counters
 from .driving import Attempt, Doing
 
-_PAUSE_S, _PAUSE_MAX_S = 0.001, 0.1
+_TOOK_MIN_NS, _PAUSE_MAX_NS = 1e6, 250e6
+
+
+class Line:
+    """Those of a part's workers that were cancelled and run again, by when they began: `rank` gives the number
+    of older ones, and how often each was cancelled since one of them won."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._begun: set[tuple[int, int]] = set()
+        self._cancelled = 0
+
+    def rank(self, begun: tuple[int, int]) -> tuple[int, int]:
+        with self._lock:
+            self._begun.add(begun)
+            rounds = self._cancelled // len(self._begun)
+            self._cancelled += 1
+            return sum(other < begun for other in self._begun), rounds
+
+    def leave(self, begun: tuple[int, int], won: bool) -> None:
+        with self._lock:
+            if begun in self._begun:
+                self._begun.remove(begun)
+                self._cancelled *= not won
 
 
 @dataclass
 class Tries:
-    """What one worker's transactions took, nanoseconds. `done`: from first begin to the reply that it counts."""
+    """What one worker's transactions took, nanoseconds. `done`: from first begin to the reply that it counts;
+    `attempts` of each that counts."""
 
     successes: int = 0
     cancelled: int = 0
@@ -30,22 +56,36 @@ class Tries:
     lost: int = 0
     paused: int = 0
     done: Latencies = field(default_factory=Latencies)
+    attempts: list[int] = field(default_factory=list)
 
 
 class Trying:
-    """One worker. `draw` is its own, seeded: pauses come out alike in each run."""
+    """One worker. `draw` is its own, seeded; `line`: of those that want the same."""
 
-    def __init__(self, doing: Doing, seed: int) -> None:
+    def __init__(self, doing: Doing, seed: int, line: Line | None = None) -> None:
         self.doing, self.tries, self.draw = doing, Tries(), random.Random(seed)
+        self._line, self._seed = line or Line(), seed
 
     def run(self, body: Callable[[Attempt], Any], until: int) -> Certificate | None:
         """Until it counts. None when the run is stopped, or `until` is over, before it does; raises what is
         not worth another try."""
+        first = self.doing.run.now()
+        done = None
+        try:
+            done = self._until_done(body, first, until)
+        finally:
+            self._line.leave((first, self._seed), done is not None)
+        return done
+
+    def _until_done(
+        self, body: Callable[[Attempt], Any], first: int, until: int
+    ) -> Certificate | None:
         doing, tries = self.doing, self.tries
         run = doing.run
-        first, pause = run.now(), _PAUSE_S
+        count = 0
         while not run.stop.is_set() and run.now() < until:
             begun, attempt = run.now(), None
+            count += 1
             try:
                 attempt = doing.begin()
                 body(attempt)
@@ -55,16 +95,19 @@ class Trying:
                     doing.rollback(attempt, error.cause)
                 tries.cancelled += 1
                 tries.causes[error.cause] = tries.causes.get(error.cause, 0) + 1
-                tries.lost += run.now() - begun
+                took = run.now() - begun
+                tries.lost += took
                 if not error.retryable:
                     raise
-                resting = self.draw.uniform(0.5, 1.0) * min(pause, _PAUSE_MAX_S)
-                pause *= 2
-                time.sleep(resting)
-                tries.paused += int(resting * 1e9)
+                older, rounds = self._line.rank((first, self._seed))
+                grown = max(_TOOK_MIN_NS, took) * ((1 + older) * 2.0 ** min(rounds, 10) - 1)
+                resting = self.draw.uniform(0.5, 1.0) * min(grown, _PAUSE_MAX_NS)
+                time.sleep(resting / 1e9)
+                tries.paused += int(resting)
                 continue
             tries.successes += 1
             tries.done.add(run.now() - first)
+            tries.attempts.append(count)
             return done
         return None
 
@@ -74,6 +117,7 @@ def told(tries: list[Tries], seconds: float) -> dict[str, Any]:
     successes = sum(one.successes for one in tries)
     cancelled = sum(one.cancelled for one in tries)
     done, causes = Latencies(), dict[str, int]()
+    attempts = sorted(count for one in tries for count in one.attempts)
     for one in tries:
         done.values.extend(one.done.values)
         for cause, times in one.causes.items():
@@ -86,6 +130,8 @@ def told(tries: list[Tries], seconds: float) -> dict[str, Any]:
         "attempts_per_success": round((successes + cancelled) / successes, 3)
         if successes
         else None,
+        "attempts_p99": percentile(attempts, 0.99) if attempts else None,
+        "attempts_max": attempts[-1] if attempts else None,
         "per_second": round(successes / seconds, 1) if seconds else None,
         "done_ms": done.summary(),
         "lost_percent": round(share * sum(one.lost for one in tries), 1),

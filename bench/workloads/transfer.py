@@ -20,7 +20,7 @@ from ..systems.base import TABLES, System
 from ..trace import ROW, WRITE, Operation, identities, identity
 from .base import Run, Verdict, Workload
 from .driving import Attempt, Doing, threads
-from .retrying import Trying, spent, told
+from .retrying import Line, Trying, spent, told
 from .verifying import passed_on
 
 ORDERS, DONE, ACCOUNTS, CONSUMER = "orders", "done", "accounts", "transfers"
@@ -77,8 +77,9 @@ class Transfer(Workload):
     ) -> dict[str, Any]:
         """`count` threads with partitions from `begin` on."""
         before = run.system.counters()
+        line = Line()
         trying = [
-            Trying(Doing(run, f"transfer-{n}", CONSUMER, n, prefix), run.shape.seed + n)
+            Trying(Doing(run, f"transfer-{n}", CONSUMER, n, prefix), run.shape.seed + n, line)
             for n in range(count)
         ]
         started = run.now()

@@ -30,7 +30,7 @@ def test_numbers_of_things(shop: planstep.Engine, bad: Any) -> None:
         "partition": lambda: topic.write(b"x", partition=bad),
     }
     if bad is None:
-        for optional in ("limit", "sequence", "partition"):
+        for optional in ("limit", "attempts", "sequence", "partition"):
             del calls[optional]
     for name, call in calls.items():
         with pytest.raises((TypeError, ValueError), match=f"{name}|offset|log") as caught:

@@ -17,6 +17,7 @@ from planstep.bench.systems.base import SHARED_ROWS, STAGING, Certificate, Optio
 from planstep.bench.trace import ABORTED, COMMITTED, CONSUMER, PRODUCE, Trace
 from planstep.bench.workloads import interval, transfer
 from planstep.bench.workloads.base import Shape
+from planstep.bench.workloads.retrying import Line
 
 SMALL = Shape(
     rate=1.0, record_size=256, partitions=3, commit_interval=0.03, duration=0.35, workers=3
@@ -127,7 +128,9 @@ def test_what_is_not_possible_is_said(tmp_path: Path) -> None:
         with open_store(tmp_path, system) as opened:
             reason = opened.missing.get(SHARED_ROWS)
         assert result.extra["hot_rows"].get("impossible") == reason
-        assert result.extra["hot_consumer"]["successes"] > 0
+        consumer = result.extra["hot_consumer"]
+        assert consumer["successes"] > 0
+        assert 1 <= consumer["attempts_p99"] <= consumer["attempts_max"]
         assert result.transactions == result.extra["hot_consumer"]["successes"], "all can do that"
         assert result.cancelled == result.extra["hot_consumer"]["cancelled"]
 
@@ -145,6 +148,16 @@ def test_orders_that_are_used_up_end_a_transfer(
     result = ran(tmp_path, "transfer", "sqlite", duration=20.0, workers=2)
     assert result.verified and result.records == result.transactions + 6 * 10 + 20 * 0.4 * 30
     assert result.extra["workers"]["orders_used_up_by"] == 2
+
+
+def test_the_oldest_in_line_is_behind_nobody() -> None:
+    waiting = Line()
+    old, young = (1, 7), (2, 3)
+    assert waiting.rank(young) == (0, 0)
+    assert waiting.rank(old) == (0, 0) and waiting.rank(young) == (1, 1)
+    waiting.leave(old, True)
+    waiting.leave(old, False)
+    assert waiting.rank(young) == (0, 0)  # one of them has won
 
 
 class _Flaw:

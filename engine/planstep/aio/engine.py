@@ -79,25 +79,25 @@ class AsyncEngine:
     async def run(
         self,
         fn: Callable[[AsyncTransaction], Awaitable[T]],
-        attempts: int = 20,
+        attempts: int | None = None,
         deadline: float = 30.0,
         worker: str | None = None,
     ) -> T:
         """Runs `await fn(tx)`, commits, and returns fn's value; after Conflict once more; see Engine.run."""
-        tried = Attempts(attempts, deadline)
-        while True:
-            tx = self.transaction(worker)
-            try:
-                async with tx:
-                    value = fn(tx)
-                    if not isawaitable(value):
-                        raise TypeError("db.run of an async engine takes an async function")
-                    result = await value
-                if tx._future is not None:
-                    await tx._future
-                return result
-            except RETRIED as error:
-                await asyncio.sleep(tried.pause_after(error, tx._sync._ended_by(error)))
+        with Attempts(attempts, deadline, self._sync._losers) as tried:
+            while True:
+                tx = self.transaction(worker)
+                try:
+                    async with tx:
+                        value = fn(tx)
+                        if not isawaitable(value):
+                            raise TypeError("db.run of an async engine takes an async function")
+                        result = await value
+                    if tx._future is not None:
+                        await tx._future
+                    return result
+                except RETRIED as error:
+                    await asyncio.sleep(tried.pause_after(error, tx._sync._ended_by(error)))
 
     async def changelog(
         self, topic: str, partition: int = 0, worker: str | None = None

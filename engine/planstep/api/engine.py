@@ -40,7 +40,7 @@ from .operations import Operations
 from .outbox import Headers
 from .process import process
 from .reader import IN_FLIGHT, Reader
-from .retrying import RETRIED, Attempts, refuse_unrun
+from .retrying import RETRIED, Attempts, Losers, refuse_unrun
 from .snapshot import SnapshotView
 from .topic import Written
 from .transaction import Transaction
@@ -73,6 +73,7 @@ class Engine(Naming, Operations):
         runtime.chores.leases = self._end_leases
         self._groups: dict[tuple[int, str], Group] = {}
         self._groups_lock = threading.Lock()
+        self._losers = Losers()
         self._lingering = Lingering()
         self._anonymous: list[bytes] = []  # producers of writers that had no name, and were closed
         self._dropped: deque[Snapshot] = deque()
@@ -108,31 +109,32 @@ class Engine(Naming, Operations):
     def run(
         self,
         fn: Callable[[Transaction], T],
-        attempts: int = 20,
+        attempts: int | None = None,
         deadline: float = 30.0,
         worker: str | None = None,
     ) -> T:
         """Runs `fn(tx)`, commits, and returns fn's value; after Conflict or Overloaded, once more.
 
         `fn` may run several times, each time with a new transaction: keep effects elsewhere out of
-        it. Between attempts it waits about twice as long each time, 1 to 100 ms, jittered. The last
-        error is raised after `attempts`, or when `deadline` seconds have passed. Other errors
-        are raised at once, Undetermined too: `fn` must not run twice when the first may count.
+        it. Between attempts it waits, longer each time, at most a quarter of a second; of those that
+        lost the same the oldest waits least. The last error is raised when `deadline` seconds have
+        passed, or after `attempts` if they are limited. Other errors are raised at once, Undetermined
+        too: `fn` must not run twice when the first may count.
         """
         if not callable(fn):
             raise TypeError(f"run takes a function of the transaction, not {shown(fn)}")
-        tried = Attempts(attempts, deadline)
-        while True:
-            tx = self.transaction(worker)
-            try:
-                with tx:
-                    value = fn(tx)
-                    refuse_unrun(value, "run")
-                if tx._future is not None:
-                    tx._future.result()
-                return value
-            except RETRIED as error:
-                time.sleep(tried.pause_after(error, tx._ended_by(error)))
+        with Attempts(attempts, deadline, self._losers) as tried:
+            while True:
+                tx = self.transaction(worker)
+                try:
+                    with tx:
+                        value = fn(tx)
+                        refuse_unrun(value, "run")
+                    if tx._future is not None:
+                        tx._future.result()
+                    return value
+                except RETRIED as error:
+                    time.sleep(tried.pause_after(error, tx._ended_by(error)))
 
     def snapshot(self) -> SnapshotView:
         """A view of everything as of the last released step; close it, or use it in a `with`.
