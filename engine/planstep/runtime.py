@@ -252,8 +252,14 @@ class Runtime(Ways, Threads):
             self._submitted.set()  # for futures that were in the turn, too
 
     def outcome(self, tx: bytes | str) -> Outcome:
-        """How a transaction ended, from what is durable."""
+        """How a transaction ended, from what is durable. StoreClosed, HostStopped: the next engine tells."""
         tx = tx_parse(tx) if isinstance(tx, str) else tx
+        found = self._outcome(tx)
+        if self._stopped is not None and found.state in ("open", "planned", "unknown"):
+            self._check_open()
+        return found
+
+    def _outcome(self, tx: bytes) -> Outcome:
         host = self.nodes[0].host
         prefix = tablet_prefix(COORDINATOR_ID)
         running = tx in self._waiting  # asked first: once it is gone its record is there
