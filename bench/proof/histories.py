@@ -68,6 +68,8 @@ class Made:
     lists: dict[int, tuple[int, list[int]]] = field(default_factory=dict)
     """Of each list in the end: how many appended, who were the last."""
     resolved: dict[str, str] = field(default_factory=dict)
+    asked: int = 0
+    """Committed, as their owners were told by an outcome."""
     wrong: list[str] = field(default_factory=list)
     kills: int = 0
     opened_s: list[float] = field(default_factory=list)
@@ -287,6 +289,10 @@ class _Course:
         name = f"{generation}-{counter}" if generation != tape.PLAIN else f"plain-{number}"
         if worker == "resolved":
             self._made.resolved[name] = outcome
+        elif (
+            outcome == COMMITTED and not spans and tape.PRODUCE in words[5 :: tape.OPERATION_WORDS]
+        ):
+            self._made.asked += 1  # else it would know its offsets
         trace = self._made.trace
         append = trace.operations.append
         for i in range(5, len(words), tape.OPERATION_WORDS):

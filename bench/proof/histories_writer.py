@@ -3,7 +3,8 @@
     before   what the last life left undecided ─▶ db.outcome(id) ─▶ ENDED, now that everybody knows
     then     each thread draws: a transfer, a turn of the ring, appends to lists and logs, one batch of the
              consumer's, a plain write, something that only reads; two threads wait for each of theirs, the
-             others submit. BEGUN is on the tape before a commit is asked for, ENDED when its owner was told
+             others submit. Now and then one does not wait, asks for the outcome, and looks behind it. BEGUN is
+             on the tape before a commit is asked for, ENDED when its owner was told
 
 Run as python -m planstep.bench.proof.histories_writer SPEC, a JSON file (Life).
 
@@ -30,7 +31,7 @@ from typing import Any
 import planstep
 
 from ..trace import identity
-from .exchanged import exchange
+from .histories_planted import plant
 from .histories_tape import (
     BEGUN,
     CONSUME,
@@ -68,8 +69,10 @@ WINDOW = 24
 """Transactions under way of each of the others."""
 TAPE_WORDS = 1 << 24
 _FILL = b"." * 40
+_ASK_AGAIN_S = 0.0002
 _MIX = (
-    ("transfer", 28),
+    ("transfer", 24),
+    ("asking", 4),
     ("append", 16),
     ("log", 16),
     ("consume", 10),
@@ -154,12 +157,18 @@ class Writer:
     def resolve(self) -> None:
         """What the life before left undecided; an id that nothing is known of was never asked for."""
         for tx, name in self.life.ids.items():
-            while (outcome := self.db.outcome(name)).state in ("open", "planned"):
-                time.sleep(0.001)
-            if outcome.state == "committed":
-                self.end(tx, IS_COMMITTED, outcome.place, UNKNOWN, {})
-            else:
-                self.end(tx, IS_ABORTED, None, UNKNOWN, {})
+            self.asked(tx, name)
+
+    def asked(self, tx: int, name: str) -> str:
+        """Until there is an outcome: it is a reply, which nothing that begins later may come before."""
+        while (outcome := self.db.outcome(name)).state in ("open", "planned"):
+            time.sleep(_ASK_AGAIN_S)
+        reply = clock()
+        if outcome.state == "committed":
+            self.end(tx, IS_COMMITTED, outcome.place, reply, {})
+        else:
+            self.end(tx, IS_ABORTED, None, reply, {})
+        return outcome.state
 
     def prepare(self) -> None:
         """Names, and first rows: ordinary transactions."""
@@ -211,7 +220,7 @@ class Client:
                 busy = self._consuming is not None and not self._consuming.done()
                 if kind == "consume" and busy:
                     kind = "log"  # what it would consume is not known yet
-                if kind in ("plain", "regret"):
+                if kind in ("plain", "regret", "asking"):
                     if not getattr(self, kind)():
                         break
                     continue
@@ -267,6 +276,22 @@ class Client:
         tx.rollback()
         self._writer.end(self._tx, IS_ABORTED, None, clock(), {})
         return True
+
+    def asking(self) -> bool:
+        """Does not wait for the disk, asks how it ended, and looks at once. False: there were enough."""
+        if not self._begin():
+            return False
+        number, tx = self._tx, self._prepared(self.both)
+        try:
+            done = tx.commit(timeout=0)
+        except planstep.Aborted:
+            self._writer.end(number, IS_ABORTED, None, clock(), {})
+        except planstep.Undetermined:
+            if self._writer.asked(number, tx.id) == "unknown":
+                raise AssertionError(f"{tx.id} was sent, and nothing is known of it") from None
+        else:
+            self._writer.end(number, IS_COMMITTED, done.place, clock(), done.published)
+        return self.submit(self.look) is not None
 
     def plain(self) -> bool:
         """A write without a transaction of the caller's. False: there were enough."""
@@ -382,25 +407,9 @@ class Client:
             self._put(tx, ACCOUNTS, int(key), share)
 
 
-def _plant(name: str) -> None:
-    """A bug of the engine: for the negative control."""
-    if name == "blind":  # a vote that does not look at rows
-        from planstep.proto.messages import ShardPart
-        from planstep.tablets.shard import Shard
-
-        honest = Shard.check
-
-        def blind(self: Shard, body: Any, early: bool) -> Any:
-            return honest(self, ShardPart(*body)._replace(reads=(), ranges=()), early)
-
-        exchange(Shard, "check", blind)
-    elif name:
-        raise ValueError(f"no such bug: {name}")
-
-
 def main(spec: str) -> int:
     life = Life.load(Path(spec).read_text())
-    _plant(life.planted)
+    plant(life.planted)
     began = clock()
     with planstep.open(life.store, mode="deterministic", hosts=life.hosts) as db:
         writer = Writer(life, db)

@@ -6,7 +6,8 @@ each other.
                            └─▶ Spark, where it is    the same files, none of the checker's code
     check.plant ─▶ ten histories with one anomaly each: every judge of traces must find every one
 
-Negative control: votes that do not look at the rows that were read.
+Negative controls: votes that do not look at the rows that were read; outcomes told, and turns shown to other
+processes, before they are released (histories_planted.py).
 
 What it leaves out: mode "kafka", which is row `kafka`; phantoms (a range is judged by its rows' versions).
 
@@ -20,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from ..check import PLACES, judge
-from ..check.findings import Findings
+from ..check.findings import REAL_TIME, STALE_READ, Findings
 from ..check.plant import KINDS, plant
 from ..proving import prove_apart
 from ..trace import ABORTED, COMMITTED, UNDETERMINED, Trace
@@ -68,12 +69,18 @@ def run(asked: Asked) -> Found:
 
 
 def control(asked: Asked) -> Found:
-    """Rows that were read may have changed by the commit, and nobody minds."""
+    """Rows that were read may have changed by the commit, and nobody minds; outcomes run ahead of reads."""
     hot = World(accounts=40, ring=30, lists=10)
-    made = make(asked, Plan("blind", 1, asked.runs or 3_000, 1, hot, planted="blind"))
     found = Found(seeds=(asked.seed, asked.seed))
-    _judged(made, found, {"writing": 0.0, "judging": 0.0})
-    return found.planted("stale read")
+    for bug, said in (("blind", STALE_READ), ("ahead", REAL_TIME)):
+        made = make(asked, Plan(bug, 1, asked.runs or 3_000, 1, hot, planted=bug))
+        one = Found()
+        _judged(made, one, {"writing": 0.0, "judging": 0.0})
+        one = one.planted(said)
+        if not one.violations:
+            return one
+        found.add(one)
+    return found
 
 
 def _plans(total: int, quick: bool) -> list[Plan]:
@@ -109,6 +116,7 @@ def _judged(made: Made, found: Found, seconds: dict[str, float]) -> Trace:
     found.faults["undecided at a kill"] += len(made.resolved) + outcomes.count(UNDETERMINED)
     figures = found.figures
     figures["committed"] = figures.get("committed", 0) + outcomes.count(COMMITTED)
+    figures["told_by_outcome"] = figures.get("told_by_outcome", 0) + made.asked
     figures["looks"] = figures.get("looks", 0) + looked
     slowest = max(made.opened_s, default=0.0)
     figures["opened_s_max"] = max(figures.get("opened_s_max", 0.0), round(slowest, 3))
@@ -119,6 +127,7 @@ def _judged(made: Made, found: Found, seconds: dict[str, float]) -> Trace:
     found.must(made.kills == made.plan.kills, f"{name}: {made.kills} kills, not {made.plan.kills}")
     for what in ("reads", "ranges", "published", "records"):
         found.must(findings.looked_at.get(what, 0) > 0, f"{name}: no {what} were looked at")
+    found.must(made.asked > 0, f"{name}: nobody was told by an outcome")
     found.must(looked > 1, f"{name}: no other process has looked at anything")
     return trace
 

@@ -41,7 +41,7 @@ class History:
         self._since: dict[int, float] = {}
         self._versions: dict[bytes, list[tuple[Any, int]]] = {}
         self._order: deque[tuple[int, bytes, int, int]] = deque()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler may read, on a thread that releases
 
     def open(self, step: int | None = None) -> int:
         """Pins the last released step (or `step`) and returns it."""

@@ -257,14 +257,20 @@ class Runtime(Ways, Threads):
             self._submitted.set()  # for futures that were in the turn, too
 
     def outcome(self, tx: bytes | str) -> Outcome:
-        """How a transaction ended, from what is durable."""
+        """How a transaction ended, from what is durable. StoreClosed, HostStopped: the next engine tells."""
         tx = tx_parse(tx) if isinstance(tx, str) else tx
+        found = self._outcome(tx)
+        if self._stopped is not None and found.state in ("open", "planned", "unknown"):
+            self._check_open()
+        return found
+
+    def _outcome(self, tx: bytes) -> Outcome:
         host = self.nodes[0].host
         prefix = tablet_prefix(COORDINATOR_ID)
         running = tx in self._waiting  # asked first: once it is gone its record is there
         record = host.store.get(prefix + b"o" + tx)
         if record is not None and record[1] <= host.step_released:
-            return _outcome(tx, record)
+            return outcome_of(tx, record)
         if running or record is not None:  # nobody is told of what cannot be read yet
             return Outcome(tx_text(tx), "open", None, 0, ())
         if tx in self.refused:
@@ -285,7 +291,7 @@ class Runtime(Ways, Threads):
         host = self.nodes[0].host
         released = host.step_released
         rows = host.store.scan(prefix + b"o", prefix + b"p", reverse=True, limit=limit)
-        return [_outcome(key[5:], record) for key, record in rows if record[1] <= released]
+        return [outcome_of(key[5:], record) for key, record in rows if record[1] <= released]
 
     def open_transactions(self) -> list[OpenTransaction]:
         """See undecided.py."""
@@ -411,7 +417,8 @@ def _not_started(error: RuntimeError) -> IoError:
     return IoError(f"the engine's threads could not be started: {error}")
 
 
-def _outcome(tx: bytes, record: Any) -> Outcome:
+def outcome_of(tx: bytes, record: Any) -> Outcome:
+    """As the coordinator's record has it."""
     state, step, n, when_ms, participants = record
     place = Place(step, n) if step else None
     assert state != PLANNED or place is not None

@@ -220,3 +220,27 @@ def test_what_a_full_disk_refused_is_told_to_who_had_gone(
             assert tx.outcome(PATIENCE).state == db.outcome(tx.id).state == "refused"
         db.table("t").put("k", 2)
         assert db.outcome(tx.id).state == "refused"
+
+
+def test_nobody_is_told_that_nothing_is_known_of_what_may_be_durable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The engine gives up between durable and visible: it says so, and the next one knows."""
+    path = tmp_path / "s"
+    with planstep.open(path) as db:
+        db.create_table("t")
+        tx = db.transaction()
+        tx.put("t", "k", 1)
+
+        def broken(*args: object) -> None:
+            raise RuntimeError("made to break")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(ReleasedMark, "show", broken)
+            with pytest.raises(planstep.PlanstepError):
+                tx.commit()
+        for ask in (tx.outcome, lambda: db.outcome(tx.id)):
+            with pytest.raises(planstep.StoreClosed, match="reopen"):
+                ask()
+    with planstep.open(path) as db:
+        assert db.outcome(tx.id).state == "committed" and db.table("t").get("k") == 1

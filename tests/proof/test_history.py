@@ -26,14 +26,15 @@ def test_a_small_history_is_clean_and_was_looked_at(tmp_path: Path) -> None:
     found = run(asked(tmp_path, 2_000))
     assert found.violations == []
     assert found.runs >= 2_000 and found.faults["kill"] == 2
-    assert found.figures["planted_found"] == 10
+    assert found.figures["planted_found"] == 10 and found.figures["told_by_outcome"] > 0
     assert [path.name for path in tmp_path.rglob("*")] == ["memory"]
 
 
-def test_votes_that_do_not_look_are_noticed(tmp_path: Path) -> None:
+def test_votes_that_do_not_look_and_outcomes_that_run_ahead_are_noticed(tmp_path: Path) -> None:
     found = control(asked(tmp_path, 1_000))
-    assert any("stale read" in text for text in found.violations)
+    assert any(text.startswith("blind: stale read") for text in found.violations)
     assert any("the accounts hold" in text for text in found.violations)
+    assert any(text.startswith("ahead: real-time violation") for text in found.violations)
 
 
 @pytest.fixture(scope="module")

@@ -3,6 +3,7 @@
 import os
 import random
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -30,9 +31,10 @@ def test_a_checkpoint_never_holds_a_turn_without_its_changes(quick_path: Path) -
         turn.put(A, 1)
         checkpoint = threading.Thread(target=store.checkpoint)
 
-        def begin(changes: object, checkpoint: threading.Thread = checkpoint) -> None:
+        def begin(visible: Callable[[], None], checkpoint: threading.Thread = checkpoint) -> None:
             checkpoint.start()
             checkpoint.join(0.02)
+            visible()
 
         store.commit(turn, begin)
         checkpoint.join()

@@ -131,7 +131,12 @@ class Life(ABC):
         if self._state in ("open", "rolled back"):
             return local_outcome(self._tx, "open" if self._state == "open" else "aborted")
         outcome = wait_outcome(self._runtime, self._tx, timeout)
-        if outcome.state == "unknown" and self._state == "aborted":
+        if (
+            self._state == "aborted"
+            and outcome.state in ("unknown", "refused")
+            and not outcome.when_ms
+        ):
+            # Its owner was told, and no record was made of it.
             return local_outcome(self._tx, "aborted")
         if outcome.state == "committed":
             self._known_place = outcome.place

@@ -36,7 +36,8 @@ class Operations(Opened):
 
         `state` is committed, aborted, refused (ended before it was planned), planned, open (it runs
         in this engine) or unknown (it never asked for a place, and has no effect once its engine is gone). What
-        was committed can be read by then. OutcomeExpired when it is too old. In mode
+        was committed can be read by then. An engine that stopped raises StoreClosed or HostStopped for what it does
+        not know: ask the next one. OutcomeExpired when it is too old. In mode
         "kafka" only what this engine was told: after reopening every id is unknown.
         """
         self._check()

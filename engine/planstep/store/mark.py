@@ -1,10 +1,12 @@
 """How far the owner has released, for other processes and for recovery: 32 bytes in a mapped file.
 
-    owner ── after each sync, before anything leaves ──▶ (generation, turn, boot) ◀── readers
-                                                         (synced)                 ◀── recovery: it must be there
+    owner ── after each sync, as it releases ──▶ (generation, turn, boot) ◀── readers
+                                                 (synced)                 ◀── recovery: it must be there
 
-Shown before anything of the turn leaves its host, so the marks of all hosts, looked at in one moment,
-are a consistent cut: no host has acted on what another has not released.
+Shown in the moment in which the turn is released to the owner's own readers (history.py), so neither side
+sees less than the other has seen or was told. And before anything of the turn leaves its host, so the marks
+of all hosts, looked at in one moment, are a consistent cut: no host has acted on what another has not released.
+An owner that is killed between sync and mark has told nobody; recovery finds the turn, and shows it.
 
 The page cache outlives a killed process, not the machine. So the mark names the boot: under another
 one it says nothing, and whatever is valid in the log has come from the disk, hence is durable.
