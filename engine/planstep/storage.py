@@ -11,6 +11,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from .errors import Corruption, FormatError, NotSupported, PlanstepError, WrongMode
+from .interrupts import room_for_a_turn
 from .kafka.runtime import KafkaRuntime
 from .network import Network
 from .proto.kafka_settings import KafkaSettings
@@ -191,6 +192,7 @@ def open_runtime(
     `files` in place of the operating system's, and shorter segments: to see what a bad disk does. `stores`
     has what an attempt before this one opened and could not close.
     """
+    room_for_a_turn()
     settings = settings or KafkaSettings()
     separate = placement == "separate"
     if switch_interval is not None and sys.getswitchinterval() > switch_interval:
