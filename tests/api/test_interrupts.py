@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
@@ -36,6 +37,14 @@ def late() -> Iterator[Callable[[], None]]:
     yield lambda: os.kill(os.getpid(), signal.SIGALRM)
     for number, handler in before:
         signal.signal(number, handler)
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    for _ in range(3_000):
+        if holds():
+            return
+        time.sleep(0.01)
+    raise AssertionError("it never came")
 
 
 class Failing(Files):
@@ -146,19 +155,15 @@ def test_who_waits_for_another_s_turn_hears_the_handler_at_once(late: Callable[[
         assert node.try_lead(None)  # somebody does, and takes long
         tx = db.transaction()
         tx.put("t", "k", 1)
-        stop = threading.Event()
 
         def strikes() -> None:
-            while not stop.wait(0.01):
-                if node._followers:
-                    late()
-                    return
+            wait_until(lambda: bool(node._followers))
+            late()
 
         thread = threading.Thread(target=strikes)
         thread.start()
         with pytest.raises(Late):
             tx.commit()
-        stop.set()
         thread.join()
         assert node.hand_over()
         db._runtime._submitted.set()
@@ -175,15 +180,11 @@ def test_a_handler_that_does_not_raise_ends_no_waiting() -> None:
             assert node.try_lead(None)
 
             def strikes() -> None:
-                while not node._followers:
-                    pass
-                for _ in range(3):
-                    seen = len(called)
+                wait_until(lambda: bool(node._followers))
+                for seen in range(3):
                     os.kill(os.getpid(), signal.SIGUSR2)
-                    while len(called) == seen:
-                        pass
-                while not node._followers:  # it waits again
-                    pass
+                    wait_until(lambda seen=seen: len(called) > seen)
+                wait_until(lambda: not node._followers[0].left)  # it waits again
                 node.hand_over()
 
             thread = threading.Thread(target=strikes)
@@ -276,8 +277,10 @@ def test_a_deep_stack_fails_its_own_call_and_stops_nobody(settings: dict[str, An
         thread = threading.Thread(target=db.write, args=("t", -1))
         thread.start()
         thread.join()
-        while len(topic.read().values) <= len(there):  # mode kafka answers before it shows
-            pass
+        for _ in range(3_000):  # mode kafka answers before it shows
+            if len(topic.read().values) > len(there):
+                break
+            time.sleep(0.01)
         assert topic.read().values == [*there, -1]
 
 

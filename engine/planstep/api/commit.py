@@ -132,6 +132,8 @@ class Life(ABC):
             return local_outcome(self._tx, "committed", self._result.place)
         if self._state in ("open", "rolled back"):
             return local_outcome(self._tx, "open" if self._state == "open" else "aborted")
+        if self._state == "aborted":
+            self._engine._drop()  # perhaps it was refused where there was no room to take it back
         outcome = wait_outcome(self._runtime, self._tx, timeout)
         if outcome.state == "unknown" and self._state == "aborted":
             return local_outcome(self._tx, "aborted")
