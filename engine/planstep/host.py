@@ -175,7 +175,9 @@ class Host:
         take space are refused.
         """
         if self.stopped is not None:
-            raise HostStopped(f"host {self.number} stopped: {reason(self.stopped)}") from self.stopped
+            raise HostStopped(
+                f"host {self.number} stopped: {reason(self.stopped)}"
+            ) from self.stopped
         released = Released()
         self.turn = self.store.begin()
         self.turn.reserve = reserve

@@ -52,7 +52,9 @@ class Failing(Files):
 
     def write(self, fd: int, buffers: Any, offset: int, sync: bool) -> None:
         if sync and Failing.fails:
-            super().write(fd, buffers, offset, sync)  # it is there, and the disk says that it is not
+            super().write(
+                fd, buffers, offset, sync
+            )  # it is there, and the disk says that it is not
             raise IoError("made to fail")
         super().write(fd, buffers, offset, sync)
 

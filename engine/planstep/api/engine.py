@@ -325,7 +325,9 @@ class Engine(Naming, Operations):
                     with self._backing_up:  # a backup notices, and stops
                         self._runtime.close()
                 except BaseException as error:  # a signal's handler may raise whatever it likes
-                    if interrupted is not None or isinstance(error, (PlanstepError, RecursionError)):
+                    if interrupted is not None or isinstance(
+                        error, (PlanstepError, RecursionError)
+                    ):
                         raise  # a second time: `close` again, or the end of the process, is the end
                     interrupted = error
             for group in list(self._groups.values()):
