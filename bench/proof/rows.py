@@ -145,6 +145,7 @@ ROWS = (
         "3,000 flips, 500 pages and files, 200 truncations",
     ),
     Row("oom", "the n-th allocation fails", "2,000 positions", True),
+    Row("interrupts", "handlers raise at any bytecode, stacks end", "2,000 commits, every depth"),
     Row("history", "the real engine, with kills, judged whole", "1,000,000 transactions"),
     Row("kafka", "mode kafka under kills, pauses, zombies", "200,000 sends"),
     Row("badinput", "mutated records, keys, names, messages, stores", "100,000 inputs"),

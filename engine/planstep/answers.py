@@ -9,7 +9,7 @@ import threading
 from concurrent.futures import InvalidStateError
 
 from .admission import Admission
-from .errors import NoSpace, Undetermined
+from .errors import NoSpace, Undetermined, reason
 from .interrupts import Uninterrupted
 from .logs import callback_raised
 from .node import Waiter
@@ -55,9 +55,8 @@ class Answers:
 
     def _give_up(self, error: BaseException) -> None:
         for tx in list(self._waiting):
-            self._answers.setdefault(
-                tx, Undetermined(f"transaction {tx_text(tx)}: {error}; reopen and ask its outcome")
-            )
+            text = f"transaction {tx_text(tx)}: {reason(error)}; reopen and ask its outcome"
+            self._answers.setdefault(tx, Undetermined(text))
 
     def _answer(self) -> None:
         """Hands answers to those that wait."""

@@ -281,6 +281,11 @@ class EngineClosed(PlanstepError):
     """The engine is closed."""
 
 
+def reason(error: BaseException) -> str:
+    """Its text; where it has none, as a handler's TimeoutError, what it is."""
+    return str(error) or repr(error)
+
+
 def of_memory(error: BaseException) -> bool:
     """There was no memory: CPython calls that a RuntimeError where it was for a lock or a thread."""
     return isinstance(error, MemoryError) or (
@@ -294,6 +299,9 @@ class HostStopped(EngineClosed):
 
 class StoreClosed(EngineClosed):
     """The store gave up after a failed write and a failed attempt to go on; reopen it."""
+
+    in_doubt = False
+    """Of the turn that met it: it may be durable, so whoever waits for it hears Undetermined."""
 
 
 class IoError(PlanstepError):

@@ -21,7 +21,7 @@ from typing import Any
 
 from .coordinator.plan import Coordinator
 from .delivery import Delivery
-from .errors import HostStopped, PlanstepError
+from .errors import HostStopped, PlanstepError, reason
 from .history import BYTES_MAX, MS_MAX, History
 from .inputs import (
     Ahead,
@@ -180,7 +180,9 @@ class Host:
         take space are refused.
         """
         if self.stopped is not None:
-            raise HostStopped(f"host {self.number} stopped: {self.stopped}") from self.stopped
+            raise HostStopped(
+                f"host {self.number} stopped: {reason(self.stopped)}"
+            ) from self.stopped
         released = Released()
         self.turn = self.store.begin()
         self.turn.reserve = reserve
@@ -217,7 +219,9 @@ class Host:
                 raise PlanstepError(f"there is no room to run the turn: {error!r}") from error
             if isinstance(error, Exception) and not isinstance(error, PlanstepError):
                 self.stopped = error
-                raise HostStopped(f"host {self.number} stopped while executing: {error}") from error
+                raise HostStopped(
+                    f"host {self.number} stopped while executing: {reason(error)}"
+                ) from error
             raise
         syncs = self.store.counters.syncs
         try:

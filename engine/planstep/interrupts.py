@@ -1,10 +1,14 @@
-"""Ctrl-C waits until a turn is over: between durable and visible there is nothing to raise from.
+"""What may strike anywhere waits until a turn is over: between durable and visible nothing may be raised.
 
-Only the main thread is interrupted, and only where it runs a turn for itself and others. What it
-waits for otherwise (a lock, another's turn) can be interrupted as ever.
+    signal ─▶ Python's handler, on the main thread ─▶ put off while Uninterrupted ─▶ called at its end: may raise
+    deep stack ─▶ room_for_a_turn: RecursionError before anything is done
 
-What it leaves out: handlers of other signals that raise. A turn that they hit after its sync closes
-the store, which has to be opened anew: nothing is lost, nothing goes on in doubt.
+A signal's handler that raises (Ctrl-C, a time-out's SIGALRM) does so between any two steps of the main thread,
+whichever thread took the signal: so masking is of no use, and the handlers themselves stand aside. Only the main
+thread is interrupted, and only where it runs a turn for itself and others, or holds what others wait for.
+
+What it leaves out: exceptions that another thread sets into this one (PyThreadState_SetAsyncExc). Nothing can put
+them off. A turn that one hits after its sync stops the engine, and whoever waits hears Undetermined.
 
 Next: turns.py.
 """
@@ -12,34 +16,52 @@ Next: turns.py.
 import signal
 import sys
 import threading
+from queue import SimpleQueue
 from types import FrameType, TracebackType
 from typing import Any
 
 _MAIN = threading.main_thread().ident
-_SIGINT = int(signal.SIGINT)
+_NEVER = {getattr(signal, name, None) for name in ("SIGKILL", "SIGSTOP")}
+_SIGNALS = tuple(sorted(map(int, signal.valid_signals() - _NEVER)))
 # What the module `signal` wraps these in turns numbers into enums and back: 4 of 5 us, in each commit.
 _plain: Any = sys.modules.get("_signal", signal)
 _set, _get = _plain.signal, _plain.getsignal
+_FRAMES = 64
+"""A turn takes some 20, and what goes wrong in it is logged; an engine without room for them would stop for all."""
+
+_held: "Uninterrupted | None" = None
+"""Who puts handlers off now: the outermost block of the main thread."""
 
 
 class Uninterrupted:
-    """`with Uninterrupted():` SIGINT's handler is called when the block is left, not before."""
+    """`with Uninterrupted():` signals' handlers are called when the block is left, not before.
 
-    __slots__ = ("_came", "_handler")
+    A handler that strikes while others are put aside, or back, does so as ever; then all are where they were.
+    """
 
-    def __init__(self) -> None:
-        self._handler: Any = None
-        self._came: tuple[int, FrameType | None] | None = None
+    __slots__ = ("_came", "_handlers", "_wakes")
 
     def __enter__(self) -> None:
-        if threading.get_ident() == _MAIN:
-            handler = _get(_SIGINT)
-            if callable(handler):
-                self._handler = handler
-                _set(_SIGINT, self._note)
+        global _held
+        if threading.get_ident() == _MAIN and _held is None:
+            self._came: dict[int, FrameType | None] = {}
+            self._handlers = [(n, found) for n in _SIGNALS if callable(found := _get(n))]
+            self._wakes: SimpleQueue[None] | None = None
+            try:
+                for number, _ in self._handlers:
+                    _set(number, self._note)
+                _held = self
+            except BaseException:
+                self._put_back()
+                raise
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        self._came = number, frame
+        if _held is not self:  # it came while they are put aside, or back
+            dict(self._handlers)[number](number, frame)
+            return
+        self._came[number] = frame
+        if self._wakes is not None:
+            self._wakes.put(None)
 
     def __exit__(
         self,
@@ -47,7 +69,64 @@ class Uninterrupted:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._handler is not None:
-            _set(_SIGINT, self._handler)
-            if self._came is not None:
-                self._handler(*self._came)
+        global _held
+        if _held is self:
+            try:
+                _held = None
+                at = len(self._handlers)  # no iterator: it would take memory
+                while at:
+                    at -= 1
+                    number, handler = self._handlers[at]
+                    _set(number, handler)
+            except BaseException:
+                self._put_back()
+                raise
+            finally:
+                if self._came:
+                    self._call_handlers()
+
+    def _put_back(self) -> None:
+        """Whatever is raised meanwhile: what a handler raises that is back comes after the others are."""
+        try:
+            for number, handler in self._handlers:
+                _set(number, handler)
+        except BaseException:
+            self._put_back()
+            raise
+
+    def _call_handlers(self) -> None:
+        """All that were put off, whatever they raise."""
+        while self._came:
+            number, frame = self._came.popitem()
+            try:
+                dict(self._handlers)[number](number, frame)
+            finally:
+                self._call_handlers()
+
+
+def told_of_signals(queue: "SimpleQueue[None] | None") -> bool:
+    """From now on something is put into `queue` when a signal comes whose handler is put off; whether one has
+    come already. For the main thread, where it waits Uninterrupted."""
+    if _held is None or threading.get_ident() != _MAIN:
+        return False
+    _held._wakes = queue
+    return bool(_held._came)
+
+
+def room_for_a_turn() -> None:
+    """RecursionError where the stack's end is too near: the caller's own call fails, before anything is done."""
+    try:
+        _descend(_FRAMES)
+    except RecursionError:
+        pass
+    else:
+        return
+    raise RecursionError(
+        f"the stack has no room for the {_FRAMES} calls that planstep may need; nothing was done: "
+        "call it from a less deep function, or raise sys.setrecursionlimit"
+    )
+
+
+def _descend(frames: int) -> None:
+    if frames:
+        _descend(frames - 1)

@@ -30,7 +30,7 @@ import os
 import time
 from typing import Any
 
-from .errors import PlanstepError
+from .errors import PlanstepError, reason
 
 SLOW_SYNC_SECONDS = 1.0
 SELDOM_SECONDS = 10.0
@@ -160,8 +160,8 @@ def input_failed(what: str, error: BaseException) -> None:
 
 def host_stopped(host: int, error: BaseException) -> None:
     if log.isEnabledFor(logging.CRITICAL):
-        fields = {"event": "host_stopped", "host": host, "error": str(error)}
-        log.critical(f"host {host} stopped: {error}; reopen", extra=fields, exc_info=error)
+        fields = {"event": "host_stopped", "host": host, "error": reason(error)}
+        log.critical(f"host {host} stopped: {reason(error)}; reopen", extra=fields, exc_info=error)
 
 
 def overloaded(held: int, size: int) -> None:

@@ -52,7 +52,7 @@ class Waiter:
         self._wake.put(None)
 
     def wait(self, timeout: float | None) -> bool:
-        """Until woken; False after `timeout` seconds."""
+        """Until woken, or interrupted; False after `timeout` seconds."""
         return wait_for(self._wake, timeout)
 
     def result(self) -> Committed:
@@ -87,7 +87,9 @@ class Node:
                 self.leading = True
                 return True
             if waiter is not None:
-                self._followers.append(waiter)
+                if not waiter.left or waiter not in self._followers:
+                    self._followers.append(waiter)
+                waiter.left = False
             return False
 
     def leave(self, waiter: Waiter) -> bool:

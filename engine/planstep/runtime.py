@@ -21,7 +21,7 @@ from .history import BYTES_MAX, MS_MAX
 from .host import Host
 from .inputs import Ahead, Deliver, Rollback
 from .inputs import Commit as CommitInput
-from .interrupts import Uninterrupted
+from .interrupts import Uninterrupted, room_for_a_turn
 from .links import check_ends
 from .names import Names
 from .network import Network
@@ -243,6 +243,7 @@ class Runtime(Ways, Threads):
 
     def tell(self, target: int, message: Any) -> None:
         """Delivers a message to a tablet, in a turn that this thread runs if nobody else has."""
+        room_for_a_turn()
         node = self.nodes[host_of(target)]
         item = Deliver(target, message)
         node.inbox.append(item)
@@ -278,6 +279,14 @@ class Runtime(Ways, Threads):
         forgotten = host.store.get(prefix + b"f")
         state = "expired" if forgotten is not None and tx <= forgotten else "unknown"
         return Outcome(tx_text(tx), state, None, 0, ())
+
+    def never_sent(self, tx: bytes) -> bool:
+        """Of a commit that an exception broke off, for the thread that called it: it will have no effect."""
+        return (
+            self._stopped is None
+            and tx not in self._waiting
+            and self.outcome(tx).state in ("unknown", "open")
+        )
 
     def resolve(self, tx: bytes | str) -> Outcome:
         """Refuses a transaction that is not planned; never decides a planned one."""

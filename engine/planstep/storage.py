@@ -13,6 +13,7 @@ from typing import Any
 
 from .errors import Corruption, FormatError, NotSupported, PlanstepError, WrongMode
 from .history import BYTES_MAX, MS_MAX
+from .interrupts import room_for_a_turn
 from .kafka.runtime import KafkaRuntime
 from .network import Network
 from .proto.kafka_settings import KafkaSettings
@@ -251,6 +252,7 @@ def open_runtime(
     `files` in place of the operating system's, and shorter segments: to see what a bad disk does. `stores`
     has what an attempt before this one opened and could not close.
     """
+    room_for_a_turn()
     settings = settings or KafkaSettings()
     separate = placement == "separate"
     switch_at_least_every(switch_interval)

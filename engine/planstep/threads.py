@@ -92,14 +92,15 @@ class Threads(Turns):
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
-            try:
-                with Uninterrupted():  # from taking the lead to giving it away
+            with (
+                Uninterrupted()
+            ):  # it only ends the waiting; what a handler raises comes at the end
+                try:
                     if node.try_lead(waiter):
                         self._lead(node, waiter)
-                if waiter.answer is None:
-                    waiter.wait(timeout)
-            finally:  # also when interrupted: the lead may have been handed to this very thread
-                with Uninterrupted():
+                    if waiter.answer is None:
+                        waiter.wait(timeout)
+                finally:  # the lead may have been handed to this very thread
                     if node.leave(waiter):  # or while its answer came from another thread
                         waiter.leads = False
                         self._lead(node, waiter)
@@ -109,7 +110,6 @@ class Threads(Turns):
                 timeout = deadline - time.monotonic()
                 if timeout <= 0:
                     break
-            waiter.left = False
         if self._due:
             self._submitted.set()
 

@@ -27,6 +27,7 @@ from .errors import (
     StoreClosed,
     Undetermined,
     of_memory,
+    reason,
 )
 from .host import Host
 from .inputs import (
@@ -42,7 +43,7 @@ from .inputs import (
     frees,
 )
 from .inputs import Commit as CommitInput
-from .interrupts import Uninterrupted
+from .interrupts import Uninterrupted, room_for_a_turn
 from .logs import host_stopped, input_failed, no_space, turn_failed
 from .names import Names
 from .network import Network
@@ -88,12 +89,13 @@ class Turns(Answers):
         if isinstance(self._stopped, StoreClosed):
             raise own(self._stopped)
         if self._stopped is not None:
-            raise HostStopped(f"the engine stopped: {self._stopped}; reopen it")
+            raise HostStopped(f"the engine stopped: {reason(self._stopped)}; reopen it")
 
     def _enqueue(
         self, item: CommitInput | Ahead, future: Ending | None, wait: float | None
     ) -> Waiter:
         self._check_open()
+        room_for_a_turn()
         size = bytes_of(item)
         try:
             self.admission.admit(item.tx, size, wait)
@@ -140,7 +142,7 @@ class Turns(Answers):
                 size += sum(len(getattr(one.message, "data", b"")) for one in each_of(item))
         if not inputs or node.down:
             return
-        began = time.perf_counter()
+        began, before = time.perf_counter(), node.host.store.last_turn
         try:
             released = node.host.run(inputs, time.time_ns() // 1_000_000)
         except NoSpace as error:
@@ -150,27 +152,19 @@ class Turns(Answers):
             turn_failed(node.host.number, error)
             self._fail(node, inputs, Aborted(f"the turn could not be made durable: {error}"))
             return
-        except StoreClosed as error:  # it takes no turn any more: what is under way has no end here
-            node.host.stopped = error
-            host_stopped(node.host.number, error)
-            self._fail(node, inputs, error)
-            self._stop_everything(error)
-            return
-        except HostStopped as error:
-            host_stopped(node.host.number, error.__cause__ or error)
-            self._fail(node, inputs, error)
-            self._stop_everything(error.__cause__ or error)
+        except (StoreClosed, HostStopped) as error:
+            self._ended_with(node, inputs, error)
             return
         except PlanstepError as error:
             self._fail(node, inputs, error)
             return
-        except Exception as error:
-            self._stop(node, error)
-            raise
-        except BaseException:
-            # Interrupted: the turn was taken back whole; somebody else will run these inputs.
-            inbox.extendleft(reversed(inputs))
-            self._submitted.set()
+        except BaseException as error:
+            # Set into this thread by another, or a bug of ours.
+            if isinstance(error, Exception) or node.host.store.last_turn != before:
+                self._stop(node, error)
+            else:  # the turn was taken back whole; somebody else will run these inputs
+                inbox.extendleft(reversed(inputs))
+                self._submitted.set()
             raise
         seconds = time.perf_counter() - began
         self._release_whole(node, released)
@@ -193,10 +187,27 @@ class Turns(Answers):
         if rest:
             try:
                 released = node.host.run(rest, time.time_ns() // 1_000_000, reserve=True)
+            except (StoreClosed, HostStopped) as again:
+                self._ended_with(node, rest, again)
+                return
             except PlanstepError as again:
                 self._fail(node, rest, again)
                 return
             self._release_whole(node, released)
+
+    def _ended_with(
+        self, node: Node, inputs: Iterable[Input], error: StoreClosed | HostStopped
+    ) -> None:
+        """The host takes no turn any more, and what is under way has no end here."""
+        cause: BaseException = error
+        if isinstance(error, StoreClosed):
+            node.host.stopped = error
+        else:
+            cause = error.__cause__ or error
+        host_stopped(node.host.number, cause)
+        if not (isinstance(error, StoreClosed) and error.in_doubt):  # else the turn may be durable
+            self._fail(node, inputs, error)
+        self._stop_everything(cause)
 
     def _stop(self, node: Node, error: BaseException) -> None:
         """Whether the turn is durable is not known here: whoever waits hears that."""

@@ -22,7 +22,7 @@ from concurrent.futures._base import FINISHED
 from contextlib import contextmanager
 from queue import Empty, SimpleQueue
 
-from .interrupts import Uninterrupted
+from .interrupts import Uninterrupted, told_of_signals
 from .outcome import Commit
 
 _LOOK_SECONDS = 0.5
@@ -31,12 +31,15 @@ Wake = Callable[[], None]
 
 
 def wait_for(queue: "SimpleQueue[None]", seconds: float | None) -> bool:
-    """Until something is put; False after so many seconds."""
+    """Until something is put, or a signal came whose handler is put off; False after so many seconds."""
     try:
-        queue.get(timeout=seconds)
+        if not told_of_signals(queue):
+            queue.get(timeout=seconds)
         return True
     except Empty:
         return False
+    finally:
+        told_of_signals(None)
 
 
 class Signal:

@@ -22,6 +22,7 @@ from ..errors import (
     NotSupported,
     OffsetOutOfRange,
     Overloaded,
+    PlanstepError,
     TransactionClosed,
 )
 from ..outcome import Commit, Outcome
@@ -37,7 +38,9 @@ if TYPE_CHECKING:
 
 Self = TypeVar("Self", bound="Life")
 _UNSETTLED = ("open", "planned")
-_WITHOUT_EFFECT = (Aborted, NoSpace, NotSupported, Overloaded, TypeError, OffsetOutOfRange)
+_REFUSED = (Overloaded, RecursionError)
+"""Before it was sent: too much is under way, or the caller's stack has no room for it."""
+_WITHOUT_EFFECT = (Aborted, NoSpace, NotSupported, *_REFUSED, TypeError, OffsetOutOfRange)
 
 
 class CommitHandle:
@@ -109,9 +112,8 @@ class Life(ABC):
         else:
             try:
                 self._future = self._runtime.submit(self._tx, parts)
-            except Overloaded as error:
-                self._state, self._failure = "aborted", error
-                self._take_back()
+            except BaseException as error:
+                self._failed(error)
                 raise
         return self._future
 
@@ -130,6 +132,8 @@ class Life(ABC):
             return local_outcome(self._tx, "committed", self._result.place)
         if self._state in ("open", "rolled back"):
             return local_outcome(self._tx, "open" if self._state == "open" else "aborted")
+        if self._state == "aborted":
+            self._engine._drop()  # perhaps it was refused where there was no room to take it back
         outcome = wait_outcome(self._runtime, self._tx, timeout)
         if (
             self._state == "aborted"
@@ -144,13 +148,15 @@ class Life(ABC):
 
     def _commit(self, timeout: float | None) -> Commit:
         timeout = seconds_or_none("timeout", timeout)  # before it is sent
-        parts = self._send()
-        if parts is not None:
-            try:
+        self._check()
+        try:
+            parts = self._send()
+            if parts is not None:
                 self._result = self._runtime.commit(self._tx, parts, timeout)
-            except BaseException as error:
+        except BaseException as error:
+            if self._state != "open":
                 self._failed(error)
-                raise
+            raise
         assert self._result is not None
         self._state = "committed"
         return self._result
@@ -159,7 +165,16 @@ class Life(ABC):
         self._failure = error
         if isinstance(error, _WITHOUT_EFFECT):
             self._state = "aborted"
-        if isinstance(error, Overloaded):
+        if isinstance(error, _REFUSED):
+            self._refused(error)
+        elif not isinstance(error, PlanstepError) and self._runtime.never_sent(self._tx):
+            self._refused(error)  # a signal's handler raised, or memory was short, before it was
+
+    def _refused(self, error: BaseException) -> None:
+        self._state = "aborted"
+        if isinstance(error, RecursionError):  # nor is there room for taking it back
+            self._engine._abandoned.append(self._tx)
+        else:
             self._take_back()
 
     def _place(self) -> Place | None:

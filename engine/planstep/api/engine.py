@@ -18,9 +18,8 @@ from itertools import count
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ..errors import (
-    EngineClosed,
-)
+from ..errors import EngineClosed, PlanstepError
+from ..interrupts import room_for_a_turn
 from ..logs import lost_at_exit, store_closed
 from ..wakeups import Latch
 from .batch import ReadBatch
@@ -298,6 +297,7 @@ class Engine(Naming, Operations):
         """
         if self._pid != os.getpid():
             return
+        room_for_a_turn()
         unpublished = self._lingering.flush() if self._opened == 1 and not self._closed else []
         try:
             self._close_once()
@@ -338,8 +338,10 @@ class Engine(Naming, Operations):
                     self._drop()
                     with self._backing_up:  # a backup notices, and stops
                         self._runtime.close()
-                except (KeyboardInterrupt, MemoryError) as error:
-                    if interrupted is not None:
+                except BaseException as error:  # a signal's handler may raise whatever it likes
+                    if interrupted is not None or isinstance(
+                        error, (PlanstepError, RecursionError)
+                    ):
                         raise  # a second time: `close` again, or the end of the process, is the end
                     interrupted = error
             for group in list(self._groups.values()):

@@ -6,6 +6,7 @@ Next: client.py.
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from ..interrupts import room_for_a_turn
 from ..modes import group_of
 from ..node import Waiter
 from ..outcome import Commit
@@ -50,6 +51,7 @@ class Requests:
     def request(self, target: int, make: Any) -> Any:
         """One request of an administrator or group member, waited for; its answer's value."""
         self._runtime._check_open()
+        room_for_a_turn()
         tx = self._runtime.new_tx()
         with self._client.locked():
             waiter = self._runtime._waiting[tx] = Waiter(tx, 0, None)

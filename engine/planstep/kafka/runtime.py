@@ -14,9 +14,9 @@ Next: writing.py, requests.py, views.py.
 import time
 from typing import Any, NamedTuple
 
-from ..errors import NotSupported
+from ..errors import NotSupported, PlanstepError
 from ..inputs import Deliver, Released, Tick, Together, each_of
-from ..interrupts import Uninterrupted
+from ..interrupts import Uninterrupted, room_for_a_turn
 from ..modes import coordinator_of, group_of
 from ..node import Ending, Node, Waiter
 from ..outcome import Commit, Outcome
@@ -121,6 +121,7 @@ class KafkaRuntime(Runtime):
     def assign(self, tx: bytes, worker: "str | Producer | None") -> None:
         if isinstance(worker, str):
             check_identity(worker)
+        room_for_a_turn()
         self.writing.assign(tx, worker)
 
     def retire(self, producer: Producer) -> None:
@@ -151,21 +152,26 @@ class KafkaRuntime(Runtime):
             time.sleep(LOOK_SECONDS)
 
     def send_ahead(self, tx: bytes, slices: dict[int, tuple[int, Any]]) -> None:
+        room_for_a_turn()
         self.writing.send_ahead(tx, slices)
 
     def flush(self, tx: bytes) -> None:
+        room_for_a_turn()
         self.writing.flush(tx)
 
     def rollback(self, tx: bytes) -> None:
         self.writing.rollback(tx)
 
     def join(self, consumer: str, name: str) -> tuple[int, str]:
+        room_for_a_turn()
         return self.requests.join(consumer, name)
 
     def rejoin(self, consumer: str, member: str) -> int:
+        room_for_a_turn()
         return self.requests.rejoin(consumer, member)
 
     def leave(self, consumer: str, member: str) -> None:
+        room_for_a_turn()
         self.requests.leave(consumer, member)
 
     def may_send(self, tx: bytes) -> bool:
@@ -204,6 +210,7 @@ class KafkaRuntime(Runtime):
 
     def _ask(self, tx: bytes, asked: "_Asked", ending: Ending | None, wait: float | None) -> Waiter:
         self._check_open()
+        room_for_a_turn()
         batches = asked.batches
         try:
             self.client.admit(tx, batches, wait)
@@ -215,7 +222,7 @@ class KafkaRuntime(Runtime):
                     self.requests.write(tx, batches)
                 else:
                     self.writing.commit(tx, batches, asked.positions)
-        except Exception:
+        except (PlanstepError, RecursionError):
             raise
         except BaseException:
             if tx not in self._waiting:  # interrupted before it was sent: nobody else would end it

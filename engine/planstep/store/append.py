@@ -18,7 +18,7 @@ from collections.abc import Callable
 from time import perf_counter
 from typing import TypeAlias
 
-from ..errors import IoError, NoSpace, StoreClosed
+from ..errors import IoError, NoSpace, StoreClosed, reason
 from .extents import Extent
 from .files import Files, TooManyOpen
 from .folder import Folder, segment_name, segment_parts
@@ -257,7 +257,7 @@ class LogEnd:
         except BaseException as error:
             self.broken = error
             raise StoreClosed(
-                f"writing failed ({cause}), and so did going on in a new segment ({error}); "
+                f"writing failed ({reason(cause)}), and so did going on in a new segment ({reason(error)}); "
                 "reopen the store: the last transactions are undetermined until then"
             ) from cause
 

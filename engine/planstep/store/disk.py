@@ -29,6 +29,7 @@ from ..errors import (
     StoreClosed,
     TransactionTooLarge,
     WrongMode,
+    reason,
 )
 from ..logs import SLOW_SYNC_SECONDS, slow_sync
 from .append import LogEnd
@@ -301,8 +302,10 @@ class DiskStore(Behind):
         return Turn(self, self._log.address)
 
     def _check_open(self) -> None:
-        if self._broken is not None or self._closed:
-            raise StoreClosed(f"the store is closed: {self._broken or 'close() was called'}")
+        broken = self._broken
+        if broken is not None or self._closed:
+            why = "close() was called" if broken is None else reason(broken)
+            raise StoreClosed(f"the store is closed: {why}")
 
     def abandon(self, turn: Turn) -> None:
         """Nothing of the turn has left memory."""
@@ -310,7 +313,8 @@ class DiskStore(Behind):
     def commit(self, turn: Turn, show: Show | None = None) -> None:
         """Appends the turn and makes it durable, then visible: `show` is to call what it is given.
 
-        NoSpace before any effect; another IoError: the turn never was; StoreClosed: undetermined;
+        NoSpace before any effect; another IoError: the turn never was; StoreClosed, if it is `in_doubt`:
+        undetermined;
         TransactionTooLarge, also for a key that the tables could not hold.
         """
         self._lock.check()
@@ -328,10 +332,14 @@ class DiskStore(Behind):
             except Exception as error:
                 if self._log.turn != before:
                     self._log.broken = error
-                    raise StoreClosed(
+                    closed = StoreClosed(
                         f"the turn is durable, and could not be taken into memory ({error!r}): "
                         "reopen the store"
-                    ) from error
+                    )
+                    closed.in_doubt = True
+                    raise closed from error
+                if isinstance(error, StoreClosed):
+                    error.in_doubt = True  # the record may be on the disk
                 if isinstance(error, MemoryError) and self._log.broken is None:
                     raise PlanstepError(f"there is no room to write the turn: {error!r}") from error
                 raise

@@ -1,0 +1,280 @@
+"""Exceptions strike while the real engine commits; then it is looked at, and goes on.
+
+    signal   a handler that raises, at the n-th bytecode of a commit
+    alarm    the same by a timer of the system's, at any moment
+    depth    a commit whose caller is so near to the stack's end that only n calls fit in
+
+By bytecode: a trace function raises the signal in the engine's own frames, at once where handlers are put off,
+else at the next place where CPython looks for signals (3.11: behind calls of C, at a function's begin, at a
+jump back). Elsewhere no handler ever runs, say between the end of a `with` and its lock's release.
+
+Next: ../interrupts.py.
+"""
+
+import contextlib
+import dis
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from types import CodeType, FrameType
+from typing import Any
+
+import planstep
+from planstep import interrupts
+from planstep.errors import PlanstepError
+
+from ..exchanged import exchange
+from .sample import quickly
+
+KINDS = ("signal", "alarm", "depth")
+MODES = ("deterministic", "kafka")
+_SIGNAL = signal.SIGUSR2
+_LOOKS = {dis.opmap[name] for name in ("CALL", "CALL_FUNCTION_EX", "JUMP_BACKWARD", "RESUME")}
+_OURS = (os.path.dirname(planstep.__file__) + os.sep, contextlib.__file__)
+_SECONDS, _OF_PLANTED = 30.0, 2.0
+"""That anything is waited for at most: nobody waits long for what is planted to be wrong."""
+_LOOKS_AT_MOST = 1_000
+_FAR = 1 << 60
+
+
+class Struck(TimeoutError):
+    """Not a subclass of Exception's alone but of OSError, too, as time-outs are."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """What one child does. `at`: bytecodes, calls of room, or seeds of alarms, one strike each."""
+
+    kind: str
+    mode: str
+    at: tuple[int, ...]
+    folder: Path
+    planted: bool = False
+
+
+@dataclass
+class Told:
+    """`strikes`: how many struck; `put_off`: while handlers were; `raised`: that the caller heard of."""
+
+    runs: int = 0
+    strikes: int = 0
+    put_off: int = 0
+    raised: int = 0
+    committed: int = 0
+    wrong: list[str] = field(default_factory=list)
+
+
+class Tracer:
+    """Raises the signal at the n-th bytecode of what runs `on`; `seen` counts them."""
+
+    def __init__(self, n: int) -> None:
+        self._n = n
+        self._codes: dict[CodeType, bytes] = {}
+        self._before: tuple[FrameType, int] | None = None
+        self.seen = 0
+        self.struck = self.put_off = False
+
+    @contextlib.contextmanager
+    def on(self) -> Iterator[None]:
+        before = sys.gettrace()
+        sys.settrace(self._enter)
+        try:
+            yield
+        finally:
+            sys.settrace(before)
+
+    def _enter(self, frame: FrameType, event: str, arg: Any) -> Any:
+        file = frame.f_code.co_filename
+        if not file.startswith(_OURS) or f"{os.sep}bench{os.sep}" in file:
+            return None
+        frame.f_trace_opcodes = True
+        return self._step
+
+    def _step(self, frame: FrameType, event: str, arg: Any) -> Any:
+        if event != "opcode":
+            return self._step
+        code = self._codes.get(frame.f_code)
+        if code is None:
+            code = self._codes[frame.f_code] = frame.f_code.co_code
+        before, self._before = self._before, (frame, code[frame.f_lasti])
+        self.seen += 1
+        if self.seen >= self._n and not self.struck:
+            put_off = interrupts._held is not None
+            if put_off or (before is not None and before[0] is frame and before[1] in _LOOKS):
+                self.struck, self.put_off = True, put_off
+                signal.raise_signal(_SIGNAL)
+        return self._step
+
+
+def strike(piece: Piece) -> Told:
+    """In a child, on its main thread."""
+    quickly()
+    if piece.planted:
+        exchange(interrupts, "_SIGNALS", (int(signal.SIGINT),))
+        exchange(interrupts, "_FRAMES", 0)
+    return _Striking(piece).run()
+
+
+def bytecodes(piece: Piece) -> int:
+    """In a child: how many a commit has."""
+    quickly()
+    striking = _Striking(piece)
+    tracer = Tracer(_FAR)
+    striking.commit(0)
+    with tracer.on():
+        striking.commit(1)
+    return tracer.seen
+
+
+class _Striking:
+    def __init__(self, piece: Piece) -> None:
+        self.piece = piece
+        self.told = Told()
+        self.calls = 0
+        self.seconds = _OF_PLANTED if piece.planted else _SECONDS
+        self.tables = piece.mode == "deterministic"
+        self.sure: dict[int, bool] = {}
+        self.db = planstep.open(piece.folder, mode=piece.mode)  # type: ignore[arg-type]
+        self.db.create_topic("t", format="msgpack")
+        if self.tables:
+            self.db.create_table("k")
+        signal.signal(_SIGNAL, self._raise)
+        signal.signal(signal.SIGALRM, self._raise)
+
+    def _raise(self, number: int, frame: FrameType | None) -> None:
+        self.calls += 1
+        raise Struck
+
+    def commit(self, n: int) -> planstep.Transaction:
+        with self.db.transaction(worker="w") as tx:
+            self._write(tx, n)
+        return tx
+
+    def _write(self, tx: planstep.Transaction, n: int) -> None:
+        tx.write("t", n)
+        if self.tables:
+            tx.put("k", n, n)
+
+    def run(self) -> Told:
+        told, piece = self.told, self.piece
+        for n, at in enumerate(piece.at):
+            told.runs += 1
+            tx = self.db.transaction(worker="w")
+            error: BaseException | None = None
+            self.calls = 0
+            try:
+                getattr(self, f"_{piece.kind}")(at, tx, n)
+            except BaseException as caught:
+                error = caught
+            told.raised += isinstance(error, (Struck, RecursionError))
+            said = self._wrong(tx, n, error)
+            if said:
+                told.wrong.append(f"{piece.mode}, {piece.kind} {at}: {said}")
+                return told  # the engine is another one from here on
+        told.wrong += self._reopened()
+        return told
+
+    def _end(self, tx: planstep.Transaction, n: int) -> None:
+        with tx:
+            self._write(tx, n)
+
+    def _signal(self, at: int, tx: planstep.Transaction, n: int) -> None:
+        tracer = Tracer(at)
+        try:
+            with tracer.on():
+                self._end(tx, n)
+        finally:
+            self.told.strikes += tracer.struck
+            self.told.put_off += tracer.put_off
+            if tracer.struck and self.calls != 1:
+                self.told.wrong.append(f"signal {at}: its handler was called {self.calls} times")
+
+    def _alarm(self, at: int, tx: planstep.Transaction, n: int) -> None:
+        signal.setitimer(signal.ITIMER_REAL, Random(at).random() * 0.0006 + 1e-6)
+        try:
+            self._end(tx, n)
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            self.told.strikes += self.calls
+
+    def _depth(self, at: int, tx: planstep.Transaction, n: int) -> None:
+        """With room for `at` calls."""
+        used = 0
+        frame: FrameType | None = sys._getframe()
+        while frame is not None:
+            used, frame = used + 1, frame.f_back
+        self.told.strikes += 1
+        _deeper(sys.getrecursionlimit() - used - at, lambda: self._end(tx, n))
+
+    def _wrong(self, tx: planstep.Transaction, n: int, error: BaseException | None) -> str:
+        if error is not None and not isinstance(error, (Struck, RecursionError)):
+            return f"{error!r} was raised"
+        for number in (_SIGNAL, signal.SIGALRM):
+            if signal.getsignal(number) != self._raise:
+                return f"the handler of {number.name} is {signal.getsignal(number)!r} now"
+        try:
+            state = tx.outcome(self.seconds).state
+            there = self._there(n, state)
+            self._others(n)
+        except PlanstepError as stopped:
+            return f"the engine stopped, where {error!r} struck: {stopped!r}"
+        self.told.committed += there
+        if tx._state == "open" and error is not None:
+            tx.rollback()  # it struck before anything was sent
+        elif state not in ("committed", "aborted"):
+            return f"raised {error!r}, the outcome is {state!r}"
+        if (state == "committed") != there or (error is None and not there):
+            return f"raised {error!r}, the outcome is {state!r}, it is there: {there}"
+        self.sure[n] = there
+        return ""
+
+    def _there(self, n: int, state: str) -> bool:
+        """Of the topic, and wholly: the rows say the same. Mode kafka answers before it shows."""
+        if not self.tables:
+            for _ in range(_LOOKS_AT_MOST):
+                if n in self._values() or state != "committed":
+                    break
+                time.sleep(0.01)
+        elif (self.db.table("k").get(n) == n) != (n in self._values()):
+            raise PlanstepError(f"torn: {n}")
+        return n in self._values()
+
+    def _values(self) -> set[int]:
+        return {*self.db.topic("t").read(max_records=1_000_000).values}
+
+    def _others(self, n: int) -> None:
+        """Another thread commits, and this one."""
+        failed: list[BaseException] = []
+
+        def works() -> None:
+            try:
+                self.db.write("t", -1 - n)
+            except BaseException as error:
+                failed.append(error)
+
+        thread = threading.Thread(target=works, daemon=True)
+        thread.start()
+        thread.join(self.seconds)
+        if failed or thread.is_alive():
+            raise PlanstepError(f"another thread's commit: {failed or 'has no end'}")
+        self.db.write("t", -1 - n)
+
+    def _reopened(self) -> list[str]:
+        self.db.close()
+        with planstep.open(self.piece.folder) as self.db:
+            now = self._values()
+        wrong = [n for n, there in self.sure.items() if there != (n in now)]
+        return [f"after reopening {wrong} are not as they were"] if wrong else []
+
+
+def _deeper(frames: int, call: Callable[[], None]) -> None:
+    if frames > 0:
+        _deeper(frames - 1, call)
+    else:
+        call()

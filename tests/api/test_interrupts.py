@@ -1,0 +1,319 @@
+"""What strikes anywhere: signals' handlers that raise, stacks that end, and turns whose end nobody knows."""
+
+import _thread
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+
+import planstep
+from planstep import interrupts
+from planstep.errors import IoError
+from planstep.interrupts import Uninterrupted, room_for_a_turn
+from planstep.store.disk import DiskStore
+from planstep.store.files import Files
+from planstep.turns import Turns
+
+
+class Late(TimeoutError):
+    """As a time-out's handler raises it: without a word."""
+
+
+@pytest.fixture
+def late() -> Iterator[Callable[[], None]]:
+    """Handlers that raise, of two signals; call it and one strikes."""
+
+    def raises(number: int, frame: FrameType | None) -> None:
+        raise Late
+
+    before = [(n, signal.signal(n, raises)) for n in (signal.SIGALRM, signal.SIGUSR2)]
+    yield lambda: os.kill(os.getpid(), signal.SIGALRM)
+    for number, handler in before:
+        signal.signal(number, handler)
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    for _ in range(3_000):
+        if holds():
+            return
+        time.sleep(0.01)
+    raise AssertionError("it never came")
+
+
+class Failing(Files):
+    fails = False
+
+    def write(self, fd: int, buffers: Any, offset: int, sync: bool) -> None:
+        if sync and Failing.fails:
+            super().write(
+                fd, buffers, offset, sync
+            )  # it is there, and the disk says that it is not
+            raise IoError("made to fail")
+        super().write(fd, buffers, offset, sync)
+
+
+@pytest.mark.parametrize("hosts", [1, 2])
+def test_two_writes_that_fail_leave_a_commit_undetermined(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hosts: int
+) -> None:
+    monkeypatch.setattr("planstep.storage.Files", Failing)
+    db = planstep.open(tmp_path / "s", hosts=hosts)
+    table = db.create_table("t")
+    table.put("k", 1)
+    tx = db.transaction()
+    tx.put("t", "k", 2)
+    monkeypatch.setattr(Failing, "fails", True)
+    with pytest.raises(planstep.Undetermined, match=r"made to fail.*ask its outcome"):
+        tx.commit()
+    with pytest.raises(planstep.StoreClosed, match="made to fail"):
+        table.put("k", 3)  # this one was not sent
+    monkeypatch.setattr(Failing, "fails", False)
+    db.close()
+    with planstep.open(tmp_path / "s") as db:
+        state = db.outcome(tx.id).state
+        assert state in ("committed", "unknown")
+        assert db.table("t").get("k") == (2 if state == "committed" else 1)
+
+
+def test_what_frees_space_and_fails_twice_stops_the_engine_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the turn on the reserve, as in any other."""
+    with planstep.open(tmp_path / "s") as db:
+        table = db.create_table("t")
+        table.put("k", 1)
+        errors: list[planstep.PlanstepError] = [
+            planstep.NoSpace("full"),
+            planstep.StoreClosed("made to fail"),
+        ]
+        errors[1].in_doubt = True  # type: ignore[attr-defined]
+
+        def refuse(*args: Any, **settings: Any) -> Any:
+            raise errors.pop(0)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(DiskStore, "begin", refuse)
+            with pytest.raises(planstep.Undetermined, match="made to fail"):
+                table.delete("k")
+        with pytest.raises(planstep.StoreClosed, match="made to fail"):
+            table.put("k", 2)
+
+
+@pytest.mark.parametrize("where", [(DiskStore, "_append"), (Turns, "_release")])
+def test_a_handler_that_raises_waits_until_the_turn_is_over(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    late: Callable[[], None],
+    where: tuple[type, str],
+) -> None:
+    with planstep.open(tmp_path / "s") as db:
+        table = db.create_table("t")
+        whole = getattr(*where)
+
+        def strikes(*args: Any) -> Any:
+            result = whole(*args)
+            late()  # behind the sync
+            return result
+
+        tx = db.transaction()
+        tx.put("t", "k", 1)
+        with monkeypatch.context() as patch:
+            patch.setattr(*where, strikes)
+            with pytest.raises(Late):
+                tx.commit()
+        assert tx.outcome().state == "committed"
+        assert table.get("k") == 1
+        table.put("k", 2)
+    with planstep.open(tmp_path / "s") as db:
+        assert db.table("t").get("k") == 2
+
+
+def test_a_handler_that_raises_before_anything_was_sent(
+    monkeypatch: pytest.MonkeyPatch, late: Callable[[], None]
+) -> None:
+    with planstep.open(":memory:") as db:
+        db.create_table("t")
+        tx = db.transaction()
+        tx.put("t", "k", 1)
+        with monkeypatch.context() as patch:
+            patch.setattr("planstep.turns.bytes_of", lambda item: late())
+            with pytest.raises(Late):
+                tx.commit()
+        assert tx.outcome().state == "aborted"
+        assert db.table("t").get("k") is None
+
+
+def test_who_waits_for_another_s_turn_hears_the_handler_at_once(late: Callable[[], None]) -> None:
+    with planstep.open(":memory:") as db:
+        db.create_table("t")
+        node = db._runtime.nodes[0]
+        assert node.try_lead(None)  # somebody does, and takes long
+        tx = db.transaction()
+        tx.put("t", "k", 1)
+
+        def strikes() -> None:
+            wait_until(lambda: bool(node._followers))
+            late()
+
+        thread = threading.Thread(target=strikes)
+        thread.start()
+        with pytest.raises(Late):
+            tx.commit()
+        thread.join()
+        assert node.hand_over()
+        db._runtime._submitted.set()
+        assert tx.outcome(30).state == "committed"
+
+
+def test_a_handler_that_does_not_raise_ends_no_waiting() -> None:
+    called: list[int] = []
+    before = signal.signal(signal.SIGUSR2, lambda number, frame: called.append(number))
+    try:
+        with planstep.open(":memory:") as db:
+            table = db.create_table("t")
+            node = db._runtime.nodes[0]
+            assert node.try_lead(None)
+
+            def strikes() -> None:
+                wait_until(lambda: bool(node._followers))
+                for seen in range(3):
+                    os.kill(os.getpid(), signal.SIGUSR2)
+                    wait_until(lambda seen=seen: len(called) > seen)
+                wait_until(lambda: not node._followers[0].left)  # it waits again
+                node.hand_over()
+
+            thread = threading.Thread(target=strikes)
+            thread.start()
+            table.put("k", 1)
+            thread.join()
+            assert table.get("k") == 1 and len(called) == 3
+            assert not node._followers
+    finally:
+        signal.signal(signal.SIGUSR2, before)
+
+
+def test_all_that_was_put_off_is_called_and_all_handlers_are_back(late: Callable[[], None]) -> None:
+    called: list[int] = []
+
+    def raises(number: int, frame: FrameType | None) -> None:
+        called.append(number)
+        raise Late
+
+    both = (signal.SIGALRM, signal.SIGUSR2)
+    for number in both:
+        signal.signal(number, raises)
+    with pytest.raises(Late), Uninterrupted():
+        for number in both:
+            signal.raise_signal(number)
+        with Uninterrupted():
+            signal.raise_signal(signal.SIGALRM)
+        assert not called
+    assert sorted(called) == sorted(both)
+    assert [signal.getsignal(number) for number in both] == [raises, raises]
+    assert interrupts._held is None
+
+
+@pytest.mark.parametrize("nth", range(4))
+def test_one_that_comes_while_they_are_put_aside_or_back(
+    monkeypatch: pytest.MonkeyPatch, late: Callable[[], None], nth: int
+) -> None:
+    """Between two of them, when one is aside and the other is not."""
+    both = (signal.SIGALRM, signal.SIGUSR2)
+    before = [signal.getsignal(number) for number in both]
+    whole, calls = interrupts._set, 0
+
+    def sets(number: int, handler: Any) -> None:
+        nonlocal calls
+        whole(number, handler)
+        if number in both:
+            calls += 1
+            if calls == nth + 1:
+                for one in both:
+                    signal.raise_signal(one)
+
+    monkeypatch.setattr(interrupts, "_set", sets)
+    with pytest.raises(Late), Uninterrupted():
+        pass
+    assert [signal.getsignal(number) for number in both] == before
+    assert interrupts._held is None
+
+
+def deeper(frames: int, call: Callable[[], Any]) -> Any:
+    return call() if frames <= 0 else deeper(frames - 1, call)
+
+
+def used() -> int:
+    frames, frame = 0, sys._getframe()
+    while frame.f_back is not None:
+        frames, frame = frames + 1, frame.f_back
+    return frames
+
+
+@pytest.mark.parametrize("settings", [{}, {"mode": "kafka"}, {"hosts": 2}], ids=str)
+def test_a_deep_stack_fails_its_own_call_and_stops_nobody(settings: dict[str, Any]) -> None:
+    with planstep.open(":memory:", **settings) as db:
+        topic = db.create_topic("t", format="msgpack")
+        there, failed = [], 0
+        for room in range(0, 130, 3):
+            tx = db.transaction(worker="w")
+            try:
+                tx.write("t", room)
+                deeper(sys.getrecursionlimit() - used() - room, tx.commit)
+                there.append(room)
+            except RecursionError:
+                failed += 1
+            else:
+                continue
+            if tx._state == "open":
+                tx.rollback()
+            else:
+                assert tx.outcome(30).state == "aborted"
+        assert failed > 10 and len(there) > 10
+        thread = threading.Thread(target=db.write, args=("t", -1))
+        thread.start()
+        thread.join()
+        for _ in range(3_000):  # mode kafka answers before it shows
+            if len(topic.read().values) > len(there):
+                break
+            time.sleep(0.01)
+        assert topic.read().values == [*there, -1]
+
+
+def test_opening_and_closing_want_room_too(tmp_path: Path) -> None:
+    deep = sys.getrecursionlimit() - used() - 40
+    with pytest.raises(RecursionError, match="nothing was done"):
+        deeper(deep, lambda: planstep.open(tmp_path / "s"))
+    with planstep.open(tmp_path / "s") as db:
+        with pytest.raises(RecursionError, match="less deep"):
+            deeper(deep, db.close)
+        db.create_topic("t")
+
+
+def test_who_has_room_is_let_through() -> None:
+    room_for_a_turn()
+    deeper(sys.getrecursionlimit() - used() - 90, room_for_a_turn)
+
+
+def test_an_interrupt_of_the_main_thread_by_another(tmp_path: Path) -> None:
+    """_thread.interrupt_main is Ctrl-C without a signal."""
+    with planstep.open(tmp_path / "s") as db:
+        db.create_table("t")
+        tx = db.transaction()
+        tx.put("t", "k", 1)
+        whole = db._runtime._release
+
+        def strikes(*args: Any) -> None:
+            _thread.interrupt_main()
+            whole(*args)
+
+        db._runtime._release = strikes  # type: ignore[method-assign]
+        with pytest.raises(KeyboardInterrupt):
+            tx.commit()
+        assert tx.outcome().state == "committed"
