@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import planstep
+from planstep.aio import AsyncTransaction
 
 Until = Callable[[Callable[[], object]], None]
 WAYS: list[dict[str, Any]] = [{}, {"hosts": 3}, {"mode": "kafka"}]
@@ -210,5 +211,28 @@ def test_the_loops_with_asyncio(hosts: int) -> None:
                     seen += batch.values
                     tx.submit()
             assert all_seen(seen) and await topic.lag("d") == 0
+
+    asyncio.run(main())
+
+
+def test_a_submit_that_is_still_to_be_sent_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With asyncio a task sends it, later than the next read may begin."""
+    send = AsyncTransaction._ended
+
+    async def late(tx: AsyncTransaction, *args: Any) -> Any:
+        await asyncio.sleep(0.01)
+        return await send(tx, *args)
+
+    monkeypatch.setattr(AsyncTransaction, "_ended", late)
+
+    async def main() -> None:
+        async with planstep.open_async(":memory:") as db:
+            await (await db.create_topic("in")).write_batch([b"0", b"1"])
+            async with db.reader("in", consumer="c") as reader:
+                leased = await reader.read()
+                assert leased is not None
+                leased.tx.submit()
+                assert await reader.read() is None
+                assert reader.in_flight == 0 and await db.topic("in").lag("c") == 0
 
     asyncio.run(main())

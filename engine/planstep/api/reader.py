@@ -87,6 +87,12 @@ class LeasedTransaction(Transaction):
             self.group.ended(self.flight, None)
             raise
 
+    def _send(self) -> Parts | None:
+        parts = super()._send()
+        assert self.flight is not None
+        self.flight.sent = True
+        return parts
+
     def _read_on(
         self, topic: str, consumer: str, max_records: int, max_bytes: int, partition: int | None
     ) -> ReadBatch:
