@@ -136,21 +136,26 @@ def test_room_is_waited_for_whatever_the_time_out(until: Until) -> None:
             two.tx.commit()
 
 
-def test_a_wait_for_room_that_nobody_makes_ends_with_the_lease(until: Until) -> None:
+@pytest.mark.parametrize("wants", ["room", "the end"])
+def test_a_wait_for_what_nobody_ends_ends_with_the_lease(wants: str, until: Until) -> None:
     with planstep.open(":memory:") as db:
         db.create_topic("in")
         db.topic("in").write_batch([b"0", b"1", b"2"])
-        with db.reader("in", consumer="c", max_records=1, in_flight=2) as reader:
+        in_flight = 2 if wants == "room" else 4
+        with db.reader("in", "c", 1, in_flight=in_flight, until_idle=True) as reader:
             now = 0.0
             group = reader._group
             group._clock = lambda: now
-            held = [reader.read(), reader.read()]
+            held = [reader.read() for _ in range(2 if wants == "room" else 3)]
             assert all(held)
             failed: list[BaseException] = []
 
             def read() -> None:
                 try:
-                    reader.read()
+                    if wants == "room":
+                        reader.read()
+                    else:
+                        next(iter(reader))
                 except planstep.LeaseLost as error:
                     failed.append(error)
 

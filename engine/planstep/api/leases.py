@@ -229,10 +229,10 @@ class Group:
                 if (lane.owner is member and not lane.moving) or (lane.owner is None and more)
             ]
 
-    def under_way(self, member: Member) -> tuple[bool, bool]:
-        """(no room for another batch, some commit of its is on its way, will end, and may fail)."""
+    def under_way(self, member: Member) -> tuple[int, bool]:
+        """(flights of a reader, some commit of its is on its way, will end, and may fail)."""
         with self._locked():
-            return member.flights >= member.in_flight, any(
+            return member.flights, any(
                 flight.member is member for lane in self.lanes for flight in self._going(lane)
             )
 
