@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import planstep
+from planstep.aio import AsyncTransaction
 
 Until = Callable[[Callable[[], object]], None]
 WAYS: list[dict[str, Any]] = [{}, {"hosts": 3}, {"mode": "kafka"}]
@@ -135,21 +136,26 @@ def test_room_is_waited_for_whatever_the_time_out(until: Until) -> None:
             two.tx.commit()
 
 
-def test_a_wait_for_room_that_nobody_makes_ends_with_the_lease(until: Until) -> None:
+@pytest.mark.parametrize("wants", ["room", "the end"])
+def test_a_wait_for_what_nobody_ends_ends_with_the_lease(wants: str, until: Until) -> None:
     with planstep.open(":memory:") as db:
         db.create_topic("in")
         db.topic("in").write_batch([b"0", b"1", b"2"])
-        with db.reader("in", consumer="c", max_records=1, in_flight=2) as reader:
+        in_flight = 2 if wants == "room" else 4
+        with db.reader("in", "c", 1, in_flight=in_flight, until_idle=True) as reader:
             now = 0.0
             group = reader._group
             group._clock = lambda: now
-            held = [reader.read(), reader.read()]
+            held = [reader.read() for _ in range(2 if wants == "room" else 3)]
             assert all(held)
             failed: list[BaseException] = []
 
             def read() -> None:
                 try:
-                    reader.read()
+                    if wants == "room":
+                        reader.read()
+                    else:
+                        next(iter(reader))
                 except planstep.LeaseLost as error:
                     failed.append(error)
 
@@ -210,5 +216,28 @@ def test_the_loops_with_asyncio(hosts: int) -> None:
                     seen += batch.values
                     tx.submit()
             assert all_seen(seen) and await topic.lag("d") == 0
+
+    asyncio.run(main())
+
+
+def test_a_submit_that_is_still_to_be_sent_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With asyncio a task sends it, later than the next read may begin."""
+    send = AsyncTransaction._ended
+
+    async def late(tx: AsyncTransaction, *args: Any) -> Any:
+        await asyncio.sleep(0.01)
+        return await send(tx, *args)
+
+    monkeypatch.setattr(AsyncTransaction, "_ended", late)
+
+    async def main() -> None:
+        async with planstep.open_async(":memory:") as db:
+            await (await db.create_topic("in")).write_batch([b"0", b"1"])
+            async with db.reader("in", consumer="c") as reader:
+                leased = await reader.read()
+                assert leased is not None
+                leased.tx.submit()
+                assert await reader.read() is None
+                assert reader.in_flight == 0 and await db.topic("in").lag("c") == 0
 
     asyncio.run(main())

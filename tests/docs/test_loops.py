@@ -229,7 +229,7 @@ ELSEWHERE = {
     "02_two_ways_to_commit.py": "while True",
     "04_prove_a_history.py": "while True",
 }
-"""Where programs and notebooks loop: the tests below run these; 04 counts its 160 transactions itself, and judges them."""
+"""Where programs and notebooks loop: the tests below run these, and 04 judges its own 160 transactions."""
 WAITS = ("db.phases", "db.transactional_ids", "time", "closed", "now()")
 """A `while` over something else than batches."""
 
@@ -348,15 +348,21 @@ def test_the_second_notebook_follows_a_topic() -> None:
 def test_a_reader_that_stops_early_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What these tests would have found: `read` that gives None where there is no room."""
+    """What these tests are to find: few batches, a part that is left out, one that is seen twice."""
     monkeypatch.chdir(tmp_path)
     seen = Seen(monkeypatch)
     with planstep.open("s.planstep") as db:
         db.create_topic("in").write_batch([b"x"] * FED)
         with db.reader("in", "c") as reader:
-            while reader.in_flight < 4 and (leased := reader.read()) is not None:
-                leased.tx.submit()
-                if leased.batch.offsets[0][1] > 50 * RECORDS:
-                    break
-        with pytest.raises(AssertionError):
+            for _ in range(5):
+                leased = reader.read()
+                assert leased is not None
+                leased.tx.commit()
+        with pytest.raises(AssertionError, match="5"):
             seen.check(True)
+        seen.committed["in", "c"] = [(0, n, n + 1) for n in range(FED)]
+        assert seen.check(True) == 1
+        for wrong in ([*range(20), *range(30, FED)], [*range(FED), 40], range(FED - 1)):
+            seen.committed["in", "c"] = [(0, n, n + 1) for n in wrong]
+            with pytest.raises(AssertionError):
+                seen.check(True)

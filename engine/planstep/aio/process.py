@@ -130,18 +130,9 @@ async def process(
     try:
         for number in range(workers):
             name = worker_name(worker, topic, consumer, number, workers)
-            reader = Courser(
-                sync,
-                topic,
-                consumer,
-                max_records,
-                max_bytes,
-                in_flight,
-                lease_seconds,
-                name,
-                until_idle,
+            reader = course.reader(
+                max_records, max_bytes, in_flight, lease_seconds, name, until_idle
             )
-            course.lead(reader)
             readers.append(reader)
             one = _Worker(course, AsyncReader(engine, reader), fn, in_flight)
             tasks.append(asyncio.create_task(one.run(), name=name))

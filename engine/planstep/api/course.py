@@ -14,7 +14,7 @@ import random
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from ..errors import (
     Aborted,
@@ -286,10 +286,12 @@ class Course:
         self.error = self.error or error
         self.end()
 
-    def lead(self, reader: "Courser") -> None:
-        """The reader reads as this course has it from now on."""
+    def reader(self, *settings: Any) -> "Courser":
+        """A worker's reader: as Engine.reader, and as this course has it."""
+        reader = Courser(self.engine, self.topic, self.consumer, *settings)
         reader.course = self
         self._readers.append(reader)
+        return reader
 
     @property
     def stopping(self) -> bool:

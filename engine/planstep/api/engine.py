@@ -114,6 +114,8 @@ class Engine(Naming, Operations):
     ) -> T:
         """Runs `fn(tx)`, commits, and returns fn's value; after Conflict or Overloaded, once more.
 
+        SnapshotTooOld is logged the first time, and raised the second.
+
         `fn` may run several times, each time with a new transaction: keep effects elsewhere out of
         it. Between attempts it waits, longer each time, at most a quarter of a second; of those that
         lost the same the oldest waits least. The last error is raised when `deadline` seconds have
@@ -165,17 +167,8 @@ class Engine(Naming, Operations):
         """
         if name != "":
             check_worker(name, "a reader's name")
-        return Reader(
-            self,
-            topic,
-            consumer,
-            max_records,
-            max_bytes,
-            in_flight,
-            lease_seconds,
-            name,
-            until_idle,
-        )
+        limits = (max_records, max_bytes, in_flight, lease_seconds)
+        return Reader(self, topic, consumer, *limits, name, until_idle)
 
     def process(
         self,
@@ -200,10 +193,13 @@ class Engine(Naming, Operations):
         fn           writes its results through `tx`; process commits. It runs again after a Conflict,
                      and on smaller batches after an error: keep effects elsewhere out of it
         workers      threads; partitions are shared out among them, a batch is of one partition
-        in_flight    batches of a worker that are read or being committed at once
+        in_flight    batches of a worker that are read or being committed at once; with more than 1, a function
+                     that reads rows which it also writes conflicts with the batch before
         on_error     what to do with the one record on which fn fails: "stop" (if not given) raises
                      ProcessingError, "skip" consumes it, "dead_letter" moves it; or a function of the
-                     ProcessingError that returns one of these, or "retry"
+                     ProcessingError that returns one of these, or "retry": then the record runs again
+                     after 0.1 s, and each time after about twice as long, up to 30 s; `error.attempt` counts.
+                     It is asked about a whole batch whose snapshot was too old twice (SnapshotTooOld)
         dead_letter  the topic to move such records to, with headers that say whence and why; made if
                      missing; given alone it means on_error="dead_letter"
         until_idle   return when all that is there is consumed; else go on until `stop` or Ctrl-C

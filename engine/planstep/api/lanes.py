@@ -57,7 +57,17 @@ class Lane:
 class Flight:
     """Offsets [begin, end) of a lane, in the hands of a reader's transaction."""
 
-    __slots__ = ("begin", "end", "generation", "lane", "member", "pending", "state", "until")
+    __slots__ = (
+        "begin",
+        "end",
+        "generation",
+        "lane",
+        "member",
+        "pending",
+        "sent",
+        "state",
+        "until",
+    )
 
     def __init__(self, lane: Lane, member: Member, begin: int, end: int, until: float) -> None:
         self.lane = lane
@@ -66,6 +76,7 @@ class Flight:
         self.begin, self.end = begin, end
         self.until = until
         self.state = OPEN
+        self.sent = False  # by its owner, who need do nothing more for it
         self.pending: tuple[bytes, dict[int, Any], Ending] | None = None
 
     def __lt__(self, other: "Flight") -> bool:

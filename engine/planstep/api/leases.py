@@ -229,14 +229,20 @@ class Group:
                 if (lane.owner is member and not lane.moving) or (lane.owner is None and more)
             ]
 
-    def under_way(self, member: Member) -> tuple[bool, bool]:
-        """(no room for another batch, some commit of its is on its way and may fail)."""
+    def under_way(self, member: Member) -> tuple[int, bool]:
+        """(flights of a reader, some commit of its is on its way, will end, and may fail)."""
         with self._locked():
-            return member.flights >= member.in_flight, any(
-                flight.member is member and flight.state == HANDED
-                for lane in self.lanes
-                for flight in lane.flights
+            return member.flights, any(
+                flight.member is member for lane in self.lanes for flight in self._going(lane)
             )
+
+    def _going(self, lane: Lane) -> Iterator[Flight]:
+        """Those that were sent, and do not wait for one that was not."""
+        for flight in lane.flights:
+            if flight.sent:
+                yield flight
+            elif not self.individual:
+                return
 
     def free(self, member: Member, lane: Lane, reading: "Reading") -> tuple[int, int] | None:
         """The range to read next; the caller holds the lane's lock, and `begin`s what it read."""

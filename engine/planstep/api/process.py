@@ -146,18 +146,9 @@ def process(
     try:
         for number in range(workers):
             name = worker_name(worker, topic, consumer, number, workers)
-            reader = Courser(
-                engine,
-                topic,
-                consumer,
-                max_records,
-                max_bytes,
-                in_flight,
-                lease_seconds,
-                name,
-                until_idle,
+            reader = course.reader(
+                max_records, max_bytes, in_flight, lease_seconds, name, until_idle
             )
-            course.lead(reader)
             readers.append(reader)
             threads.append(_Worker(run, reader, name))
         for thread in threads:

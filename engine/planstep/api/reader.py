@@ -62,13 +62,13 @@ class Leased(NamedTuple):
 
 class Wait:
     """One call that waits for a batch, of either face: until when (None: for ever, or until all is consumed),
-    whether it was for room, and how many flights had lapsed when it began."""
+    for how many of the reader's own flights, and how many of those had lapsed when it began."""
 
-    __slots__ = ("deadline", "full", "lapsed")
+    __slots__ = ("deadline", "held", "lapsed")
 
     def __init__(self, deadline: float | None, lapsed: int) -> None:
         self.deadline = deadline
-        self.full = False
+        self.held = 0
         self.lapsed = lapsed
 
 
@@ -86,6 +86,12 @@ class LeasedTransaction(Transaction):
         except (Conflict, LeaseLost):
             self.group.ended(self.flight, None)
             raise
+
+    def _send(self) -> Parts | None:
+        parts = super()._send()
+        assert self.flight is not None
+        self.flight.sent = True
+        return parts
 
     def _read_on(
         self, topic: str, consumer: str, max_records: int, max_bytes: int, partition: int | None
@@ -269,19 +275,25 @@ class Reader:
         while True:
             self._check()
             group.tidy()
-            if wait.full and not member.flights and member.lapsed - wait.lapsed >= member.in_flight:
+            if 0 < wait.held <= member.lapsed - wait.lapsed and not member.flights:
                 raise LeaseLost(
-                    f"{member.in_flight} batches of {self!r} were neither committed nor rolled back for "
-                    f"{group.lease_seconds:g} s, and it had no room for another; end each, or raise in_flight"
+                    f"{wait.held} batches of {self!r} were neither committed nor rolled back for "
+                    f"{group.lease_seconds:g} s, and it waited for them to end: they are read again; end each"
                 )
             changes = group.changes
             leased = self._find(made)
             if leased is not None:
                 return leased, 0.0
-            wait.full, sent = group.under_way(member)
-            if group.changes == changes:  # else what was looked at is old
-                busy = (wait.full or sent) and not self._engine._runtime.owns_this_thread()
-                return None, _LOOK_SECONDS if busy else self._left(wait)
+            flights, sent = group.under_way(member)
+            if group.changes != changes:
+                continue  # what was looked at is old
+            full = flights >= member.in_flight
+            if (full or sent) and not self._engine._runtime.owns_this_thread():
+                left = _LOOK_SECONDS
+            else:
+                left = self._left(wait)
+            wait.held = flights if full or (left and self._until_idle) else 0
+            return None, left
 
     def _left(self, wait: Wait) -> float:
         """Seconds to wait for records, none of which are there."""
