@@ -41,6 +41,7 @@ from ..proto.messages import PartitionPart
 from ..runtime import Runtime
 from ..store import Store
 from ..undecided import OpenTransaction
+from .batches import bounded
 from .client import Client
 from .errors import kafka_error
 from .identities import Identity, identities, under_way
@@ -204,7 +205,7 @@ class KafkaRuntime(Runtime):
 
     def _ask(self, tx: bytes, asked: "_Asked", ending: Ending | None, wait: float | None) -> Waiter:
         self._check_open()
-        batches = asked.batches
+        batches = bounded(asked.batches, self.settings.batch_bytes)
         try:
             self.client.admit(tx, batches, wait)
             with self.client.locked():
