@@ -69,3 +69,54 @@ def test_every_way_of_writing_is_bounded(hosts: int, version: int) -> None:
         assert all(size <= 2_000 or records == 1 for size, records in found)
         assert sum(records for _, records in found) == 4 * len(values) + 1
         assert sum(size > 2_000 for size, _ in found) == 1
+
+
+# linger ------------------------------------------------------------------------------------------
+
+
+def test_what_lingers_is_gathered_into_one_batch() -> None:
+    with opened(linger_ms=60_000) as db:
+        db.create_topic("t", partitions=2)
+        with db.transaction() as tx:
+            for n in range(30):
+                tx.write("t", b"%d" % n, partition=n % 2)
+            assert not batches(db) and not db._runtime.client.outstanding(tx._tx)
+        assert [records for _, records in batches(db)] == [15, 15], "commit ignores it"
+
+
+def test_flush_ignores_it() -> None:
+    with opened(linger_ms=60_000) as db:
+        db.create_topic("t")
+        with db.transaction() as tx:
+            for _ in range(2):
+                for _ in range(3):
+                    tx.write("t", b"x")
+                tx.flush()
+            assert [records for _, records in batches(db)] == [3, 3]
+
+
+def test_a_full_batch_leaves_at_once() -> None:
+    with opened(linger_ms=60_000, batch_bytes=1_000) as db:
+        db.create_topic("t", partitions=2)
+        with db.transaction() as tx:
+            tx.write("t", b"x" * 900, partition=0)
+            assert not db._runtime.client.outstanding(tx._tx)
+            tx.write("t", b"x" * 1_200, partition=0)
+            until(lambda: len(batches(db)) == 2)
+
+
+def test_what_has_lingered_leaves_with_the_next_write() -> None:
+    with opened(linger_ms=1) as db:
+        db.create_topic("t")
+        with db.transaction() as tx:
+            until(lambda: tx.write("t", b"x") or batches(db))
+    assert not db._runtime.lingering
+
+
+def test_a_write_by_itself_does_not_linger() -> None:
+    with opened(linger_ms=60_000) as db:
+        topic = db.create_topic("t")
+        topic.write(b"x")
+        with topic.writer() as writer:
+            writer.write(b"y")
+        until(lambda: topic.read().values == [b"x", b"y"])
