@@ -74,9 +74,10 @@ class KafkaSettings:
     max_in_flight: int = 5
     """Produce requests on the way to one host."""
     linger_ms: int = 0
-    """How long a batch below `batch_bytes` waits for company; Java's client has 5 since Kafka 4. With 0 what a
-    transaction writes while `max_in_flight` of its batches are on the way is gathered into one."""
+    """How long what a transaction writes is gathered, unless its batches are full, or it flushes or commits; Java's
+    client has 5 since Kafka 4. In any case what is written while `max_in_flight` batches are on the way is."""
     batch_bytes: int = 16_384
+    """No batch is larger, but of a single record."""
     retry_backoff_ms: int = 100
     concurrent_backoff_ms: int = 20
     """After CONCURRENT_TRANSACTIONS on a transaction's first registration (KAFKA-5477)."""

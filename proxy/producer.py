@@ -92,7 +92,6 @@ class Producer:
         self._move(State.IN_TRANSACTION)
         self.error = self.detail = ""
         self.tx = tx
-        self._sender.flushing = False
         return ""
 
     def send(self, tx: bytes, batches: Mapping[int, Sequence[tuple[bytes, int]]]) -> int:
@@ -112,7 +111,7 @@ class Producer:
         if self._waits(call, tx, commit=True):
             if self.state is State.IN_TRANSACTION:
                 self._offsets = [(group, *rest) for group, rest in offsets.items() if rest[2]]
-                self._committing = self._sender.flushing = True
+                self._committing = True
                 self._move(State.COMMITTING)
             elif self.state is State.ABORTABLE_ERROR:
                 self._committing = True

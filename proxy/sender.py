@@ -9,7 +9,8 @@ One dispatch takes at most one batch from each partition, as Kafka's Produce doe
 a host; `max_in_flight` of them may be on the way to a host. A batch gets its sequence when it is first
 sent and keeps it for the epoch. While one is to be sent again, its partition sends nothing else (KAFKA-5494).
 
-Left out: batches are not merged nor split, they are sent as they came; no bound of a request's bytes.
+Left out: batches are not merged nor split: whoever writes gathers and bounds them (linger_ms, batch_bytes); no
+bound of a request's bytes.
 
 Next: producer.py and plain.py, who own one each.
 """
@@ -41,7 +42,6 @@ class Batch:
     tx: bytes | None
     owner: Any = None
     sequence: int = -1
-    ready: bool = True
     again: bool = False
     rest: int = 0
     waited_ms: float = 0
@@ -96,7 +96,6 @@ class Sender:
         self.bytes = 0
         self.sent = 0
         self._to_send = 0  # batches that were not sent, or are to be sent once more
-        self.flushing = False
 
     def start(self, producer: int, epoch: int) -> None:
         """A new epoch: sequences begin at 0."""
@@ -116,25 +115,12 @@ class Sender:
         tx: bytes | None,
         owner: Any = None,
     ) -> None:
-        settings = self._exchange.settings
         partition = self._partitions.setdefault(tablet, _Partition())
-        lingering = []
         for data, records in batches:
             assert 0 < records < SEQUENCES
-            batch = Batch(tablet, data, records, tx, owner)
-            if settings.linger_ms and len(data) < settings.batch_bytes:
-                batch.ready = False
-                lingering.append(batch)
-            partition.unsent.append(batch)
+            partition.unsent.append(Batch(tablet, data, records, tx, owner))
             self.bytes += len(data)
             self._to_send += 1
-        if lingering:
-            self._exchange.later(settings.linger_ms, lambda: self._lingered(lingering))
-
-    def _lingered(self, batches: list[Batch]) -> None:
-        for batch in batches:
-            batch.ready = True
-        self._advance()
 
     def drop_unsent(self, owner: Any = None) -> list[Batch]:
         """Takes back what was not sent (of `owner`); nobody is told."""
@@ -187,9 +173,7 @@ class Sender:
             batch = partition.sent[0]
             return batch if batch.again and not batch.rest else None
         if unsent and partition.unsent:
-            batch = partition.unsent[0]
-            if batch.ready or self.flushing or len(partition.unsent) > 1:
-                return batch
+            return partition.unsent[0]
         return None
 
     def _send(self, host: int, batches: dict[int, Batch]) -> None:

@@ -8,6 +8,7 @@ The face never asks which mode it is. `look` is the runtime's own: it has the vi
 Next: runtime.py.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 from .errors import NotSupported
@@ -30,7 +31,8 @@ class Ways:
     def forget(self, tx: bytes) -> None:
         """A transaction has ended that never asked for anything."""
 
-    def may_send(self, tx: bytes) -> bool:
+    def may_send(self, tx: bytes, waiting_bytes: int, outboxes: Mapping[str, Any]) -> bool:
+        """Whether what a transaction has gathered leaves now: so many bytes, by topic with a column a partition."""
         return False
 
     def statement(self, parts: dict[int, Any]) -> dict[int, Any]:

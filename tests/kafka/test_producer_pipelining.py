@@ -184,30 +184,6 @@ def test_sequences_go_round() -> None:
     )
 
 
-def test_a_small_batch_lingers_until_its_time_another_batch_or_commit() -> None:
-    lingering = {"linger_ms": 7, "batch_bytes": 100, **TRANSACTION_2}
-    opened(
-        """
-        send t p0x1
-        wait 7
-        -> Produce p0 7/0 seq 0 x1
-        send t p0x1
-        send t p0x1
-        -> Produce p0 7/0 seq 1 x1
-        commit t
-        -> Produce p0 7/0 seq 2 x1
-        """,
-        **lingering,
-    )
-    opened(
-        """
-        send t p0x1
-        -> Produce p0 7/0 seq 0 x1
-        """,
-        **{**lingering, "batch_bytes": 10},
-    )
-
-
 # without transactions ----------------------------------------------------------------------------
 
 

@@ -34,8 +34,6 @@ class Chaos:
         self.client = client(
             protocol_version=version,
             max_in_flight=self.in_flight_max,
-            linger_ms=draw.choice((0, 0, 5)),
-            batch_bytes=draw.choice((2, 100)),
         )
         self.faults = draw.choice((0.0, 0.1, 0.4))
         self.fatal = draw.choice((0.0, 0.0, 0.02))

@@ -39,7 +39,6 @@ CALM = Settings(
     drops=False,
     switches=False,
     log_batching=False,
-    linger_ms=0,
     max_in_flight=5,
     inputs_max=1 << 20,
     tiny=False,

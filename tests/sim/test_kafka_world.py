@@ -44,13 +44,12 @@ def run(
     fenced: bool = True,
     settles: bool = True,
 ) -> Workload:
-    """By seed, the coordinators' logs are batched, not, or switched during the run; batches linger, or
-    go one at a time; what is idle expires."""
+    """By seed, the coordinators' logs are batched, not, or switched during the run; batches may go
+    one at a time; what is idle expires."""
     settings = replace(
         QUICK,
         protocol_version=version,
         log_batching=seed % 3 == 1,
-        linger_ms=5 * (seed % 5 == 1),
         max_in_flight=1 if seed % 5 == 2 else 5,
         transactional_id_expiration_ms=120,
     )

@@ -60,7 +60,6 @@ class Settings:
     drops: bool
     switches: bool
     log_batching: bool
-    linger_ms: int
     max_in_flight: int
     inputs_max: int
     tiny: bool
@@ -127,7 +126,6 @@ def drawn(seed: int) -> Settings:
         drops=draw.random() < 0.4,
         switches=draw.random() < 0.3,
         log_batching=draw.random() < 0.4,
-        linger_ms=draw.choice((0, 0, 0, 5)),
         max_in_flight=draw.choice((1, 5, 5)),
         inputs_max=draw.choice((1, 2, 8, 1 << 20, 1 << 20)),
         tiny=draw.random() < 0.25,
@@ -183,7 +181,6 @@ def _workload(seed: int, settings: Settings) -> Workload:
         QUICK,
         protocol_version=settings.version,
         log_batching=settings.log_batching,
-        linger_ms=settings.linger_ms,
         max_in_flight=settings.max_in_flight,
         transactional_id_expiration_ms=120 if settings.expires else 60_000,
     )

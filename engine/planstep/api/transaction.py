@@ -236,7 +236,9 @@ class Transaction(Life):
     def _send_if_due(self) -> None:
         runtime = self._runtime
         if self._waiting_bytes >= AHEAD_BYTES or (
-            runtime.sends_at_once and not self._alone and runtime.may_send(self._tx)
+            runtime.sends_at_once
+            and not self._alone
+            and runtime.may_send(self._tx, self._waiting_bytes, self._outboxes)
         ):
             self._send_ahead()
 

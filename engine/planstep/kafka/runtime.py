@@ -1,6 +1,6 @@
 """The runtime of the Kafka-style mode: the same face's requests, done Kafka's way.
 
-    write  ─▶ sent at once while few requests are on the way (linger 0), gathered otherwise
+    write  ─▶ sent at once while few requests are on the way, gathered otherwise, and for linger_ms
     commit ─▶ what is left is sent, positions, EndTxn ─▶ answered when the decision is durable, not when
               markers are written: what it wrote becomes visible after that
     plain writes ─▶ an idempotent producer without transactions
@@ -12,6 +12,7 @@ Next: writing.py, requests.py, views.py.
 """
 
 import time
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from ..errors import NotSupported, PlanstepError
@@ -41,6 +42,7 @@ from ..proto.messages import PartitionPart
 from ..runtime import Runtime
 from ..store import Store
 from ..undecided import OpenTransaction
+from .batches import bounded
 from .client import Client
 from .errors import kafka_error
 from .identities import Identity, identities, under_way
@@ -69,6 +71,7 @@ class KafkaRuntime(Runtime):
     def __init__(self, stores: list[Store], **settings: Any) -> None:
         self._writes = not settings.get("read_only")
         self._expire_at = 0
+        self.lingering: dict[bytes, float] = {}  # tx → since when what it wrote waits, ms
         super().__init__(stores, **settings)
         self.in_order = False  # a commit's positions count only once it has ended
         try:
@@ -153,6 +156,7 @@ class KafkaRuntime(Runtime):
 
     def send_ahead(self, tx: bytes, slices: dict[int, tuple[int, Any]]) -> None:
         room_for_a_turn()
+        self.lingering.pop(tx, None)
         self.writing.send_ahead(tx, slices)
 
     def flush(self, tx: bytes) -> None:
@@ -160,6 +164,7 @@ class KafkaRuntime(Runtime):
         self.writing.flush(tx)
 
     def rollback(self, tx: bytes) -> None:
+        self.lingering.pop(tx, None)
         self.writing.rollback(tx)
 
     def join(self, consumer: str, name: str) -> tuple[int, str]:
@@ -174,9 +179,19 @@ class KafkaRuntime(Runtime):
         room_for_a_turn()
         self.requests.leave(consumer, member)
 
-    def may_send(self, tx: bytes) -> bool:
-        """Fewer requests are on the way than may be: what is written now is sent at once."""
-        return self.client.outstanding(tx) < self.settings.max_in_flight
+    def may_send(self, tx: bytes, waiting_bytes: int, outboxes: Mapping[str, Any]) -> bool:
+        """Fewer requests are on the way than may be, and batches are full, or have lingered: looked at with each
+        write, no timer sends them."""
+        settings = self.settings
+        if self.client.outstanding(tx) >= settings.max_in_flight:
+            return False
+        if not settings.linger_ms:
+            return True
+        columns = sum(len(outbox.columns) for outbox in outboxes.values())
+        if waiting_bytes >= columns * settings.batch_bytes:
+            return True
+        now_ms = 1000 * time.monotonic()
+        return now_ms - self.lingering.setdefault(tx, now_ms) >= settings.linger_ms
 
     def commit(self, tx: bytes, parts: dict[int, Any], timeout: float | None = None) -> Commit:
         if any(kind_of(tablet) == CATALOGUE for tablet in parts):
@@ -211,7 +226,8 @@ class KafkaRuntime(Runtime):
     def _ask(self, tx: bytes, asked: "_Asked", ending: Ending | None, wait: float | None) -> Waiter:
         self._check_open()
         room_for_a_turn()
-        batches = asked.batches
+        self.lingering.pop(tx, None)
+        batches = bounded(asked.batches, self.settings.batch_bytes)
         try:
             self.client.admit(tx, batches, wait)
             with self.client.locked():

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ..node import Waiter
 from ..outcome import Commit
 from ..proxy.kafka import UNKNOWN_END
+from .batches import bounded
 from .errors import kafka_error
 from .producers import Open, Pool, Producer
 from .views import NO_PLACE, Look
@@ -208,7 +209,9 @@ class Writing:
         Overloaded: nothing of it was sent.
         """
         self._runtime._check_open()
-        batches = {tablet: pieces for tablet, (_, pieces) in slices.items()}
+        batches = bounded(
+            {tablet: pieces for tablet, (_, pieces) in slices.items()}, self._settings.batch_bytes
+        )
         self._client.admit(tx, batches, None)
         with self._client.locked():
             opened = self._opened(tx)
