@@ -307,7 +307,7 @@ def test_a_full_disk_is_said_and_got_over(
                 tx = db.transaction()
                 tx.write("a", bytes(MB), partition=written % 2)
                 tx.commit(30)
-        assert 20 < written < 200 * hosts
+        assert 0 < written < 200 * hosts
         assert topic.describe().records == written
         with pytest.raises(NoSpace):
             topic.write(bytes(MB), partition=written % 2)

@@ -19,6 +19,8 @@ SETTINGS: dict[str, tuple[Any, Any]] = {
     "trace": ("messages", "summary"),
     "rtt": (0.001, 0.0),
     "protocol_version": (2, 1),
+    "snapshot_seconds": (30.0, 60.0),
+    "snapshot_bytes": (1 << 20, 64 << 20),
     "kafka": (planstep.KafkaSettings(linger_ms=7, protocol_version=2), planstep.KafkaSettings()),
 }
 OF_THE_CALL = ("path", "create", "wait", "switch_interval")

