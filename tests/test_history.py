@@ -74,7 +74,7 @@ def test_a_version_is_found_while_older_ones_are_forgotten() -> None:
     found: list[object] = []
     reader = threading.Thread(target=lambda: found.append(history.value_at(b"k", row(100), pinned)))
     reader.start()
-    assert entered.wait(10)
+    assert entered.wait(60)
     history.close(oldest)
     history.forget()
     go_on.set()

@@ -207,7 +207,7 @@ def test_a_transaction_ends_once(shop: planstep.Engine) -> None:
     ended.append(lost)
     submitted = shop.transaction()
     submitted.add("totals", "k", 1)
-    submitted.submit().result(5)
+    submitted.submit().result(60)
     ended.append(submitted)
     for tx in ended:
         for call in (

@@ -31,7 +31,7 @@ def run_while_closing(db: planstep.Engine, what: Callable[[], object]) -> list[o
 
     def callback(future: object) -> None:
         begun.set()
-        assert closing.wait(10)
+        assert closing.wait(60)
         try:
             came.append(what())
         except planstep.PlanstepError as error:
@@ -40,7 +40,7 @@ def run_while_closing(db: planstep.Engine, what: Callable[[], object]) -> list[o
     tx = db.transaction()
     tx.add("t", "k", 1)
     tx.submit().add_done_callback(callback)
-    assert begun.wait(10)
+    assert begun.wait(60)
     db.close()
     return came
 
@@ -65,7 +65,7 @@ def test_whoever_closes_second_waits_for_the_first(engine: planstep.Engine, tmp_
 
     def slowly() -> None:
         closing.set()
-        assert go.wait(10)
+        assert go.wait(60)
         close()
 
     def after(call: Callable[[], object]) -> None:
@@ -76,13 +76,13 @@ def test_whoever_closes_second_waits_for_the_first(engine: planstep.Engine, tmp_
     opened: list[planstep.Engine] = []
     threads = [threading.Thread(target=engine.close)]
     threads[0].start()
-    assert closing.wait(10)
+    assert closing.wait(60)
     for call in (engine.close, lambda: opened.append(planstep.open(tmp_path / "s"))):
         threads.append(threading.Thread(target=after, args=(call,)))
         threads[-1].start()
     go.set()
     for thread in threads:
-        thread.join(10)
+        thread.join(60)
     assert seen == [True, True] and opened[0] is not engine
     opened[0].close()
 

@@ -312,7 +312,7 @@ def keys_left(db: planstep.Engine) -> int:
 
 
 def clean(db: planstep.Engine) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while db._runtime.names.dropped:
         db._runtime.chores.run()
         time.sleep(0.001)

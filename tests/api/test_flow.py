@@ -137,7 +137,7 @@ def test_submit_keeps_many_in_flight(shop: planstep.Engine) -> None:
         tx.add("totals", "n", 1)
         txs.append(tx)
         futures.append(tx.submit())
-    commits = [future.result(5) for future in futures]
+    commits = [future.result(60) for future in futures]
     assert len({commit.place for commit in commits}) == 50
     assert [tx.commit.place for tx in txs] == [commit.place for commit in commits]
     assert shop.table("totals").get("n") == 50
@@ -166,8 +166,8 @@ def test_a_future_cannot_be_cancelled_and_its_callback_may_submit(shop: planstep
     future = tx.submit()
     future.add_done_callback(count)
     assert not future.cancel()
-    assert future.result(5).place == tx.commit.place
-    assert called.wait(5)
+    assert future.result(60).place == tx.commit.place
+    assert called.wait(60)
     assert dict(shop.table("totals").scan()) == {"n": 1, "callbacks": 1}
 
 
@@ -184,7 +184,7 @@ def test_with_one_host_a_callback_may_commit() -> None:
             called.set()
 
         future.add_done_callback(commit)
-        assert called.wait(5)
+        assert called.wait(60)
         assert db.table("totals").get("n") == 2
 
 

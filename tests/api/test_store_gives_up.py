@@ -67,7 +67,7 @@ def test_every_call_ends_and_says_why(
         begun.acquire()
     Failing.fails = True
     for thread in threads:
-        thread.join(10)
+        thread.join(60)
     assert len(said) == len(threads)
     assert all("made to fail" in str(error) for error in said), said
     with pytest.raises(planstep.StoreClosed, match="made to fail"):
@@ -122,7 +122,7 @@ def test_a_read_that_waits_for_a_host_says_why_too(
     with pytest.raises(planstep.PlanstepError):
         while True:
             db.write("t", "b")
-    reader.join(10)
+    reader.join(60)
     Failing.fails = False
     db.close()
     assert [type(error) for error in said] == [planstep.StoreClosed]

@@ -192,7 +192,7 @@ def test_a_first_read_waits_for_records(shop: planstep.Engine) -> None:
     thread = threading.Thread(target=wait)
     thread.start()
     shop.topic("clicks").write(b"x")
-    thread.join(10)
+    thread.join(60)
     assert got == [[b"x"]]
     with shop.transaction() as tx:
         assert tx.read("clicks", "c", timeout=0.01).values == []

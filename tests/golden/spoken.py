@@ -138,7 +138,7 @@ class Conversation:
 
     def settle(self) -> None:
         """Until what was sent is written, and what was decided is marked, but for what is held back."""
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while self.is_under_way():
             assert time.monotonic() < deadline, "it does not settle"
             time.sleep(0.0005)

@@ -33,7 +33,7 @@ def create(db: planstep.Engine) -> None:
 
 def until(condition: Callable[[], Any]) -> Any:
     """What follows a commit follows soon: markers come after the answer."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not (found := condition()):
         assert time.monotonic() < deadline, "it never came"
         time.sleep(0.001)

@@ -12,7 +12,7 @@ import planstep
 
 def values_are(topic: planstep.Topic, values: list[str]) -> None:
     """Once markers that the end left over are written."""
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while topic.read().values != values and time.monotonic() < deadline:
         time.sleep(0.002)
     assert topic.read().values == values
@@ -92,6 +92,6 @@ def test_what_is_asked_while_it_closes_is_told_so(what: str, hosts: int) -> None
 
     asking = threading.Thread(target=ask, daemon=True)
     asking.start()
-    asking.join(10)
+    asking.join(60)
     assert len(ended) == 1
     db.close()

@@ -87,5 +87,5 @@ def test_a_reader_that_found_no_room_goes_on_when_there_is(full: Any) -> None:
         tx, batch = reader.read(timeout=10)
         assert batch.values == ["a"]
         tx.write("out", "b")
-        assert tx.submit().result(10).id == tx.id
+        assert tx.submit().result(60).id == tx.id
     until(lambda: values(db, "out") == ["b"])

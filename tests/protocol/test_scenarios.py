@@ -22,7 +22,7 @@ def consume(begin: int, end: int, consumer: str = "c") -> PartitionPart:
 
 def outcome(future: "Future[Any]") -> str:
     try:
-        future.result(10)
+        future.result(60)
     except Conflict:
         return "conflict"
     return "committed"
@@ -130,7 +130,7 @@ def test_order_after_commit_is_the_order_of_places(w: World) -> None:
         w.submit({w.a[0]: PartitionPart(slices=records(b"%d" % i)), w.rows[i % 4]: _add(b"n")})
         for i in range(12)
     ]
-    done = [future.result(10) for future in futures]
+    done = [future.result(60) for future in futures]
     by_place = sorted(done, key=lambda commit: commit.place)
     by_offset = sorted(done, key=lambda commit: commit.details[w.a[0]])
     assert by_place == by_offset
@@ -185,7 +185,7 @@ def test_no_side_keys_are_left(w: World) -> None:
                     found += node.host.store.scan(at + kind, at + behind)
         return found
 
-    deadline = time.monotonic() + 10  # a lost withdrawal is made up for by the tablet's question
+    deadline = time.monotonic() + 60  # a lost withdrawal is made up for by the tablet's question
     while left() and time.monotonic() < deadline:
         time.sleep(0.01)
     assert not left()
