@@ -169,7 +169,7 @@ def test_a_turn_that_is_durable_and_not_in_memory_is_in_doubt_until_reopened(
 ) -> None:
     with planstep.open(tmp_path / "s") as db:
         topic = db.create_topic("t")
-        failing(monkeypatch, History, "install")
+        failing(monkeypatch, History, "release")
         with pytest.raises(planstep.StoreClosed, match="reopen"):
             topic.write(b"v")
         with pytest.raises(planstep.EngineClosed):
