@@ -136,6 +136,10 @@ def test_old_outcomes_go_but_none_that_is_not_decided(
     planning.close(HOUR + 1), planning.close(HOUR + 1)
     assert [planning.state(b"%d" % n) for n in (1, 2, 3)] == [1, None, 2]
     assert planning.space.get(b"f") == b"2" and planning.space.get(b"k") == 5
+    planning.core.handle(Executed(b"1", True))
+    planning.close(HOUR + 1), planning.close(HOUR + 1)
+    assert planning.state(b"1") is None
+    assert planning.space.get(b"f") == b"2", "what is forgotten stays known to be"
 
 
 def test_what_was_forgotten_is_neither_refused_anew_nor_planned(
