@@ -13,7 +13,7 @@ Keys, behind the tablet's prefix:
     l         last step given out
     o<tx>     (state, step, n, wall ms, participants)      the outcome, kept for a while
     k         number of outcomes kept
-    f         the last id whose outcome was forgotten
+    f         the greatest id whose outcome was forgotten
     x<tablet> the transaction that drops the tablet        none behind it touches the tablet
     d<tx>     the tablets that an undecided transaction drops
 
@@ -189,10 +189,12 @@ class Coordinator:
 
     def _prune(self, most: int, now_ms: int) -> int:
         """Forgets the oldest outcomes, by id; ids grow with time. Planned ones stay."""
-        dropped = 0
+        dropped, last = 0, self.space.get(b"f") or b""
         for key, value in self.space.scan(b"o", b"p", limit=min(most, 100_000)):
             if value[0] != PLANNED and value[3] < now_ms - OUTCOME_MS_KEPT:
                 self.space.delete(key)
-                self.space.put(b"f", key[1:])
+                last = max(last, key[1:])
                 dropped += 1
+        if dropped:
+            self.space.put(b"f", last)
         return dropped

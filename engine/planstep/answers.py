@@ -22,7 +22,8 @@ _REFUSED_KEPT = 10_000
 
 class Answers:
     """Invariants: a transaction is in `_waiting` from its input to its answer; what was admitted for it
-    is let go with that; whatever has ended by then has a record in the store or is in `refused`."""
+    is let go with that. What has ended by then has a record in the store or is in `refused`, unless the
+    engine stopped: then its end may not be known."""
 
     def __init__(self, hosts: int) -> None:
         self.hosts = hosts

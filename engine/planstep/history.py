@@ -7,6 +7,10 @@ time and within a limit of bytes; the last released step always counts as open. 
 its successor becomes visible, so a reader that finds a too new version (or none) in the store finds
 the older one here.
 
+`release` is the moment in which a turn becomes visible: to other processes, in the store, and to snapshots,
+which are opened under the same lock. What it leaves out: reads without a snapshot (mode "kafka", lags) wait for
+no lock, and may see a turn some microseconds after another process has.
+
 Next: host.py.
 """
 

@@ -136,6 +136,45 @@ def test_old_outcomes_go_but_none_that_is_not_decided(
     planning.close(HOUR + 1), planning.close(HOUR + 1)
     assert [planning.state(b"%d" % n) for n in (1, 2, 3)] == [1, None, 2]
     assert planning.space.get(b"f") == b"2" and planning.space.get(b"k") == 5
+    planning.core.handle(Executed(b"1", True))
+    planning.close(HOUR + 1), planning.close(HOUR + 1)
+    assert planning.state(b"1") is None
+    assert planning.space.get(b"f") == b"2", "what is forgotten stays known to be"
+
+
+def test_what_was_forgotten_is_neither_refused_anew_nor_planned(
+    planning: Planning, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody knows any more how it ended: who asks gets no plan, and no record says more than that."""
+    monkeypatch.setattr(module, "OUTCOMES_KEPT", 1)
+    monkeypatch.setattr(module, "_PRUNE_EVERY", 1)
+    for tx in (b"1", b"3", b"4", b"5"):
+        planning.request(tx, ONE)
+    planning.close()
+    for tx in (b"1", b"3", b"4", b"5"):
+        planning.core.handle(Executed(tx, True))
+    planning.close(HOUR + 1)
+    assert planning.space.get(b"f") == b"4" and planning.state(b"5") == module.COMMITTED
+    planning.core.handle(Ask(b"1", ONE))
+    planning.core.handle(Resolve(b"2"))
+    assert planning.sent == [(ONE, Never(b"1"))]
+    assert [planning.state(tx) for tx in (b"1", b"2")] == [module.EXPIRED] * 2
+    planning.sent.clear()
+    planning.request(b"2", ONE)
+    assert planning.close(HOUR + 1) == [(CLIENT, PlanRefused(b"2", "refused"))]
+
+
+def test_a_refusal_is_kept_as_long_as_other_outcomes(
+    planning: Planning, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "OUTCOMES_KEPT", 0)
+    monkeypatch.setattr(module, "_PRUNE_EVERY", 1)
+    planning.core.now_ms = 5
+    planning.core.handle(Resolve(b"a"))
+    planning.close(HOUR + 5)
+    assert planning.state(b"a") == module.REFUSED
+    planning.close(HOUR + 6)
+    assert planning.state(b"a") is None
 
 
 def test_what_came_with_an_input_that_is_undone_is_forgotten(planning: Planning) -> None:
