@@ -16,6 +16,7 @@ import pytest
 import planstep
 from planstep import interrupts
 from planstep.errors import IoError
+from planstep.history import History
 from planstep.interrupts import Uninterrupted, room_for_a_turn
 from planstep.store.disk import DiskStore
 from planstep.store.files import Files
@@ -133,6 +134,38 @@ def test_a_handler_that_raises_waits_until_the_turn_is_over(
         table.put("k", 2)
     with planstep.open(tmp_path / "s") as db:
         assert db.table("t").get("k") == 2
+
+
+def test_an_exception_from_another_thread_behind_the_sync_stops_the_engine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing can put it off, so nobody hears of an end that is not certain, and nothing is run twice."""
+    with planstep.open(tmp_path / "s") as db:
+        db.create_table("t")
+        tx = db.transaction()
+        tx.add("t", "k", 1)
+        raised: list[BaseException] = []
+
+        def strikes(*args: Any) -> None:
+            raise KeyboardInterrupt
+
+        def commits() -> None:
+            try:
+                tx.commit()
+            except BaseException as error:
+                raised.append(error)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(History, "release", strikes)
+            thread = threading.Thread(target=commits)
+            thread.start()
+            thread.join()
+        assert isinstance(raised[0], KeyboardInterrupt)
+        with pytest.raises(planstep.HostStopped, match="KeyboardInterrupt"):
+            db.table("t").add("k", 1)
+    with planstep.open(tmp_path / "s") as db:
+        assert db.outcome(tx.id).state == "committed"
+        assert db.table("t").get("k") == 1
 
 
 def test_a_handler_that_raises_before_anything_was_sent(

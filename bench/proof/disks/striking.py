@@ -35,7 +35,8 @@ from .sample import quickly
 KINDS = ("signal", "alarm", "depth")
 MODES = ("deterministic", "kafka")
 _SIGNAL = signal.SIGUSR2
-_LOOKS = {dis.opmap[name] for name in ("CALL", "CALL_FUNCTION_EX", "JUMP_BACKWARD", "RESUME")}
+_CALLS = ("CALL", "CALL_KW", "CALL_FUNCTION_EX")
+_LOOKS = {dis.opmap.get(name) for name in (*_CALLS, "JUMP_BACKWARD", "RESUME")}
 _OURS = (os.path.dirname(planstep.__file__) + os.sep, contextlib.__file__)
 _SECONDS, _OF_PLANTED = 30.0, 2.0
 """That anything is waited for at most: nobody waits long for what is planted to be wrong."""
@@ -44,7 +45,7 @@ _FAR = 1 << 60
 
 
 class Struck(TimeoutError):
-    """Not a subclass of Exception's alone but of OSError, too, as time-outs are."""
+    """As a time-out's handler raises it: an OSError, without a word."""
 
 
 @dataclass(frozen=True)
