@@ -79,6 +79,7 @@ _CALLS = {"read": 6, "open": 4}
 """About how many of LMDB's file there are at an opening."""
 _NAMES = {"table": "commits of LMDB", "read": "read failed", "open": "open failed"}
 _SECONDS = 90
+_FOLDERS_MAX = 64
 
 
 @dataclass(frozen=True)
@@ -329,6 +330,8 @@ def _injected(task: Task, root: Path, seen: Seen) -> None:
     when = f"{task.nth + 1}{'+' if task.times is None else ''}"
     name = errno.errorcode[task.code]
     words = ["strace", "-f", "-qq", "-o", str(root / "calls"), "-P", str(path)]
+    for fd in range(_FOLDERS_MAX):  # LMDB opens it through the folder's descriptor
+        words += ["-P", f"/proc/self/fd/{fd}/table/{path.name}"]
     words += [
         "-e",
         f"trace={task.injected}",
