@@ -88,6 +88,7 @@ _NAMES = {
     **{kind: f"call of {kind}" for kind in copied.KINDS},
 }
 _SECONDS = 90
+_FOLDERS_MAX = 64
 
 
 @dataclass(frozen=True)
@@ -358,6 +359,8 @@ def _injected(task: Task, root: Path, seen: Seen) -> None:
     when = f"{task.nth + 1}{'+' if task.times is None else ''}"
     name = errno.errorcode[task.code]
     words = ["strace", "-f", "-qq", "-o", str(root / "calls"), "-P", str(path)]
+    for fd in range(_FOLDERS_MAX):  # LMDB opens it through the folder's descriptor
+        words += ["-P", f"/proc/self/fd/{fd}/table/{path.name}"]
     words += [
         "-e",
         f"trace={task.injected}",
