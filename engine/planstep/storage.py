@@ -11,6 +11,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from .errors import Corruption, FormatError, NotSupported, PlanstepError, WrongMode
+from .following import Following
 from .kafka.runtime import KafkaRuntime
 from .network import Network
 from .proto.kafka_settings import KafkaSettings
@@ -77,9 +78,12 @@ def _open_stores(
 
     if read_only:
         with _making_sense(path):
-            return RUNTIMES[kind](
-                look(path, count), trace=trace, read_only=True, rtt_ms=rtt_ms, settings=settings
+            views = look(path, count)
+            runtime = RUNTIMES[kind](
+                views, trace=trace, read_only=True, rtt_ms=rtt_ms, settings=settings
             )
+            runtime.watches = Following(runtime, path, views)
+            return runtime
 
     opened: list[Store] = []
 

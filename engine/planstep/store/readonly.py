@@ -2,8 +2,9 @@
 
     lease ─▶ LMDB as of turn T (one pinned transaction) + the log's turns T+1 … released ─▶ a fixed view
 
-The view stands still; open again for a newer one. The owner's mark says how far it has released; where
-the mark is of another boot of the machine, all that is valid in the log came from the disk and counts.
+The view stands still; `newer` gives a later one, through the same LMDB environment. The owner's mark says how
+far it has released; where the mark is of another boot of the machine, all that is valid in the log came from
+the disk and counts.
 A log that went on in a new generation behind the look at the mark asks for the mark again.
 
 With several hosts the views must fit together: settled.py looks at all marks in one moment, passes each
@@ -45,7 +46,12 @@ class ReadOnlyStore:
     """A store's content as of one turn; `get`, `scan` and `read_payload` as everywhere."""
 
     def __init__(
-        self, folder: Path, meta: Meta, files: Files | None = None, until: Mark | None = None
+        self,
+        folder: Path,
+        meta: Meta,
+        files: Files | None = None,
+        until: Mark | None = None,
+        earlier: "ReadOnlyStore | None" = None,
     ) -> None:
         self.folder = folder
         self.meta = meta
@@ -57,13 +63,14 @@ class ReadOnlyStore:
         self._folder = Folder(folder, meta.store_id, files or Files(), 0)
         self._lock = threading.Lock()
         self._closed = False
+        self._earlier = earlier
         at_rest = 0
         for attempt in range(_TRIES):
             before = _state_of(folder)
             lease = Lease(folder)
             try:
                 self._look(lease, until)
-                self._lease = lease
+                self._lease, self._earlier = lease, None
                 return
             except (IoError, Corruption, FormatError) as error:
                 lease.close()
@@ -86,6 +93,10 @@ class ReadOnlyStore:
             raise FormatError(f"{folder} is not a store")
         return cls(folder, meta, until=until)
 
+    def newer(self, until: Mark | None = None) -> "ReadOnlyStore":
+        """As `open`, while this one stays as it is; each is closed by itself."""
+        return ReadOnlyStore(self.folder, self.meta, until=until, earlier=self)
+
     def _look(self, lease: Lease, until: Mark | None) -> None:
         mark = until
         if mark is None:
@@ -93,7 +104,10 @@ class ReadOnlyStore:
         self._runs: list[Extent] = []
         self._layer = Layer()
         self._added: list[bytes] = []
-        self._table = Table(self.folder / "table", self.store_id, read_only=True)
+        if self._earlier is None:
+            self._table = Table(self.folder / "table", self.store_id, read_only=True)
+        else:
+            self._table = self._earlier._table.shared()
         try:
             self._txn = self._table.pin()
             lease.name(self._table.newest(self._txn))
