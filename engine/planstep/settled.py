@@ -13,7 +13,9 @@ The moment: all marks are read twice, until nothing has changed between.
 Next: storage.py.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from .errors import Corruption, FormatError, IoError
 from .host import Host
@@ -31,13 +33,16 @@ _TRIES_OF_DAMAGE = 3
 _ROUNDS_MAX = 100_000
 
 
-def look(path: Path, hosts: int, *, settled: bool = True) -> list[Store]:
+def look(
+    path: Path, hosts: int, before: Sequence[Any] = (), *, settled: bool = True
+) -> list[Store]:
     """Read-only stores of all hosts, at one step. FormatError, Corruption, IoError.
 
-    `settled` False: of one moment, with what is under way left as it is.
+    `before`: an earlier look, to go on from. `settled` False: of one moment, with what is under way left as
+    it is.
     """
     if hosts == 1:
-        view = ReadOnlyStore.open(path / "host-0")
+        view = before[0].newer() if before else ReadOnlyStore.open(path / "host-0")
         if settled and Host(0, view).delivery.left:  # tablets that stand apart: under way too
             settle([view])
         return [view]
@@ -47,7 +52,10 @@ def look(path: Path, hosts: int, *, settled: bool = True) -> list[Store]:
         try:
             marks = _marks(path, ids)
             for number, mark in enumerate(marks):
-                views.append(ReadOnlyStore.open(path / f"host-{number}", mark))
+                if before:
+                    views.append(before[number].newer(mark))
+                else:
+                    views.append(ReadOnlyStore.open(path / f"host-{number}", mark))
                 if views[-1].store_id != ids[number]:
                     raise Passed(f"{path} was moved or replaced while it was looked at")
             if settled:

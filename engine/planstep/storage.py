@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from .errors import Corruption, FormatError, NotSupported, PlanstepError, WrongMode
+from .following import Following
 from .history import BYTES_MAX, MS_MAX
 from .interrupts import room_for_a_turn
 from .kafka.runtime import KafkaRuntime
@@ -86,14 +87,17 @@ def _open_stores(
 
     if read_only:
         with _making_sense(path):
-            return RUNTIMES[kind](
-                look(path, count),
+            views = look(path, count)
+            runtime = RUNTIMES[kind](
+                views,
                 trace=trace,
                 read_only=True,
                 rtt_ms=rtt_ms,
                 settings=settings,
                 snapshots=snapshots,
             )
+            runtime.watches = Following(runtime, path, views)
+            return runtime
 
     opened: list[Any] = []
 

@@ -141,6 +141,9 @@ class Watches:
                     if not waiting:
                         self._watched.pop(tablet, None)
 
+    def end(self) -> None:
+        """The engine is closed."""
+
     def wake(self, published: Iterable[int]) -> None:
         with self._lock:
             woken = {wake: None for tablet in published for wake in self._watched.get(tablet, ())}

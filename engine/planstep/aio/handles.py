@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from ..api.batch import ReadBatch
 from ..api.checks import seconds
-from ..api.limits import READ_BYTES
+from ..api.limits import LOOK_BYTES
 from ..api.outbox import Headers
 from ..api.snapshot import SnapshotView
 from ..api.table import Table
@@ -109,8 +109,8 @@ class AsyncTopic:
         self,
         start: int | Mapping[int, int] = 0,
         partition: int | None = None,
-        max_records: int = 1000,
-        max_bytes: int = READ_BYTES,
+        max_records: int | None = None,
+        max_bytes: int = LOOK_BYTES,
         timeout: float = 0.0,
     ) -> ReadBatch:
         """As Topic.read: waits up to `timeout` seconds for records, and holds no thread."""
@@ -139,6 +139,8 @@ class AsyncTopic:
     trim = on_thread(Topic.trim)
     to_arrow = on_thread(Topic.to_arrow)
     to_pandas = on_thread(Topic.to_pandas)
+
+    iter_batches = step_by_step(Topic.iter_batches)
 
     iter_arrow = step_by_step(Topic.iter_arrow)
 
@@ -243,6 +245,8 @@ class AsyncSnapshotView:
     read = on_thread(SnapshotView.read)
     to_arrow = on_thread(SnapshotView.to_arrow)
     to_pandas = on_thread(SnapshotView.to_pandas)
+
+    iter_batches = step_by_step(SnapshotView.iter_batches)
 
     iter_arrow = step_by_step(SnapshotView.iter_arrow)
 

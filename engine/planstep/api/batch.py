@@ -44,15 +44,27 @@ class Segment(NamedTuple):
 class ReadBatch:
     """Records of a topic, those of one partition together and in order.
 
-    Keys are bytes for topics with format="bytes", else str; None where a record has none.
+    Keys are bytes for topics with format="bytes", else str; None where a record has none. `more`: the
+    partitions had more than this, as of the same step.
     """
 
-    __slots__ = ("_columns", "_length", "format", "segments", "topic")
+    __slots__ = ("_columns", "_ends", "_length", "_starts", "format", "more", "segments", "topic")
 
-    def __init__(self, topic: str, format: str, segments: list[Segment]) -> None:
+    def __init__(
+        self,
+        topic: str,
+        format: str,
+        segments: list[Segment],
+        more: bool = False,
+        starts: dict[int, int] | None = None,
+        ends: dict[int, int] | None = None,
+    ) -> None:
         self.topic = topic
         self.format = format
         self.segments = segments
+        self.more = more
+        self._starts = starts or {}  # of the partitions that were asked for
+        self._ends = ends or {}
         self._length = sum(segment.hi - segment.lo for segment in segments)
         self._columns: dict[str, list[Any]] = {}
 
@@ -109,8 +121,17 @@ class ReadBatch:
 
     @property
     def ends(self) -> dict[int, int]:
-        """Partition → the offset behind its last record here: where to read on."""
-        return {s.partition: s.offset + s.hi - s.lo for s in self.segments}
+        """Partition → where to read on, of each partition that was asked for, records or none; of a consumer's
+        read only of those that it has records of: the consumer itself knows where to go on."""
+        return self._ends or behind(self._starts, self.segments)
+
+    @property
+    def partition(self) -> int | None:
+        """The partition, where only one was asked for, or has records here; else None."""
+        ends = self.ends
+        if len(ends) > 1:
+            ends = behind({}, self.segments)
+        return next(iter(ends)) if len(ends) == 1 else None
 
     def to_arrow(self, decode: bool = True, value_type: Any = None) -> Any:
         """A pyarrow Table: partition, offset, timestamp, key, value, and headers if there are any.
@@ -160,6 +181,15 @@ class ReadBatch:
     def _part(self, begin: int, end: int, step: int) -> "ReadBatch":
         if step != 1:
             raise ValueError("a batch has no steps: take list(batch)[a:b:step], or batch[a:b]")
+        if end >= len(self):
+            found = self._between(begin, end)
+            return ReadBatch(self.topic, self.format, found, self.more, self._starts, self._ends)
+        ends = behind(self._starts, self._between(0, end))
+        return ReadBatch(
+            self.topic, self.format, self._between(begin, end), True, self._starts, ends
+        )
+
+    def _between(self, begin: int, end: int) -> list[Segment]:
         found, at = [], 0
         for segment in self.segments:
             size = segment.hi - segment.lo
@@ -168,7 +198,7 @@ class ReadBatch:
                 offset, lo, hi = segment.offset + first, segment.lo + first, segment.lo + last
                 found.append(Segment(segment.partition, offset, lo, hi, segment.batch))
             at += size
-        return ReadBatch(self.topic, self.format, found)
+        return found
 
     def __repr__(self) -> str:
         places = ", ".join(
@@ -185,6 +215,11 @@ class ReadBatch:
             shown,
             len(self),
         )
+
+
+def behind(starts: dict[int, int], segments: list[Segment]) -> dict[int, int]:
+    """Partition → the offset behind the last record, or the start of one that has none."""
+    return starts | {s.partition: s.offset + s.hi - s.lo for s in segments}
 
 
 class Rows(list[tuple[Any, Any]]):

@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import OffsetOutOfRange, SnapshotTooOld
 from ..proto.keys import Key, decode_key
-from .batch import ReadBatch, Segment
+from .batch import ReadBatch, Segment, behind
 from .checks import shown
 from .formats import decode_values
 from .keyspace import scan_range
-from .reading import check_partition
+from .limits import READ_BYTES
+from .reading import check_limits, check_partition
 
 if TYPE_CHECKING:
     from ..names import TableInfo, TopicInfo
@@ -80,6 +81,19 @@ class Span:
         if not found and log_end < self.ends[partition]:
             raise SnapshotTooOld(f"topic {self.info.name!r} was dropped while it was read")
         return found, used
+
+    def batches(self, rows: int, size: int) -> Iterator[ReadBatch]:
+        """At most `rows` records, and about `size` stored bytes, at a time. One is read ahead, so that each
+        knows whether it is the last."""
+        name, form = self.info.name, self.info.format
+        pieces = self.pieces(rows, size)
+        starts, piece = self.starts, next(pieces, None)
+        while piece is not None:
+            following = next(pieces, None)
+            last = following is None
+            ends = self.ends if last else behind(starts, piece)
+            yield ReadBatch(name, form, piece, not last, starts, ends)
+            starts, piece = ends, following
 
     def batch(self, max_records: int | None) -> ReadBatch:
         """All of it, or the first `max_records`."""
@@ -165,6 +179,22 @@ class TopicColumns:
         """The same as a pandas DataFrame; values of format json and msgpack as Python objects."""
         with self._engine._look() as view:
             return view.to_pandas(self.name, start, end, partition, max_records)
+
+    def iter_batches(
+        self,
+        start: Offsets = 0,
+        end: Offsets | None = None,
+        partition: int | None = None,
+        max_records: int | None = None,
+        max_bytes: int = READ_BYTES,
+    ) -> Iterator[ReadBatch]:
+        """The way through a large topic: batches of at most `max_records`, and of about `max_bytes`.
+
+        `start`, `end` and `partition` as in to_arrow; as of the step at the call. `batch.ends` says where to go
+        on behind each.
+        """
+        with self._engine._look() as view:
+            return view.iter_batches(self.name, start, end, partition, max_records, max_bytes)
 
     def iter_arrow(
         self,
@@ -263,6 +293,20 @@ class ViewColumns(ABC):
         """A topic as a pandas DataFrame; see Topic.to_pandas."""
         span = Span(self._engine, self._view(), topic, start, end, partition)
         return span.batch(max_records).to_pandas()
+
+    def iter_batches(
+        self,
+        topic: str,
+        start: Offsets = 0,
+        end: Offsets | None = None,
+        partition: int | None = None,
+        max_records: int | None = None,
+        max_bytes: int = READ_BYTES,
+    ) -> Iterator[ReadBatch]:
+        """A topic in batches; see Topic.iter_batches. The view may be closed meanwhile."""
+        rows = check_limits(max_records, max_bytes)
+        span = Span(self._engine, self._view(), topic, start, end, partition)
+        return span.batches(rows, max_bytes)
 
     def iter_arrow(
         self,

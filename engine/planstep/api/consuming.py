@@ -13,7 +13,7 @@ from ..errors import OffsetOutOfRange
 from .batch import Segment
 from .checks import integer
 from .conditions import Conditions
-from .reading import Reading
+from .reading import Reading, end_of
 
 if TYPE_CHECKING:
     from ..names import TopicInfo
@@ -31,8 +31,8 @@ def consume_next(
     partition: int | None,
     max_records: int,
     max_bytes: int,
-) -> list[Segment]:
-    """The next records of this consumer; the ranges are entered into the conditions."""
+) -> tuple[list[Segment], bool]:
+    """The next records of this consumer, and whether there are more; the ranges enter the conditions."""
     count = len(topic.partitions)
     turn = turns.get((topic.name, consumer), 0)
     order = [(turn + i) % count for i in range(count)] if partition is None else [partition]
@@ -47,8 +47,22 @@ def consume_next(
         if max_records <= 0 or max_bytes <= 0:
             if partition is None:
                 turns[topic.name, consumer] = (p + 1) % count
-            break
-    return found
+            behind = [p, *order[order.index(p) + 1 :]]
+            return found, any(_left(reading, conditions, topic, q, consumer) for q in behind)
+    return found, False
+
+
+def _left(
+    reading: Reading, conditions: Conditions, topic: "TopicInfo", partition: int, consumer: str
+) -> bool:
+    tablet = topic.partitions[partition]
+    if consumer in topic.individual:
+        held = conditions.acked.get(tablet, {}).get(consumer, ())
+        return bool(reading.free(tablet, consumer, held))
+    at = conditions.consumed_to(tablet, consumer)
+    if at is None:
+        at = reading.position(tablet, consumer)
+    return at < reading.bounds(tablet)[1]
 
 
 def _read_on(
@@ -87,12 +101,6 @@ def _read_on(
         conditions.consume(tablet, consumer, offset, end_of(segments))
         conditions.fence(tablet, consumer, moved)
     return segments, size
-
-
-def end_of(segments: list[Segment]) -> int:
-    """The offset behind the last record; there may be offsets between that no record has."""
-    last = segments[-1]
-    return last.offset + last.hi - last.lo
 
 
 def consume_range(

@@ -14,6 +14,8 @@ BATCH_BYTES = 1 << 20
 AHEAD_BYTES = 8 << 20
 """What a transaction writes to topics beyond this goes ahead of its commit: it needs no more memory."""
 READ_BYTES = 16 << 20
-"""What one read returns at most by default; the batch that crosses it is not begun."""
+"""What one read of a consumer returns at most by default; the batch that crosses it is not begun."""
+LOOK_BYTES = 64 << 20
+"""What looking at a topic returns at most by default."""
 PARTITIONS_MAX = 10_000
 """Partitions of a topic, and shards of a table."""

@@ -36,11 +36,10 @@ from ..proto.keys import check_name
 from ..wakeups import CommitFuture, wait_for
 from .batch import ReadBatch
 from .checks import seconds, whole
-from .consuming import end_of
 from .lanes import Flight, Lane
 from .leases import Group
 from .parts import Parts
-from .reading import Reading, check_limits
+from .reading import Reading, check_limits, end_of
 from .transaction import Transaction
 
 if TYPE_CHECKING:
@@ -362,7 +361,8 @@ class Reader:
         tx._conditions.fence(lane.tablet, self.consumer, reading.moved(lane.tablet, self.consumer))
         self._engine._consuming[tx._tx] = tx._conditions
         tx._waitable = False
-        return ReadBatch(self.topic, self._info.format, segments)
+        more = flight.end < reading.bounds(lane.tablet)[1]
+        return ReadBatch(self.topic, self._info.format, segments, more)
 
     def _limit(self, partition: int, begin: int, most: int) -> int:
         return most

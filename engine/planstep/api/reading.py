@@ -16,8 +16,8 @@ from ..errors import Corruption, OffsetOutOfRange
 from ..proto.ids import Place
 from ..tablets.intervals import Ranges, consumed, raised
 from ..tablets.intervals import free as free_ranges
-from .batch import Segment
-from .checks import integer, shown, whole
+from .batch import ReadBatch, Segment
+from .checks import INT_MAX, integer, shown, whole
 from .keyspace import shard_of
 
 if TYPE_CHECKING:
@@ -149,8 +149,9 @@ class Reading:
         starts: dict[int, int],
         max_records: int,
         max_bytes: int,
-    ) -> list[Segment]:
+    ) -> ReadBatch:
         """Records of several partitions from explicit offsets, checked against the logs."""
+        ends = {}
         for partition, start in starts.items():
             integer("an offset", start)
             low, high = self.bounds(topic.partitions[partition])
@@ -159,15 +160,23 @@ class Reading:
                     f"topic {topic.name!r}, partition {partition}: offset {start} is outside the "
                     f"log [{low}, {high})"
                 )
+            ends[partition] = high
         found: list[Segment] = []
+        more = False
         for partition, start in starts.items():
-            if max_records <= 0 or max_bytes <= 0:
-                break
-            segments, size = self.segments(topic, partition, start, max_records, max_bytes)
-            found += segments
-            max_records -= sum(segment.hi - segment.lo for segment in segments)
-            max_bytes -= size
-        return found
+            segments: list[Segment] = []
+            if max_records > 0 and max_bytes > 0:
+                segments, size = self.segments(topic, partition, start, max_records, max_bytes)
+                found += segments
+                max_records -= sum(segment.hi - segment.lo for segment in segments)
+                max_bytes -= size
+            at = end_of(segments) if segments else start
+            if max_records > 0 and max_bytes > 0:
+                ends[partition] = max(at, ends[partition])  # there is no more, whatever lies there
+            else:
+                more = more or at < ends[partition]
+                ends[partition] = at
+        return ReadBatch(topic.name, topic.format, found, more, starts, ends)
 
     def starts(
         self, topic: "TopicInfo", start: "int | Mapping[int, int]", partition: int | None
@@ -203,6 +212,13 @@ def check_partition(topic: "TopicInfo", partition: int) -> int:
     return partition
 
 
-def check_limits(max_records: int, max_bytes: int) -> None:
-    whole("max_records", max_records, 1)
+def end_of(segments: list[Segment]) -> int:
+    """The offset behind the last record; there may be offsets between that no record has."""
+    last = segments[-1]
+    return last.offset + last.hi - last.lo
+
+
+def check_limits(max_records: int | None, max_bytes: int) -> int:
+    """The number of records, which is no limit where it is None."""
     whole("max_bytes", max_bytes, 1)
+    return INT_MAX if max_records is None else whole("max_records", max_records, 1)

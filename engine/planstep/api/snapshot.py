@@ -20,7 +20,7 @@ from .columns import ViewColumns
 from .consumer import ConsumerDescription, describe_consumer
 from .formats import decode_value
 from .keyspace import key_of, scan_range
-from .limits import READ_BYTES
+from .limits import LOOK_BYTES
 from .reading import Reading, check_limits
 
 if TYPE_CHECKING:
@@ -101,16 +101,15 @@ class SnapshotView(ViewColumns):
         topic: str,
         start: int | Mapping[int, int] = 0,
         partition: int | None = None,
-        max_records: int = 1000,
-        max_bytes: int = READ_BYTES,
+        max_records: int | None = None,
+        max_bytes: int = LOOK_BYTES,
     ) -> ReadBatch:
         """Records from `start` on, for no consumer: nothing moves. See Topic.read."""
         reading = self._view()
         info = self._engine._topic(topic)
-        check_limits(max_records, max_bytes)
+        most = check_limits(max_records, max_bytes)
         starts = reading.starts(info, start, partition)
-        segments = reading.inspect(info, starts, max_records, max_bytes)
-        return ReadBatch(topic, info.format, segments)
+        return reading.inspect(info, starts, most, max_bytes)
 
     def close(self) -> None:
         """Lets go of the step. A second close does nothing."""

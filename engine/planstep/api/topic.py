@@ -20,7 +20,7 @@ from .batch import ReadBatch, counted, html_table
 from .checks import seconds, shown
 from .columns import TopicColumns
 from .consumer import ConsumerDescription, Kind, Start, offsets_of
-from .limits import READ_BYTES
+from .limits import LOOK_BYTES
 from .outbox import Headers
 from .reading import check_limits
 from .writer import LINGER_BYTES, LINGER_RECORDS, Partitioner, Writer
@@ -138,17 +138,19 @@ class Topic(TopicColumns):
         self,
         start: int | Mapping[int, int] = 0,
         partition: int | None = None,
-        max_records: int = 1000,
-        max_bytes: int = READ_BYTES,
+        max_records: int | None = None,
+        max_bytes: int = LOOK_BYTES,
         timeout: float = 0.0,
     ) -> ReadBatch:
         """Looks at records, for no consumer: nothing moves.
 
-        `start` is an offset of `partition` (or of the only one), 0 for the oldest record still
-        there, or a dict of partition to offset: `topic.read(batch.ends)` reads on in the partitions
-        of a batch. OffsetOutOfRange outside the log. Where there is nothing it waits up to `timeout`
-        seconds for a record, in whichever of these partitions it comes first; an engine that was
-        opened read-only stands still, and waits in vain.
+        All there is, up to `max_bytes` and `max_records`; `batch.more` says whether that cut it short, and
+        iter_batches goes through a large topic. `start` is an offset of `partition` (or of the only one),
+        0 for the oldest record still there, or a dict of partition to offset: `topic.read(batch.ends)`
+        reads on where a batch ended, in all its partitions. OffsetOutOfRange outside the log. Where there
+        is nothing it waits up to `timeout` seconds for a record, in whichever of these partitions it comes
+        first. An engine that was opened read-only goes on to a newer step meanwhile, for all its reads, once no
+        snapshot is open in it.
         """
         deadline = time.monotonic() + seconds("timeout", timeout)
         seen: dict[int, int] | None = None
@@ -165,18 +167,18 @@ class Topic(TopicColumns):
         self,
         start: int | Mapping[int, int],
         partition: int | None,
-        max_records: int,
+        max_records: int | None,
         max_bytes: int,
     ) -> tuple[ReadBatch, dict[int, int]]:
         """What is there, and where the partitions that it was looked for in end, by tablet."""
         info = self._info()
-        check_limits(max_records, max_bytes)
+        most = check_limits(max_records, max_bytes)
         for _ in range(_TRIES):
             try:
-                return self._look_at(info, start, partition, max_records, max_bytes)
+                return self._look_at(info, start, partition, most, max_bytes)
             except SnapshotTooOld:
                 pass  # trimmed between looking where it starts and reading there
-        return self._look_at(info, start, partition, max_records, max_bytes)
+        return self._look_at(info, start, partition, most, max_bytes)
 
     def _look_at(
         self,
@@ -189,9 +191,7 @@ class Topic(TopicColumns):
         with self._engine._look() as view:
             reading = view._view()
             starts = reading.starts(info, start, partition)
-            batch = ReadBatch(
-                self.name, info.format, reading.inspect(info, starts, max_records, max_bytes)
-            )
+            batch = reading.inspect(info, starts, max_records, max_bytes)
             tablets = [info.partitions[p] for p in starts]
             return batch, {} if batch else {t: reading.bounds(t)[1] for t in tablets}
 

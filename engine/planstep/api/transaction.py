@@ -104,7 +104,7 @@ class Transaction(Life):
         check_limits(max_records, max_bytes)
         if partition is not None:
             check_partition(info, partition)
-        segments = consume_next(
+        segments, more = consume_next(
             self._view(),
             self._conditions,
             self._engine._turns,
@@ -116,7 +116,7 @@ class Transaction(Life):
         )
         if segments:
             self._engine._consuming[self._tx] = self._conditions
-        return ReadBatch(topic, info.format, segments)
+        return ReadBatch(topic, info.format, segments, more)
 
     def _ends(self, topic: str, partition: int | None) -> tuple[tuple[int, ...], dict[int, int]]:
         """The tablets that were read from, and where each ended: more is what a wait is for."""

@@ -2,8 +2,9 @@
 
     lease ─▶ LMDB as of turn T (one pinned transaction) + the log's turns T+1 … released ─▶ a fixed view
 
-The view stands still; open again for a newer one. The owner's mark says how far it has released; where
-the mark is of another boot of the machine, all that is valid in the log came from the disk and counts.
+The view stands still; `newer` gives a later one, through the same LMDB environment. The owner's mark says how
+far it has released; where the mark is of another boot of the machine, all that is valid in the log came from
+the disk and counts.
 A log that went on in a new generation behind the look at the mark asks for the mark again.
 
 With several hosts the views must fit together: settled.py looks at all marks in one moment, passes each
@@ -46,7 +47,13 @@ class ReadOnlyStore:
     """A store's content as of one turn; `get`, `scan` and `read_payload` as everywhere."""
 
     def __init__(
-        self, folder: Path, meta: Meta, files: Files, held: int, until: Mark | None = None
+        self,
+        folder: Path,
+        meta: Meta,
+        files: Files,
+        held: int,
+        until: Mark | None = None,
+        earlier: "ReadOnlyStore | None" = None,
     ) -> None:
         """`held`: the folder's descriptor, by which `files` hold it; it is closed with this."""
         self.folder = folder
@@ -60,13 +67,14 @@ class ReadOnlyStore:
         self._folder = Folder(folder, meta.store_id, files, 0)
         self._lock = threading.Lock()
         self._closed = False
+        self._earlier = earlier
         at_rest = 0
         for attempt in range(_TRIES):
             before = _state_of(files, folder)
             lease = Lease(folder, held)
             try:
                 self._look(lease, until)
-                self._lease = lease
+                self._lease, self._earlier = lease, None
                 return
             except (IoError, Corruption, FormatError) as error:
                 lease.close()
@@ -111,6 +119,20 @@ class ReadOnlyStore:
         if meta is not None and meta.store_id != self.store_id:
             raise IoError(f"{self.folder}: the store was replaced just now: open it again")
 
+    def newer(self, until: Mark | None = None) -> "ReadOnlyStore":
+        """As `open`, while this one stays as it is; each is closed by itself."""
+        files = Files()
+        try:
+            held = os.dup(self._held)
+        except OSError as error:
+            raise io_error(error, self.folder) from error
+        files.hold(self.folder, held)
+        try:
+            return ReadOnlyStore(self.folder, self.meta, files, held, until, self)
+        except BaseException:
+            os.close(held)
+            raise
+
     def _look(self, lease: Lease, until: Mark | None) -> None:
         mark = until
         if mark is None:
@@ -118,11 +140,15 @@ class ReadOnlyStore:
         self._runs: list[Extent] = []
         self._layer = Layer()
         self._added: list[bytes] = []
-        way = way_into(self.folder, self._held)
-        check_there(way, self._held)
-        self._table = Table(way / "table", self.store_id, read_only=True)
-        try:
+        if self._earlier is not None:
+            self._table = self._earlier._table.shared()
+        else:
+            way = way_into(self.folder, self._held)
             check_there(way, self._held)
+            self._table = Table(way / "table", self.store_id, read_only=True)
+        try:
+            if self._earlier is None:
+                check_there(way, self._held)
             self._txn = self._table.pin()
             lease.name(self._table.newest(self._txn))
             state = self._table.state(self._txn) or (0, 0, "", False, 0)

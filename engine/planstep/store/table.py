@@ -95,6 +95,7 @@ class Table:
             except lmdb.Error as error:
                 raise _not_opened(folder, error) from error
         self._folder = folder
+        self._users = 1
         self._beside = Beside()
         self.gave_up: StoreClosed | None = None  # LMDB is done for until it is opened anew
         self.damaged: Corruption | None = None  # what was met; nothing is written any more
@@ -328,8 +329,15 @@ class Table:
         with self._reading(None) as txn, txn.cursor() as cursor:
             yield from cursor
 
+    def shared(self) -> "Table":
+        """For one more who looks, and closes it: LMDB opens a file once in a process."""
+        self._users += 1
+        return self
+
     def close(self) -> None:
-        close_environment(self._env, self._file)
+        self._users -= 1
+        if self._users <= 0:
+            close_environment(self._env, self._file)
 
 
 def _not_opened(folder: Path, error: lmdb.Error) -> PlanstepError:
