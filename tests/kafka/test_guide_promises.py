@@ -15,6 +15,7 @@ import pytest
 from face_kit import QUICK, until
 
 import planstep
+from planstep.kafka.numbers import Numbers
 
 ROOT = Path(__file__).parents[2]
 MODES = {
@@ -411,3 +412,17 @@ def test_each_page_for_writers_and_readers_is_here() -> None:
     assert pages == {"writers.md", "transactions.md", "topics.md", "readers.md"}
     bullets = re.findall(r"^- ", (ROOT / "docs/guide/writers.md").read_text(), re.MULTILINE)
     assert len(bullets) == 3, "a promise more: hold the modes to it here"
+
+
+@pytest.mark.parametrize("held", [repeated_input, flushed_again, two_of_one_name])
+def test_numbers_that_are_dropped_on_the_way_are_noticed(
+    held: Callable[[Store], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The negative control."""
+    monkeypatch.setattr(Numbers, "_new", lambda *_: True)
+    store = Store(tmp_path / "s", MODES["kafka-v2"])
+    try:
+        with pytest.raises((AssertionError, pytest.fail.Exception)):
+            held(store)
+    finally:
+        store.db.close()
