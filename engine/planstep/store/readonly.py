@@ -141,7 +141,7 @@ class ReadOnlyStore:
         self._layer = Layer()
         self._added: list[bytes] = []
         if self._earlier is not None:
-            self._table = self._earlier._table.shared()
+            self._table: Table = self._earlier._table.shared()
         else:
             way = way_into(self.folder, self._held)
             check_there(way, self._held)
