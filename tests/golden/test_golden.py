@@ -90,6 +90,8 @@ class Conversation:
             return str(getattr(self, verb)(self.open[client], *rest))
         except planstep.Conflict as error:
             return refusal(error)
+        except planstep.SequenceError:
+            return "OUT OF ORDER"
 
     def send(self, client: str, value: str, number: str) -> str:
         self.writers[client].write(value, sequence=int(number))
