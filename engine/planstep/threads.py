@@ -92,9 +92,7 @@ class Threads(Turns):
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
-            with (
-                Uninterrupted()
-            ):  # it only ends the waiting; what a handler raises comes at the end
+            with Uninterrupted():  # a signal ends the waiting, no more; its handler comes behind
                 try:
                     if node.try_lead(waiter):
                         self._lead(node, waiter)

@@ -114,9 +114,10 @@ class Group:
 
     def leave(self, member: Member) -> None:
         """Gives up its lanes and open flights; those handed over run to their end."""
-        with self._locked():
-            then = self._leave(member)
-        self._after(then)
+        with Uninterrupted():  # else who waits behind it would not hear
+            with self._locked():
+                then = self._leave(member)
+            self._after(then)
 
     def renew(self, member: Member) -> None:
         """The reader is alive: its lease and those of its flights begin anew."""
@@ -175,6 +176,10 @@ class Group:
 
     def tidy(self) -> None:
         """Ends what belongs to readers that are gone, or silent for longer than their lease."""
+        with Uninterrupted():
+            self._tidy()
+
+    def _tidy(self) -> None:
         now = self._clock()
         then: list[_Action] = []
         with self._locked():
@@ -348,9 +353,10 @@ class Group:
 
     def ended(self, flight: Flight, step: int | None) -> None:
         """The flight's transaction has ended: committed in `step`, or without effect."""
-        with self._locked():
-            then = self._end(flight, step)
-        self._after(then)
+        with Uninterrupted():
+            with self._locked():
+                then = self._end(flight, step)
+            self._after(then)
 
     def _end(self, flight: Flight, step: int | None) -> list[_Action]:
         """What to do then, under no lock. Those behind that waited go, or fail with it."""
@@ -400,12 +406,13 @@ class Group:
 
     def close(self, error: Exception) -> None:
         """The engine was closed: what waits for its turn will not get it."""
-        with self._locked():
-            waiting = [f for lane in self.lanes for f in lane.flights if f.pending is not None]
-            then = [self._failing(flight, error) for flight in waiting]
-            for flight in waiting:
-                flight.state = OPEN
-        self._after(then)
+        with Uninterrupted():
+            with self._locked():
+                waiting = [f for lane in self.lanes for f in lane.flights if f.pending is not None]
+                then = [self._failing(flight, error) for flight in waiting]
+                for flight in waiting:
+                    flight.state = OPEN
+            self._after(then)
 
     # waiting -------------------------------------------------------------------------------
 

@@ -313,9 +313,8 @@ class DiskStore(Behind):
     def commit(self, turn: Turn, show: Show | None = None) -> None:
         """Appends the turn and makes it durable, then visible: `show` is to call what it is given.
 
-        NoSpace before any effect; another IoError: the turn never was; StoreClosed, if it is `in_doubt`:
-        undetermined;
-        TransactionTooLarge, also for a key that the tables could not hold.
+        NoSpace before any effect; another IoError: the turn never was; StoreClosed: undetermined where it is
+        `in_doubt`; TransactionTooLarge, also for a key that the tables could not hold.
         """
         self._lock.check()
         net = turn.net()
