@@ -8,7 +8,9 @@
 Maxima of windows, no slopes: log and memory go up and down with segments, checkpoints and the allocator. A
 reader that is stopped keeps what it has pinned, for ever; once it is killed the store must come down again.
 
-Negative control: snapshots that nobody closes.
+What a small transaction takes of CPU and memory as a store gets older is growth.py's.
+
+Negative control: snapshots that nobody closes; a transaction that does more each time, and keeps it.
 
 What it leaves out: hosts beyond one; growth that only shows in days.
 
@@ -27,6 +29,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..runner import end_group, environment
+from . import growth
 from .rows import Asked, Found
 from .soak import SNAPSHOTS, Soak
 
@@ -70,12 +73,17 @@ Sample = dict[str, float]
 
 def run(asked: Asked) -> Found:
     seconds = asked.runs or (QUICK_SECONDS if asked.quick else FULL_SECONDS)
-    return _soaked(asked, MODES, seconds, seconds < 120)
+    found = _soaked(asked, MODES, seconds, seconds < 120)
+    growth.watch(asked, found, growth.counts(asked))
+    return found
 
 
 def control(asked: Asked) -> Found:
     found = _soaked(asked, MODES[:1], asked.runs or CONTROL_SECONDS, True, SNAPSHOTS)
-    return found.planted("snapshots has grown")
+    growth.watch(asked, found, {"deterministic": growth.CONTROL_COUNT}, planted=True)
+    for name in ("snapshots", "cpu_us", "rss"):
+        found = found.planted(f"{name} has grown")
+    return found
 
 
 def _soaked(

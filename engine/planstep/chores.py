@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from .errors import EngineClosed, OffsetOutOfRange
 from .logs import tried_again, trimmed
-from .names import Dropped, TopicInfo
+from .names import Dropped, Name, TopicInfo
 from .proto.batch import HEADER_BYTES, timestamp_of
 from .proto.ids import CATALOGUE_ID, host_of, tablet_prefix
 from .proto.messages import CLEANED, CataloguePart, Clean, PartitionPart
@@ -70,7 +70,7 @@ class Chores:
         for topic in list(names.topics.values()):
             if topic.retention_ms is not None or topic.retention_bytes is not None:
                 self._retain(topic, now)
-        for gone in names.dropped:
+        for gone in list(names.dropped.values()):
             self._clean(gone)
 
     # retention -----------------------------------------------------------------------------
@@ -150,7 +150,7 @@ class Chores:
         if all([self._cleaned(tablet) for tablet in gone.tablets]):
             done = CataloguePart(gone.kind, gone.name, 0, "", runtime.hosts, CLEANED, gone.id)
             runtime.commit(runtime.new_tx(), {CATALOGUE_ID: done}, _WAIT_SECONDS)
-            runtime.names.load()
+            runtime.names.look(Name(gone.kind, gone.name, gone.id))
 
     def _cleaned(self, tablet: int) -> bool:
         """Removes some of a tablet's keys; whether none is left."""

@@ -11,8 +11,8 @@ Next: runtime.py.
 
 from typing import TYPE_CHECKING, Any
 
-from .errors import Dropped, UnknownName
-from .names import TableInfo, TopicInfo
+from .errors import Dropped, PlanstepError, Undetermined, UnknownName
+from .names import Name, TableInfo, TopicInfo
 from .outcome import Commit
 from .proto.ids import CATALOGUE_ID, PARTITION, SHARD
 from .proto.messages import (
@@ -33,7 +33,7 @@ Options = tuple[tuple[str, Any], ...]
 
 
 class Schema:
-    """Each call is one transaction; the names are loaded anew when it has committed."""
+    """Each call is one transaction; its name is looked at anew when it has ended."""
 
     def __init__(self, runtime: "Runtime") -> None:
         self._runtime = runtime
@@ -52,10 +52,16 @@ class Schema:
 
     def _commit(self, parts: dict[int, Any]) -> Commit:
         runtime = self._runtime
+        part = parts.get(CATALOGUE_ID)
+        settled = True
         try:
             return runtime.commit(runtime.new_tx(), parts)
+        except BaseException as error:
+            settled = isinstance(error, PlanstepError) and not isinstance(error, Undetermined)
+            raise
         finally:
-            runtime.names.load()
+            if part is not None:
+                runtime.names.look(Name(part.kind, part.name, part.id), settled)
 
     def _part(self, info: "TopicInfo | TableInfo", op: int, **fields: Any) -> CataloguePart:
         kind = PARTITION if isinstance(info, TopicInfo) else SHARD

@@ -127,7 +127,7 @@ def levels(runtime: "Runtime") -> dict[str, TopicLevel]:
     found = {}
     views = runtime.views
     for name, topic in sorted(runtime.names.topics.items()):
-        created = [c for topic_id, c in runtime.names.consumers if topic_id == topic.id]
+        created = list(runtime.names.consumers.get(topic.id, {}))
         records = 0
         rows: list[tuple[int, int]] = []
         for tablet in topic.partitions:

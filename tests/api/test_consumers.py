@@ -381,7 +381,7 @@ def test_cleaning_goes_on_after_reopening(tmp_path: Path) -> None:
         view = db.snapshot()
         db.drop_topic("a")
         view.close()
-        db._runtime.names.dropped = ()  # nobody cleans here
+        db._runtime.names.dropped = {}  # nobody cleans here
     with planstep.open(tmp_path / "s") as db:
         clean(db)
         assert keys_left(db) == 0

@@ -305,7 +305,7 @@ class Topic(TopicColumns):
     def _kind_of(self, consumer: str) -> str | None:
         runtime = self._engine._runtime
         info = self._info()
-        known = runtime.names.consumers.get((info.id, consumer))
+        known = runtime.names.consumers.get(info.id, {}).get(consumer)
         if known is not None:
             return "individual" if known else "cumulative"
         used = any(consumer in runtime.views.consumers(tablet) for tablet in info.partitions)
@@ -314,7 +314,7 @@ class Topic(TopicColumns):
     def consumers(self) -> dict[str, ConsumerDescription]:
         """All consumers that were created or have committed a position, by name."""
         runtime, info = self._engine._runtime, self._info()
-        names = {name for topic, name in runtime.names.consumers if topic == info.id}
+        names = set(runtime.names.consumers.get(info.id, {}))
         for tablet in info.partitions:
             names.update(runtime.views.consumers(tablet))
         return {name: self.consumer(name) for name in sorted(names)}

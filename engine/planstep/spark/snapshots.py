@@ -97,7 +97,7 @@ def _write(db: Engine, names: list[str], folder: Path) -> int:
             written[name] = [table.id, table.format, file.name]
         topics = {
             name: [info.id, info.format, info.partitions, list(view.bounds(name).values())]
-            for name, info in db._runtime.names.topics.items()
+            for name, info in list(db._runtime.names.topics.items())
         }
         content = {"store": store.hex(), "step": view.step, "tables": written, "topics": topics}
         (folder / _CONTENT).write_text(json.dumps(content))

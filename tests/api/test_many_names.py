@@ -1,0 +1,126 @@
+"""Names by the hundred: the next one costs what the first did, and all see the same ones."""
+
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import planstep
+from planstep.api.opening import Mode
+from planstep.errors import Undetermined
+from planstep.names import Names
+
+SOME = 60
+
+
+def steps(call: Callable[[int], Any], begin: int) -> int:
+    """Calls that this thread makes for SOME of them, Python's and C's."""
+    count = 0
+
+    def counted(frame: Any, event: str, argument: Any) -> None:
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    before = sys.getprofile()
+    sys.setprofile(counted)
+    try:
+        for n in range(begin, begin + SOME):
+            call(n)
+    finally:
+        sys.setprofile(before)
+    return count
+
+
+@pytest.mark.parametrize("mode", ["deterministic", "kafka"])
+@pytest.mark.parametrize("what", ["topic", "table", "consumer", "drop"])
+def test_the_thousandth_name_costs_what_the_first_did(mode: Mode, what: str) -> None:
+    if mode == "kafka" and what in ("table", "consumer"):
+        pytest.skip("there are none; a consumer's position is looked for among all groups' rows")
+    with planstep.open(":memory:", mode=mode) as db:
+
+        def make(n: int) -> Any:
+            if what == "table":
+                return db.create_table(f"t{n}", 1)
+            topic = db.create_topic(f"t{n}")
+            if what == "consumer":
+                topic.create_consumer(f"c{n}")
+            if what == "drop":
+                db.drop_topic(f"t{n}")
+            return topic
+
+        if what == "drop":
+            db._runtime.chores.run = lambda now_ms=None: None  # type: ignore[method-assign]
+        steps(make, 0)
+        first = steps(make, SOME)
+        for n in range(10 * SOME, 16 * SOME):
+            make(n)
+        assert steps(make, 20 * SOME) < 1.5 * first
+
+
+def test_what_is_known_of_names_is_what_a_look_at_all_would_find(shop: planstep.Engine) -> None:
+    def same() -> None:
+        known, fresh = shop._runtime.names, Names(shop._runtime.nodes[0].host.store)
+        for name in ("topics", "tables", "consumers", "dropped"):
+            assert getattr(known, name) == getattr(fresh, name)
+
+    shop._runtime.chores.run = lambda now_ms=None: None  # type: ignore[method-assign]
+    topic = shop.create_topic("t", 3, format="json", retention_bytes=1 << 20)
+    topic.create_consumer("one", kind="individual")
+    topic.create_consumer("all")
+    same()
+    topic.alter(retention_bytes=None)
+    topic.drop_consumer("one")
+    same()
+    shop.drop_topic("t")
+    assert shop._runtime.names.dropped
+    same()
+    shop.create_topic("t").create_consumer("all")
+    shop.drop_table("totals")
+    same()
+    with pytest.raises(planstep.UnknownName):
+        shop.table("totals")
+
+
+def test_a_name_that_came_after_all_is_seen(
+    shop: planstep.Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its creator did not hear how it ended, and it had not come by then."""
+    commit, kept = shop._runtime.commit, list[Any]()
+
+    def lost(tx: bytes, parts: Any, *more: Any) -> Any:
+        kept.append((tx, parts))
+        raise Undetermined("made to be lost")
+
+    monkeypatch.setattr(shop._runtime, "commit", lost)
+    with pytest.raises(Undetermined):
+        shop.create_topic("late")
+    monkeypatch.setattr(shop._runtime, "commit", commit)
+    commit(*kept[0])
+    shop.create_topic("another")
+    assert {"late", "another"} <= set(shop.topics())
+
+
+def test_names_are_made_by_many_threads_at_once(shop: planstep.Engine) -> None:
+    failed: list[BaseException] = []
+
+    def work(number: int) -> None:
+        try:
+            for n in range(20):
+                shop.create_topic(f"own-{number}-{n}")
+                shop.create_topic(f"shared-{n}", exist_ok=True)
+                assert len(shop.topics()) >= n
+                shop.drop_topic(f"own-{number}-{n}")
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failed == []
+    assert sorted(shop.topics()) == sorted(
+        ["by-user", "clicks", *(f"shared-{n}" for n in range(20))]
+    )
