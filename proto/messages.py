@@ -42,7 +42,7 @@ class PartitionPart(NamedTuple):
     and last number); numbers up to the producer's last are a conflict, or with `dedupe` a repeat: from
     `session` only, where the writer gave them itself, since another's same number is other data.
     `fences` are (consumer, step that last moved it, as it was seen); of a consumer that is not among
-    them 0 was seen: it never was moved.
+    them 0 was seen: it never was moved. `end` is the log's end that was seen and must be it still, or None.
     """
 
     ranges: tuple[tuple[str, int, int], ...] = ()
@@ -56,6 +56,7 @@ class PartitionPart(NamedTuple):
     drop: bool = False
     session: bytes | None = None
     fences: tuple[tuple[str, int], ...] = ()
+    end: int | None = None
 
 
 class ShardPart(NamedTuple):

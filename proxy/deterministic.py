@@ -40,7 +40,7 @@ def votes(tablet: int, part: Any) -> bool:
     kind = kind_of(tablet)
     if kind == PARTITION:
         # What went ahead of the proposal can have been lost with a host: then the vote is false.
-        if part.ranges or part.staged or part.producer is not None:
+        if part.ranges or part.staged or part.producer is not None or part.end is not None:
             return True
         return bool(part.acks or part.seeks) or part.trim is not None
     if kind == SHARD:

@@ -98,6 +98,12 @@ class Partition(Participant):
             if not early and not begin <= stop <= end:
                 return ("range", consumer, stop, end)
             held[consumer] = consumed(*held[consumer], begin, stop)
+        for consumer, seen in body.fences:
+            moved = self._standing(consumer).moved
+            if moved != seen:
+                return ("moved", consumer, seen, moved)
+        if body.end is not None and (end > body.end or (not early and end != body.end)):
+            return ("end", body.end, end)
         for consumer, (_, ranges) in held.items():
             if len(ranges) > RANGES_MAX:
                 return ("gaps", consumer, RANGES_MAX)
@@ -261,6 +267,10 @@ class Partition(Participant):
             b.trim is not None and (a.ranges or a.acks or a.seeks)
         ):
             return True
+        if (a.end is not None and (b.slices or b.seeks)) or (
+            b.end is not None and (a.slices or a.seeks)
+        ):
+            return True  # whether there was no more
         if a.producer is not None and b.producer is not None and a.producer[0] == b.producer[0]:
             return True
         mine, theirs = a.ranges + a.acks + a.seeks, b.ranges + b.acks + b.seeks

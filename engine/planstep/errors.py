@@ -55,6 +55,8 @@ class Conflict(Aborted):
             else f"key {key!r}"
             if key is not None
             else "a range"
+            if kind == "table"
+            else "the end"
         )
         advice = (
             "another writer uses this producer name: give each its own, or number the records yourself"

@@ -5,6 +5,7 @@ A reason is (tablet, cause, detail…); its causes:
     position   consumer, expected, actual      a range that no longer follows the committed position
     moved      consumer, expected, actual      a consumer that was moved since it was read: steps of moves
     range      consumer, end, log end          a range beyond the log
+    end        expected, actual                a log that a read came to the end of has more
     sequence   producer, first, last known     a producer's number that was published already
     key        key, expected, actual version   a row changed since it was read
     phantom    begin, expected, actual count   a range of rows changed since it was read
@@ -139,6 +140,8 @@ def failure(tx: bytes, reason: Reason, names: Names) -> Exception:
         )
     if cause == "position":
         return Conflict(**where, consumer=detail[0], expected=detail[1], actual=detail[2])
+    if cause == "end":
+        return Conflict(**where, expected=detail[0], actual=detail[1])
     if cause == "moved":
         return Conflict(
             **where, consumer=detail[0], expected=detail[1], actual=detail[2], moved=True

@@ -62,6 +62,9 @@ class Ways:
     def wait_stable(self, tablet: int) -> None:
         """All that is committed in a partition can be read, where that may take a while."""
 
+    def check_exact(self) -> None:
+        """NotSupported where the end of a log cannot be a condition."""
+
     def tidy(self, now_ms: int) -> None:
         """About every second: what a mode forgets with time."""
 

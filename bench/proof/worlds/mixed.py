@@ -34,6 +34,7 @@ class Workload:
     def __init__(self, world: World) -> None:
         self.world = world
         self.random = random.Random(f"{world.seed}/client")
+        self.ends = random.Random(f"{world.seed}/ends")
         self.asked: dict[bytes, dict[int, Any]] = {}
         self._counted = 0
         self.parts, self.shards = tablets(world.hosts)
@@ -99,6 +100,9 @@ class Workload:
                     to = draw.randrange(meta[2], meta[3] + 1) if draw.random() < 0.8 else None
                     seeks = ((draw.choice(CONSUMERS), to, False),)
                     asked[tablet] = asked[tablet]._replace(ranges=(), seeks=seeks)
+            if self.ends.random() < 0.1:
+                end = (self.read(tablet, b"m") or (0, 0, 0, 0))[3]
+                asked[tablet] = asked[tablet]._replace(end=end)
             if asked[tablet] == PartitionPart():
                 del asked[tablet]
         for tablet in draw.sample(self.shards, draw.randrange(0, 3)):

@@ -196,6 +196,14 @@ OWN = (
         "new = Standing(step, n, offset, at.missed, ranges, at.moved)",
     ),
     Mutant(
+        "end-unordered",
+        "who says that there was no more does not wait for who publishes",
+        _PARTITION,
+        "Partition.meets",
+        "(a.end is not None and (b.slices or b.seeks))",
+        "(a.end is not None and b.seeks)",
+    ),
+    Mutant(
         "acknowledged-twice",
         "an individual consumer may take what is taken",
         _PARTITION,

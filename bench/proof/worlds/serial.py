@@ -117,9 +117,11 @@ def _holds(model: dict[bytes, Any], tablet: int, part: Any) -> bool:
         return True
     start, end = model.get(at + b"m", (0, 0, 0, 0))[2:]
     fences = dict(part.fences)
-    for consumer, _, _ in part.ranges + part.acks:
+    for consumer in {**fences, **{row[0]: 0 for row in part.ranges + part.acks}}:
         if _moved(model, at, consumer) != fences.get(consumer, 0):
             return False
+    if part.end is not None and part.end != end:
+        return False
     for consumer, begin, stop in part.ranges:
         position = model.get(at + b"c" + consumer.encode(), (0, 0, 0))[2]
         if max(position, start) != begin or stop > end:

@@ -207,15 +207,18 @@ class AsyncTransaction:
         max_bytes: int = READ_BYTES,
         timeout: float = 0.0,
         partition: int | None = None,
+        exact: bool = False,
     ) -> ReadBatch:
         """As Transaction.read: waits up to `timeout` seconds for records, and holds no thread."""
         tx = self._sync
+        if exact:
+            self._bridge.runtime.check_exact()
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds("timeout", timeout)
         seen: dict[int, int] | None = None
         while True:
             batch = await self._bridge.call(
-                tx._read_on, topic, consumer, max_records, max_bytes, partition
+                tx._read_on, topic, consumer, max_records, max_bytes, partition, exact
             )
             if batch or not tx._waitable or loop.time() >= deadline:
                 tx._waitable = False

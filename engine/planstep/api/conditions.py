@@ -5,6 +5,7 @@
     consumed      (tablet, consumer) → [begin, end) of offsets, growing at its end
     fences        (tablet, consumer) → the step that last moved the consumer, where it was moved
     acknowledged  (tablet, consumer) → ranges of offsets, of individual consumers
+    ends          tablet             → the log's end, where a read says that there was no more
 
 A transaction that writes nothing needs none of them: it read one snapshot.
 
@@ -23,7 +24,7 @@ from .reading import Row
 class Conditions:
     """Invariants: all entries are of one snapshot, hence a repeated read adds nothing."""
 
-    __slots__ = ("_ranges", "_rows", "acked", "consumed", "fences", "ranged")
+    __slots__ = ("_ranges", "_rows", "acked", "consumed", "ends", "fences", "ranged")
 
     def __init__(self) -> None:
         self._rows: dict[int, dict[bytes, Place | None]] = {}
@@ -31,6 +32,7 @@ class Conditions:
         self.consumed: dict[int, dict[str, tuple[int, int]]] = {}
         self.acked: dict[int, dict[str, list[tuple[int, int]]]] = {}
         self.fences: dict[int, dict[str, int]] = {}
+        self.ends: dict[int, int] = {}
         self.ranged = 0
 
     def saw_row(self, tablet: int, key: bytes, place: Place | None) -> None:
@@ -69,6 +71,12 @@ class Conditions:
     def fence(self, tablet: int, consumer: str, moved: int) -> None:
         if moved:
             self.fences.setdefault(tablet, {})[consumer] = moved
+
+    def no_more(self, tablet: int, consumer: str, end: int, moved: int) -> None:
+        """The consumer came to the log's end, which is where it was: also the position is a condition, which
+        a seek alone could bring back."""
+        self.ends[tablet] = end
+        self.fences.setdefault(tablet, {})[consumer] = moved
 
     def floor(self, tablet: int) -> int | None:
         """The lowest offset that was read in a partition to be consumed."""

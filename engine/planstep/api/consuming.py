@@ -31,14 +31,20 @@ def consume_next(
     partition: int | None,
     max_records: int,
     max_bytes: int,
+    exact: bool = False,
 ) -> tuple[list[Segment], bool]:
-    """The next records of this consumer, and whether there are more; the ranges enter the conditions."""
+    """The next records of this consumer, and whether there are more; the ranges enter the conditions, and
+    with `exact` the end of each partition that was read to its end."""
     count = len(topic.partitions)
     turn = turns.get((topic.name, consumer), 0)
     order = [(turn + i) % count for i in range(count)] if partition is None else [partition]
     found: list[Segment] = []
     for p in order:
         segments, size = _read_on(reading, conditions, topic, p, consumer, max_records, max_bytes)
+        if exact and not _left(reading, conditions, topic, p, consumer):
+            tablet = topic.partitions[p]
+            end, moved = reading.bounds(tablet)[1], reading.moved(tablet, consumer)
+            conditions.no_more(tablet, consumer, end, moved)
         if not segments:
             continue
         found += segments

@@ -1,7 +1,7 @@
 """From what a transaction holds to what each tablet is asked: one part per participant.
 
     Outbox      columns of a partition   ─▶ PartitionPart.slices
-    Conditions  ranges of consumers      ─▶ PartitionPart.ranges, .acks, .fences
+    Conditions  ranges of consumers      ─▶ PartitionPart.ranges, .acks, .fences, .end
     Conditions  rows and ranges seen     ─▶ ShardPart.reads, .ranges
     RowWrites   folded writes            ─▶ ShardPart.writes
 
@@ -36,7 +36,8 @@ def build_parts(
     conditions.check_ranged()
     parts: Parts = {}
     slices = encode_outboxes(outboxes, sum(ahead.values()))
-    for tablet in {**slices, **ahead, **conditions.consumed, **conditions.acked}:
+    read = {**conditions.consumed, **conditions.acked, **conditions.ends}
+    for tablet in {**slices, **ahead, **read}:
         ranges = tuple(
             (consumer, begin, end)
             for consumer, (begin, end) in conditions.consumed.get(tablet, {}).items()
@@ -52,6 +53,7 @@ def build_parts(
             staged=ahead.get(tablet, 0),
             acks=acks,
             fences=tuple(conditions.fences.get(tablet, {}).items()),
+            end=conditions.ends.get(tablet),
         )
     writes: dict[int, list[tuple[bytes, int, bytes]]] = {}
     for table, pending in rows:

@@ -93,10 +93,16 @@ class LeasedTransaction(Transaction):
         return parts
 
     def _read_on(
-        self, topic: str, consumer: str, max_records: int, max_bytes: int, partition: int | None
+        self,
+        topic: str,
+        consumer: str,
+        max_records: int,
+        max_bytes: int,
+        partition: int | None,
+        exact: bool = False,
     ) -> ReadBatch:
         self._check_other(topic, consumer)
-        return super()._read_on(topic, consumer, max_records, max_bytes, partition)
+        return super()._read_on(topic, consumer, max_records, max_bytes, partition, exact)
 
     def consume(self, topic: str, consumer: str, partition: int, begin: int, end: int) -> None:
         self._check_other(topic, consumer)

@@ -70,6 +70,7 @@ class Transaction(Life):
         max_bytes: int = READ_BYTES,
         timeout: float = 0.0,
         partition: int | None = None,
+        exact: bool = False,
     ) -> ReadBatch:
         """Reads on where `consumer` stopped, and moves its positions when the transaction commits.
 
@@ -79,12 +80,15 @@ class Transaction(Life):
         seconds for data, only if it is the transaction's first read: later ones see its snapshot.
 
         The commit checks that what was read is still this consumer's next; not that there was no
-        more. A transaction that must not count if a record came meanwhile says so with a row.
+        more. With `exact` it does: of each partition whose end the read came to, the end is a condition, so
+        that a record that came meanwhile is a Conflict. Mode "kafka": NotSupported.
         """
+        if exact:
+            self._runtime.check_exact()
         deadline = time.monotonic() + seconds("timeout", timeout)
         seen: dict[int, int] | None = None
         while True:
-            batch = self._read_on(topic, consumer, max_records, max_bytes, partition)
+            batch = self._read_on(topic, consumer, max_records, max_bytes, partition, exact)
             if batch or not self._waitable or time.monotonic() >= deadline:
                 self._waitable = False
                 return batch
@@ -95,7 +99,13 @@ class Transaction(Life):
             seen = ends
 
     def _read_on(
-        self, topic: str, consumer: str, max_records: int, max_bytes: int, partition: int | None
+        self,
+        topic: str,
+        consumer: str,
+        max_records: int,
+        max_bytes: int,
+        partition: int | None,
+        exact: bool = False,
     ) -> ReadBatch:
         """What is there for the consumer now, in this transaction's snapshot."""
         self._check()
@@ -113,13 +123,16 @@ class Transaction(Life):
             partition,
             max_records,
             max_bytes,
+            exact,
         )
         if segments:
             self._engine._consuming[self._tx] = self._conditions
         return ReadBatch(topic, info.format, segments, more)
 
     def _ends(self, topic: str, partition: int | None) -> tuple[tuple[int, ...], dict[int, int]]:
-        """The tablets that were read from, and where each ended: more is what a wait is for."""
+        """The tablets that were read from, and where each ended: more is what a wait is for. All is looked at
+        anew behind it, so nothing that was seen is a condition."""
+        self._conditions = Conditions()
         info = self._engine._topic(topic)
         tablets = info.partitions if partition is None else (info.partitions[partition],)
         reading = self._view()

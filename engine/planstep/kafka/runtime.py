@@ -89,6 +89,12 @@ class KafkaRuntime(Runtime):
             self._end_threads()
             raise
 
+    def check_exact(self) -> None:
+        raise NotSupported(
+            'mode "kafka" has no conditions: exact=True needs mode "deterministic", which checks at the commit '
+            "that there was no more"
+        )
+
     def _views(self) -> KafkaViews:
         return KafkaViews(self.nodes, self._check_open, self.settings, self.rtt_ms)
 
