@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+_DESCRIPTORS = "/proc/self/fd/"
 _WRITES = ("pwrite", "pwritev")
 BY_PATH = ("open", "stat", "listdir", "scandir", "mkdir", "rename", "unlink", "link", "rmdir")
 BY_FD = (
@@ -51,9 +52,13 @@ class Calls:
         if isinstance(what, int):
             return what in self._opened
         try:
-            return f"{os.fspath(what)}/".startswith(f"{self.root}/")
+            path = os.fspath(what)
         except TypeError:
             return False
+        if path.startswith(_DESCRIPTORS):
+            number = path.removeprefix(_DESCRIPTORS).partition("/")[0]
+            return number.isdigit() and int(number) in self._opened
+        return f"{path}/".startswith(f"{self.root}/")
 
     def _strikes(self, call: str, what: Any) -> bool:
         if not self._below(what):
@@ -72,11 +77,13 @@ class Calls:
 
     def around(self, call: str, real: Callable[..., Any]) -> Callable[..., Any]:
         def called(what: Any, *args: Any, **more: Any) -> Any:
-            self.check(call, what)
-            if call in _WRITES and self._strikes(f"short {call}", what):  # half of it
+            folder = more.get("dir_fd", more.get("src_dir_fd"))
+            where = what if folder is None else folder
+            self.check(call, where)
+            if call in _WRITES and self._strikes(f"short {call}", where):  # half of it
                 args = (args[0][: len(args[0]) // 2], *args[1:])
             result = real(what, *args, **more)
-            if call == "open" and self._below(what):
+            if call == "open" and self._below(where):
                 self._opened.add(result)
             return result
 
