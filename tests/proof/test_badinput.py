@@ -18,6 +18,7 @@ def asked(tmp_path: Path) -> Asked:
     return Asked(tmp_path, tmp_path / "memory", quick=True, workers=2, runs=600)
 
 
+@pytest.mark.again
 def test_a_few_of_each(asked: Asked) -> None:
     found = badinput.run(asked)
     assert found.violations == []

@@ -2,10 +2,13 @@
 
 from pathlib import Path
 
+import pytest
+
 from planstep.bench.proof import determinism
 from planstep.bench.proof.rows import Asked
 
 
+@pytest.mark.again
 def test_seeds_are_the_same_in_two_processes(tmp_path: Path) -> None:
     found = determinism.compared(Asked(tmp_path, tmp_path, runs=4), ("deterministic",))
     assert found.violations == []

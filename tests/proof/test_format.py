@@ -16,6 +16,7 @@ def asked(tmp_path: Path) -> Asked:
     return Asked(tmp_path, tmp_path / "memory", quick=True, workers=1)
 
 
+@pytest.mark.again
 def test_every_stored_store(asked: Asked) -> None:
     found = format.run(asked)
     assert found.violations == [] and found.runs >= 10

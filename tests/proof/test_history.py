@@ -22,6 +22,7 @@ def asked(folder: Path, runs: int | None = None) -> Asked:
     return Asked(folder, folder / "memory", quick=True, runs=runs, workers=1)
 
 
+@pytest.mark.again
 def test_a_small_history_is_clean_and_was_looked_at(tmp_path: Path) -> None:
     found = run(asked(tmp_path, 2_000))
     assert found.violations == []

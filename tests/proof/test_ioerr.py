@@ -28,6 +28,7 @@ def asked(folder: Path, runs: int) -> Asked:
     return Asked(folder, folder, runs=runs, workers=1)
 
 
+@pytest.mark.again
 def test_nothing_is_lost_or_wrongly_acknowledged(tmp_path: Path) -> None:
     found = ioerr.run(asked(tmp_path, 12))
     assert found.violations == [] and found.runs == 12

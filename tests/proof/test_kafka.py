@@ -63,6 +63,7 @@ def count_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(partition, "check", checked)
 
 
+@pytest.mark.again
 def test_some_seeds_show_what_is_allowed_and_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -93,6 +94,7 @@ def test_late_ends_judged_by_the_list_of_version_2_are_noticed(
     assert any("torn transaction" in text for text in found.violations), found.violations
 
 
+@pytest.mark.again
 @pytest.mark.parametrize(("hosts", "placement", "version"), row.STORES)
 def test_the_real_engine_is_killed_and_goes_on(
     tmp_path: Path, hosts: int, placement: str, version: int

@@ -103,6 +103,7 @@ def test_a_child_is_told_and_killed() -> None:
 # kill9 -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.again
 @pytest.mark.parametrize("lane", [LANES[3], LANES[5], LANES[7]], ids=str)
 def test_a_store_that_is_killed_again_and_again(lane: kill9.Lane, memory: Path) -> None:
     found, _ = kill_again(kill9.Work(lane, memory / "s", 3, 5))
@@ -140,6 +141,7 @@ def test_values_are_known_again() -> None:
 # killpoints ------------------------------------------------------------------------------------
 
 
+@pytest.mark.again
 @pytest.mark.parametrize("number", [2, 9, 12])
 def test_some_points_of_a_play(number: int, memory: Path) -> None:
     found = kill_at_points(Work(PLAYS[number].name, memory / "w", 3, 9))

@@ -13,6 +13,7 @@ def asked(tmp_path: Path) -> Asked:
     return Asked(tmp_path, tmp_path, runs=15, workers=1)
 
 
+@pytest.mark.again
 def test_new_work_commits_beside_a_dead_host(asked: Asked) -> None:
     found = liveness.run(asked)
     assert found.violations == []

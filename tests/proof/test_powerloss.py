@@ -23,6 +23,7 @@ def asked(folder: Path, runs: int, seed: int = 1) -> Asked:
     return Asked(folder, folder, seed=seed, runs=runs, workers=1)
 
 
+@pytest.mark.again
 def test_images_open_and_hold_what_was_acknowledged(tmp_path: Path) -> None:
     found = powerloss.run(asked(tmp_path, 150))
     assert found.violations == [] and found.runs == 150
@@ -36,12 +37,14 @@ def test_the_same_seed_gives_the_same(tmp_path: Path) -> None:
     assert first == second and first.wrong
 
 
+@pytest.mark.again
 @pytest.mark.parametrize("hosts", [1, 2])
 def test_so_do_those_of_the_whole_face(tmp_path: Path, hosts: int) -> None:
     seen = images_of(Task(5, "face", "full", hosts, 25, tmp_path, "full"))
     assert seen.wrong == [] and seen.images == 25
 
 
+@pytest.mark.again
 @pytest.mark.parametrize("hosts", [1, 2])
 @pytest.mark.parametrize("version", [1, 2])
 def test_so_do_those_of_mode_kafka(tmp_path: Path, hosts: int, version: int) -> None:
@@ -50,6 +53,7 @@ def test_so_do_those_of_mode_kafka(tmp_path: Path, hosts: int, version: int) -> 
     assert seen.wrong == [] and seen.images == 25
 
 
+@pytest.mark.again
 @pytest.mark.skipif(traced.available() is not None, reason="strace is not there, or not allowed")
 def test_so_do_those_with_lmdbs_own_writes(tmp_path: Path) -> None:
     seen = images_of(Task(6, "traced", "full", 1, 25, tmp_path, "full"))

@@ -19,6 +19,7 @@ def asked(tmp_path: Path, runs: int) -> Asked:
     return Asked(tmp_path, tmp_path, seed=3, runs=runs, workers=1)
 
 
+@pytest.mark.again
 def test_a_sample_of_all_points(tmp_path: Path) -> None:
     found = reboots.run(asked(tmp_path, 80))
     assert not found.violations and found.runs == 80

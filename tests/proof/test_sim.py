@@ -33,6 +33,7 @@ def asked(tmp_path: Path) -> Asked:
     return Asked(tmp_path, tmp_path, runs=12, workers=1)
 
 
+@pytest.mark.again
 def test_seeds_hold_and_reach_every_transition(asked: Asked) -> None:
     found = sim.judged(asked, ONLY)
     assert found.violations == []
