@@ -69,9 +69,9 @@ def _run(asked: Asked, modes: tuple[str, ...], planted: bool) -> Found:
     if not planted:
         found.reaches(
             [
-                ("strikes of signals", strikes["signal"], asked.of(STRIKES) * 4 // 5),
-                ("strikes while handlers were put off", ends["put_off"], asked.of(STRIKES) // 4),
-                ("alarms that struck", strikes["alarm"], asked.of(ALARMS) // 4),
+                ("strikes of signals", strikes["signal"], asked.of(STRIKES) // 2),
+                ("strikes while handlers were put off", ends["put_off"], asked.of(STRIKES) // 8),
+                ("alarms that struck", strikes["alarm"], asked.of(ALARMS) // 20),
             ]
         )
     return found

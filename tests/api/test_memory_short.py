@@ -22,6 +22,7 @@ from planstep.store.disk import DiskStore
 from planstep.store.folder import Folder
 from planstep.store.mark import ReleasedMark
 from planstep.store.table import Table
+from planstep.store.verify import verify
 from planstep.threads import Threads
 from planstep.turns import Turns
 
@@ -244,3 +245,25 @@ def test_who_leads_gives_the_lead_away_also_without_memory(
     topic.write(b"v")
     topic.write(b"w")
     assert topic.read().values == [b"v", b"w"]
+
+
+def test_a_checkpoint_that_was_written_before_memory_was_short_counts_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with planstep.open(tmp_path / "s") as db:
+        db.create_topic("t")
+        db.write("t", b"v" * 100)
+        whole = Table.checkpoint
+
+        def short_behind(*args: Any, **settings: Any) -> Any:
+            whole(*args, **settings)
+            raise MemoryError
+
+        (store,) = (node.host.store for node in db._runtime.nodes)
+        with monkeypatch.context() as patch:
+            patch.setattr(Table, "checkpoint", short_behind)
+            with pytest.raises(MemoryError):
+                store.checkpoint()
+        assert store.checkpoint()
+        db.write("t", b"w")
+    assert verify(tmp_path / "s" / "host-0") == []

@@ -145,6 +145,11 @@ class Behind:
         return True
 
     def _commit_frozen(self, frozen: Layer, rest: Rest | None) -> int:
+        before = self._table.state()
+        if before is not None and before[0] == self._frozen_at[0]:
+            return (
+                0  # it was committed, and then memory was short: twice, extents would count twice
+            )
         runs, dropped = self._runs[: self._frozen_runs], self._dropped[: self._frozen_dropped]
         resting = partial(self._rest, rest)
         while True:
