@@ -254,6 +254,8 @@ def _copy(views: list[ReadOnlyStore], made: Path, to: Path, progress: Telling | 
         for spared in ("spare", "reserve", "cushion"):  # made again when the store is opened
             (folder / spared).unlink(missing_ok=True)
         for problem in verify(folder):
+            if problem.unread is not None:
+                raise problem.unread
             raise Corruption(f"{folder}: the copy is not what was written: {problem.what}")
         Files().sync_folder(folder)
     Files().sync_folder(made)

@@ -90,10 +90,7 @@ def _blaming(blames: bool) -> AbstractContextManager[Any]:
         return nullcontext()
 
     def blaming(folder: Path) -> list[Problem]:
-        try:
-            return verify(folder)
-        except IoError as error:
-            return [Problem("log", "", str(error))]
+        return [problem._replace(unread=None) for problem in verify(folder)]
 
     return patch.object(backups, "verify", blaming)
 

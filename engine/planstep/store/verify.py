@@ -9,7 +9,7 @@ from bisect import bisect_right
 from pathlib import Path
 from typing import NamedTuple
 
-from ..errors import Corruption, FormatError
+from ..errors import Corruption, FormatError, IoError, PlanstepError
 from ..proto.ids import tablet_text
 from .extents import Extent
 from .files import Files, io_error
@@ -27,20 +27,25 @@ _PAGES_SHOWN = 20
 
 
 class Problem(NamedTuple):
-    """One thing that is not what was written: the tablet (or file), the key (or place), and what."""
+    """One thing that is not what was written: the tablet (or file), the key (or place), and what. `unread` where
+    nothing is known to be damaged, as it could not be read now."""
 
     tablet: str
     key: str
     what: str
+    unread: IoError | None = None
 
 
 def verify(folder: Path) -> list[Problem]:
-    """All problems of one host's store; empty when all is as written. IoError, StoreInUse, TooManyReaders: what
-    cannot be read now is not damaged."""
+    """All problems of one host's store; empty when all is as written. StoreInUse, TooManyReaders."""
     try:
         return _verify(folder)
     except OSError as error:
-        raise io_error(error, folder) from error
+        return [_problem("store", str(folder), io_error(error, folder))]
+
+
+def _problem(tablet: str, key: str, error: PlanstepError) -> Problem:
+    return Problem(tablet, key, str(error), error if isinstance(error, IoError) else None)
 
 
 def _verify(folder: Path) -> list[Problem]:
@@ -54,8 +59,8 @@ def _verify(folder: Path) -> list[Problem]:
         if pages:  # LMDB would follow what they say, wherever that leads
             return [Problem("table", DATA_FILE, what) for what in pages[:_PAGES_SHOWN]]
         table = Table(folder / "table", meta.store_id, read_only=True)
-    except (Corruption, FormatError) as error:
-        return [Problem("store", str(folder), str(error))]
+    except (Corruption, FormatError, IoError) as error:
+        return [_problem("store", str(folder), error)]
     try:
         problems += _check_table(folder, files, table)
         state = table.state() or (0, 0, "", False, 0)
@@ -63,8 +68,8 @@ def _verify(folder: Path) -> list[Problem]:
         proven = 0 if mark is None else mark.synced
         read_back(folder, files, meta.store_id, state[0], state[2], state[3], proven)
         problems += _check_log(folder, files, meta.store_id, table)
-    except (Corruption, FormatError) as error:
-        problems.append(Problem("log", "", str(error)))
+    except (Corruption, FormatError, IoError) as error:
+        problems.append(_problem("log", "", error))
     finally:
         table.close()
     return problems
