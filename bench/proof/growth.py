@@ -14,7 +14,6 @@ Next: leak.py, whose row this is part of.
 """
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -104,8 +103,8 @@ def main(store: str, mode: Any, count: int, planted: bool) -> None:
                     if tables:
                         tx.put("rows", done % ROWS, done)
                 if planted:
-                    kept.append(os.urandom(1 << 16))
-                    sum(range(20 * len(kept)))
+                    kept.append(b"x" * ((1 << 16) + done))
+                    sum(range(len(kept) ** 2 // 200))
                 done += 1
             spent = (time.process_time() - began) / max(1, done - first)
             print(json.dumps(asdict(Age(spent * 1e6, rss_bytes()))), flush=True)
