@@ -100,11 +100,11 @@ class Workload:
                     to = draw.randrange(meta[2], meta[3] + 1) if draw.random() < 0.8 else None
                     seeks = ((draw.choice(CONSUMERS), to, False),)
                     asked[tablet] = asked[tablet]._replace(ranges=(), seeks=seeks)
-            if self.ends.random() < 0.1:
-                end = (self.read(tablet, b"m") or (0, 0, 0, 0))[3]
-                asked[tablet] = asked[tablet]._replace(end=end)
             if asked[tablet] == PartitionPart():
                 del asked[tablet]
+            elif self.ends.random() < 0.1:
+                end = (self.read(tablet, b"m") or (0, 0, 0, 0))[3]
+                asked[tablet] = asked[tablet]._replace(end=end)
         for tablet in draw.sample(self.shards, draw.randrange(0, 3)):
             key = b"k%d" % draw.randrange(3)
             row = self.read(tablet, b"r" + key)

@@ -196,12 +196,12 @@ OWN = (
         "new = Standing(step, n, offset, at.missed, ranges, at.moved)",
     ),
     Mutant(
-        "end-unordered",
-        "who says that there was no more does not wait for who publishes",
+        "end-unchecked",
+        "who says that there was no more commits although there is",
         _PARTITION,
-        "Partition.meets",
-        "(a.end is not None and (b.slices or b.seeks))",
-        "(a.end is not None and b.seeks)",
+        "Partition.check",
+        'return ("end", body.end, end)',
+        "pass",
     ),
     Mutant(
         "acknowledged-twice",
