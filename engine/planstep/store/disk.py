@@ -134,8 +134,8 @@ class DiskStore(Behind):
                 raise FormatError(f"{folder} is not a store; create one with create=True")
             make_folder(folder, files)
         lock = OwnerLock(folder / "lock", wait)
-        files.hold(folder, lock.folder)
         try:
+            files.hold(folder, lock.folder)
             meta = load_meta(folder, files)
             if meta is None:
                 if not create:
@@ -163,8 +163,10 @@ class DiskStore(Behind):
                 segment_bytes=segment_bytes,
             )
         except BaseException:
-            files.release(folder)
-            lock.close()
+            try:
+                files.release(folder)
+            finally:
+                lock.close()
             raise
 
     @property
@@ -418,5 +420,7 @@ class DiskStore(Behind):
                 try:
                     self._released.close()
                 finally:
-                    self._files.release(self.folder)
-                    self._lock.close()
+                    try:
+                        self._files.release(self.folder)
+                    finally:
+                        self._lock.close()

@@ -105,11 +105,10 @@ class OwnerLock:
             )
 
     def close(self) -> None:
-        for name in ("_fd", "folder"):
-            fd = getattr(self, name)
-            if fd >= 0:
-                setattr(self, name, -1)
-                os.close(fd)
+        self.leave()
+        if self.folder >= 0:
+            folder, self.folder = self.folder, -1
+            os.close(folder)
 
     def leave(self) -> None:
         """In a forked child: the lock is the parent's alone; by the folder's number nothing else shall be found."""

@@ -100,8 +100,8 @@ class ReadOnlyStore:
             raise FormatError(f"{folder} is not a store") from None
         except OSError as error:
             raise io_error(error, folder) from error
-        files.hold(folder, held)
         try:
+            files.hold(folder, held)
             meta = load_meta(folder, files)
             if meta is None:
                 raise FormatError(f"{folder} is not a store")
