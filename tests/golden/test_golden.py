@@ -88,7 +88,7 @@ class Conversation:
             if verb in ("submit", "ask", "answer", "end"):
                 return str(getattr(self, verb)(client, *rest))
             return str(getattr(self, verb)(self.open[client], *rest))
-        except planstep.Conflict as error:
+        except (planstep.Conflict, planstep.SequenceError) as error:
             return refusal(error)
 
     def send(self, client: str, value: str, number: str) -> str:
