@@ -19,6 +19,7 @@ def test_numbers_of_things(shop: planstep.Engine, bad: Any) -> None:
     writer = topic.writer("p")
     calls: dict[str, Callable[[], Any]] = {
         "max_records": lambda: topic.read(max_records=bad),
+        "max_records of": lambda: shop.transaction().read("clicks", "c", max_records=bad),
         "max_bytes": lambda: shop.transaction().read("clicks", "c", max_bytes=bad),
         "limit": lambda: table.scan(limit=1 if bad is None else bad),
         "attempts": lambda: shop.run(lambda tx: None, attempts=bad),
@@ -30,10 +31,12 @@ def test_numbers_of_things(shop: planstep.Engine, bad: Any) -> None:
         "partition": lambda: topic.write(b"x", partition=bad),
     }
     if bad is None:
-        for optional in ("limit", "attempts", "sequence", "partition"):
+        for optional in ("max_records", "limit", "attempts", "sequence", "partition"):
             del calls[optional]
     for name, call in calls.items():
-        with pytest.raises((TypeError, ValueError), match=f"{name}|offset|log") as caught:
+        with pytest.raises(
+            (TypeError, ValueError), match=f"{name.split()[0]}|offset|log"
+        ) as caught:
             call()
         assert isinstance(bad, int) or isinstance(caught.value, TypeError) or name == "partition"
     assert writer.buffered == 0 and topic.describe().records == 2
@@ -190,7 +193,7 @@ def test_a_batch_is_cut_into_batches(shop: planstep.Engine) -> None:
             part = batch[begin:end]
             assert list(part) == records[begin:end] and len(part) == len(records[begin:end])
     assert batch[2:5][1:].offsets == batch.offsets[3:5]
-    assert batch[1:2].ends == {0: 2}
+    assert batch[1:2].ends == {0: 2, 1: 0, 2: 0, 3: 0}
     assert batch[-1] == records[-1]
     with pytest.raises(ValueError, match="no steps"):
         batch[::2]

@@ -88,10 +88,8 @@ class Conversation:
             if verb in ("submit", "ask", "answer", "end"):
                 return str(getattr(self, verb)(client, *rest))
             return str(getattr(self, verb)(self.open[client], *rest))
-        except planstep.Conflict as error:
+        except (planstep.Conflict, planstep.SequenceError) as error:
             return refusal(error)
-        except planstep.SequenceError:
-            return "OUT OF ORDER"
 
     def send(self, client: str, value: str, number: str) -> str:
         self.writers[client].write(value, sequence=int(number))

@@ -21,7 +21,7 @@ from .checks import shown
 from .formats import decode_values
 from .keyspace import scan_range
 from .limits import READ_BYTES
-from .reading import check_limits, check_partition
+from .reading import check_partition, look_limit
 
 if TYPE_CHECKING:
     from ..names import TableInfo, TopicInfo
@@ -304,7 +304,7 @@ class ViewColumns(ABC):
         max_bytes: int = READ_BYTES,
     ) -> Iterator[ReadBatch]:
         """A topic in batches; see Topic.iter_batches. The view may be closed meanwhile."""
-        rows = check_limits(max_records, max_bytes)
+        rows = look_limit(max_records, max_bytes)
         span = Span(self._engine, self._view(), topic, start, end, partition)
         return span.batches(rows, max_bytes)
 

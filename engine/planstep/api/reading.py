@@ -218,7 +218,13 @@ def end_of(segments: list[Segment]) -> int:
     return last.offset + last.hi - last.lo
 
 
-def check_limits(max_records: int | None, max_bytes: int) -> int:
-    """The number of records, which is no limit where it is None."""
+def check_limits(max_records: int, max_bytes: int) -> None:
+    whole("max_records", max_records, 1)
     whole("max_bytes", max_bytes, 1)
-    return INT_MAX if max_records is None else whole("max_records", max_records, 1)
+
+
+def look_limit(max_records: int | None, max_bytes: int) -> int:
+    """The number of records to look at, checked; None is no limit."""
+    most = INT_MAX if max_records is None else max_records
+    check_limits(most, max_bytes)
+    return most

@@ -21,7 +21,7 @@ from .consumer import ConsumerDescription, describe_consumer
 from .formats import decode_value
 from .keyspace import key_of, scan_range
 from .limits import LOOK_BYTES
-from .reading import Reading, check_limits
+from .reading import Reading, look_limit
 
 if TYPE_CHECKING:
     from .engine import Engine
@@ -107,7 +107,7 @@ class SnapshotView(ViewColumns):
         """Records from `start` on, for no consumer: nothing moves. See Topic.read."""
         reading = self._view()
         info = self._engine._topic(topic)
-        most = check_limits(max_records, max_bytes)
+        most = look_limit(max_records, max_bytes)
         starts = reading.starts(info, start, partition)
         return reading.inspect(info, starts, most, max_bytes)
 

@@ -22,7 +22,7 @@ from .columns import TopicColumns
 from .consumer import ConsumerDescription, Kind, Start, offsets_of
 from .limits import LOOK_BYTES
 from .outbox import Headers
-from .reading import check_limits
+from .reading import look_limit
 from .writer import LINGER_BYTES, LINGER_RECORDS, Partitioner, Writer
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ class Topic(TopicColumns):
     ) -> tuple[ReadBatch, dict[int, int]]:
         """What is there, and where the partitions that it was looked for in end, by tablet."""
         info = self._info()
-        most = check_limits(max_records, max_bytes)
+        most = look_limit(max_records, max_bytes)
         for _ in range(_TRIES):
             try:
                 return self._look_at(info, start, partition, most, max_bytes)
