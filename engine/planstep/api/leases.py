@@ -434,6 +434,12 @@ class Group:
             self.waiters.pop(wake, None)
 
     @property
+    def flying(self) -> bool:
+        """Somebody has a batch, and its end will wake whoever waits."""
+        with self._locked():
+            return any(lane.flights for lane in self.lanes)
+
+    @property
     def empty(self) -> bool:
         """Nobody reads, and nothing is under way."""
         with self._locked():

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 IN_FLIGHT = 4
 _ADMISSION_SECONDS = 30.0
 _TRIES = 20
+_SOON_SECONDS = 0.05
 _LOOK_SECONDS = 5.0
 """A reader that waits looks again after this long: leases run out without a word."""
 
@@ -304,7 +305,12 @@ class Reader:
         """Seconds to wait for records, none of which are there."""
         if wait.deadline is not None:
             return max(0.0, min(wait.deadline - time.monotonic(), _LOOK_SECONDS))
-        return 0.0 if self._until_idle and self.idle() else _LOOK_SECONDS
+        if not self._until_idle:
+            return _LOOK_SECONDS
+        if self.idle():
+            return 0.0
+        # Mode "kafka" answers a commit before its position can be seen, and wakes nobody then.
+        return _LOOK_SECONDS if self._group.flying else _SOON_SECONDS
 
     def _find(self, made: type[LeasedTransaction]) -> Leased | None:
         for left in reversed(range(_TRIES)):
