@@ -44,15 +44,18 @@ docs: setup
 	$(BIN)/sphinx-build -q -E -W --keep-going -n -b html docs build/docs/html
 	@echo "build/docs/html/index.html"
 
-# Two lanes: what waits for Spark, for kernels, for runs of a second; and all the rest, with the proofs behind it.
-WAITING := tests/bench tests/notebooks tests/spark tests/test_packaging.py
+# Three lanes, for much of it waits: for Spark, kernels, runs of a second; for disks; for processes.
+SPARK := tests/bench tests/notebooks tests/spark tests/test_packaging.py
+PROOFS := tests/cli tests/docs tests/proof tests/reshard
 test: lint docs
 	@mkdir -p build; \
-	$(BIN)/pytest -q $(WAITING) >build/tests-waiting.txt 2>&1 & waiting=$$!; \
-	trap 'kill -INT $$waiting; wait $$waiting' INT TERM HUP; \
-	$(BIN)/pytest -q -m "not again" $(WAITING:%=--ignore=%) && $(BIN)/planstep check all --quick --allow-skips; first=$$?; \
-	wait $$waiting; second=$$?; cat build/tests-waiting.txt; \
-	exit $$((first ? first : second))
+	$(BIN)/pytest -q $(SPARK) >build/tests-spark.txt 2>&1 & spark=$$!; \
+	{ $(BIN)/pytest -q -m "not again" $(PROOFS) && $(BIN)/planstep check all --quick --allow-skips; } >build/tests-proofs.txt 2>&1 & proofs=$$!; \
+	trap 'kill -INT $$spark $$proofs; wait $$spark $$proofs' INT TERM HUP; \
+	$(BIN)/pytest -q $(SPARK:%=--ignore=%) $(PROOFS:%=--ignore=%); first=$$?; \
+	wait $$proofs; second=$$?; cat build/tests-proofs.txt; \
+	wait $$spark; third=$$?; cat build/tests-spark.txt; \
+	exit $$((first ? first : second ? second : third))
 
 # Without Spark, Arrow, command line: what the engine itself needs.
 OTHERS := arrow bench cli docs notebooks operations reshard spark typing

@@ -174,7 +174,7 @@ def _alone_at_unfinished(path: Path, make: bool, files: Files) -> Iterator[None]
     ):
         yield
         return
-    if make and not path.exists():
+    if make and not path.exists() and left_beside(path) is None:
         make_folder(path, files)
         files.sync_folder(path.parent)
     with ExitStack() as alone:
