@@ -51,7 +51,7 @@ test: lint docs
 	@mkdir -p build; \
 	$(BIN)/pytest -q $(SPARK) >build/tests-spark.txt 2>&1 & spark=$$!; \
 	{ $(BIN)/pytest -q -m "not again" $(PROOFS) && $(BIN)/planstep check all --quick --allow-skips; } >build/tests-proofs.txt 2>&1 & proofs=$$!; \
-	trap 'kill -INT $$spark $$proofs; wait $$spark $$proofs' INT TERM HUP; \
+	trap 'kill -INT $$spark; pkill -P $$proofs; kill $$proofs; wait' INT TERM HUP; \
 	$(BIN)/pytest -q $(SPARK:%=--ignore=%) $(PROOFS:%=--ignore=%); first=$$?; \
 	wait $$proofs; second=$$?; cat build/tests-proofs.txt; \
 	wait $$spark; third=$$?; cat build/tests-spark.txt; \
