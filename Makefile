@@ -45,8 +45,8 @@ docs: setup
 	@echo "build/docs/html/index.html"
 
 # Three lanes, for much of it waits: for Spark, kernels, runs of a second; for disks; for processes.
-SPARK := tests/bench tests/notebooks tests/spark tests/test_packaging.py
-PROOFS := tests/cli tests/docs tests/proof tests/reshard
+SPARK := tests/bench tests/notebooks tests/spark
+PROOFS := tests/proof tests/test_packaging.py
 test: lint docs
 	@mkdir -p build; \
 	$(BIN)/pytest -q $(SPARK) >build/tests-spark.txt 2>&1 & spark=$$!; \
