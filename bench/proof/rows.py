@@ -15,7 +15,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-SHARE = 20
+SHARE, LONGER = 20, 10
 """A quick run is a twentieth of the figure."""
 AGAIN = "  again:"
 _SHOWN = 3
@@ -32,6 +32,7 @@ class Asked:
     folder: Path
     memory: Path
     quick: bool = False
+    long: bool = False
     seed: int = 1
     runs: int | None = None
     workers: int = 2
@@ -40,9 +41,11 @@ class Asked:
     negative: bool = False
 
     def of(self, figure: int, least: int = 1) -> int:
-        """How many runs: as asked, else the figure to reach or, when quick, a twentieth of it."""
+        """How many runs: as asked, else the figure to reach; when quick a twentieth of it, when long ten times."""
         if self.runs is not None:
             return self.runs
+        if self.long:
+            return LONGER * figure
         return max(least, figure // SHARE) if self.quick else figure
 
     def seeds(self, figure: int, least: int = 1) -> range:
@@ -56,7 +59,8 @@ class Asked:
         words = ["planstep check", self.row]
         if seed is not None and not self.negative:
             return " ".join([AGAIN, *words, f"--seed {seed} --runs {runs}"])
-        words += ["--quick"] * self.quick + ["--negative"] * self.negative
+        words += ["--quick"] * self.quick + ["--long"] * self.long
+        words += ["--negative"] * self.negative
         words.append(f"--seed {self.seed}")
         words += [] if self.runs is None else [f"--runs {self.runs}"]
         return " ".join([AGAIN, *words])

@@ -201,7 +201,7 @@ def test_a_row_whose_process_dies_behind_its_result_is_not_clean(
         "model",
         Found(5, violations=["noticed"] * negative),
         1.0,
-        command.Options(False, negative, 1, None, 1, None),
+        command.Options(False, False, negative, 1, None, 1, None),
     )
     said = json.dumps({"rows": [found]})
     program = f"import os; print({said!r}, flush=True); {ending}"
@@ -217,6 +217,13 @@ def test_a_row_whose_process_dies_behind_its_result_is_not_clean(
     else:
         assert code == 1 and one["runs"] == 5 and one["violations"] == 1
         assert why in one["examples"][0] and "check model --seed 1" in one["examples"][0]
+
+
+def test_long_is_ten_times_as_much_and_no_quick() -> None:
+    asked = rows.Asked(Path(), Path(), long=True, row="sim")
+    assert asked.of(7) == 70 and asked.again() == "  again: planstep check sim --long --seed 1"
+    code, _, said = ask("model", "--quick", "--long")
+    assert code == 2 and "leave one of --quick and --long out" in " ".join(said.split())
 
 
 def test_each_violation_names_the_command_that_shows_it_again(row: Any) -> None:
