@@ -177,7 +177,7 @@ class Life:
         end = batch.ends.get(partition, begin)
         offsets = [offset for _, offset in batch.offsets]
         shown = list(zip(offsets, (value.decode() for value in batch.values), strict=True))
-        if shown:
+        if shown or end > begin:  # what is passed over without a record is judged as well
             self.note("poll", topic, partition, begin, end, shown, time.monotonic())
         self.stands[f"{topic}/{partition}"] = end
         return len(shown)
