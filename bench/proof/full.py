@@ -23,6 +23,7 @@ import resource
 import shutil
 import subprocess
 import sys
+import traceback
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
@@ -183,6 +184,9 @@ def play(task: Task) -> Seen:
             return _in_child(task, root)
         with _mounted(task, root) as place:
             return _fill(task, place / "s")
+    except PlanstepError as error:
+        trace = "".join(traceback.format_exception(error)[-6:])
+        return Seen(wrong=[f"refused where it should go on: {error!r}\n{trace}"])
     finally:
         shutil.rmtree(root, ignore_errors=True)
 
