@@ -180,3 +180,53 @@ def test_slots_of_killed_readers_count_no_more(tmp_path: Path, hold: Callable[..
 def env_of(db: planstep.Engine) -> Any:
     store: Any = db._runtime.nodes[0].host.store
     return store._table._env
+
+
+class _Struck(Exception):
+    """As a signal's handler raises it."""
+
+
+def test_a_read_that_is_struck_anywhere_leaves_the_places_to_others(
+    tmp_path: Path, hold: Callable[..., int]
+) -> None:
+    with filled(tmp_path / "s") as db:
+        hold(tmp_path / "s")
+        store: Any = db._runtime.nodes[0].host.store
+        spare = store._table.pin()  # else a read had the place that LMDB's binding spares
+        steps = 0
+
+        def struck_at(step: int) -> bool:
+            """Whether there is such a step of a read in slots.py."""
+            left = step
+
+            def trace(frame: Any, event: str, arg: object) -> Any:
+                nonlocal left
+                if frame.f_code.co_filename != slots.__file__:
+                    return trace if event == "call" else None
+                if event == "line":
+                    left -= 1
+                    if left == 0:
+                        raise _Struck
+                return trace
+
+            sys.settrace(trace)
+            try:
+                store.get(b"no such key")
+            except _Struck:
+                return True
+            finally:
+                sys.settrace(None)
+            return False
+
+        while struck_at(steps + 1):
+            steps += 1
+            seen: list[Any] = []
+            reads = threading.Thread(
+                target=lambda seen=seen: seen.append(db.table("t").get("k")), daemon=True
+            )
+            reads.start()
+            reads.join(60)
+            assert seen == [1], f"struck at step {steps}, and nobody reads any more"
+            checkpoint(db)
+        assert steps > 3
+        spare.abort()

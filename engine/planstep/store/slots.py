@@ -13,8 +13,10 @@ spare one: nothing comes between the two, as both happen within one hold of the 
 Next: table.py.
 """
 
-import threading
+import time
+from contextlib import suppress
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from typing import Any
 
 import lmdb
@@ -30,45 +32,50 @@ SPARED = 1
 _SLOT_BYTES = 64
 _HEADER_SLOTS = 2
 _WAIT_SECONDS = 60.0
+_LOOK_SECONDS = 0.05
 
 
 class Slots:
-    """Invariant: those in `_kept` have ended, and are known to nobody else."""
+    """Invariant: those in `_kept` have ended, and are known to nobody else.
+
+    A queue, for an interrupt amid a Condition would leave its lock to nobody (wakeups.py).
+    """
 
     def __init__(self, env: Any) -> None:
         """lmdb.ReadersFullError."""
         self._env = env
-        self._kept: list[Any] = []
-        self._back = threading.Condition(threading.Lock())
+        self._kept: SimpleQueue[Any] = SimpleQueue()
         self.keep()
 
     def keep(self) -> None:
         """As many as there should be, some may have been lost. lmdb.ReadersFullError."""
-        with self._back:
-            begun = [self._env.begin() for _ in range(KEPT - len(self._kept))]
-            for txn in begun:
-                txn.abort()
-            self._kept += begun
-            self._back.notify_all()
+        begun = [self._env.begin() for _ in range(KEPT - self._kept.qsize())]
+        for txn in begun:
+            txn.abort()
+        while begun:
+            self._kept.put(begun.pop())
 
     def lend(self, **settings: Any) -> "Lent":
         """A read transaction where no place is free. TooManyReaders where none comes back either."""
-        with self._back:
-            while self._back.wait_for(lambda: self._kept, _WAIT_SECONDS):
-                try:
-                    self._kept.pop()  # and forgotten: what begins next has its place
-                    return Lent(self, self._env.begin(**settings))
-                except lmdb.ReadersFullError:
-                    pass  # another thread was faster: that one's place is not lost to others
+        deadline = time.monotonic() + _WAIT_SECONDS
+        while (left := deadline - time.monotonic()) > 0:
+            with suppress(
+                Empty
+            ):  # an interrupt may have lost a place: what is free is looked for, too
+                self._kept.get(
+                    timeout=min(left, _LOOK_SECONDS)
+                )  # and forgotten: what begins next has its place
+            try:
+                return Lent(self, self._env.begin(**settings))
+            except lmdb.ReadersFullError:
+                pass  # another thread was faster: that one's place is not lost to others
         places = self._env.info()["max_readers"]
         raise TooManyReaders(places, places - LEFT_FREE)
 
     def take_back(self, txn: Any) -> None:
         txn.abort()
-        with self._back:
-            if len(self._kept) < KEPT:
-                self._kept.append(txn)
-            self._back.notify()
+        if self._kept.qsize() < KEPT:
+            self._kept.put(txn)
 
 
 class Lent:
