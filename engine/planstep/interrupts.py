@@ -41,7 +41,7 @@ class Uninterrupted:
 
     __slots__ = ("_came", "_handlers", "_wakes")
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> "Uninterrupted":
         global _held
         if threading.get_ident() == _MAIN and _held is None:
             self._came: dict[int, FrameType | None] = {}
@@ -54,6 +54,15 @@ class Uninterrupted:
             except BaseException:
                 self._put_back()
                 raise
+        return self
+
+    def tells(self, queue: "SimpleQueue[None] | None") -> bool:
+        """From now on something is put into `queue` when a signal comes whose handler this block puts off; whether
+        one has come already. A block within another puts off nothing, so nothing ends its waiting."""
+        if _held is not self:
+            return False
+        self._wakes = queue
+        return bool(self._came)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         if _held is not self:  # it came while they are put aside, or back
@@ -102,15 +111,6 @@ class Uninterrupted:
                 dict(self._handlers)[number](number, frame)
             finally:
                 self._call_handlers()
-
-
-def told_of_signals(queue: "SimpleQueue[None] | None") -> bool:
-    """From now on something is put into `queue` when a signal comes whose handler is put off; whether one has
-    come already. For the main thread, where it waits Uninterrupted."""
-    if _held is None or threading.get_ident() != _MAIN:
-        return False
-    _held._wakes = queue
-    return bool(_held._came)
 
 
 def room_for_a_turn() -> None:

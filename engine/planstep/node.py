@@ -21,6 +21,7 @@ from typing import Protocol
 from .histogram import COUNTS, SECONDS, Histogram
 from .host import Host
 from .inputs import Ahead, Commit, Input
+from .interrupts import Uninterrupted
 from .outcome import Commit as Committed
 from .wakeups import Bell, Signal, wait_for
 
@@ -51,9 +52,9 @@ class Waiter:
     def wake(self) -> None:
         self._wake.put(None)
 
-    def wait(self, timeout: float | None) -> bool:
-        """Until woken, or interrupted; False after `timeout` seconds."""
-        return wait_for(self._wake, timeout)
+    def wait(self, timeout: float | None, block: Uninterrupted | None = None) -> bool:
+        """Waits until woken, or until a signal comes that `block` puts off; False after `timeout` seconds."""
+        return wait_for(self._wake, timeout, block)
 
     def result(self) -> Committed:
         answer = self.answer

@@ -92,12 +92,14 @@ class Threads(Turns):
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
-            with Uninterrupted():  # a signal ends the waiting, no more; its handler comes behind
+            with (
+                Uninterrupted() as block
+            ):  # a signal ends the waiting, no more; its handler comes behind
                 try:
                     if node.try_lead(waiter):
                         self._lead(node, waiter)
                     if waiter.answer is None:
-                        waiter.wait(timeout)
+                        waiter.wait(timeout, block)
                 finally:  # the lead may have been handed to this very thread
                     if node.leave(waiter):  # or while its answer came from another thread
                         waiter.leads = False

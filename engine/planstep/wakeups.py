@@ -22,7 +22,7 @@ from concurrent.futures._base import FINISHED
 from contextlib import contextmanager
 from queue import Empty, SimpleQueue
 
-from .interrupts import Uninterrupted, told_of_signals
+from .interrupts import Uninterrupted
 from .outcome import Commit
 
 _LOOK_SECONDS = 0.5
@@ -30,16 +30,20 @@ _LOOK_SECONDS = 0.5
 Wake = Callable[[], None]
 
 
-def wait_for(queue: "SimpleQueue[None]", seconds: float | None) -> bool:
-    """Until something is put, or a signal came whose handler is put off; False after so many seconds."""
+def wait_for(
+    queue: "SimpleQueue[None]", seconds: float | None, block: Uninterrupted | None = None
+) -> bool:
+    """Waits until something is put, or a signal comes whose handler `block` puts off; False after so many
+    seconds."""
     try:
-        if not told_of_signals(queue):
+        if block is None or not block.tells(queue):
             queue.get(timeout=seconds)
         return True
     except Empty:
         return False
     finally:
-        told_of_signals(None)
+        if block is not None:
+            block.tells(None)
 
 
 class Signal:

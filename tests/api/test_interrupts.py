@@ -350,3 +350,36 @@ def test_an_interrupt_of_the_main_thread_by_another(tmp_path: Path) -> None:
         with pytest.raises(KeyboardInterrupt):
             tx.commit()
         assert tx.outcome().state == "committed"
+
+
+@pytest.mark.parametrize("hosts", [1, 2])
+def test_a_commit_within_a_callback_waits_to_its_end(tmp_path: Path, hosts: int) -> None:
+    """The callback runs where signals are put off already: one that comes ends nothing there."""
+    with planstep.open(tmp_path / "s", hosts=hosts) as db:
+        db.create_topic("t").write_batch([b"x"] * 4)
+        db.create_topic("u")
+        came: list[int] = []
+        before = signal.signal(signal.SIGALRM, lambda *given: came.append(1))
+        try:
+            reader = db.reader("t", consumer="c", max_records=1, in_flight=4)
+            first, second = reader.read(), reader.read()
+            assert first is not None and second is not None
+            ended: list[Any] = []
+
+            def commits(_: Any) -> None:
+                signal.raise_signal(signal.SIGALRM)
+                try:
+                    with db.transaction() as tx:
+                        tx.write("u", b"y")
+                    ended.append(tx.outcome().state)
+                except BaseException as error:
+                    ended.append(error)
+
+            second.tx.submit().add_done_callback(
+                commits
+            )  # it waits for the first, which is not sent
+            first.tx.rollback()
+            assert ended == ["committed"] and came == [1]
+            assert db.topic("u").read().values == [b"y"]
+        finally:
+            signal.signal(signal.SIGALRM, before)

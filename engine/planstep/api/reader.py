@@ -154,6 +154,7 @@ class LeasedTransaction(Transaction):
             )
             raise error from None
         except BaseException as error:
+            self._engine._runtime.unheard(self._tx)
             self._failed(error)
             raise
         self._state = "committed"
