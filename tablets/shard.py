@@ -23,12 +23,12 @@ from .participant import DROPPED, Participant
 
 
 def number_of(value: bytes) -> int | float | None:
-    """The number that a row holds, or None when it holds something else (bool included)."""
+    """The number that a row holds, or None when it holds something else (bool and NaN included)."""
     try:
         number = msgpack.unpackb(value)
     except Exception:  # msgpack raises a family of unrelated errors for foreign bytes
         return None
-    return number if type(number) in (int, float) else None
+    return number if type(number) in (int, float) and number == number else None
 
 
 def evaluate(op: int, old: bytes | None, value: bytes) -> bytes | None:

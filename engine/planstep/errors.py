@@ -22,7 +22,8 @@ class Conflict(Aborted):
 
     `kind` is "topic" or "table", `part` the partition or shard; then either `key`, or `consumer`
     or `producer`; `expected` is what this transaction had seen, `actual` what is there now.
-    `foreign`: another writer numbers records under this producer name; trying again will not help.
+    `foreign`: another writer numbers records under this producer name. No conflict of a `producer` is helped by
+    trying again.
     `moved`: the consumer was moved by seek, or dropped; `expected` and `actual` are steps of moves then.
     """
 
@@ -46,7 +47,7 @@ class Conflict(Aborted):
         self.kind, self.name, self.part = kind, name, part
         self.key, self.consumer, self.producer = key, consumer, producer
         self.expected, self.actual, self.foreign = expected, actual, foreign
-        self.retryable = not foreign
+        self.retryable = producer is None
         what = (
             f"consumer {consumer!r}"
             if consumer is not None
@@ -61,6 +62,9 @@ class Conflict(Aborted):
         advice = (
             "another writer uses this producer name: give each its own, or number the records yourself"
             if foreign
+            else "these numbers were published before: go on behind them, or let the writer skip them "
+            "(dedupe=True)"
+            if producer is not None
             else "run the transaction again (db.run does)"
         )
         where = f"{kind} {name!r}, {'partition' if kind == 'topic' else 'shard'} {part}, {what}"

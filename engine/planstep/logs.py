@@ -10,6 +10,7 @@
     slow_sync           WARNING  store (a host's folder), seconds, bytes: SLOW_SYNC_SECONDS or longer
     tried_again         WARNING  what (a checkpoint, a turn, the network, retention or cleaning), error
     snapshot_too_old    WARNING  what (a batch of process, a function of run), error: it is raised the next time
+    contended           WARNING  what (a batch of process), tries, error: it runs again, for as long as it takes
     topic_trimmed       INFO     topic, partition, offset: by its retention
     chore_failed        WARNING  store (a host's folder), error: it is tried again
     no_space            ERROR    host, error: commits are refused, nothing is lost
@@ -118,6 +119,11 @@ def tried_again(what: str, error: BaseException) -> None:
 def snapshot_too_old(what: str, error: BaseException) -> None:
     text = f"{what} runs once more, and the next time this is an error: {error}"
     said(logging.WARNING, "snapshot_too_old", text, what=what, error=str(error))
+
+
+def contended(what: str, tries: int, error: BaseException) -> None:
+    text = f"{what} has conflicted {tries} times in a row, and runs again for as long as it takes: {error}"
+    said(logging.WARNING, "contended", text, what=what, tries=tries, error=str(error))
 
 
 def lost_at_exit(store: str, writer: str, error: BaseException | None) -> None:

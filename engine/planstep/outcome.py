@@ -154,10 +154,11 @@ def failure(tx: bytes, reason: Reason, names: Names) -> Exception:
     key = None if cause == "phantom" else _key(detail[0])
     if cause == "overflow":
         return TypeError(
-            f"table {name!r}, key {key!r}: the sum needs more than 64 bits, or is no finite number"
+            f"table {name!r}, key {key!r}: the sum, or the row before it, needs more than 64 bits or is no "
+            "finite number"
         )
     if cause == "type":
         return TypeError(
-            f"table {name!r}, key {key!r}: add, max and min need a number of at most 64 bits"
+            f"table {name!r}, key {key!r}: the row is not a finite number: add, max and min need one"
         )
     return Conflict(**where, key=key, expected=detail[1], actual=detail[2])

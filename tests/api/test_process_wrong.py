@@ -1,6 +1,7 @@
 """process where its function, or what it writes to, is wrong."""
 
 import asyncio
+import gc
 from collections.abc import Iterator
 from typing import Any
 
@@ -128,3 +129,23 @@ def test_a_function_that_is_wrong_loses_nothing(db: planstep.Engine, wrong: str)
     if wrong in ("async", "generator"):
         with pytest.raises(TypeError, match="plain function"):
             db.run(lambda tx: functions[wrong](tx, None))
+
+
+@pytest.mark.filterwarnings("error")
+def test_on_error_of_asyncio_is_a_plain_function() -> None:
+    async def on_error(error: planstep.ProcessingError) -> str:
+        return "skip"
+
+    async def fail(tx: planstep.AsyncTransaction, batch: planstep.ReadBatch) -> None:
+        raise ValueError
+
+    async def main() -> None:
+        async with planstep.open_async(":memory:") as db:
+            await (await db.create_topic("in")).write(b"1")
+            wrong: Any = on_error
+            with pytest.raises(TypeError, match="plain function"):
+                await db.process(fail, "in", "c", on_error=wrong, until_idle=True)
+            assert await db.topic("in").lag("c") == 1
+
+    asyncio.run(main())
+    gc.collect()  # a coroutine that was never awaited warns now

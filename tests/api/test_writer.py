@@ -84,6 +84,11 @@ def test_without_dedupe_a_repeat_is_a_conflict(shop: planstep.Engine) -> None:
     with pytest.raises(planstep.Conflict) as caught:
         two.flush()
     assert caught.value.producer == b"p" and two.buffered == 1
+    with pytest.raises(planstep.Conflict, match=r"published before.*dedupe=True") as caught:
+        for _ in range(2):
+            with shop.topic("clicks").writer(producer="numbered", dedupe=False) as writer:
+                writer.write(b"1", partition=0, sequence=7)
+    assert not caught.value.retryable and "again" not in str(caught.value)
     with pytest.raises(ValueError, match="open another"):
         two.write(b"3", partition=0, sequence=9)
     numbered = shop.topic("clicks").writer(producer="q")

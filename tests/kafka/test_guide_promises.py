@@ -180,6 +180,7 @@ def without_dedupe(store: Store) -> None:
         with pytest.raises(planstep.Conflict) as caught:
             again.flush()
         assert caught.value.producer == b"p" and again.buffered == 1
+        assert "published before" in str(caught.value) and not caught.value.retryable
         store.shows("lines", "1", "0", "1")
         store.reopen()
         store.db.drop_topic("lines")

@@ -24,15 +24,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ..api.batch import ReadBatch
 from ..api.changelog import Changelog
 from ..api.checks import check_worker
-from ..api.course import ATTEMPTS, OnError, Progress
 from ..api.course import IN_FLIGHT as PROCESS_IN_FLIGHT
+from ..api.course import OnError, Progress
 from ..api.engine import Engine
 from ..api.formats import Format
 from ..api.leases import LEASE_SECONDS
 from ..api.limits import READ_BYTES
 from ..api.opening import open as open_sync
 from ..api.outbox import Headers
-from ..api.reader import IN_FLIGHT
 from ..api.retrying import RETRIED, Attempts
 from ..api.topic import Written
 from .bridge import Bridge, on_thread
@@ -119,7 +118,7 @@ class AsyncEngine:
         consumer: str,
         max_records: int = 1000,
         max_bytes: int = READ_BYTES,
-        in_flight: int = IN_FLIGHT,
+        in_flight: int | None = None,
         lease_seconds: float = LEASE_SECONDS,
         name: str = "",
         until_idle: bool = False,
@@ -145,7 +144,7 @@ class AsyncEngine:
         progress: bool | Callable[[Progress], Any] = False,
         stop: asyncio.Event | threading.Event | None = None,
         worker: str | None = None,
-        attempts: int = ATTEMPTS,
+        attempts: int | None = None,
         lease_seconds: float = LEASE_SECONDS,
     ) -> Progress:
         """Runs `await fn(tx, batch)` over the topic's records, each counted once; see Engine.process.

@@ -118,7 +118,7 @@ async def process(
     progress: bool | Callable[[Progress], Any],
     stop: asyncio.Event | threading.Event | None,
     worker: str | None,
-    attempts: int,
+    attempts: int | None,
     lease_seconds: float,
 ) -> Progress:
     """See AsyncEngine.process."""

@@ -245,9 +245,9 @@ class Rows(list[tuple[Any, Any]]):
         return html_table(counted(len(self), "row"), ("key", "value"), self[:20], len(self))
 
 
-def counted(number: int, what: str) -> str:
+def counted(number: int, what: str, many: str = "") -> str:
     """1 record, 2 records."""
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+    return f"{number} {what if number == 1 else many or what + 's'}"
 
 
 def html_table(

@@ -33,13 +33,14 @@ from ..errors import (
     SnapshotTooOld,
     Undetermined,
 )
-from ..logs import snapshot_too_old
+from ..logs import contended, snapshot_too_old
 from ..wakeups import Latch
 from .batch import ReadBatch
 from .checks import shown, whole
 from .formats import check_format
 from .outbox import pack_headers
 from .reader import Reader, Wait
+from .retrying import never_run
 from .transaction import Transaction
 
 if TYPE_CHECKING:
@@ -48,7 +49,10 @@ if TYPE_CHECKING:
 IN_FLIGHT = 1
 _PAUSE_MIN, _PAUSE_MAX = 0.1, 30.0
 """Seconds before a record runs again for which on_error said "retry": about twice as long each time."""
-ATTEMPTS = 100
+_CONFLICT_PAUSE_MAX = 0.25
+"""Seconds, as db.run's: behind more than three conflicts of a batch, about twice as long each time up to this."""
+_CONTENDED = 20
+"""So many conflicts of a batch are warned of; they go on for as long as it takes."""
 OnError: TypeAlias = Literal["stop", "skip", "dead_letter"] | Callable[[ProcessingError], str]
 _AGAIN = (Conflict, KafkaError, LeaseLost, Overloaded)
 _NOT_ITS_FAULT = (
@@ -109,7 +113,7 @@ class Course:
         consumer: str,
         on_error: OnError | None,
         dead_letter: str | None,
-        attempts: int,
+        attempts: int | None,
     ) -> None:
         if on_error is None:
             on_error = "stop" if dead_letter is None else "dead_letter"
@@ -121,7 +125,8 @@ class Course:
             raise ValueError(
                 'on_error="dead_letter" needs the topic to move records to: dead_letter='
             )
-        whole("attempts", attempts, 1)
+        if attempts is not None:
+            whole("attempts", attempts, 1)
         self.engine = engine
         self.topic = topic
         self.consumer = consumer
@@ -193,21 +198,22 @@ class Course:
             if isinstance(error, _AGAIN) and getattr(error, "retryable", True):
                 self._conflicts += 1
                 tries = self._tries[at] = self._tries.get(at, 0) + 1
-                if tries >= self.attempts:
+                if tries == self.attempts:
                     error.add_note(f"process gave up after {tries} attempts")
                     self._stop(error)
-                # The first few times at once: a batch that ran ahead of one that failed.
-                return min(0.001 * 2.0 ** min(tries, 10), 0.1) if tries > 3 else 0.0
+                if tries == _CONTENDED:
+                    contended(self._place(partition, offset), tries, error)
+                if tries <= 3:  # at once: it may have run ahead of one that failed
+                    return 0.0
+                grown = 0.001 * 2.0 ** min(tries, 20)
+                return random.uniform(0.5, 1.0) * min(grown, _CONFLICT_PAUSE_MAX)
             if isinstance(error, Misused):
                 self._stop(error.__cause__ or error)
                 return 0.0
             if isinstance(error, SnapshotTooOld):
                 if at not in self._too_old:
                     self._too_old.add(at)
-                    where = (
-                        f"a batch of topic {self.topic!r}, partition {partition}, offset {offset}"
-                    )
-                    snapshot_too_old(where, error)
+                    snapshot_too_old(self._place(partition, offset), error)
                     return 0.0
             elif len(batch) > 1:
                 self._halve(batch)
@@ -220,7 +226,11 @@ class Course:
             )
         choice = self.on_error(poison) if callable(self.on_error) else self.on_error
         with self._lock:
-            if choice not in _CHOICES or (choice == "dead_letter" and self.dead_letter is None):
+            if never_run(choice):
+                self._stop(
+                    TypeError("on_error is a plain function, with asyncio too: it is not awaited")
+                )
+            elif choice not in _CHOICES or (choice == "dead_letter" and self.dead_letter is None):
                 self._stop(
                     ValueError(
                         f"on_error returned {shown(choice)}: {', '.join(_CHOICES)} are possible"
@@ -237,6 +247,9 @@ class Course:
                 poison.choice = choice
                 self._verdicts[at] = poison
         return 0.0
+
+    def _place(self, partition: int, offset: int) -> str:
+        return f"a batch of topic {self.topic!r}, partition {partition}, offset {offset}"
 
     def _halve(self, batch: ReadBatch) -> None:
         partition, offset = _where(batch)

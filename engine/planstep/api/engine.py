@@ -27,8 +27,8 @@ from .changelog import Changelog
 from .checks import check_worker, shown
 from .conditions import Conditions
 from .consuming import Turns
-from .course import ATTEMPTS, OnError, Progress
 from .course import IN_FLIGHT as PROCESS_IN_FLIGHT
+from .course import OnError, Progress
 from .lanes import Member
 from .leases import LEASE_SECONDS, Group
 from .limits import READ_BYTES
@@ -38,7 +38,7 @@ from .opening import Settings, Slot
 from .operations import Operations
 from .outbox import Headers
 from .process import process
-from .reader import IN_FLIGHT, Reader
+from .reader import Reader, window_of
 from .retrying import RETRIED, Attempts, Losers, refuse_unrun
 from .snapshot import SnapshotView
 from .topic import Written
@@ -151,7 +151,7 @@ class Engine(Naming, Operations):
         consumer: str,
         max_records: int = 1000,
         max_bytes: int = READ_BYTES,
-        in_flight: int = IN_FLIGHT,
+        in_flight: int | None = None,
         lease_seconds: float = LEASE_SECONDS,
         name: str = "",
         until_idle: bool = False,
@@ -159,7 +159,8 @@ class Engine(Naming, Operations):
         """A reader of batches, each with its transaction; it shares the topic with other readers.
 
         max_records    of a batch, at most; `max_bytes` about
-        in_flight      batches whose transactions may be under way at once
+        in_flight      batches whose transactions may be under way at once: 4 if not given; in mode "kafka" 1, and
+                       more is NotSupported
         lease_seconds  silent for so long, it loses its partitions and what it has not committed; the
                        first reader of a consumer decides for all
         name           for logs and messages
@@ -167,7 +168,8 @@ class Engine(Naming, Operations):
         """
         if name != "":
             check_worker(name, "a reader's name")
-        limits = (max_records, max_bytes, in_flight, lease_seconds)
+        window = window_of(self._runtime, in_flight)
+        limits = (max_records, max_bytes, window, lease_seconds)
         return Reader(self, topic, consumer, *limits, name, until_idle)
 
     def process(
@@ -185,7 +187,7 @@ class Engine(Naming, Operations):
         progress: bool | Callable[[Progress], Any] = False,
         stop: threading.Event | None = None,
         worker: str | None = None,
-        attempts: int = ATTEMPTS,
+        attempts: int | None = None,
         lease_seconds: float = LEASE_SECONDS,
     ) -> Progress:
         """Runs `fn(tx, batch)` over the topic's records, each counted exactly once; returns what it did.
@@ -207,7 +209,8 @@ class Engine(Naming, Operations):
         stop         an Event: once it is set the workers finish their batches, and process returns
         worker       the workers' name, in threads and logs; mode "kafka": the transactional id, with -0, -1 …
                      behind it if there are several; it fences whoever worked under it before
-        attempts     runs of one batch that may end in a Conflict, one after the other
+        attempts     runs of one batch that may end in a Conflict, one after the other: then it is raised. If not
+                     given, the batch runs again for as long as it takes, up to 0.25 s apart, warned of once
         """
         return process(
             self,

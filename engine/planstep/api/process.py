@@ -134,7 +134,7 @@ def process(
     progress: bool | Callable[[Progress], Any],
     stop: threading.Event | None,
     worker: str | None,
-    attempts: int,
+    attempts: int | None,
     lease_seconds: float,
 ) -> Progress:
     """See Engine.process."""

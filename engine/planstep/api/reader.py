@@ -26,6 +26,7 @@ from ..errors import (
     Conflict,
     Dropped,
     LeaseLost,
+    NotSupported,
     Overloaded,
     SnapshotTooOld,
     TransactionClosed,
@@ -34,7 +35,7 @@ from ..errors import (
 from ..outcome import Commit
 from ..proto.keys import check_name
 from ..wakeups import CommitFuture, wait_for
-from .batch import ReadBatch
+from .batch import ReadBatch, counted
 from .checks import seconds, whole
 from .lanes import Flight, Lane
 from .leases import Group
@@ -43,14 +44,27 @@ from .reading import Reading, check_limits, end_of
 from .transaction import Transaction
 
 if TYPE_CHECKING:
+    from ..runtime import Runtime
     from .engine import Engine
 
-IN_FLIGHT = 4
+_IN_FLIGHT = 4
 _ADMISSION_SECONDS = 30.0
 _TRIES = 20
 _SOON_SECONDS = 0.05
 _LOOK_SECONDS = 5.0
 """A reader that waits looks again after this long: leases run out without a word."""
+
+
+def window_of(runtime: "Runtime", in_flight: int | None) -> int:
+    """How many batches a reader may have at once, checked."""
+    if in_flight is None:
+        return _IN_FLIGHT
+    if whole("in_flight", in_flight, 1) > 1 and runtime.one_at_a_time:
+        raise NotSupported(
+            f'mode "{runtime.mode}": a reader has one transaction at a time, so in_flight={in_flight} is not to be '
+            "had: leave it out and end each batch before the next read, or open more readers"
+        )
+    return in_flight
 
 
 class Leased(NamedTuple):
@@ -284,8 +298,9 @@ class Reader:
             group.tidy()
             if 0 < wait.held <= member.lapsed - wait.lapsed and not member.flights:
                 raise LeaseLost(
-                    f"{wait.held} batches of {self!r} were neither committed nor rolled back for "
-                    f"{group.lease_seconds:g} s, and it waited for them to end: they are read again; end each"
+                    f"{self!r} waited {group.lease_seconds:g} s for room, and nobody committed or rolled back "
+                    f"{counted(wait.held, 'batch', 'batches')} that it had given: the records are read again; "
+                    "end each transaction"
                 )
             changes = group.changes
             leased = self._find(made)
@@ -408,4 +423,5 @@ class Reader:
         self.close()
 
     def __repr__(self) -> str:
-        return f"<Reader {self.name!r} of {self.consumer!r} on topic {self.topic!r}>"
+        name = f" {self.name!r}" if self.name else ""
+        return f"<Reader{name} of {self.consumer!r} on topic {self.topic!r}>"

@@ -132,12 +132,19 @@ class Attempts:
         return self._losers.lost(what, self._number)
 
 
+def never_run(value: Any) -> bool:
+    """Whether a function gave a coroutine or generator: of its body nothing has run, nor will."""
+    if not (isawaitable(value) or isgenerator(value)):
+        return False
+    close = getattr(value, "close", None)
+    if close is not None:
+        close()  # else it is warned of, as never awaited
+    return True
+
+
 def refuse_unrun(value: Any, who: str) -> None:
-    """TypeError where a function gave a coroutine or generator: of its body nothing has run."""
-    if isawaitable(value) or isgenerator(value):
-        close = getattr(value, "close", None)
-        if close is not None:
-            close()  # else it is warned of, as never awaited
+    """TypeError where a function gave a coroutine or generator."""
+    if never_run(value):
         raise TypeError(
             f"{who} of an engine without asyncio takes a plain function; planstep.open_async has one "
             "for async functions"

@@ -56,11 +56,12 @@ class RowWrites:
     def _evaluated(self, op: int, old: bytes | None, value: bytes) -> bytes:
         if op in _NUMERIC and old is not None and number_of(old) is None:
             raise TypeError(
-                f"table {self.table!r}: add, max and min need a row that holds a number"
+                f"table {self.table!r}: the row is not a finite number: add, max and min need one"
             )
         if op == ADD and old is not None and not addable(old, value):
             raise TypeError(
-                f"table {self.table!r}: the sum needs more than 64 bits, or is no finite number"
+                f"table {self.table!r}: the sum, or the row before it, needs more than 64 bits or is no finite "
+                "number"
             )
         new = evaluate(op, old, value)
         assert new is not None

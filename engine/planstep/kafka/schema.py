@@ -9,7 +9,7 @@ Next: runtime.py.
 
 from typing import TYPE_CHECKING, Any
 
-from ..errors import Dropped, NotSupported, UnknownName
+from ..errors import Dropped, KafkaError, NotSupported, UnknownName
 from ..names import TableInfo, TopicInfo
 from ..outcome import Commit
 from ..proto.ids import CATALOGUE_ID, host_of, tablet_prefix
@@ -65,15 +65,30 @@ class KafkaSchema(Schema):
             raise NotSupported(
                 'mode "kafka" has no individual consumers: mode "deterministic" has them'
             )
+        self._move(consumer, {})  # refused before it has a name, not behind that
         part = self._part(info, CREATE_CONSUMER, consumer=consumer)
         self._commit({CATALOGUE_ID: part})
         self.seek(info, consumer, offsets)
 
     def drop_consumer(self, info: TopicInfo, consumer: str) -> None:
+        self._move(consumer, dict.fromkeys(info.partitions))
         self._commit({CATALOGUE_ID: self._part(info, DROP_CONSUMER, consumer=consumer)})
-        self._runtime.requests.commit_positions(consumer, dict.fromkeys(info.partitions))
 
     def seek(self, info: TopicInfo, consumer: str, offsets: dict[int, int]) -> Commit:
         moved: dict[int, Any] = {info.partitions[p]: offset for p, offset in offsets.items()}
-        self._runtime.requests.commit_positions(consumer, moved)
+        self._move(consumer, moved)
         return Commit(self._runtime.new_tx(), NO_PLACE, {})
+
+    def _move(self, consumer: str, offsets: dict[int, Any]) -> None:
+        """As an administrator, whom a group that has members refuses."""
+        try:
+            self._runtime.requests.commit_positions(consumer, offsets)
+        except KafkaError as error:
+            if error.name != "UNKNOWN_MEMBER_ID":
+                raise
+            raise KafkaError(
+                f"consumer {consumer!r} has open readers, and Kafka moves no group that has members: close them "
+                "first, of every topic that they read as this consumer",
+                error.name,
+                error.code,
+            ) from None

@@ -1,0 +1,74 @@
+"""A row that others change all the time: process goes on, more and more slowly, and says so once."""
+
+import asyncio
+import logging
+from typing import Any
+
+import pytest
+
+import planstep
+from planstep.aio import process as tasks
+from planstep.api import process as threads
+
+CONFLICTS = 130
+
+
+def check(done: planstep.Progress, pauses: list[float], caplog: pytest.LogCaptureFixture) -> None:
+    assert (done.records, done.conflicts) == (3, CONFLICTS)
+    assert pauses[:3] == [0.0, 0.0, 0.0] and len(pauses) == CONFLICTS
+    late = pauses[12:]
+    assert all(0.125 <= pause <= 0.25 for pause in late) and len(set(late)) > 1, "no jitter"
+    assert max(pauses[3:6]) < min(late)
+    (warning,) = [r for r in caplog.records if getattr(r, "event", "") == "contended"]
+    assert warning.levelno == logging.WARNING and "'in', partition 0" in warning.getMessage()
+
+
+@pytest.mark.parametrize("ways", [{}, {"hosts": 3}, {"mode": "kafka"}], ids=str)
+def test_conflicts_never_end_a_process(
+    ways: dict[str, Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr(threads._Worker, "_pause", lambda worker, pause: pauses.append(pause))
+    kafka = ways.get("mode") == "kafka"
+    with planstep.open(":memory:", **ways) as db:
+        db.create_topic("in").write_batch([b"1", b"2", b"3"])
+        if not kafka:
+            db.create_table("n").put("hot", 0)
+
+        def run(tx: planstep.Transaction, batch: planstep.ReadBatch) -> None:
+            if kafka and len(pauses) < CONFLICTS:
+                raise planstep.KafkaError("of another member", retryable=True)
+            if not kafka:
+                tx.put("n", "seen", tx.get("n", "hot"))
+                if len(pauses) < CONFLICTS:
+                    db.table("n").add("hot", 1)
+
+        done = db.process(run, "in", "c", until_idle=True, on_error="skip")
+        check(done, pauses, caplog)
+
+
+def test_nor_one_of_asyncio(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    pauses: list[float] = []
+
+    async def note(worker: object, pause: float) -> None:
+        pauses.append(pause)
+
+    monkeypatch.setattr(tasks._Worker, "_pause", note)
+
+    async def main() -> None:
+        async with planstep.open_async(":memory:") as db:
+            await (await db.create_topic("in")).write_batch([b"1", b"2", b"3"])
+            table = await db.create_table("n")
+            await table.put("hot", 0)
+
+            async def run(tx: planstep.AsyncTransaction, batch: planstep.ReadBatch) -> None:
+                await tx.put("n", "seen", await tx.get("n", "hot"))
+                if len(pauses) < CONFLICTS:
+                    await table.add("hot", 1)
+
+            done = await db.process(run, "in", "c", until_idle=True, on_error="skip")
+            check(done, pauses, caplog)
+
+    asyncio.run(main())
