@@ -1,6 +1,7 @@
 """What strikes anywhere: signals' handlers that raise, stacks that end, and turns whose end nobody knows."""
 
 import _thread
+import gc
 import os
 import signal
 import sys
@@ -383,3 +384,86 @@ def test_a_commit_within_a_callback_waits_to_its_end(tmp_path: Path, hosts: int)
             assert db.topic("u").read().values == [b"y"]
         finally:
             signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.parametrize("numbered", [True, False])
+def test_a_writer_that_is_struck_anywhere_goes_on(numbered: bool) -> None:
+    """Struck at each line of write and flush: what was taken is published once, and the next flush works."""
+    from planstep.api import writer as module
+
+    class Struck(Exception):
+        pass
+
+    with planstep.open(":memory:") as db:
+        topic = db.create_topic("t", format="utf8")
+        writer = topic.writer(producer="p", linger_records=1000)
+        step, struck = 0, True
+
+        def strikes(frame: FrameType, event: str, _: object) -> Any:
+            nonlocal left
+            if frame.f_code.co_filename != module.__file__:
+                return None
+            if event == "line":
+                left -= 1
+                if not left:
+                    raise Struck
+            return strikes
+
+        while struck:
+            step += 1
+            left, struck = step, False
+            sys.settrace(strikes)
+            try:
+                writer.write(f"r{step}", sequence=step if numbered else None)
+                writer.flush()
+            except Struck:
+                struck = True
+            finally:
+                sys.settrace(None)
+            writer.flush()
+            assert writer.buffered == 0
+        writer.close()
+        values = topic.read().values
+        assert len(values) == len(set(values)) and values == sorted(
+            values, key=lambda v: int(v[1:])
+        )
+        assert values[-1] == f"r{step}" and step > 20
+
+
+def test_a_transaction_that_is_struck_while_it_is_made_leaves_no_noise(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from planstep.api import commit as lifecycle
+    from planstep.api import transaction as module
+
+    class Struck(Exception):
+        pass
+
+    noise: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", noise.append)
+    made = {lifecycle.__file__, module.__file__}
+    with planstep.open(":memory:") as db:
+        step, struck = 0, True
+
+        def strikes(frame: FrameType, event: str, _: object) -> Any:
+            nonlocal left
+            if frame.f_code.co_filename not in made or frame.f_code.co_name != "__init__":
+                return strikes if event == "call" else None
+            if event == "line":
+                left -= 1
+                if not left:
+                    raise Struck
+            return strikes
+
+        while struck:
+            step += 1
+            left, struck = step, False
+            sys.settrace(strikes)
+            try:
+                db.transaction()
+            except Struck:
+                struck = True
+            finally:
+                sys.settrace(None)
+            gc.collect()
+        assert step > 10 and noise == []

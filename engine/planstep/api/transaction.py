@@ -51,7 +51,6 @@ class Transaction(Life):
     """
 
     def __init__(self, engine: "Engine", worker: Any = None) -> None:
-        super().__init__(engine, worker)
         self._waitable = True
         self._alone = False  # one statement of its own
         self._conditions = Conditions()
@@ -59,6 +58,7 @@ class Transaction(Life):
         self._rows: dict[str, RowWrites] = {}
         self._bytes = 0
         self._waiting_bytes = 0  # of topic writes that are still here
+        super().__init__(engine, worker)  # last: from here on it can be dropped open
 
     # topics --------------------------------------------------------------------------------
 

@@ -158,7 +158,7 @@ class Writer:
                         f"topic {self.topic!r}, partition {partition}: producer {self.producer!r} has "
                         "used its last number; go on under another name"
                     )
-            elif sequence <= (last := self._last.get(partition, -1)):
+            elif sequence <= (last := buffer[-1][0] if buffer else self._last.get(partition, -1)):
                 raise SequenceError(
                     f"topic {self.topic!r}, partition {partition}: sequence {sequence} does not "
                     f"rise above {last}, which this writer was given before, so it would be skipped as a "
@@ -212,6 +212,10 @@ class Writer:
         return max(self._linger or 0.0, _AGAIN_SECONDS)
 
     def _last_of(self, partition: int) -> int:
+        if buffer := self._buffers.get(partition):
+            return buffer[-1][
+                0
+            ]  # what is buffered counts: an interrupt may have come before it was noted
         last = self._last.get(partition)
         if last is None:
             tablet = self._info.partitions[partition]
@@ -231,8 +235,7 @@ class Writer:
         with self._lock:
             self._check()
             self._late = None
-            while self._records:
-                parts = self._parts()
+            while parts := self._parts():
                 try:
                     runtime = self._engine._runtime
                     done = runtime.commit(runtime.new_tx(), parts)
@@ -244,6 +247,7 @@ class Writer:
                 self._records = self._bytes = 0
                 self._flushes += 1
                 return done
+            self._records = self._bytes = 0  # a flush that was struck behind its end leaves them
             return None
 
     def _parts(self) -> dict[int, Any]:
