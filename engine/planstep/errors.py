@@ -4,6 +4,7 @@ Our bugs are assertions, not errors. Inside the cores a refusal is a value; outc
 one of these.
 """
 
+import os
 from typing import Any
 
 
@@ -257,6 +258,12 @@ class StoreInUse(PlanstepError):
             named = f"process{'es' * (len(readers) > 1)} {', '.join(map(str, readers))}"
             super().__init__(
                 f"{path} is read by {named}, and is not replaced under them; close those first"
+            )
+            return
+        if pid == os.getpid():
+            super().__init__(
+                "the store is open in this very process, under another path (its folder was moved, or is reached "
+                "by a link): use that engine, or close it first"
             )
             return
         owner = "another process" if pid is None else f"process {pid}"

@@ -103,3 +103,22 @@ def test_the_interpreter_switches_as_often_as_the_last_one_wants(
         for asked in (0.001, 0.0002, 0.003):
             planstep.open(tmp_path / "s", switch_interval=asked).close()
         assert told == [0.001, 0.0002]
+
+
+def test_an_engine_that_stopped_is_not_handed_out_again(tmp_path: Path) -> None:
+    with planstep.open(tmp_path / "s") as db:
+        db.create_topic("t")
+        (tmp_path / "s" / "host-0" / "lock").unlink()
+        with pytest.raises(planstep.StoreClosed):
+            db.topic("t").write(b"x")
+        with pytest.raises(planstep.StoreInUse, match="has stopped .*: close it, then open again"):
+            planstep.open(tmp_path / "s")
+    with planstep.open(tmp_path / "s") as db:
+        db.topic("t").write(b"x")
+
+
+def test_the_new_name_of_a_store_that_this_process_has_open(tmp_path: Path) -> None:
+    with planstep.open(tmp_path / "s"):
+        (tmp_path / "s").rename(tmp_path / "moved")
+        with pytest.raises(planstep.StoreInUse, match="in this very process, under another path"):
+            planstep.open(tmp_path / "moved")

@@ -285,3 +285,14 @@ def test_a_lease_that_is_no_file_holds_nobody_up(quick_path: Path) -> None:
     store.checkpoint()
     assert contents(store) == {A: 1}
     store.close()
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_a_folder_in_place_of_a_segment_is_refused(tmp_path: Path, read_only: bool) -> None:
+    with planstep.open(tmp_path / "s") as db:
+        db.create_topic("t").write(b"x" * 100_000)
+    (segment,) = (tmp_path / "s" / "host-0").glob("log-*")
+    segment.rename(tmp_path / "segment")
+    segment.mkdir()
+    with pytest.raises(planstep.PlanstepError, match=segment.name):
+        planstep.open(tmp_path / "s", read_only=read_only).topic("t").read()

@@ -119,6 +119,14 @@ def _replaced(path: str) -> StoreInUse:
     return error
 
 
+def _stopped(path: str, reason: BaseException) -> StoreInUse:
+    error = StoreInUse(os.getpid(), None)
+    error.args = (
+        f"{path} is open in this process, and that engine has stopped ({reason}): close it, then open again",
+    )
+    return error
+
+
 def _choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:
     if value not in choices:
         raise ValueError(f"{name}={shown(value)}: choose one of {', '.join(map(repr, choices))}")
@@ -270,6 +278,8 @@ def open(
         if engine is not None:
             if slot.folder != _folder(real):
                 raise _replaced(real)
+            if engine._runtime._stopped is not None:
+                raise _stopped(real, engine._runtime._stopped)
             engine._settings.agree(real, given)
             switch_at_least_every(switch_interval)
             engine._opened += 1

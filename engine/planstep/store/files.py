@@ -253,7 +253,10 @@ def open_file(path: Path, flags: int, folder: int | None = None, mode: int = 0o6
     store's, and whoever opens a pipe may wait for ever."""
     fd = os.open(path, flags | _OWN_FILE, mode, dir_fd=folder)
     try:
-        check_own(os.fstat(fd))
+        status = os.fstat(fd)
+        check_own(status)
+        if stat.S_ISDIR(status.st_mode):
+            raise OSError(errno.EISDIR, os.strerror(errno.EISDIR))
     except BaseException:
         os.close(fd)
         raise
