@@ -16,6 +16,8 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 _EVERY_SECONDS = 0.02
 _AGAIN_SECONDS = 1.0
 _REST = 4
+_store_of = attrgetter("host.store")
 
 
 class Following(Watches):
@@ -69,9 +72,7 @@ class Following(Watches):
             try:
                 self._go_on()
                 pause = max(_EVERY_SECONDS, _REST * (time.monotonic() - began))
-            except (
-                Exception
-            ) as error:  # else those that wait would do so for ever; its owner may be opening it
+            except Exception as error:  # without this thread nobody would be woken
                 if stopping.is_set():
                     return
                 tried_again("a newer look at the store", error)
@@ -89,6 +90,11 @@ class Following(Watches):
             if not shown:  # a snapshot was opened meanwhile
                 for view in views:
                     view.close()
-        if shown:
-            self._views, self._seen = views, marks
+        if not shown:
+            return
+        before, self._views, self._seen = self._views, views, marks
+        try:
+            for node, view in zip(self._runtime.nodes, before, strict=True):
+                view.give_way(partial(_store_of, node))
+        finally:
             self.wake(list(self._watched))

@@ -12,7 +12,6 @@ from collections.abc import Iterable
 from concurrent.futures import Future
 from contextlib import ExitStack
 from functools import partial
-from operator import attrgetter
 from queue import SimpleQueue
 from typing import Any
 
@@ -51,7 +50,6 @@ from .wakeups import CommitFuture, wait_for
 from .ways import Ways
 
 _LOOK_SECONDS = 0.5
-_store_of = attrgetter("host.store")
 
 
 class Runtime(Ways, Threads):
@@ -355,10 +353,9 @@ class Runtime(Ways, Threads):
 
     def show(self, views: list[Store]) -> bool:
         """An engine that only looks goes on to a newer view. False while a snapshot is open, which stays where it
-        is. The views before are closed at once: whoever asks in one without a snapshot is answered by the newer."""
+        is. The views before are the caller's to close."""
         hosts = [self._host(number, view) for number, view in enumerate(views)]
         names = Names(views[0])
-        before: list[Any] = [node.host.store for node in self.nodes]
 
         def swap() -> None:
             self.names = names
@@ -368,11 +365,7 @@ class Runtime(Ways, Threads):
         with ExitStack() as turns:
             for node in self.nodes:
                 turns.enter_context(node.lock)
-            if not self.nodes[0].host.history.retire(swap):
-                return False
-        for node, view in zip(self.nodes, before, strict=True):
-            view.give_way(partial(_store_of, node))
-        return True
+            return self.nodes[0].host.history.retire(swap)
 
     def stop_host(self, number: int) -> None:
         """Closes one host while the others run (hosts > 1); `start_host` brings it back."""
