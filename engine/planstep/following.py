@@ -6,7 +6,8 @@
 The owner tells nobody, so the marks are looked at: a few bytes a host, and only while somebody waits. A new look
 reads the log behind the owner's checkpoint again; so it rests four times as long as the last one took.
 
-An open snapshot keeps the engine at its step: the newer look waits until none is open.
+An open snapshot keeps the engine at its step: the newer look waits until none is open. A view that another has
+followed is closed at once, so there are no more than two. In mode "kafka" a read counts as a snapshot here.
 
 Next: settled.py.
 """
@@ -15,14 +16,13 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
+from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from .errors import Corruption, FormatError, IoError
 from .logs import tried_again
 from .settled import look
-from .store import Store
-from .store.mark import mark_bytes
 from .wakeups import Signal, Wake, Watches
 
 if TYPE_CHECKING:
@@ -31,17 +31,17 @@ if TYPE_CHECKING:
 _EVERY_SECONDS = 0.02
 _AGAIN_SECONDS = 1.0
 _REST = 4
+_store_of = attrgetter("host.store")
 
 
 class Following(Watches):
     """The watches of an engine that only looks. Invariant: while one is watched, the thread looks at the marks."""
 
-    def __init__(self, runtime: "Runtime", path: Path, views: list[Store]) -> None:
+    def __init__(self, runtime: "Runtime", path: Path, views: list[Any]) -> None:
         super().__init__()
         self._runtime = runtime
         self._path = path
         self._views = views
-        self._marks = [path / f"host-{number}" / "released" for number in range(runtime.hosts)]
         self._wanted = Signal()
         self._beginning = threading.Lock()
         self._begun = False
@@ -72,15 +72,29 @@ class Following(Watches):
             try:
                 self._go_on()
                 pause = max(_EVERY_SECONDS, _REST * (time.monotonic() - began))
-            except (IoError, Corruption, FormatError) as error:  # its owner may be opening it
+            except Exception as error:  # without this thread nobody would be woken
+                if stopping.is_set():
+                    return
                 tried_again("a newer look at the store", error)
                 pause = _AGAIN_SECONDS
 
     def _go_on(self) -> None:
-        marks = [mark_bytes(path) for path in self._marks]
+        marks = [view.mark_bytes() for view in self._views]
         if marks == self._seen or self._runtime.nodes[0].host.history.pins()[0]:
             return
-        self._views = look(self._path, len(self._views), self._views)
-        self._runtime.show(self._views)
-        self._seen = marks
-        self.wake(list(self._watched))
+        views = look(self._path, len(self._views), self._views)
+        shown = False
+        try:
+            shown = self._runtime.show(views)
+        finally:
+            if not shown:  # a snapshot was opened meanwhile
+                for view in views:
+                    view.close()
+        if not shown:
+            return
+        before, self._views, self._seen = self._views, views, marks
+        try:
+            for node, view in zip(self._runtime.nodes, before, strict=True):
+                view.give_way(partial(_store_of, node))
+        finally:
+            self.wake(list(self._watched))

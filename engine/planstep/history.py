@@ -32,6 +32,10 @@ def _superseded(version: tuple[Any, int]) -> int:
     return version[1]
 
 
+class Retired(Exception):
+    """A newer view has taken the place of the one that this history is of: look where that is."""
+
+
 class History:
     """Invariants: for one key the superseding steps never fall; no open snapshot is below `horizon`."""
 
@@ -41,6 +45,7 @@ class History:
         self.bytes = 0
         self.horizon = 0
         self.released = 0
+        self._retired = False
         self._open: dict[int, int] = {}
         self._since: dict[int, float] = {}
         self._versions: dict[bytes, list[tuple[Any, int]]] = {}
@@ -48,8 +53,10 @@ class History:
         self._lock = threading.RLock()  # a signal handler may read, on a thread that releases
 
     def open(self, step: int | None = None) -> int:
-        """Pins the last released step (or `step`) and returns it."""
+        """Pins the last released step (or `step`) and returns it. Retired."""
         with self._lock:
+            if self._retired:
+                raise Retired
             pinned = self.released if step is None else step
             already = self._open.get(pinned, 0)
             if not already:
@@ -65,6 +72,16 @@ class History:
             else:
                 self._open.pop(step, None)
                 self._since.pop(step, None)
+
+    def retire(self, show: Callable[[], None]) -> bool:
+        """`show` puts another in its place, in one moment for whoever opens snapshots; False, and nothing was
+        done, while one is open."""
+        with self._lock:
+            if self._open:
+                return False
+            show()
+            self._retired = True
+            return True
 
     def pins(self) -> tuple[int, float]:
         """(open snapshots, seconds since the oldest pinned step was pinned first)."""

@@ -6,11 +6,11 @@ Reads look at the last released step: rows through the store and the history.
 Next: api/engine.py, the face.
 """
 
-import math
 import threading
 import time
 from collections.abc import Iterable
 from concurrent.futures import Future
+from contextlib import ExitStack
 from functools import partial
 from queue import SimpleQueue
 from typing import Any
@@ -50,7 +50,6 @@ from .wakeups import CommitFuture, wait_for
 from .ways import Ways
 
 _LOOK_SECONDS = 0.5
-_BEHIND_SECONDS = 1.0
 
 
 class Runtime(Ways, Threads):
@@ -103,7 +102,6 @@ class Runtime(Ways, Threads):
             self._take_left()
         self.chores = Chores(self)
         self._side: threading.Thread | None = None
-        self._behind: list[tuple[float, Store]] = []  # views that were shown, until when
         try:
             self._begin_threads()
         except BaseException as error:
@@ -353,21 +351,21 @@ class Runtime(Ways, Threads):
         """See statistics.py."""
         return stats(self)
 
-    def show(self, stores: list[Store]) -> None:
-        """An engine that only looks goes on to a newer view. The one before is closed a while later: no snapshot
-        is open in it, but whoever asked without one may still be reading."""
-        now = time.monotonic()
-        self._release_views(now - _BEHIND_SECONDS)
-        for node, store in zip(self.nodes, stores, strict=True):
-            host = self._host(node.host.number, store)
-            with node.lock:
-                self._behind.append((now, node.host.store))
-                node.host = host
-        self.names = Names(stores[0])
+    def show(self, views: list[Store]) -> bool:
+        """An engine that only looks goes on to a newer view. False while a snapshot is open, which stays where it
+        is. The views before are the caller's to close."""
+        hosts = [self._host(number, view) for number, view in enumerate(views)]
+        names = Names(views[0])
 
-    def _release_views(self, until: float) -> None:
-        while self._behind and self._behind[0][0] <= until:
-            self._behind.pop(0)[1].close()
+        def swap() -> None:
+            self.names = names
+            for node, host in zip(self.nodes, hosts, strict=True):
+                node.host = host
+
+        with ExitStack() as turns:
+            for node in self.nodes:
+                turns.enter_context(node.lock)
+            return self.nodes[0].host.history.retire(swap)
 
     def stop_host(self, number: int) -> None:
         """Closes one host while the others run (hosts > 1); `start_host` brings it back."""
@@ -434,7 +432,6 @@ class Runtime(Ways, Threads):
         side = self._side
         if side is not None and side.is_alive() and side is not threading.current_thread():
             side.join()
-        self._release_views(math.inf)
         for node in self.nodes:
             with node.lock:
                 node.down = True

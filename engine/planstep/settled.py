@@ -13,7 +13,8 @@ The moment: all marks are read twice, until nothing has changed between.
 Next: storage.py.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,28 +37,30 @@ _ROUNDS_MAX = 100_000
 def look(
     path: Path, hosts: int, before: Sequence[Any] = (), *, settled: bool = True
 ) -> list[Store]:
-    """Read-only stores of all hosts, at one step. FormatError, Corruption, IoError.
+    """Read-only stores of all hosts, at one step. FormatError, Corruption, IoError, TooManyReaders.
 
-    `before`: an earlier look, to go on from. `settled` False: of one moment, with what is under way left as
-    it is.
+    `before`: an earlier look, to go on from, wherever its folders are by now. `settled` False: of one moment,
+    with what is under way left as it is.
     """
-    if hosts == 1:
-        view = before[0].newer() if before else ReadOnlyStore.open(path / "host-0")
-        if settled and Host(0, view).delivery.left:  # tablets that stand apart: under way too
-            settle([view])
-        return [view]
     for attempt in range(_TRIES):
-        ids = _check_hosts(path, hosts)
+        ids = _check_hosts(path, hosts) if hosts > 1 and not before else []
         views: list[ReadOnlyStore] = []
         try:
-            marks = _marks(path, ids)
-            for number, mark in enumerate(marks):
-                if before:
-                    views.append(before[number].newer(mark))
-                else:
-                    views.append(ReadOnlyStore.open(path / f"host-{number}", mark))
-                if views[-1].store_id != ids[number]:
-                    raise Passed(f"{path} was moved or replaced while it was looked at")
+            if hosts == 1:
+                views.append(before[0].newer() if before else ReadOnlyStore.open(path / "host-0"))
+                # Only between tablets that stand apart anything is under way.
+                settled = settled and bool(Host(0, views[0]).delivery.left)
+            elif before:
+                for view, mark in zip(before, _marks(path, [v.mark for v in before]), strict=True):
+                    views.append(view.newer(mark))
+            else:
+                folders = [path / f"host-{number}" for number in range(hosts)]
+                told = list(zip(folders, ids, strict=True))
+                marks = _marks(path, [partial(read_mark, f / "released", own) for f, own in told])
+                for (folder, own), mark in zip(told, marks, strict=True):
+                    views.append(ReadOnlyStore.open(folder, mark))
+                    if views[-1].store_id != own:
+                        raise Passed(f"{path} was moved or replaced while it was looked at")
             if settled:
                 settle(views)
             return list(views)
@@ -66,7 +69,7 @@ def look(
                 view.close()
             # Between the marks and the views the owner may have checkpointed, or be opening.
             tries = _TRIES if isinstance(error, (Passed, FormatError)) else _TRIES_OF_DAMAGE
-            known = isinstance(error, (Passed, FormatError, Corruption))
+            known = hosts > 1 and isinstance(error, (Passed, FormatError, Corruption))
             if not known or attempt + 1 >= tries:
                 raise
     raise AssertionError("the last attempt returns or raises")
@@ -90,11 +93,10 @@ def _check_hosts(path: Path, hosts: int) -> list[bytes]:
     return ids
 
 
-def _marks(path: Path, ids: list[bytes]) -> list[Mark | None]:
-    files = [(path / f"host-{number}" / "released", own) for number, own in enumerate(ids)]
+def _marks(path: Path, reads: Sequence[Callable[[], Mark | None]]) -> list[Mark | None]:
     for _ in range(10_000):
-        first = [read_mark(file, own) for file, own in files]
-        if first == [read_mark(file, own) for file, own in files]:
+        first = [read() for read in reads]
+        if first == [read() for read in reads]:
             return first
     raise IoError(f"{path}: its owner is too busy to be looked at; try again")
 

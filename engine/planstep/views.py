@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from .errors import Corruption, IoError, PlanstepError, SnapshotTooOld
+from .history import Retired
 from .proto.batch import HEADER_BYTES, Batch, timestamp_of
 from .proto.ids import Place, host_of, tablet_prefix
 from .proto.messages import PartitionPart, ShardPart
@@ -107,14 +108,19 @@ class Views:
 
     def snapshot(self) -> Snapshot:
         node = self._nodes[0]
-        host = node.host
-        if not self._several:
-            return Snapshot(host.history.open(), {}, host.history)
-        self.request()
-        with node.lock:  # step and link numbers of one and the same turn
-            step = host.history.open()
-            marks = {target: link.durable for target, link in host.links.items()}
-        return Snapshot(step, marks, host.history)
+        if self._several:
+            self.request()
+        while True:
+            host = node.host
+            try:
+                if not self._several:
+                    return Snapshot(host.history.open(), {}, host.history)
+                with node.lock:  # step and link numbers of one and the same turn
+                    step = host.history.open()
+                    marks = {target: link.durable for target, link in host.links.items()}
+                return Snapshot(step, marks, host.history)
+            except Retired:
+                pass  # a newer view was shown just now
 
     def request(self) -> None:
         """A question goes to a tablet and its answer comes back, over as slow a network as there is to be."""

@@ -111,7 +111,7 @@ def test_an_engine_that_stopped_is_not_handed_out_again(tmp_path: Path) -> None:
         (tmp_path / "s" / "host-0" / "lock").unlink()
         with pytest.raises(planstep.StoreClosed):
             db.topic("t").write(b"x")
-        with pytest.raises(planstep.StoreInUse, match="has stopped .*: close it, then open again"):
+        with pytest.raises(planstep.StoreInUse, match=r"has stopped .*: close it, then open again"):
             planstep.open(tmp_path / "s")
     with planstep.open(tmp_path / "s") as db:
         db.topic("t").write(b"x")

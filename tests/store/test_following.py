@@ -3,12 +3,18 @@
 import asyncio
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import planstep
+from planstep import following
+from planstep.errors import TooManyReaders
+from planstep.settled import look
 
 OWNER = """
 import sys
@@ -106,19 +112,135 @@ def test_a_snapshot_stays_at_its_step(store: tuple[Path, Callable[[str], None]])
         assert topic.read(ends, timeout=WAIT).values == ["one"]
 
 
-def test_views_behind_are_closed(
+def test_a_snapshot_that_is_opened_during_a_newer_look_stays_at_its_step(
     store: tuple[Path, Callable[[str], None]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, tell = store
-    monkeypatch.setattr("planstep.runtime._BEHIND_SECONDS", 0.0)
+    opened: list[Any] = []
+    shown = threading.Event()
+    with planstep.open(path, read_only=True) as db:
+        topic = db.topic("t")
+        ends = topic.read().ends
+        real, show = following.look, db._runtime.show
 
-    def leases() -> int:
-        return sum(len(list(host.glob("leases/*"))) for host in path.glob("host-*"))
+        def look(*args: Any) -> Any:
+            views = real(*args)
+            if not opened:
+                opened.append(db._look())
+            return views
 
+        def noted(views: Any) -> Any:
+            try:
+                return show(views)
+            finally:
+                shown.set()
+
+        monkeypatch.setattr(following, "look", look)
+        monkeypatch.setattr(db._runtime, "show", noted)
+        tell("write one")
+        with ThreadPoolExecutor(1) as pool:
+            waiting = pool.submit(topic.read, ends, timeout=WAIT)
+            assert shown.wait(WAIT)
+            assert opened[0].read("t").values == ["first"]
+            assert leases(path) <= 2 * db._runtime.hosts
+            opened[0].close()
+            assert waiting.result(WAIT).values == ["one"]
+
+
+def leases(path: Path) -> int:
+    return sum(len(list(host.glob("leases/*"))) for host in path.glob("host-*"))
+
+
+def test_views_behind_are_closed(store: tuple[Path, Callable[[str], None]]) -> None:
+    path, tell = store
     with planstep.open(path, read_only=True) as db:
         ends = db.topic("t").read().ends
         for n in range(4):
             tell(f"write w{n}")
             ends = db.topic("t").read(ends, timeout=WAIT).ends
-        assert leases() <= 2 * db._runtime.hosts
-    assert leases() == 0
+            assert leases(path) <= 2 * db._runtime.hosts  # the newest, and one that is being made
+    assert leases(path) == 0
+
+
+def test_who_reads_in_a_view_that_gave_way_is_answered_by_the_newer(
+    store: tuple[Path, Callable[[str], None]],
+) -> None:
+    """Without a snapshot: ends, lags, outcomes are looked up in several steps."""
+    path, tell = store
+    with planstep.open(path, read_only=True) as db:
+        ends = db.topic("t").read().ends
+        before = [node.host.store for node in db._runtime.nodes]
+        tell("write one")
+        assert db.topic("t").read(ends, timeout=WAIT)
+        for view, node in zip(before, db._runtime.nodes, strict=True):
+            assert view is not node.host.store
+            rows = node.host.store.scan(b"", b"\xff" * 8)
+            assert view.scan(b"", b"\xff" * 8) == rows
+            assert [view.get(key) for key, _ in rows if key not in view._layer.values] == [
+                row for key, row in rows if key not in view._layer.values
+            ]
+    for view in before:
+        with pytest.raises(planstep.EngineClosed):
+            view.scan(b"", b"\xff")
+
+
+@pytest.mark.parametrize("error", [TooManyReaders(1001, 1000), ValueError("a bug")])
+def test_following_goes_on_after_an_error(
+    store: tuple[Path, Callable[[str], None]], monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    path, tell = store
+    errors = [error]
+    real = following.look
+
+    def look(*args: Any) -> Any:
+        if errors:
+            raise errors.pop()
+        return real(*args)
+
+    monkeypatch.setattr(following, "look", look)
+    with planstep.open(path, read_only=True) as db:
+        topic = db.topic("t")
+        ends = topic.read().ends
+        tell("write one")
+        assert topic.read(ends, timeout=WAIT).values == ["one"]
+        assert not errors
+
+
+def test_a_store_that_was_moved_is_followed(store: tuple[Path, Callable[[str], None]]) -> None:
+    path, tell = store
+    with planstep.open(path, read_only=True) as db:
+        topic = db.topic("t")
+        ends = topic.read().ends
+        path.rename(path.with_name("moved"))
+        for word in ("one", "two"):
+            tell(f"write {word}")
+            batch = topic.read(ends, timeout=WAIT)
+            assert batch.values == [word]
+            ends = batch.ends
+
+
+def test_a_look_that_fails_leaves_no_view(
+    store: tuple[Path, Callable[[str], None]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, tell = store
+
+    def fails(*args: Any) -> Any:
+        raise ValueError("a bug")
+
+    with planstep.open(path, read_only=True) as db:
+        hosts = db._runtime.hosts
+        views = [node.host.store for node in db._runtime.nodes]
+        tell("write one")
+        with monkeypatch.context() as patch:
+            patch.setattr("planstep.settled.Host", fails)  # settling makes them
+            with pytest.raises(ValueError):
+                look(path, hosts, views)
+        assert leases(path) == hosts
+        with monkeypatch.context() as patch:
+            patch.setattr(db._runtime, "show", fails)
+            follower: Any = db._runtime.watches
+            with pytest.raises(ValueError):
+                follower._go_on()
+        assert leases(path) == hosts
+        ends = db.topic("t").read().ends
+        assert db.topic("t").read(ends, timeout=WAIT).values == ["one"]

@@ -159,6 +159,52 @@ def test_a_reader_that_is_one_too_many_is_told_so(tmp_path: Path, hold: Callable
         works(db, tmp_path / "s", "another")
 
 
+FOLLOW = """
+import pathlib, sys, planstep
+from planstep.store.readonly import ReadOnlyStore
+
+look = ReadOnlyStore.open(pathlib.Path(sys.argv[1]) / "host-0")
+for n in range(3):
+    print(flush=True)
+    sys.stdin.readline()
+    try:
+        newer = look.newer()
+        look.close()
+        look = newer
+        said = "went on"
+    except planstep.TooManyReaders as error:
+        said = f"{error.readers} {error.limit}"
+    newer = None
+    print(said, flush=True)
+look.close()
+"""
+
+
+def test_a_reader_that_follows_leaves_some_free_as_well(
+    tmp_path: Path, hold: Callable[..., int]
+) -> None:
+    with filled(tmp_path / "s") as db:
+        child = subprocess.Popen(
+            [sys.executable, "-c", FOLLOW, tmp_path / "s"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        with child:
+            assert child.stdin is not None and child.stdout is not None
+            said = []
+            for free in (8, 0, 0):  # the owner's own turns and checkpoints take one now and then
+                assert child.stdout.readline() == "\n"
+                hold(tmp_path / "s", max(0, 1_000 - free - slots.taken(env_of(db))))
+                print(file=child.stdin, flush=True)
+                said.append(child.stdout.readline())
+                # Neither whoever went on has two places, nor does whoever was refused.
+                lines = env_of(db).readers().splitlines()
+                assert [line.split()[0] for line in lines].count(str(child.pid)) == 1
+            assert said[0] == "went on\n"
+            assert all(refused.endswith(" 1000\n") for refused in said[1:])
+
+
 def test_slots_of_killed_readers_count_no_more(tmp_path: Path, hold: Callable[..., int]) -> None:
     """Nobody frees them beside a reader, while there is no owner that checkpoints."""
     filled(tmp_path / "s").close()

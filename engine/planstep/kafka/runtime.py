@@ -42,6 +42,7 @@ from ..proto.messages import PartitionPart
 from ..runtime import Runtime
 from ..store import Store
 from ..undecided import OpenTransaction
+from ..views import Snapshot
 from .batches import bounded
 from .client import Client
 from .errors import kafka_error
@@ -50,7 +51,7 @@ from .numbers import Numbers
 from .producers import Producer, check_identity
 from .requests import Requests
 from .schema import KafkaSchema
-from .views import KafkaViews, Look
+from .views import KafkaViews
 from .writing import LOOK_SECONDS, Writing
 
 _EXPIRE_EVERY_MS = 600_000
@@ -96,7 +97,7 @@ class KafkaRuntime(Runtime):
         )
 
     def _views(self) -> KafkaViews:
-        return KafkaViews(self.nodes, self._check_open, self.settings, self.rtt_ms)
+        return KafkaViews(self.nodes, self._check_open, self.settings, self.rtt_ms, self._writes)
 
     def _tell_clients(self, released: Released) -> None:
         self.client.answered(released.answers)
@@ -146,8 +147,8 @@ class KafkaRuntime(Runtime):
     def fence(self, tx: bytes, consumer: str, generation: int, member: str) -> None:
         self.writing.fence(tx, consumer, generation, member)
 
-    def look(self, tx: bytes) -> Look:
-        return self.writing.look(tx)
+    def look(self, tx: bytes) -> Snapshot:
+        return self.writing.look(tx) if self._writes else self.views.snapshot()
 
     def wait_stable(self, tablet: int) -> None:
         """Until the transactions have ended that have written so far: a commit is answered before its markers

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from ..coordinator.groups import pending_of, position_of
+from ..history import Retired
 from ..modes import group_of
 from ..proto.batch import HEADER_BYTES, Batch, timestamp_of
 from ..proto.ids import GROUPS, Place, tablet_id, tablet_prefix
@@ -37,8 +38,10 @@ class Look(Snapshot):
 
     __slots__ = ("positions", "stable")
 
-    def __init__(self, positions: Positions | None = None, stable: bool = False) -> None:
-        super().__init__(0, {}, None)
+    def __init__(
+        self, positions: Positions | None = None, stable: bool = False, history: Any = None
+    ) -> None:
+        super().__init__(0, {}, history)
         self.positions = positions
         self.stable = stable  # a position that waits for its transaction's end is waited for
 
@@ -69,11 +72,21 @@ class KafkaViews(Views):
         check_open: Callable[[], None],
         settings: KafkaSettings,
         rtt_ms: float,
+        writes: bool = True,
     ) -> None:
         super().__init__(nodes, check_open, rtt_ms)
+        self._writes = writes
         self._settings = settings
 
     def snapshot(self) -> Snapshot:
+        """An engine that only looks goes on to no newer view while it is open: what is read in one is there."""
+        while not self._writes:
+            history = self._nodes[0].host.history
+            try:
+                history.open(0)
+                return Look(history=history)
+            except Retired:
+                pass
         return Look()
 
     # partitions ----------------------------------------------------------------------------

@@ -111,10 +111,10 @@ def read_mark(path: Path, store_id: bytes, held: int | None = None) -> Mark | No
         mark.close()
 
 
-def mark_bytes(path: Path) -> bytes:
-    """As they are, for who only wants to know whether they change."""
+def mark_bytes(path: Path, held: int | None = None) -> bytes:
+    """As they are, for who only wants to know whether they change. `held`: as for `ReleasedMark`."""
     try:
-        with os.fdopen(open_file(path, os.O_RDONLY), "rb") as file:
+        with os.fdopen(open_file(path, os.O_RDONLY, held), "rb") as file:
             return file.read(_SIZE)
     except OSError:
         return b""

@@ -2,7 +2,8 @@
 
     lease ─▶ LMDB as of turn T (one pinned transaction) + the log's turns T+1 … released ─▶ a fixed view
 
-The view stands still; `newer` gives a later one, through the same LMDB environment. The owner's mark says how
+The view stands still; `newer` gives a later one, through the same LMDB environment. One that was closed with a
+successor has reads of rows answered there: who has no snapshot asks for what is newest. The owner's mark says how
 far it has released; where the mark is of another boot of the machine, all that is valid in the log came from
 the disk and counts.
 A log that went on in a new generation behind the look at the mark asks for the mark again.
@@ -22,13 +23,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ..errors import Corruption, FormatError, IoError, NotSupported
+from ..errors import Corruption, EngineClosed, FormatError, IoError, NotSupported
 from .extents import Extent
 from .files import Files, check_there, io_error, open_folder, way_into
 from .folder import Folder
 from .layers import GONE, MISSING, Layer, layered, merged_scan
 from .lease import Lease
-from .mark import Mark, read_mark
+from .mark import Mark, mark_bytes, read_mark
 from .meta import Meta, load_meta
 from .recovery import read_back
 from .table import Table
@@ -45,6 +46,9 @@ class Passed(IoError):
 
 class ReadOnlyStore:
     """A store's content as of one turn; `get`, `scan` and `read_payload` as everywhere."""
+
+    _later: Callable[[], Any] | None = None
+    """Of one that gave way: gives whichever has taken its place."""
 
     def __init__(
         self,
@@ -88,6 +92,7 @@ class ReadOnlyStore:
                 time.sleep(0.005)  # beyond the clock that files are stamped with
             except BaseException:
                 lease.close()
+                self._folder.close()
                 raise
 
     @classmethod
@@ -134,9 +139,7 @@ class ReadOnlyStore:
             raise
 
     def _look(self, lease: Lease, until: Mark | None) -> None:
-        mark = until
-        if mark is None:
-            mark = read_mark(self.folder / "released", self.store_id, self._held)
+        mark = self.mark() if until is None else until
         self._runs: list[Extent] = []
         self._layer = Layer()
         self._added: list[bytes] = []
@@ -146,10 +149,11 @@ class ReadOnlyStore:
             way = way_into(self.folder, self._held)
             check_there(way, self._held)
             self._table = Table(way / "table", self.store_id, read_only=True)
+        txn = None
         try:
             if self._earlier is None:
                 check_there(way, self._held)
-            self._txn = self._table.pin()
+            self._txn = txn = self._table.pin()
             lease.name(self._table.newest(self._txn))
             state = self._table.state(self._txn) or (0, 0, "", False, 0)
             self.last_turn: int = state[0]
@@ -188,8 +192,18 @@ class ReadOnlyStore:
                         self._next = record.address + record.payload_length
             self.generation = found.generation
         except BaseException:
+            if txn is not None:
+                txn.abort()
             self._table.close()
             raise
+
+    def mark(self) -> Mark | None:
+        """The owner's, as it is now, wherever the folder is by now. IoError."""
+        return read_mark(self.folder / "released", self.store_id, self._held)
+
+    def mark_bytes(self) -> bytes:
+        """As `mark`, for who only wants to know whether it changes."""
+        return mark_bytes(Path("released"), self._held)
 
     def _mark_of(self, generation: int) -> Mark | None:
         """The log went on elsewhere behind a look at the mark, which was shown anew before that.
@@ -197,7 +211,7 @@ class ReadOnlyStore:
         That of the generation that was read: which of a turn's two writings is in a segment, a later one's
         mark does not tell. None: nothing was shown anew, and what the log proves counts.
         """
-        mark = read_mark(self.folder / "released", self.store_id, self._held)
+        mark = self.mark()
         if mark is None or mark.generation > generation:
             raise IoError(f"{self.folder}: its owner goes on elsewhere again and again")
         return mark if mark.generation == generation else None
@@ -206,19 +220,29 @@ class ReadOnlyStore:
         value = self._layer.values.get(key, MISSING)
         if value is MISSING:
             with self._lock:
-                return self._table.get(key, self._txn)
+                if self._later is None:
+                    self._check_open()
+                    return self._table.get(key, self._txn)
+            return self._later().get(key)
         return None if value is GONE else value
 
     def scan(
         self, begin: bytes, end: bytes, *, reverse: bool = False, limit: int | None = None
     ) -> list[tuple[bytes, Any]]:
         with self._lock:
-            base = self._table.scan(begin, end, reverse, self._txn)
-            rows = layered([self._layer], begin, end, reverse, limit)
-            return merged_scan(rows, base, reverse, limit)
+            if self._later is None:
+                self._check_open()
+                base = self._table.scan(begin, end, reverse, self._txn)
+                rows = layered([self._layer], begin, end, reverse, limit)
+                return merged_scan(rows, base, reverse, limit)
+        found: list[tuple[bytes, Any]] = self._later().scan(
+            begin, end, reverse=reverse, limit=limit
+        )
+        return found
 
     def read_payload(self, address: int, length: int) -> bytes:
         with self._lock:
+            self._check_open()  # also of one that gave way: its addresses may be others' in a settled one
             at = bisect_right(self._runs, address, key=lambda run: run.address) - 1
             extent: Extent | None = self._runs[at] if at >= 0 else None
             if extent is None or address >= extent.address + extent.length:
@@ -232,6 +256,10 @@ class ReadOnlyStore:
         if len(data) < length:
             raise Corruption(f"{extent.file}: payload at address {address} is cut off")
         return data
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise EngineClosed("the store was closed while it was read")
 
     # settling: what the owner has decided and this host has not done yet, in memory ---------
 
@@ -262,6 +290,11 @@ class ReadOnlyStore:
     def checkpoint(self, rest: Callable[[float], object] | None = None) -> bool:
         return False
 
+    def give_way(self, later: Callable[[], Any]) -> None:
+        """Closes it; whoever still asks here for rows gets them from `later()`."""
+        self._later = later
+        self.close()
+
     def close(self) -> None:
         with self._lock:
             if self._closed:
@@ -270,6 +303,7 @@ class ReadOnlyStore:
             try:
                 self._folder.close()
                 self._txn.abort()
+                self._txn = None  # its place among LMDB's readers is free once nobody has it
             finally:
                 try:
                     self._table.close()

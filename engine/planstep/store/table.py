@@ -85,7 +85,7 @@ class Table:
                     readonly=read_only,
                     create=not read_only,
                     writemap=False,
-                    max_spare_txns=SPARED,
+                    max_spare_txns=0 if read_only else SPARED,
                 )
                 break
             except lmdb.MemoryError:
@@ -129,11 +129,18 @@ class Table:
             raise _not_opened(folder, error) from error
 
     def pin(self) -> Any:
-        """A read transaction for the other methods' `txn`: all of them then see one moment."""
+        """A read transaction for the other methods' `txn`: all of them then see one moment. TooManyReaders."""
         try:
-            return self._begin()
+            txn = self._begin()
         except lmdb.Error as error:
             raise _unreadable(error, self._folder) from error
+        if self._slots is None:  # another process's, which leaves some free to the owner
+            try:
+                admit(self._env)
+            except BaseException:
+                txn.abort()
+                raise
+        return txn
 
     def _begin(self, buffers: bool = False) -> Any:
         """A read transaction, in an owner's own place where no other is free."""
