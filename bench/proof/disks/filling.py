@@ -24,6 +24,7 @@ PARTITIONS = 3
 WAITS = 4.0
 """Seconds for an answer; on several hosts one may come when there is room again, and not before."""
 FILLS = 400
+CYCLES = 2
 REFUSALS = 6
 
 
@@ -169,6 +170,23 @@ class Filling:
             with self.db.transaction() as tx:
                 tx.delete("rows", key)
             del self.rows[key]
+
+    def again(self) -> None:
+        """Filled and freed a few times more: what is dropped is freed each time, whatever the log has become."""
+        for cycle in range(CYCLES):
+            self.create()
+            for n in range(FILLS):
+                if not self.write(self.size * (1 + cycle)):
+                    break
+                if cycle and n % 5 == 4:
+                    self.read("between")
+                    self._trim()
+            self._end_late()
+            self.read("full once more")
+            self.free()
+            self.go_on()
+            if self.told.wrong:
+                return
 
     def go_on(self, attempts: int = 12) -> None:
         """Room was made: what is late ends, and writing goes on."""
