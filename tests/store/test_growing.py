@@ -220,3 +220,36 @@ def test_a_spare_that_is_too_small_makes_room(quick_path: Path) -> None:
     append(store, 5 * MB)
     assert not (store.folder / "spare").exists()
     store.close()
+
+
+def test_closing_a_full_disk_keeps_all_in_the_log(
+    quick_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = DiskStore.open(quick_path / "s", files=FastFiles(), durability="os")
+    fill(store, range(5))
+    held = contents(store)
+    with monkeypatch.context() as patch:
+
+        def full(*_: object) -> None:
+            raise NoSpace("the checkpoint found no space")
+
+        patch.setattr(store._table, "checkpoint", full)
+        store.close()
+    store = DiskStore.open(quick_path / "s", files=FastFiles())
+    assert contents(store) == held
+    store.close()
+    assert verify(quick_path / "s") == []
+
+
+def test_no_segment_is_begun_while_a_checkpoint_has_the_cushion(quick_path: Path) -> None:
+    files = SmallDisk()
+    store = DiskStore.open(quick_path / "s", files=files)
+    append(store, 3 * MB)
+    files.room = files.used() + 5 * MB
+    assert store._folder.give_back_cushion()
+    with pytest.raises(NoSpace, match="put aside is in use"):
+        append(store, 2 * MB)
+    assert store.checkpoint_due(0.0)
+    store.checkpoint()
+    append(store, 2 * MB)
+    store.close()

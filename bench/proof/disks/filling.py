@@ -58,10 +58,12 @@ class Filling:
         self.rows: dict[str, int] = {}
         self.late: list[tuple[str, list[str], Future[Any]]] = []
         self.number = 0
+        self.gone = False  # is there a topic that can be dropped?
 
     def create(self) -> None:
         for name in ("a", "b", "gone"):
             self.db.create_topic(name, PARTITIONS, format="utf8", exist_ok=True)
+        self.gone = True
         if self.tables:
             self.db.create_table("rows", 2, exist_ok=True)
 
@@ -149,7 +151,9 @@ class Filling:
         calls: list[tuple[str, Any]] = [("trim", self._trim)]
         if self.tables:
             calls.append(("delete", self._delete))
-        calls.append(("drop", lambda: self.db.drop_topic("gone")))
+        if self.gone:
+            calls.append(("drop", lambda: self.db.drop_topic("gone")))
+            self.gone = False
         for what, call in calls:
             try:
                 call()
@@ -174,7 +178,6 @@ class Filling:
     def again(self) -> None:
         """Filled and freed a few times more: what is dropped is freed each time, whatever the log has become."""
         for cycle in range(CYCLES):
-            self.create()
             for n in range(FILLS):
                 if not self.write(self.size * (1 + cycle)):
                     break

@@ -223,7 +223,7 @@ class LogEnd:
         return self._create(size, frees)
 
     def leave(self) -> None:
-        """The next segment is what was put aside: what this one held can then be freed. NoSpace: before any effect."""
+        """For what was put aside: what the segment held can then be freed. NoSpace: before any effect."""
         self._go_on_in(lambda: self._create_by(self._folder.create_from_reserve, 0, True))
 
     def _go_on_in(self, create: Callable[[], tuple[str, int, int, bool]]) -> None:

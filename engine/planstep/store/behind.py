@@ -210,6 +210,8 @@ class Behind:
 
     def _lacks_spare(self) -> bool:
         log = self._log
+        if log.refused and self._folder.lacks_reserve():
+            return True
         return (log.refused or log.offset * 2 > log.size) and self._folder.lacks_spare()
 
     def _left(self) -> bool:
@@ -253,9 +255,10 @@ class Behind:
         self._remove_unneeded()
 
     def _keep_aside(self) -> None:
+        self._folder.keep_cushion()
         if not self._log.on_reserve and self._folder.lacks_reserve():
             self._folder.keep_reserve()
-        if self._lacks_spare():
+        if self._lacks_spare() and self._folder.lacks_spare():
             self._folder.keep_spare()
 
     def _remove_unneeded(self) -> None:

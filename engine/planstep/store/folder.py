@@ -99,6 +99,7 @@ class Folder:
         self._spare = path / "spare"
         self._reserve = path / "reserve"
         self._cushion = path / "cushion"
+        self._lent = False  # is the cushion's room a checkpoint's?
         self._unneeded_since: dict[str, int] = {}
 
     # making --------------------------------------------------------------------------------
@@ -207,10 +208,26 @@ class Folder:
         self._keep(self._cushion, self._reserve_bytes)
 
     def make_reserve(self) -> None:
-        """Where none is left, before a segment that would take its room. NoSpace."""
-        while min(self.files.size_of(self._reserve), self.files.size_of(self._cushion)) < 0:
+        """Where none is left, before a segment that would take its room. NoSpace, also while a checkpoint needs
+        the cushion's."""
+        short = self._least + 2 * self._reserve_bytes
+        if self._lent and self.files.free(self.path) < short:
+            raise NoSpace(
+                f"{self.path}: the disk is full, and what was put aside is in use: free some space; "
+                "nothing was written or lost"
+            )
+        self._keep_first(self._reserve)
+
+    def keep_cushion(self) -> None:
+        """Where none is left, as soon as a checkpoint has succeeded."""
+        self._keep_first(self._cushion)
+        self._lent = False
+
+    def _keep_first(self, path: Path) -> None:
+        """It goes before the spare."""
+        while self.files.size_of(path) < 0:
             try:
-                self.keep_reserve()
+                self._keep(path, self._reserve_bytes)
             except NoSpace:
                 if not self.give_back_spare():
                     raise
@@ -249,6 +266,7 @@ class Folder:
 
     def give_back_cushion(self) -> bool:
         """As `give_back_spare`, of what was put aside for LMDB."""
+        self._lent = True
         return self._give_back(self._cushion)
 
     def _give_back(self, path: Path) -> bool:
