@@ -228,6 +228,7 @@ def _fill(task: Task, path: Path) -> Seen:
                 filling.read("after freeing")
                 if task.kind in ("budget", *_MOUNTED):
                     filling.go_on()
+                    filling.again()
         if seen.full and not filling.told.went_on and task.reserve:
             filling.go_on()
         if seen.told.wrong:

@@ -111,3 +111,145 @@ def test_no_room_says_for_how_much(tmp_path: Path) -> None:
         write(store, {}, {B + bytes(2): bytes(1_200_000)}, frees=True)
     assert contents(store) == {}
     store.close()
+
+
+class Quota(SmallDisk):
+    """Of the room that is left it says nothing: more than there is."""
+
+    def free(self, folder: Path) -> int:
+        return 1 << 40
+
+
+def fill_up(store: DiskStore, size: int, trims: bool, held: list[tuple[int, int]]) -> None:
+    """Until it is refused, then all that is `held` is dropped; every five turns already if it `trims`. Meanwhile
+    there is no checkpoint: nothing that is dropped is free yet."""
+    full = False
+    for n in range(1, 1000):
+        try:
+            held.append(append(store, size))
+        except NoSpace:
+            full = True
+        if full or (trims and not n % 5):
+            turn = store.begin()
+            turn.reserve = True
+            turn.put(A + b"dropped", n)
+            for address, length in held:
+                turn.drop_payload(address, length)
+            store.commit(turn)
+            held.clear()
+        if full:
+            return
+    raise AssertionError("it was never full")
+
+
+def append(store: DiskStore, size: int) -> tuple[int, int]:
+    turn = store.begin()
+    turn.put(A + b"written", turn.payload_bytes)
+    address = turn.append_payload(bytes(size))
+    store.commit(turn)
+    return address, size
+
+
+@pytest.mark.parametrize("disk", [SmallDisk, Quota])
+@pytest.mark.parametrize("megabytes", [14, 33, 40, 60])
+def test_what_is_dropped_makes_room_every_time(
+    quick_path: Path, disk: type[SmallDisk], megabytes: int
+) -> None:
+    files = disk(megabytes * MB - (300 << 10))  # that the tables take
+    store = DiskStore.open(quick_path / "s", files=files)
+    held: list[tuple[int, int]] = []
+    for cycle in range(8):
+        fill_up(store, (100_000, 200_000, 900_000)[-cycle % 3], cycle % 2 == 1, held)
+        for _ in range(2):
+            store.checkpoint()
+        held.append(append(store, (200_000, 3_000_000)[cycle % 2]))
+        if cycle % 3 == 0:
+            store.close()
+            store = DiskStore.open(quick_path / "s", files=files)
+    shown = contents(store)
+    crash(store)
+    store = DiskStore.open(quick_path / "s", files=files)
+    assert contents(store) == shown
+    store.close()
+    assert verify(quick_path / "s") == []
+
+
+def test_what_little_is_live_goes_with_the_log(quick_path: Path) -> None:
+    """Where the only segment has all the room."""
+    files = Quota(24 * MB)
+    store = DiskStore.open(quick_path / "s", files=files)
+    write(store, {}, {B + bytes(2): b"k" * 100_000})
+    fill_up(store, 100_000, False, [])
+    files.room = files.used()
+    before = store._log.segment
+    store.checkpoint()
+    assert store._log.segment != before and files.used() < files.room
+    append(store, 100_000)
+    assert contents(store)[B + bytes(2)] == b"k" * 100_000
+    store.close()
+
+
+def test_what_a_full_disk_left_goes_after_opening(quick_path: Path) -> None:
+    """With nothing written since."""
+    files = SmallDisk()
+    store = DiskStore.open(quick_path / "s", files=files)
+    held = [append(store, 1_000_000) for _ in range(15)]
+    turn = store.begin()
+    turn.reserve = True
+    for address, length in held:
+        turn.drop_payload(address, length)
+    store.commit(turn)
+    store._write_checkpoint()
+    crash(store)
+    files.room = files.used()
+    store = DiskStore.open(quick_path / "s", files=files)
+    assert store._log.on_reserve and store.checkpoint_due(0.0)
+    store.checkpoint()
+    assert len(segment_files(store.folder)) == 1
+    append(store, 1_000_000)
+    store.close()
+
+
+def test_a_spare_that_is_too_small_makes_room(quick_path: Path) -> None:
+    files = SmallDisk()
+    store = DiskStore.open(quick_path / "s", files=files)
+    append(store, 3 * MB)
+    store.checkpoint()
+    assert (store.folder / "spare").stat().st_size == 4 * MB
+    files.room = files.used() + 2 * MB
+    append(store, 5 * MB)
+    assert not (store.folder / "spare").exists()
+    store.close()
+
+
+def test_closing_a_full_disk_keeps_all_in_the_log(
+    quick_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = DiskStore.open(quick_path / "s", files=FastFiles(), durability="os")
+    fill(store, range(5))
+    held = contents(store)
+    with monkeypatch.context() as patch:
+
+        def full(*_: object) -> None:
+            raise NoSpace("the checkpoint found no space")
+
+        patch.setattr(store._table, "checkpoint", full)
+        store.close()
+    store = DiskStore.open(quick_path / "s", files=FastFiles())
+    assert contents(store) == held
+    store.close()
+    assert verify(quick_path / "s") == []
+
+
+def test_no_segment_is_begun_while_a_checkpoint_has_the_cushion(quick_path: Path) -> None:
+    files = SmallDisk()
+    store = DiskStore.open(quick_path / "s", files=files)
+    append(store, 3 * MB)
+    files.room = files.used() + 5 * MB
+    assert store._folder.give_back_cushion()
+    with pytest.raises(NoSpace, match="put aside is in use"):
+        append(store, 2 * MB)
+    assert store.checkpoint_due(0.0)
+    store.checkpoint()
+    append(store, 2 * MB)
+    store.close()

@@ -133,6 +133,10 @@ class SmallDisk(FastFiles):
     def used(self) -> int:
         return sum(self._sizes.values())
 
+    def free(self, folder: Path) -> int:
+        with self._lock:
+            return super().free(folder) if self.room is None else self.room - self.used()
+
     def allocate(self, path: Path, size: int) -> None:
         with self._lock:
             self.allocations += 1

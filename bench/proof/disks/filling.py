@@ -24,6 +24,7 @@ PARTITIONS = 3
 WAITS = 4.0
 """Seconds for an answer; on several hosts one may come when there is room again, and not before."""
 FILLS = 400
+CYCLES = 2
 REFUSALS = 6
 
 
@@ -57,10 +58,12 @@ class Filling:
         self.rows: dict[str, int] = {}
         self.late: list[tuple[str, list[str], Future[Any]]] = []
         self.number = 0
+        self.gone = False  # is there a topic that can be dropped?
 
     def create(self) -> None:
         for name in ("a", "b", "gone"):
             self.db.create_topic(name, PARTITIONS, format="utf8", exist_ok=True)
+        self.gone = True
         if self.tables:
             self.db.create_table("rows", 2, exist_ok=True)
 
@@ -148,7 +151,9 @@ class Filling:
         calls: list[tuple[str, Any]] = [("trim", self._trim)]
         if self.tables:
             calls.append(("delete", self._delete))
-        calls.append(("drop", lambda: self.db.drop_topic("gone")))
+        if self.gone:
+            calls.append(("drop", lambda: self.db.drop_topic("gone")))
+            self.gone = False
         for what, call in calls:
             try:
                 call()
@@ -169,6 +174,22 @@ class Filling:
             with self.db.transaction() as tx:
                 tx.delete("rows", key)
             del self.rows[key]
+
+    def again(self) -> None:
+        """Filled and freed a few times more: what is dropped is freed each time, whatever the log has become."""
+        for cycle in range(CYCLES):
+            for n in range(FILLS):
+                if not self.write(self.size * (1 + cycle)):
+                    break
+                if cycle and n % 5 == 4:
+                    self.read("between")
+                    self._trim()
+            self._end_late()
+            self.read("full once more")
+            self.free()
+            self.go_on()
+            if self.told.wrong:
+                return
 
     def go_on(self, attempts: int = 12) -> None:
         """Room was made: what is late ends, and writing goes on."""

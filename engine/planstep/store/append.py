@@ -66,6 +66,7 @@ class LogEnd:
         self.segment = ""
         self.size = self.offset = self.crc = 0
         self.on_reserve = False
+        self.refused = False  # a turn, since the segment began: for the next one there was no room
         self.seconds = 0.0  # that the last turn's write took, its sync included
         self.broken: BaseException | None = None
         self.syncing = threading.Lock()  # taken last
@@ -96,16 +97,19 @@ class LogEnd:
         The name is durable before the first byte. Else a power loss could take back the name that a
         spare was given and leave what was written, to be found when the spare is used again.
         """
-        name = segment_name(self.generation, self.number)
-        needed = OVERHEAD + room + CLOSE_SIZE
-        from_reserve = False
+        folder = self._folder
         try:
-            fd, size = self._folder.create_segment(name, needed)
+            return self._create_by(folder.create_segment, room, False)
         except NoSpace:
             if not reserve:
                 raise
-            fd, size = self._folder.create_from_reserve(name, needed)
-            from_reserve = True
+            return self._create_by(folder.create_from_reserve, room, True)
+
+    def _create_by(
+        self, create: Callable[[str, int], tuple[int, int]], room: int, from_reserve: bool
+    ) -> tuple[str, int, int, bool]:
+        name = segment_name(self.generation, self.number)
+        fd, size = create(name, OVERHEAD + room + CLOSE_SIZE)
         try:
             self._folder.sync()
         except BaseException:
@@ -127,7 +131,7 @@ class LogEnd:
         with self.syncing:
             self.fd, self.segment, self.size = fd, name, size
             self.offset, self.crc = offset, crc
-            self.on_reserve = from_reserve
+            self.on_reserve, self.refused = from_reserve, False
             self.synced = self.turn
             self._doubt = None
         self._folder.let_go(before)
@@ -211,16 +215,29 @@ class LogEnd:
     def _make_room(self, size: int, frees: bool) -> None:
         if self.offset + size + CLOSE_SIZE <= self.size and (frees or not self.on_reserve):
             return
+        self._go_on_in(lambda: self._create_next(size, frees))
+
+    def _create_next(self, size: int, frees: bool) -> tuple[str, int, int, bool]:
+        if not frees:
+            self._folder.make_reserve()
+        return self._create(size, frees)
+
+    def leave(self) -> None:
+        """For what was put aside: what the segment held can then be freed. NoSpace: before any effect."""
+        self._go_on_in(lambda: self._create_by(self._folder.create_from_reserve, 0, True))
+
+    def _go_on_in(self, create: Callable[[], tuple[str, int, int, bool]]) -> None:
         refused = False
         try:
             if not self._sync:
                 self.sync()
             self.number += 1
             try:
-                file = self._create(size, frees)
-            except (NoSpace, TooManyOpen):
+                file = create()
+            except (NoSpace, TooManyOpen) as error:
                 self.number -= 1
                 refused = True
+                self.refused = isinstance(error, NoSpace)
                 raise
             self._start(*file, self.turn, [])
         except BaseException as error:

@@ -87,7 +87,7 @@ class Behind:
             keys >= CHECKPOINT_KEYS
             or self._unsaved_bytes >= CHECKPOINT_BYTES
             or bool((keys or self._runs) and now - self._changed_at >= CHECKPOINT_SECONDS)
-            or (self._lacks_spare() and now >= self._chores_at)
+            or ((self._lacks_spare() or self._left()) and now >= self._chores_at)
         )
 
     def checkpoint(self, rest: Rest | None = None) -> bool:
@@ -113,7 +113,7 @@ class Behind:
             frozen = self._layers[1]
             if frozen is None:
                 if not len(self._layers[0]) and not self._runs and not self._dropped:
-                    if self._table.state() is not None:
+                    if self._table.state() is not None and not self._left():
                         return False
                 frozen = self._layers[0]
                 self._layers = (Layer(), frozen)
@@ -146,7 +146,7 @@ class Behind:
 
     def _commit_frozen(self, frozen: Layer, rest: Rest | None) -> int:
         before = self._table.state()
-        if before is not None and before[0] == self._frozen_at[0]:
+        if before is not None and before[:3:2] == self._frozen_at[:3:2]:
             return (
                 0  # it was committed, and then memory was short: twice, extents would count twice
             )
@@ -209,7 +209,14 @@ class Behind:
     # chores --------------------------------------------------------------------------------
 
     def _lacks_spare(self) -> bool:
-        return self._log.offset * 2 > self._log.size and self._folder.lacks_spare()
+        log = self._log
+        if log.refused and self._folder.lacks_reserve():
+            return True
+        return (log.refused or log.offset * 2 > log.size) and self._folder.lacks_spare()
+
+    def _left(self) -> bool:
+        """Is the log on what was put aside, and the checkpoint does not say yet that all before can go?"""
+        return self._log.on_reserve and self._frozen_at[2] != self._log.segment
 
     def _try(self, chore: Callable[[], Any]) -> None:
         """Does what the store can work on without; a failure is counted and tried again later."""
@@ -224,13 +231,34 @@ class Behind:
         if self._table.state() is None:
             return
         self._try(self._remove_unneeded)
+        self._try(self._leave_segment)
         self._try(self._keep_aside)
         self._try(self._rewrite)
 
+    def _leave_segment(self) -> None:
+        """Where there was no room for the next one and little of this one is live: else it would keep its room, and
+        nothing that is dropped would ever make some."""
+        log = self._log
+        name = log.segment
+        if not log.refused or log.on_reserve or self._runs or name in self._unreadable:
+            return
+        live = self._table.live().get(name, 0)
+        if live * 2 >= log.size:
+            return
+        if live:
+            self._copy([name])
+        with self._appending:
+            if log.segment != name or self._runs:
+                return  # it goes on, or is needed
+            log.leave()
+        self._write_checkpoint()
+        self._remove_unneeded()
+
     def _keep_aside(self) -> None:
+        self._folder.keep_cushion()
         if not self._log.on_reserve and self._folder.lacks_reserve():
             self._folder.keep_reserve()
-        if self._lacks_spare():
+        if self._lacks_spare() and self._folder.lacks_spare():
             self._folder.keep_spare()
 
     def _remove_unneeded(self) -> None:
@@ -246,8 +274,11 @@ class Behind:
             if (name < first or name.startswith("data-")) and name not in self._unreadable
         }
         old = choose(self._table.live(), sizes, self._folder.segment_bytes)
-        if not old:
-            return
+        if old:
+            self._copy(old)
+            self._remove_unneeded()
+
+    def _copy(self, old: list[str]) -> None:
         try:
             size, _ = rewrite(
                 self._folder,
@@ -265,4 +296,3 @@ class Behind:
         self.counters.rewrites += 1
         self.counters.rewritten_bytes += size
         self.counters.checkpoint_syncs += 3
-        self._remove_unneeded()

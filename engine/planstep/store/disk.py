@@ -31,7 +31,7 @@ from ..errors import (
     WrongMode,
     reason,
 )
-from ..logs import SLOW_SYNC_SECONDS, slow_sync
+from ..logs import SLOW_SYNC_SECONDS, chore_failed, slow_sync
 from .append import LogEnd
 from .behind import Behind
 from .extents import Extent
@@ -392,13 +392,12 @@ class DiskStore(Behind):
 
     def close(self) -> None:
         """Checkpoints, writes the closing record, lets go of the store; of one whose tables are damaged, which
-        whoever met it was told, only the last: all is in the log."""
+        whoever met it was told, or where the disk is full, only the last: all is in the log."""
         if self._closed:
             return
         self._lock.check()
         try:
-            if self._broken is None and self._table.damaged is None:
-                self._checkpoint_all()
+            if self._broken is None and self._table.damaged is None and self._checkpointed():
                 with self._appending:
                     self._log.write_close()
                     segment, end = self._log.segment, self._log.offset
@@ -408,6 +407,16 @@ class DiskStore(Behind):
         finally:
             self._closed = True
             self._let_go()
+
+    def _checkpointed(self) -> bool:
+        """Is all in the tables now? Where the disk is full, it is durable in the log."""
+        try:
+            self._checkpoint_all()
+        except NoSpace as error:
+            self._sync_log(self._log.turn)
+            chore_failed(self.folder, error)
+            return False
+        return True
 
     def _let_go(self) -> None:
         """Of everything, whatever one of them raises: without the lock the store can be opened again."""

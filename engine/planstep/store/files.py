@@ -91,6 +91,15 @@ class Files:
         except OSError as error:
             raise io_error(error, path) from error
 
+    def free(self, folder: Path) -> int:
+        """Bytes of the disk that may still be taken."""
+        at, fd = self._at(folder)
+        try:
+            state = os.statvfs(at if fd is None else fd)
+        except OSError as error:
+            raise io_error(error, folder) from error
+        return state.f_bavail * state.f_frsize
+
     def make_folder(self, path: Path) -> None:
         """Unless it is there."""
         at, folder = self._at(path)

@@ -4,8 +4,8 @@
     data-<generation 8>-<number 8>   payloads rewritten out of segments  reserve   a small one, for what frees space
                                                                          cushion   room for LMDB to say so
 
-A segment is as large as those before it together, within bounds; where that finds no room, as small as the
-first one. So a small disk holds a store, and a large log has few files.
+A segment is as large as those before it together, within bounds; where that is more than half of the disk's
+free space, as small as the first one. So a small disk holds a store, and a large log has few files.
 
 A file goes when nothing refers to it and no reader in another process may still want it. One that is
 opened to be read has to be the one that its name says: its first record tells.
@@ -16,6 +16,7 @@ Next: disk.py.
 import re
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -98,6 +99,7 @@ class Folder:
         self._spare = path / "spare"
         self._reserve = path / "reserve"
         self._cushion = path / "cushion"
+        self._lent = False  # is the cushion's room a checkpoint's?
         self._unneeded_since: dict[str, int] = {}
 
     # making --------------------------------------------------------------------------------
@@ -127,7 +129,13 @@ class Folder:
             fd = self._rename(self._spare, name)
         else:
             least, wanted = max(needed, self._least), max(needed, self.segment_bytes)
-            fd, size = _as_large(partial(self.create, name), least, wanted)
+            make = partial(self.create, name)
+            try:
+                fd, size = self._as_large(make, least, wanted)
+            except NoSpace:
+                if not self.give_back_spare():  # too small for this one
+                    raise
+                fd, size = self._as_large(make, needed, needed)
         self.grown += size
         return fd, size
 
@@ -199,8 +207,43 @@ class Folder:
         self._keep(self._reserve, self._reserve_bytes)
         self._keep(self._cushion, self._reserve_bytes)
 
+    def make_reserve(self) -> None:
+        """Where none is left, before a segment that would take its room. NoSpace, also while a checkpoint needs
+        the cushion's."""
+        short = self._least + 2 * self._reserve_bytes
+        if self._lent and self.files.free(self.path) < short:
+            raise NoSpace(
+                f"{self.path}: the disk is full, and what was put aside is in use: free some space; "
+                "nothing was written or lost"
+            )
+        self._keep_first(self._reserve)
+
+    def keep_cushion(self) -> None:
+        """Where none is left, as soon as a checkpoint has succeeded."""
+        self._keep_first(self._cushion)
+        self._lent = False
+
+    def _keep_first(self, path: Path) -> None:
+        """It goes before the spare."""
+        while self.files.size_of(path) < 0:
+            try:
+                self._keep(path, self._reserve_bytes)
+            except NoSpace:
+                if not self.give_back_spare():
+                    raise
+
     def keep_spare(self) -> None:
-        _as_large(partial(self._keep, self._spare), self._least, self.segment_bytes)
+        self._as_large(partial(self._keep, self._spare), self._least, self.segment_bytes)
+
+    def _as_large(self, make: Callable[[int], _T], least: int, wanted: int) -> tuple[_T, int]:
+        """(what was made, its size): of the wanted size, or of the least where room is short. NoSpace.
+
+        One that took all the room would keep it, whatever is dropped of it: the log could not leave it.
+        """
+        if wanted > least and wanted * 2 <= self.files.free(self.path):
+            with suppress(NoSpace):
+                return make(wanted), wanted
+        return make(least), least
 
     @property
     def _reserve_bytes(self) -> int:
@@ -223,6 +266,7 @@ class Folder:
 
     def give_back_cushion(self) -> bool:
         """As `give_back_spare`, of what was put aside for LMDB."""
+        self._lent = True
         return self._give_back(self._cushion)
 
     def _give_back(self, path: Path) -> bool:
@@ -320,16 +364,6 @@ class Folder:
             _close_all(self.files, self._writing)
             _close_all(self.files, self._reading)
         self._aside.close()
-
-
-def _as_large(make: Callable[[int], _T], least: int, wanted: int) -> tuple[_T, int]:
-    """(what was made, its size): of the wanted size, or of the least where there is no room. NoSpace."""
-    try:
-        return make(wanted), wanted
-    except NoSpace:
-        if wanted <= least:
-            raise
-    return make(least), least
 
 
 def _close_all(files: Files, opened: dict[str, int]) -> None:
