@@ -177,7 +177,7 @@ def test_an_interrupted_follower_passes_the_lead_on(monkeypatch: pytest.MonkeyPa
         tx = db.transaction()
         tx.put("t", "k", 1)
 
-        def interrupt(waiter: Any, timeout: float | None) -> bool:
+        def interrupt(*waiting: Any) -> bool:
             assert not node.hand_over()
             raise KeyboardInterrupt
 

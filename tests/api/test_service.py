@@ -90,11 +90,15 @@ def test_a_message_to_a_tablet_does_not_wait_until_nobody_asks_for_anything(
         db.create_topic("t")
         runtime: Any = db._runtime
         node = runtime.nodes[0]
-        turn, turns = runtime._turn, 0
+        turn, turns, own = runtime._turn, 0, 0
+        here = threading.get_ident()
 
         def and_another_input(led: Any) -> None:
-            nonlocal turns
+            nonlocal turns, own
             turns += 1
+            own += (
+                threading.get_ident() == here
+            )  # the engine's thread leads the others, however many it gets to
             turn(led)
             if turns < 50:
                 node.inbox.append(Tick())
@@ -102,7 +106,7 @@ def test_a_message_to_a_tablet_does_not_wait_until_nobody_asks_for_anything(
         monkeypatch.setattr(runtime, "_turn", and_another_input)
         node.inbox.append(Tick())
         db.resolve(db.transaction().id)
-        assert turns < 5
+        assert own < 5
 
 
 @pytest.mark.parametrize("hosts", [1, 2])

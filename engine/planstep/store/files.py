@@ -264,7 +264,7 @@ def open_file(path: Path, flags: int, folder: int | None = None, mode: int = 0o6
     try:
         status = os.fstat(fd)
         check_own(status)
-        if stat.S_ISDIR(status.st_mode):
+        if stat.S_ISDIR(status.st_mode) and path.name:  # "." is the store's own folder
             raise OSError(errno.EISDIR, os.strerror(errno.EISDIR))
     except BaseException:
         os.close(fd)
