@@ -210,7 +210,8 @@ class Reader:
         check_name(consumer)
         check_limits(max_records, max_bytes)
         whole("in_flight", in_flight, 1)
-        if not seconds("lease_seconds", lease_seconds):
+        lease_seconds = seconds("lease_seconds", lease_seconds)
+        if not lease_seconds:
             raise ValueError("lease_seconds is more than 0 seconds")
         self.topic = topic
         self.consumer = consumer

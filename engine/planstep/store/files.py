@@ -181,6 +181,8 @@ class Files:
                 written = os.pwritev(fd, buffers, offset)
         except OSError as error:
             raise io_error(error, None) from error
+        if total and not written:  # it would be tried for ever
+            raise io_error(OSError(errno.EIO, "nothing of a write was written"), None)
         if written != total:
             rest = b"".join(buffers)[written:]
             self.write(fd, [rest], offset + written, sync)
