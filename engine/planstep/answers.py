@@ -57,7 +57,9 @@ class Answers:
     def _give_up(self, error: BaseException) -> None:
         for tx in list(self._waiting):
             text = f"transaction {tx_text(tx)}: {reason(error)}; reopen and ask its outcome"
-            self._answers.setdefault(tx, Undetermined(text))
+            doubt = Undetermined(text)
+            doubt.__cause__ = error
+            self._answers.setdefault(tx, doubt)
 
     def _answer(self) -> None:
         """Hands answers to those that wait."""

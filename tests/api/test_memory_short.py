@@ -21,6 +21,7 @@ from planstep.store import append, disk, inherited, lock
 from planstep.store.disk import DiskStore
 from planstep.store.folder import Folder
 from planstep.store.mark import ReleasedMark
+from planstep.store.memory import MemoryStore
 from planstep.store.table import Table
 from planstep.store.verify import verify
 from planstep.threads import Threads
@@ -267,3 +268,20 @@ def test_a_checkpoint_that_was_written_before_memory_was_short_counts_once(
         assert store.checkpoint()
         db.write("t", b"w")
     assert verify(tmp_path / "s" / "host-0") == []
+
+
+def test_a_change_that_found_no_memory_is_taken_back() -> None:
+    """It is noted before it is made: what was never made is no error of its own."""
+
+    class Full(dict[bytes, Any]):
+        def __setitem__(self, key: bytes, value: Any) -> None:
+            raise MemoryError
+
+    turn = MemoryStore().begin()
+    turn.put(b"a", 1)
+    before = turn.savepoint()
+    turn.overlay = Full(turn.overlay)
+    with pytest.raises(MemoryError):
+        turn.put(b"b", 2)
+    turn.rollback(before)
+    assert dict(turn.overlay) == {b"a": 1}

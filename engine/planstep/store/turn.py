@@ -118,8 +118,11 @@ class Turn:
 
     def append_payload(self, data: bytes) -> int:
         address = self._address + self.payload_bytes
+        size = self.payload_bytes + len(
+            data
+        )  # first: it takes memory, what follows can be taken back
         self.payloads.append(data)
-        self.payload_bytes += len(data)
+        self.payload_bytes = size
         return address
 
     def drop_payload(self, address: int, length: int) -> None:
@@ -133,7 +136,7 @@ class Turn:
         while len(undo) > token.undo:
             key, value = undo.pop()
             if value is MISSING:
-                del self.overlay[key]
+                self.overlay.pop(key, None)  # memory may have run out before it was put
             else:
                 self.overlay[key] = value
         while len(self.payloads) > token.payloads:
