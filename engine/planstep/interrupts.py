@@ -29,6 +29,9 @@ _set, _get = _plain.signal, _plain.getsignal
 _FRAMES = 64
 """A turn takes some 20, and what goes wrong in it is logged; an engine without room for them would stop for all."""
 
+_TRIES = 3
+"""How often a handler is put back: what strikes meanwhile is one signal, or a lack of memory that lasts."""
+
 _held: "Uninterrupted | None" = None
 """Who puts handlers off now: the outermost block of the main thread."""
 
@@ -82,11 +85,7 @@ class Uninterrupted:
         if _held is self:
             try:
                 _held = None
-                at = len(self._handlers)  # no iterator: it would take memory
-                while at:
-                    at -= 1
-                    number, handler = self._handlers[at]
-                    _set(number, handler)
+                self._put_back()
             except BaseException:
                 self._put_back()
                 raise
@@ -95,13 +94,25 @@ class Uninterrupted:
                     self._call_handlers()
 
     def _put_back(self) -> None:
-        """Whatever is raised meanwhile: what a handler raises that is back comes after the others are."""
-        try:
-            for number, handler in self._handlers:
-                _set(number, handler)
-        except BaseException:
-            self._put_back()
-            raise
+        """Put back each handler, whatever is raised meanwhile; what was raised last is raised after it.
+
+        One that cannot be put back is left to `_note`, which hands on.
+        """
+        at, tries = len(self._handlers), 0  # no iterator: it would take memory
+        struck: BaseException | None = None
+        while at:
+            try:
+                while at:
+                    number, handler = self._handlers[at - 1]
+                    _set(number, handler)
+                    at, tries = at - 1, 0
+            except BaseException as error:
+                struck = error
+                tries += 1
+                if tries == _TRIES:
+                    at, tries = at - 1, 0
+        if struck is not None:
+            raise struck
 
     def _call_handlers(self) -> None:
         """All that were put off, whatever they raise."""

@@ -48,10 +48,9 @@ def _open_stores(
     snapshots: tuple[int, int],
     files: Files,
     segment_bytes: int,
-    stores: list[Store],
+    opened: list[Store | Runtime],
 ) -> Runtime:
     """Opens every host's store, or none. A setting left None is taken as stored."""
-    _let_go(stores)
     if os.name == "nt":
         raise NotSupported("planstep runs on Linux and macOS; on Windows use it inside WSL")
     if durability not in ("full", "os"):
@@ -96,26 +95,27 @@ def _open_stores(
                 settings=settings,
                 snapshots=snapshots,
             )
+            opened.append(runtime)
             runtime.watches = Following(runtime, path, views)
             return runtime
 
-    opened: list[Any] = []
+    stores: list[Any] = []
 
     def open_one(number: int) -> DiskStore:
         folder = path / f"host-{number}"
-        if number < len(opened):  # begun anew
+        if number < len(stores):  # begun anew
             found = load_meta(folder, Files())
-            if found is None or found.store_id != opened[number].store_id:
+            if found is None or found.store_id != stores[number].store_id:
                 raise FormatError(
                     f"{folder} is of another store by now, or gone; reopen the engine"
                 )
         # What is stored counts: while the lock was waited for, another store may have taken the place.
-        stored = opened[0].meta if opened else None
+        stored = stores[0].meta if stores else None
         # All folders are there before host 0 takes its first turn.
-        fresh = not number or opened[0].last_turn == 0
+        fresh = not number or stores[0].last_turn == 0
         if not fresh and not (folder / "meta.pb").exists():
             raise FormatError(
-                f"{folder} is missing: the store has {opened[0].meta.hosts} hosts, and none can do "
+                f"{folder} is missing: the store has {stores[0].meta.hosts} hosts, and none can do "
                 "without the others; restore it from a backup of the whole store"
             )
         return DiskStore.open(
@@ -124,7 +124,7 @@ def _open_stores(
             mode=mode if stored is None else stored.mode,
             hosts=hosts if stored is None else stored.hosts,
             host=number,
-            first_id=opened[0].store_id if number else b"",
+            first_id=stores[0].store_id if number else b"",
             wait=wait,
             files=files,
             durability=durability,
@@ -133,14 +133,14 @@ def _open_stores(
 
     try:
         number = 0
-        while not opened or number < opened[0].meta.hosts:
-            stores.append(open_one(number))
-            opened.append(stores[-1])
+        while not stores or number < stores[0].meta.hosts:
+            opened.append(open_one(number))
+            stores.append(opened[-1])
             number += 1
-        _check_durability(durability, len(opened))
+        _check_durability(durability, len(stores))
         with _making_sense(path):
-            runtime = RUNTIMES[opened[0].meta.mode](
-                opened,
+            runtime = RUNTIMES[stores[0].meta.mode](
+                stores,
                 network=network,
                 trace=trace,
                 reopen=open_one,
@@ -149,10 +149,10 @@ def _open_stores(
                 settings=settings,
                 snapshots=snapshots,
             )
+        opened.append(runtime)
     except BaseException:
-        _let_go(stores)
+        let_go(opened)
         raise
-    stores.clear()
     return runtime
 
 
@@ -184,16 +184,16 @@ def _alone_at_unfinished(path: Path, make: bool, files: Files) -> Iterator[None]
         yield
 
 
-def _let_go(stores: list[Store]) -> None:
+def let_go(opened: list[Store | Runtime]) -> None:
     """Those that there was no memory to close are still in the list, for whoever opens next."""
-    while stores:
+    while opened:
         try:
-            stores[-1].close()
+            opened[-1].close()
         except MemoryError:
             return
         except Exception:
             pass  # it is let go all the same, and the first error says more
-        stores.pop()
+        opened.pop()
 
 
 def is_store(path: Path) -> bool:
@@ -249,19 +249,21 @@ def open_runtime(
     snapshots: tuple[int, int] = (BYTES_MAX, MS_MAX),
     files: Files | None = None,
     segment_bytes: int = SEGMENT_BYTES,
-    stores: list[Store] | None = None,
+    opened: list[Store | Runtime] | None = None,
 ) -> Runtime:
     """Opens the stores of all hosts under `path`, or in memory for ":memory:".
 
-    `files` in place of the operating system's, and shorter segments: to see what a bad disk does. `stores`
-    has what an attempt before this one opened and could not close.
+    `files` in place of the operating system's, and shorter segments: to see what a bad disk does. `opened`
+    has what an attempt before this one opened and could not close; what this one opens is added.
     """
     room_for_a_turn()
+    opened = [] if opened is None else opened
+    let_go(opened)
     settings = settings or KafkaSettings()
     separate = placement == "separate"
     switch_at_least_every(switch_interval)
     if path == ":memory:":
-        return RUNTIMES[mode or "deterministic"](
+        runtime = RUNTIMES[mode or "deterministic"](
             [MemoryStore() for _ in range(hosts or 1)],
             network=network,
             trace=trace,
@@ -270,6 +272,8 @@ def open_runtime(
             settings=settings,
             snapshots=snapshots,
         )
+        opened.append(runtime)
+        return runtime
     try:
         with _alone_at_unfinished(Path(path), create and not read_only, files or Files()):
             return _open_stores(
@@ -288,7 +292,7 @@ def open_runtime(
                 snapshots=snapshots,
                 files=files or Files(),
                 segment_bytes=segment_bytes,
-                stores=[] if stores is None else stores,
+                opened=opened,
             )
     except OSError as error:  # no permission, a file where a folder should be, a name too long
         raise io_error(error, Path(path)) from error

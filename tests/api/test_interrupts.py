@@ -467,3 +467,38 @@ def test_a_transaction_that_is_struck_while_it_is_made_leaves_no_noise(
                 sys.settrace(None)
             gc.collect()
         assert step > 10 and noise == []
+
+
+def test_handlers_are_put_back_without_memory_or_left_to_hand_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Putting them back is tried a few times, never for ever: without end it overflowed the stack."""
+    came: list[int] = []
+    before = signal.signal(signal.SIGALRM, lambda *given: came.append(1))
+    real, calls, fails = interrupts._set, 0, 0
+
+    def without_memory(number: int, handler: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls <= fails:
+            raise MemoryError
+        return real(number, handler)
+
+    try:
+        for fail in (1, 3, 1_000_000):
+            fails, calls = fail, 0
+            with pytest.raises(MemoryError), Uninterrupted():
+                monkeypatch.setattr(interrupts, "_set", without_memory)
+            monkeypatch.undo()
+            assert calls < 1_000, "it came to an end"
+            signal.raise_signal(signal.SIGALRM)  # put back, or handed on
+            assert len(came) == 1
+            came.clear()
+            with Uninterrupted():
+                signal.raise_signal(signal.SIGALRM)
+                assert not came
+            assert came == [1]
+            came.clear()
+            signal.signal(signal.SIGALRM, lambda *given: came.append(1))
+    finally:
+        signal.signal(signal.SIGALRM, before)

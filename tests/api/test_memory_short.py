@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import planstep
-from planstep import turns
+from planstep import storage, turns
 from planstep.admission import Admission
 from planstep.api import engine as engine_module
 from planstep.api import opening
@@ -97,6 +97,25 @@ def test_what_an_open_that_fails_cannot_close_the_next_one_does(
     failing(monkeypatch, DiskStore, "close")
     with pytest.raises(MemoryError) as kept:
         planstep.open(tmp_path / "s")
+    with planstep.open(tmp_path / "s") as db:
+        assert db.stats()["hosts"] == 2
+    assert kept.tb is not None
+
+
+def test_an_open_that_fails_after_its_stores_are_open_leaves_them_to_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planstep.open(tmp_path / "s", hosts=2).close()
+    opened = storage._open_stores
+
+    def then_fails(*args: Any, **settings: Any) -> Any:
+        opened(*args, **settings)
+        raise MemoryError
+
+    monkeypatch.setattr(storage, "_open_stores", then_fails)
+    with pytest.raises(MemoryError) as kept:
+        planstep.open(tmp_path / "s")
+    monkeypatch.undo()
     with planstep.open(tmp_path / "s") as db:
         assert db.stats()["hosts"] == 2
     assert kept.tb is not None

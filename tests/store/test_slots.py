@@ -176,6 +176,7 @@ for n in range(3):
         said = f"{error.readers} {error.limit}"
     newer = None
     print(said, flush=True)
+sys.stdin.readline()  # until it has been looked at
 look.close()
 """
 

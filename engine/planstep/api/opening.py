@@ -138,20 +138,14 @@ class Slot:
     The lock is not held while an engine closes: its threads end callbacks, and those may come here.
     """
 
-    __slots__ = ("closing", "engine", "folder", "left", "lock", "stores")
+    __slots__ = ("closing", "engine", "folder", "lock", "opened")
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.engine: Engine | None = None
         self.closing: Engine | None = None
         self.folder: tuple[int, int] | None = None
-        self.left: Runtime | None = None  # of an open that failed
-        self.stores: list[Store] = []  # of one that found no memory to close them
-
-    def close_left(self) -> None:
-        if self.left is not None:
-            self.left.close()
-            self.left = None
+        self.opened: list[Store | Runtime] = []  # of an open that has not come to its end
 
     def __enter__(self) -> None:
         """Takes the lock, once nothing is being closed here."""
@@ -239,7 +233,7 @@ def open(
     WrongMode where a setting that is given is not what that engine has. None never differs, not even from
     read_only=True. Every ":memory:" is an engine of its own.
     """
-    from ..storage import open_runtime, switch_at_least_every
+    from ..storage import let_go, open_runtime, switch_at_least_every
     from .engine import Engine
 
     if protocol_version is not None and isinstance(kafka, KafkaSettings):
@@ -284,34 +278,33 @@ def open(
             switch_at_least_every(switch_interval)
             engine._opened += 1
             return engine
-        slot.close_left()
         began = time.monotonic()
-        runtime = open_runtime(
-            text,
-            create=create,
-            read_only=settings.read_only,
-            wait=wait,
-            mode=mode,
-            hosts=hosts,
-            durability=settings.durability,
-            placement=settings.placement,
-            trace=settings.trace,
-            switch_interval=switch_interval,
-            rtt_ms=1000 * settings.rtt,
-            settings=settings.kafka,
-            snapshots=settings.snapshots,
-            stores=slot.stores,
-        )
-        fixed: dict[str, Any] = {"mode": runtime.mode, "hosts": runtime.hosts}
         try:
+            runtime = open_runtime(
+                text,
+                create=create,
+                read_only=settings.read_only,
+                wait=wait,
+                mode=mode,
+                hosts=hosts,
+                durability=settings.durability,
+                placement=settings.placement,
+                trace=settings.trace,
+                switch_interval=switch_interval,
+                rtt_ms=1000 * settings.rtt,
+                settings=settings.kafka,
+                snapshots=settings.snapshots,
+                opened=slot.opened,
+            )
+            fixed: dict[str, Any] = {"mode": runtime.mode, "hosts": runtime.hosts}
             engine = Engine(real, runtime, replace(settings, **fixed), slot)
             folder = _folder(real)
             store_opened(real, runtime, settings.read_only, time.monotonic() - began)
         except BaseException:  # nobody has it yet who could close it
-            slot.left = runtime  # who opens it next does, should this fail as well
-            slot.close_left()
+            let_go(slot.opened)
             raise
         slot.engine, slot.folder = engine, folder
+        slot.opened.clear()
         return engine
 
 
