@@ -38,6 +38,14 @@ BY_FD = (
 )
 
 
+def _half(data: Any) -> Any:
+    """The first half of the bytes of a buffer, or of a list of buffers: more than none of two or more bytes."""
+    if isinstance(data, list | tuple):
+        whole = b"".join(data)
+        return [whole[: len(whole) // 2]]
+    return data[: len(data) // 2]
+
+
 class Calls:
     """Counts; of `call` the `nth`, from 0 on, fails: once, or with `times` None all behind it too."""
 
@@ -80,8 +88,8 @@ class Calls:
             folder = more.get("dir_fd", more.get("src_dir_fd"))
             where = what if folder is None else folder
             self.check(call, where)
-            if call in _WRITES and self._strikes(f"short {call}", where):  # half of it
-                args = (args[0][: len(args[0]) // 2], *args[1:])
+            if call in _WRITES and self._strikes(f"short {call}", where):
+                args = (_half(args[0]), *args[1:])
             result = real(what, *args, **more)
             if call == "open" and self._below(where):
                 self._opened.add(result)
