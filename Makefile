@@ -3,6 +3,7 @@
 # make compare   every system at the same work on real events, proven by Spark; report: build/compare/report.html
 # make check     every proof of RELIABILITY.md, whole: most of an hour
 # make bench     the benchmarks, each beside a bare durable append
+# make bench-instructions  what one commit costs in calls and instructions: the same on a busy machine
 PYTHON := $(shell for p in python3.14 python3.13 python3.12 python3.11 python3; do \
   command -v $$p >/dev/null 2>&1 && $$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && { echo $$p; break; }; done)
 BIN := .venv/bin
@@ -16,7 +17,7 @@ STAMP := .venv/stamp-$(VERSION)$(if $(JAVA),,-jre)
 CORE := .venv/core-$(VERSION)
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: test test-core docs lint check compare bench proto clean setup
+.PHONY: test test-core docs lint check compare bench bench-instructions proto clean setup
 setup: $(STAMP)
 
 $(CORE):
@@ -71,6 +72,9 @@ check: setup
 
 bench: setup
 	$(BIN)/pytest -q bench -o python_files="bench_*.py"
+
+bench-instructions: setup
+	@$(BIN)/python -m planstep.bench.micro.instructions
 
 proto: setup
 	cd proto && ../$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. records.proto

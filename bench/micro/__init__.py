@@ -1,0 +1,4 @@
+"""Benchmarks of single operations, and counts of what one commit costs.
+
+Next: instructions.py.
+"""

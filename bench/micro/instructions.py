@@ -1,0 +1,189 @@
+"""Counts what one commit of one record costs: Python calls, entries into another folder, instructions.
+
+    make bench-instructions     a table, on a machine however busy: no clock is read
+
+    parent ─ a child for each mode ─▶ profile set ─▶ open ─▶ warm ─▶ commits, each counted ─▶ the median
+           └ valgrind, if there is one ─▶ a child with few commits, one with many ─▶ the difference of both
+
+A call is a Python function that begins on any thread while `commit()` runs; comprehensions are left out, as newer
+Pythons call nothing for them. An entry is a call from one top folder of the package into another. Instructions
+are those of the process, without the kernel's.
+
+Next: bench_transaction.py.
+"""
+
+import argparse
+import json
+import os
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import planstep
+from planstep.store import files, table
+
+from ..proof.exchanged import exchange
+
+MODES = ("deterministic", "kafka")
+_PACKAGE = os.path.dirname(planstep.__file__) + os.sep
+_COMPREHENSIONS = {"<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>"}
+_WARM, _COUNTED = 100, 100
+_FEW, _MANY = 200, 600
+_ROOT = "planstep"
+
+
+@dataclass(frozen=True)
+class Calls:
+    """Of one commit, in the median: `files` are the package's that it goes through."""
+
+    calls: int
+    entries: int
+    files: int
+
+
+class _Profile:
+    """What `sys.setprofile` calls. It counts while `counts` is set."""
+
+    def __init__(self) -> None:
+        self.counts = False
+        self._folders: dict[str, str | None] = {}
+        self.begin()
+
+    def begin(self) -> None:
+        self.calls = self.entries = 0
+        self.files: set[str] = set()
+
+    def _folder(self, file: str) -> str | None:
+        """Its top folder in the package; None outside of it."""
+        if file not in self._folders:
+            top, below, _ = file.removeprefix(_PACKAGE).partition(os.sep)
+            inside = file.startswith(_PACKAGE)
+            self._folders[file] = (top if below else _ROOT) if inside else None
+        return self._folders[file]
+
+    def __call__(self, frame: FrameType, event: str, _: Any) -> None:
+        if not self.counts or event != "call" or frame.f_code.co_name in _COMPREHENSIONS:
+            return
+        self.calls += 1
+        folder = self._folder(frame.f_code.co_filename)
+        if folder is None:
+            return
+        self.files.add(frame.f_code.co_filename)
+        caller = frame.f_back
+        while caller is not None:
+            of_caller = self._folder(caller.f_code.co_filename)
+            if of_caller is not None:
+                self.entries += of_caller != folder
+                return
+            caller = caller.f_back
+
+
+def count_calls(mode: str, folder: Path) -> Calls:
+    """Opens a store in `folder`, and counts. To be called on a thread that no other profile watches."""
+    profile = _Profile()
+    threading.setprofile(profile)
+    sys.setprofile(profile)
+    try:
+        with planstep.open(folder / "s", mode=mode) as db:  # type: ignore[arg-type]
+            db.create_topic("t")
+            counted = []
+            for _ in range(_WARM + _COUNTED):
+                tx = db.transaction()
+                tx.write("t", b"x")
+                profile.begin()
+                profile.counts = True
+                tx.commit()
+                profile.counts = False
+                counted.append((profile.calls, profile.entries, len(profile.files)))
+    finally:
+        sys.setprofile(None)
+        threading.setprofile(None)
+    medians = [round(statistics.median(each)) for each in zip(*counted[_WARM:], strict=True)]
+    return Calls(*medians)
+
+
+def work(mode: str, folder: Path, commits: int) -> None:
+    """What valgrind counts the instructions of: it knows no write that syncs, and no map of a terabyte."""
+    exchange(files, "_DSYNC", 0)
+    exchange(table, "_MAP_BYTES", 1 << 28)
+    with planstep.open(folder / "s", mode=mode) as db:  # type: ignore[arg-type]
+        db.create_topic("t")
+        for _ in range(_WARM + commits):
+            with db.transaction() as tx:
+                tx.write("t", b"x")
+
+
+def count_instructions(mode: str) -> int | None:
+    """Of one commit, with the transaction's begin and its write; None where there is no valgrind."""
+    valgrind = shutil.which("valgrind")
+    if valgrind is None:
+        return None
+    few, many = (_instructions(valgrind, mode, commits) for commits in (_FEW, _MANY))
+    return (many - few) // (_MANY - _FEW)
+
+
+def _instructions(valgrind: str, mode: str, commits: int) -> int:
+    tool = [valgrind, "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null"]
+    told = _child([*tool, sys.executable], "--work", mode, str(commits)).stderr
+    found = re.search(r"I *refs: *([\d,]+)", told)
+    if found is None:
+        raise SystemExit(f"valgrind did not say how many instructions there were:\n{told}")
+    return int(found[1].replace(",", ""))
+
+
+def _child(python: list[str], *args: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [*python, "-m", __spec__.name, *args],
+        env={**os.environ, "PYTHONHASHSEED": "0"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+
+def calls_of(mode: str) -> Calls:
+    """As `count_calls`, in a process of its own."""
+    return Calls(**json.loads(_child([sys.executable], "--calls", mode).stdout))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="make bench-instructions", description=__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("--json", action="store_true", help="an object for each mode")
+    parser.add_argument("--calls", metavar="MODE", help=argparse.SUPPRESS)
+    parser.add_argument("--work", nargs=2, help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="planstep-bench-") as folder:
+        if asked.calls:
+            print(json.dumps(asdict(count_calls(asked.calls, Path(folder)))))
+            return
+        if asked.work:
+            work(asked.work[0], Path(folder), int(asked.work[1]))
+            return
+    counted = {
+        mode: {**asdict(calls_of(mode)), "instructions": count_instructions(mode)} for mode in MODES
+    }
+    if asked.json:
+        print(json.dumps(counted))
+        return
+    print(f"{'':15}{'calls':>8}{'entries':>9}{'files':>7}{'instructions':>14}")
+    for mode, of in counted.items():
+        instructions = of["instructions"]
+        print(
+            f"{mode:15}{of['calls']:>8,}{of['entries']:>9,}{of['files']:>7}"
+            f"{'-' if instructions is None else f'{instructions:,}':>14}"
+        )
+    if any(of["instructions"] is None for of in counted.values()):
+        print("Instructions are counted where valgrind is installed.")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,19 @@
+"""One commit's calls stay as few as they are: the figures of docs/performance.md."""
+
+import pytest
+
+from planstep.bench.micro.instructions import Calls, calls_of
+
+
+@pytest.mark.parametrize(
+    ("mode", "most"),
+    [
+        ("deterministic", Calls(calls=277, entries=63, files=40)),
+        ("kafka", Calls(calls=1_200, entries=320, files=58)),  # threads meet differently each time
+    ],
+)
+def test_one_commit_takes_no_more_calls_than_it_did(mode: str, most: Calls) -> None:
+    counted = calls_of(mode)
+    assert counted.calls <= most.calls
+    assert counted.entries <= most.entries
+    assert counted.files <= most.files
