@@ -10,7 +10,7 @@ shared its fate. It holds nothing durable: a transaction whose proxy is gone is 
 participants' own question to the coordinator, or runs to its end unheard, and is found by its id.
 
 Until the plan request left the proxy may resend and withdraw; afterwards it only listens.
-Next: engine/planstep/host.py, which runs all of these.
+Next: engine/planstep/host/host.py, which runs all of these.
 """
 
 from dataclasses import dataclass, field

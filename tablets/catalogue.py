@@ -12,7 +12,7 @@ Keys, behind the tablet's prefix:
     drop                  catalogue, and every tablet as a receiver: theirs is the last place on them
     create, drop a consumer   catalogue, and every partition: the position is set or forgotten
 
-Names are keys here and name nothing on disk. What a drop leaves is removed piece by piece (chores.py).
+Names are keys here and name nothing on disk. What a drop leaves is removed piece by piece (runtime/maintenance.py).
 
 What it leaves out: other numbers of partitions and shards for what exists.
 Next: coordinator/plan.py.

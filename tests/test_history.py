@@ -7,7 +7,7 @@ import pytest
 
 import planstep
 from planstep.errors import SnapshotTooOld
-from planstep.history import History
+from planstep.host.versions import History
 
 
 def row(step: int) -> tuple[int, int, bytes]:

@@ -9,11 +9,11 @@ Next: histories_writer.py.
 import time
 from typing import Any
 
-from ...history import History
-from ...outcome import Outcome
+from ...host.versions import History
 from ...proto.ids import COORDINATOR_ID, tablet_prefix, tx_parse
 from ...proto.messages import ShardPart
-from ...runtime import Runtime, outcome_of
+from ...runtime.outcome import Outcome
+from ...runtime.runtime import Runtime, outcome_of
 from ...tablets.shard import Shard
 from .exchanged import exchange
 

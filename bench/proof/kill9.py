@@ -23,9 +23,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ... import storage
 from ...api import opening
 from ...errors import PlanstepError
+from ...runtime import open_stores
 from ...store.files import Files
 from ...store.verify import verify
 from .disks.children import Child, Say, Silent, fork, keep_busy, small_steps
@@ -162,7 +162,7 @@ def _write(lane: Lane, folder: Path, late: bool, say: Say, listen: int) -> None:
     """Until it is killed."""
     small_steps()
     if late:
-        exchange(storage, "Files", LateFiles)
+        exchange(open_stores, "Files", LateFiles)
     began = time.monotonic()
     db = _open(lane, folder)
     seconds = time.monotonic() - began

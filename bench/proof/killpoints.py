@@ -24,7 +24,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
-from ... import backup, replacing, storage
+from ...runtime import backup, open_stores, replace_store
 from ...store import disk
 from ...store.files import Files
 from ...store.table import Table
@@ -156,7 +156,7 @@ def _play(work: Work, folder: Path, n: int, say: Say, listen: int) -> None:
     small_steps()
     play, points = _BY_NAME[work.play], Points(n)
     kind = killing(points, work.kind if n or work.only else Files, work.only or _OPERATIONS)
-    for module in (storage, disk, backup, replacing):
+    for module in (open_stores, disk, backup, replace_store):
         exchange(module, "Files", kind)
     if not work.only:
         _mark_commits(points)

@@ -166,12 +166,12 @@ def sample(db: planstep.Engine, began: float) -> dict[str, float]:
 
 
 def _make_small() -> None:
-    from planstep import storage
+    from planstep.runtime import open_stores
     from planstep.store import behind
 
     behind.CHECKPOINT_BYTES = 1 << 20
     behind.CHECKPOINT_KEYS = 5_000
-    opening: Any = storage.open_runtime
+    opening: Any = open_stores.open_runtime
     opening.__kwdefaults__["segment_bytes"] = 1 << 20
 
 

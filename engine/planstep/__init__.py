@@ -19,14 +19,13 @@ from .api.commit import CommitHandle
 from .api.consumer import ConsumerDescription, ConsumerPosition
 from .api.course import Progress
 from .api.engine import Engine
-from .api.opening import open, open_async
+from .api.opening import open
 from .api.reader import Leased, Reader
 from .api.snapshot import SnapshotView
 from .api.table import Table, TableDescription
 from .api.topic import PartitionBounds, Topic, TopicDescription, Written
 from .api.transaction import Transaction
 from .api.writer import Writer
-from .costs import Costs, Phases
 from .errors import (
     Aborted,
     AlreadyExists,
@@ -66,9 +65,10 @@ from .errors import (
     UnknownName,
     WrongMode,
 )
-from .outcome import Commit, Outcome
+from .host.costs import Costs, Phases
 from .proto.ids import Place
 from .proto.kafka_settings import KafkaSettings
+from .runtime.outcome import Commit, Outcome
 
 if TYPE_CHECKING:
     from . import metrics, testing
@@ -82,10 +82,11 @@ if TYPE_CHECKING:
         AsyncTopic,
         AsyncTransaction,
         AsyncWriter,
+        open_async,
     )
-    from .backup import Backup, restore
-    from .kafka.identities import Identity, Waiting
-    from .undecided import Held, OpenTransaction
+    from .runtime.backup import Backup, restore
+    from .runtime.kafka.identities import Identity, Waiting
+    from .runtime.open_transactions import Held, OpenTransaction
 
 __version__ = "0.1.0"
 
@@ -177,14 +178,15 @@ __all__ = [
 
 
 _LATER = {
-    "Backup": "backup",
-    "Held": "undecided",
-    "Identity": "kafka.identities",
-    "OpenTransaction": "undecided",
+    "Backup": "runtime.backup",
+    "Held": "runtime.open_transactions",
+    "Identity": "runtime.kafka.identities",
+    "OpenTransaction": "runtime.open_transactions",
     "metrics": "",
-    "restore": "backup",
+    "open_async": "aio",
+    "restore": "runtime.backup",
     "testing": "",
-    "Waiting": "kafka.identities",
+    "Waiting": "runtime.kafka.identities",
 }
 
 

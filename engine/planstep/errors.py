@@ -1,6 +1,6 @@
 """What can go wrong, as types. Each message says what to do; attributes carry the details.
 
-Our bugs are assertions, not errors. Inside the cores a refusal is a value; outcome.py turns it into
+Our bugs are assertions, not errors. Inside the cores a refusal is a value; runtime/outcome.py turns it into
 one of these.
 """
 

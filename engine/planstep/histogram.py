@@ -2,7 +2,7 @@
 
     add(value) ─▶ one bisection, two additions         merged([…]) ─▶ what a reader of several hosts sees
 
-Next: statistics.py.
+Next: runtime/statistics.py.
 """
 
 from bisect import bisect_left

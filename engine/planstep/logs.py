@@ -23,7 +23,7 @@ What could come with every transaction (no_space, turn_failed, overloaded, slow_
 said at most every SELDOM_SECONDS; `suppressed` says how often it was not. Tablets, coordinator and proxy
 say nothing.
 
-Next: statistics.py, which counts what is not said.
+Next: runtime/statistics.py, which counts what is not said.
 """
 
 import logging

@@ -24,7 +24,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from .errors import MissingExtra, PlanstepError
-from .statistics import levels
+from .runtime.statistics import levels
 
 if TYPE_CHECKING:
     from .api.engine import Engine

@@ -18,8 +18,18 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from .errors import NoSpace
-from .host import Host
-from .inputs import Ahead, Arrived, Commit, Deliver, Input, Released, Rollback, Tick, frees
+from .host.host import Host
+from .host.inputs import (
+    Ahead,
+    Arrived,
+    Commit,
+    Deliver,
+    Input,
+    Released,
+    Rollback,
+    Tick,
+    frees,
+)
 from .proto.ids import PROXY, tablet_id, tx_id
 from .proto.messages import Withdraw
 from .proxy.deterministic import Result
@@ -223,7 +233,7 @@ class World(Timeline, Hosts):
                 self._release(number, self.lives[number], released)
 
     def _durable(self, number: int, inputs: list[Input]) -> Released | None:
-        """A turn that is durable now; as turns.py has it when the disk is full: frees space, or fails."""
+        """A turn that is durable now; as turn_loop.py has it when the disk is full: frees space, or fails."""
         try:
             released = self._run(number, inputs, self.now_ms(number))
         except NoSpace:
@@ -287,7 +297,7 @@ class World(Timeline, Hosts):
         self.told_at[result.tx] = self.now
 
     def _answer_failed(self, number: int, inputs: list[Input]) -> None:
-        """As turns.py answers a turn that failed: clients hear of it, the rest comes again."""
+        """As runtime/turn_loop.py answers a turn that failed: clients hear of it, the rest comes again."""
         proxy = self.nodes[0].proxy
         assert proxy is not None and not proxy.finished, "a failed turn left answers"
         for item in inputs:

@@ -14,8 +14,8 @@ from collections.abc import Callable, Generator, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from .inputs import Deliver
-from .modes import coordinator_of, group_of
+from .host.inputs import Deliver
+from .host.modes import coordinator_of, group_of
 from .proto.ids import PROXY, host_of, tablet_id
 from .proto.kafka import Answer
 from .proxy import kafka as core

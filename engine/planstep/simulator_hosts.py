@@ -10,9 +10,9 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 from .errors import IoError, NoSpace, PlanstepError
-from .host import Host
-from .inputs import Input, Released
-from .space import stored_tablets
+from .host.host import Host
+from .host.inputs import Input, Released
+from .host.tablet_space import stored_tablets
 from .store import MemoryStore, Show, Turn
 
 

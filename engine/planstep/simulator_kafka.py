@@ -26,8 +26,8 @@ from math import inf
 from typing import Any
 
 from .errors import NoSpace
-from .host import Host
-from .inputs import Arrived, Deliver, Input, Released, Tick, Together
+from .host.host import Host
+from .host.inputs import Arrived, Deliver, Input, Released, Tick, Together
 from .proto.ids import GROUPS, TRANSACTIONS, host_of, tablet_id
 from .proto.kafka import EndTxn, InitProducer, SwitchLog
 from .proto.kafka_settings import KafkaSettings
@@ -304,7 +304,7 @@ class KafkaWorld(Hosts):
                 store.full = False
 
     def _again(self, number: int, kept: list[tuple[float, Input]], ms: float = 0.0) -> None:
-        """Frames are sent again; the rest comes again, as turns.py has it."""
+        """Frames are sent again; the rest comes again, as runtime/turn_loop.py has it."""
         life = self.lives[number]
         for until, item in kept:
             if isinstance(item, (Deliver, Together)):
@@ -318,8 +318,8 @@ class KafkaWorld(Hosts):
             self._arrive(number, item, until)
 
     def _without_space(self, number: int, kept: list[tuple[float, Input]]) -> None:
-        """As turns.py does it: nothing of the turn was done, and it runs again with what was put aside; if
-        that is used up too, what can wait waits."""
+        """As turn_loop.py does it: nothing of the turn was done, and it runs again with what was put aside; if that
+        is used up too, what can wait waits."""
         self.faulted["turn without space"] += 1
         if self._drawn.random() < 0.1:
             self.faulted["turn without space in the reserve"] += 1

@@ -11,7 +11,7 @@ its settings; the seed is the test's name, and is told when the test fails.
     lost_answers   this share of the commits raises Undetermined: done or not, outcome() tells
     crash(db)      the engine as another process finds it after kill -9; `db` itself is dead
 
-A program that is right under these is right under what the world does, only slower. Next: runtime.py.
+A program that is right under these is right under what the world does, only slower. Next: runtime/runtime.py.
 """
 
 import random
@@ -23,12 +23,12 @@ from typing import Any
 from .api.engine import Engine
 from .api.opening import MEMORY, Settings, Slot
 from .errors import Conflict, NotSupported, PlanstepError, Undetermined
-from .inputs import Ahead
-from .inputs import Commit as CommitInput
-from .node import Ending, Waiter
+from .host.inputs import Ahead
+from .host.inputs import Commit as CommitInput
 from .proto.ids import PARTITION, SHARD, kind_of, tx_text
 from .proxy.deterministic import votes
-from .runtime import Runtime
+from .runtime.group_commit import Ending, Waiter
+from .runtime.runtime import Runtime
 from .store.memory import MemoryStore
 
 

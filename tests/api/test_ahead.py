@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import planstep
-from planstep.space import stored_tablets
+from planstep.host.tablet_space import stored_tablets
 
 RECORDS = [b"%05d" % n + bytes(95) for n in range(400)]
 

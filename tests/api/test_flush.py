@@ -325,7 +325,7 @@ def test_nobody_follows_an_engine_that_has_stopped(
     db: planstep.Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing comes any more: it says so, and does not wait."""
-    monkeypatch.setattr("planstep.runtime._LOOK_SECONDS", 0.01)
+    monkeypatch.setattr("planstep.runtime.runtime._LOOK_SECONDS", 0.01)
     threading.Timer(0.02, stopped, (db,)).start()
     with pytest.raises(planstep.HostStopped, match="made to stop"):
         db.topic("out").read(timeout=60)

@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 
 import planstep
-from planstep import interrupts
 from planstep.errors import IoError
-from planstep.history import History
-from planstep.interrupts import Uninterrupted, room_for_a_turn
+from planstep.host.versions import History
+from planstep.runtime import deferred_signals
+from planstep.runtime.deferred_signals import Uninterrupted, room_for_a_turn
+from planstep.runtime.turn_loop import Turns
 from planstep.store.disk import DiskStore
 from planstep.store.files import Files
-from planstep.turns import Turns
 
 
 class Late(TimeoutError):
@@ -65,7 +65,7 @@ class Failing(Files):
 def test_two_writes_that_fail_leave_a_commit_undetermined(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hosts: int
 ) -> None:
-    monkeypatch.setattr("planstep.storage.Files", Failing)
+    monkeypatch.setattr("planstep.runtime.open_stores.Files", Failing)
     db = planstep.open(tmp_path / "s", hosts=hosts)
     table = db.create_table("t")
     table.put("k", 1)
@@ -177,7 +177,7 @@ def test_a_handler_that_raises_before_anything_was_sent(
         tx = db.transaction()
         tx.put("t", "k", 1)
         with monkeypatch.context() as patch:
-            patch.setattr("planstep.turns.bytes_of", lambda item: late())
+            patch.setattr("planstep.runtime.turn_loop.bytes_of", lambda item: late())
             with pytest.raises(Late):
                 tx.commit()
         assert tx.outcome().state == "aborted"
@@ -251,7 +251,7 @@ def test_all_that_was_put_off_is_called_and_all_handlers_are_back(late: Callable
         assert not called
     assert sorted(called) == sorted(both)
     assert [signal.getsignal(number) for number in both] == [raises, raises]
-    assert interrupts._held is None
+    assert deferred_signals._held is None
 
 
 @pytest.mark.parametrize("nth", range(4))
@@ -261,7 +261,7 @@ def test_one_that_comes_while_they_are_put_aside_or_back(
     """Between two of them, when one is aside and the other is not."""
     both = (signal.SIGALRM, signal.SIGUSR2)
     before = [signal.getsignal(number) for number in both]
-    whole, calls = interrupts._set, 0
+    whole, calls = deferred_signals._set, 0
 
     def sets(number: int, handler: Any) -> None:
         nonlocal calls
@@ -272,11 +272,11 @@ def test_one_that_comes_while_they_are_put_aside_or_back(
                 for one in both:
                     signal.raise_signal(one)
 
-    monkeypatch.setattr(interrupts, "_set", sets)
+    monkeypatch.setattr(deferred_signals, "_set", sets)
     with pytest.raises(Late), Uninterrupted():
         pass
     assert [signal.getsignal(number) for number in both] == before
-    assert interrupts._held is None
+    assert deferred_signals._held is None
 
 
 def deeper(frames: int, call: Callable[[], Any]) -> Any:
@@ -475,7 +475,7 @@ def test_handlers_are_put_back_without_memory_or_left_to_hand_on(
     """Putting them back is tried a few times, never for ever: without end it overflowed the stack."""
     came: list[int] = []
     before = signal.signal(signal.SIGALRM, lambda *given: came.append(1))
-    real, calls, fails = interrupts._set, 0, 0
+    real, calls, fails = deferred_signals._set, 0, 0
 
     def without_memory(number: int, handler: Any) -> Any:
         nonlocal calls
@@ -488,7 +488,7 @@ def test_handlers_are_put_back_without_memory_or_left_to_hand_on(
         for fail in (1, 3, 1_000_000):
             fails, calls = fail, 0
             with pytest.raises(MemoryError), Uninterrupted():
-                monkeypatch.setattr(interrupts, "_set", without_memory)
+                monkeypatch.setattr(deferred_signals, "_set", without_memory)
             monkeypatch.undo()
             assert calls < 1_000, "it came to an end"
             signal.raise_signal(signal.SIGALRM)  # put back, or handed on

@@ -10,7 +10,7 @@ import pytest
 import planstep
 from planstep.api.opening import Mode
 from planstep.errors import Undetermined
-from planstep.names import Names
+from planstep.runtime.catalog import Names
 
 SOME = 60
 

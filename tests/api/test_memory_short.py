@@ -8,15 +8,17 @@ from typing import Any
 import pytest
 
 import planstep
-from planstep import storage, turns
-from planstep.admission import Admission
 from planstep.api import engine as engine_module
 from planstep.api import opening
 from planstep.api.engine import Engine
-from planstep.history import History
-from planstep.kafka import runtime as kafka_runtime
-from planstep.node import Node, Waiter
-from planstep.runtime import Runtime
+from planstep.host.versions import History
+from planstep.runtime import open_stores, turn_loop
+from planstep.runtime.admission import Admission
+from planstep.runtime.group_commit import Node, Waiter
+from planstep.runtime.kafka import runtime as kafka_runtime
+from planstep.runtime.runtime import Runtime
+from planstep.runtime.thread_pool import Threads
+from planstep.runtime.turn_loop import Turns
 from planstep.store import append, disk, inherited, lock
 from planstep.store.disk import DiskStore
 from planstep.store.folder import Folder
@@ -24,8 +26,6 @@ from planstep.store.mark import ReleasedMark
 from planstep.store.memory import MemoryStore
 from planstep.store.table import Table
 from planstep.store.verify import verify
-from planstep.threads import Threads
-from planstep.turns import Turns
 
 
 def failing(
@@ -106,13 +106,13 @@ def test_an_open_that_fails_after_its_stores_are_open_leaves_them_to_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     planstep.open(tmp_path / "s", hosts=2).close()
-    opened = storage._open_stores
+    opened = open_stores._open_stores
 
     def then_fails(*args: Any, **settings: Any) -> Any:
         opened(*args, **settings)
         raise MemoryError
 
-    monkeypatch.setattr(storage, "_open_stores", then_fails)
+    monkeypatch.setattr(open_stores, "_open_stores", then_fails)
     with pytest.raises(MemoryError) as kept:
         planstep.open(tmp_path / "s")
     monkeypatch.undo()
@@ -249,7 +249,7 @@ def test_a_commit_that_was_not_sent_leaves_nothing(
     db: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = db.topic("t")
-    failing(monkeypatch, turns, "Waiter")
+    failing(monkeypatch, turn_loop, "Waiter")
     with pytest.raises(MemoryError):
         topic.write(b"v")
     assert not db._runtime._waiting and not db._runtime.admission.bytes

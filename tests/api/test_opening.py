@@ -231,7 +231,7 @@ def test_an_interrupted_commit_goes_on(
         if runtime.hosts == 1:
             patch.setattr(runtime, "_turn", interrupt)
         else:
-            patch.setattr("planstep.node.Waiter.wait", interrupt)
+            patch.setattr("planstep.runtime.group_commit.Waiter.wait", interrupt)
         with pytest.raises(KeyboardInterrupt):
             tx.commit()
         with pytest.raises(planstep.TransactionClosed):

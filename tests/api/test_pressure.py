@@ -15,7 +15,7 @@ import pytest
 
 import planstep
 from planstep.errors import Aborted, IoError, NoSpace
-from planstep.node import Waiter
+from planstep.runtime.group_commit import Waiter
 from planstep.store.files import Files, io_error
 
 MB = 1 << 20
@@ -182,7 +182,7 @@ def test_an_interrupted_follower_passes_the_lead_on(monkeypatch: pytest.MonkeyPa
             raise KeyboardInterrupt
 
         with monkeypatch.context() as patch:
-            patch.setattr("planstep.node.Waiter.wait", interrupt)
+            patch.setattr("planstep.runtime.group_commit.Waiter.wait", interrupt)
             with pytest.raises(KeyboardInterrupt):
                 tx.commit()
         assert tx.outcome(30).state == "committed"
@@ -254,7 +254,7 @@ def test_whoever_waits_for_room_gets_it() -> None:
 
 
 def test_run_tries_again_when_there_was_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("planstep.admission.WAIT_SECONDS", 0.01)
+    monkeypatch.setattr("planstep.runtime.admission.WAIT_SECONDS", 0.01)
     with planstep.open(":memory:") as db:
         topic = db.create_topic("a")
         db._runtime.admission.bytes_max = MB
@@ -293,7 +293,7 @@ class FullDisk(Files):
 def test_a_full_disk_is_said_and_got_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hosts: int
 ) -> None:
-    monkeypatch.setattr("planstep.storage.Files", FullDisk)
+    monkeypatch.setattr("planstep.runtime.open_stores.Files", FullDisk)
     monkeypatch.setattr(FullDisk, "full", False)
     with planstep.open(tmp_path / "s", hosts=hosts) as db:
         topic = db.create_topic("a", partitions=2)
@@ -336,7 +336,7 @@ def test_a_failed_sync_ends_its_transactions_only(
                 raise IoError("made to fail")
             super().write(fd, buffers, offset, sync)
 
-    monkeypatch.setattr("planstep.storage.Files", Failing)
+    monkeypatch.setattr("planstep.runtime.open_stores.Files", Failing)
     with planstep.open(tmp_path / "s") as db:
         table = db.create_table("t")
         table.put("k", 1)

@@ -9,7 +9,7 @@ import pytest
 
 import planstep
 from planstep.errors import IoError
-from planstep.inputs import Tick
+from planstep.host.inputs import Tick
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ def test_the_service_thread_survives(
     error: Exception,
 ) -> None:
     monkeypatch.setattr("planstep.store.behind.CHECKPOINT_SECONDS", 0.0)
-    monkeypatch.setattr("planstep.threads._RETRY_SECONDS", 0.0)
+    monkeypatch.setattr("planstep.runtime.thread_pool._RETRY_SECONDS", 0.0)
     caplog.set_level(logging.WARNING, "planstep")
     with planstep.open(tmp_path / "s", hosts=hosts) as db:
         table = db.create_table("t")
@@ -62,7 +62,7 @@ def test_the_service_thread_survives(
 def test_the_service_thread_survives_a_network_that_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("planstep.threads._RETRY_SECONDS", 0.0)
+    monkeypatch.setattr("planstep.runtime.thread_pool._RETRY_SECONDS", 0.0)
     caplog.set_level(logging.WARNING, "planstep")
     with planstep.open(tmp_path / "s", hosts=2) as db:
         ticked = threading.Event()

@@ -34,7 +34,7 @@ class Failing(Files):
 def test_every_call_ends_and_says_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: dict[str, Any]
 ) -> None:
-    monkeypatch.setattr("planstep.storage.Files", Failing)
+    monkeypatch.setattr("planstep.runtime.open_stores.Files", Failing)
     Failing.fails = False
     db = planstep.open(tmp_path / "s", **place)
     db.create_topic("t", partitions=3, format="utf8")
@@ -94,7 +94,7 @@ def test_every_call_ends_and_says_why(
 def test_a_read_that_waits_for_a_host_says_why_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: dict[str, Any], waits: str, answer: Any
 ) -> None:
-    monkeypatch.setattr("planstep.storage.Files", Failing)
+    monkeypatch.setattr("planstep.runtime.open_stores.Files", Failing)
     Failing.fails = False
     db = planstep.open(tmp_path / "s", **place)
     db.create_topic("t", partitions=3, format="utf8")

@@ -5,7 +5,7 @@ from queue import SimpleQueue
 
 import pytest
 
-from planstep.wakeups import Latch
+from planstep.runtime.wait_primitives import Latch
 
 
 class Short(SimpleQueue[None]):

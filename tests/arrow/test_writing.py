@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 import planstep
 from planstep.api.frames import Records
-from planstep.names import TopicInfo
 from planstep.proto.batch import Batch
+from planstep.runtime.catalog import TopicInfo
 
 
 def written(topic: planstep.Topic) -> list[tuple[Any, ...]]:

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 import planstep
-from planstep.kafka.identities import under_way
-from planstep.modes import group_of
+from planstep.host.modes import group_of
 from planstep.proto.batch import encode_batch
 from planstep.proto.ids import PROXY, tablet_id
 from planstep.proto.kafka import Join, Produce, TxnOffsetCommit
+from planstep.runtime.kafka.identities import under_way
 
 NOBODY = tablet_id(PROXY, 0, 77)
 """A client that is not there: its requests are executed, their answers reach nobody."""

@@ -7,10 +7,10 @@ from typing import Any
 
 import planstep
 from planstep.errors import PlanstepError
-from planstep.inputs import Deliver
-from planstep.network import Network
+from planstep.host.inputs import Deliver
 from planstep.proto.messages import decode
 from planstep.proto.records_pb2 import LinkFrame
+from planstep.runtime.network import Network
 
 WRITES = os.environ.get("PLANSTEP_GOLDEN") == "write"
 

@@ -40,7 +40,6 @@ from typing import Any
 import planstep
 from planstep.coordinator.kafka_states import PREPARED, Transaction
 from planstep.errors import PlanstepError
-from planstep.network import HeldLine
 from planstep.proto.batch import Batch
 from planstep.proto.ids import PARTITION, TRANSACTIONS, host_of, kind_of, tablet_id, tablet_prefix
 from planstep.proto.kafka import (
@@ -55,6 +54,7 @@ from planstep.proto.kafka import (
 )
 from planstep.proto.kafka_settings import KafkaSettings
 from planstep.proto.messages import Plan, Propose, ReadSet
+from planstep.runtime.network import HeldLine
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parent))

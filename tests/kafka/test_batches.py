@@ -7,9 +7,9 @@ import pytest
 from face_kit import opened, until
 
 import planstep
-from planstep.kafka.batches import bounded
 from planstep.proto.batch import Batch, encode_batch
 from planstep.proto.ids import PARTITION, kind_of
+from planstep.runtime.kafka.batches import bounded
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -10,8 +10,8 @@ import pytest
 from face_kit import create, in_the_log, opened, sees, until, values
 
 import planstep
-from planstep.network import HeldLine
 from planstep.proto.kafka import EndTxn, Produce
+from planstep.runtime.network import HeldLine
 
 # time-outs and identities ------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ import planstep
 @pytest.fixture
 def full(monkeypatch: pytest.MonkeyPatch) -> Any:
     """An engine with room for one batch more, and what takes the rest."""
-    monkeypatch.setattr("planstep.admission.WAIT_SECONDS", 0.02)
+    monkeypatch.setattr("planstep.runtime.admission.WAIT_SECONDS", 0.02)
     monkeypatch.setattr("planstep.api.reader._ADMISSION_SECONDS", 0.02)
     with opened() as db:
         create(db)

@@ -18,7 +18,7 @@ from face_kit import QUICK, create, in_the_log, opened, sees, until, values
 import planstep
 from planstep import NotSupported
 from planstep.coordinator.kafka import SCAN
-from planstep.inputs import Deliver
+from planstep.host.inputs import Deliver
 from planstep.proto.ids import TRANSACTIONS, tablet_id
 from planstep.proto.kafka import Wake
 

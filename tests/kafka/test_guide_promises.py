@@ -15,7 +15,7 @@ import pytest
 from face_kit import QUICK, until
 
 import planstep
-from planstep.kafka.numbers import Numbers
+from planstep.runtime.kafka.numbers import Numbers
 
 ROOT = Path(__file__).parents[2]
 MODES = {

@@ -6,8 +6,8 @@ import pytest
 from coordinator_kit import CLIENT, Coordinator, P, T, failing
 
 from planstep.coordinator.kafka_states import COMPLETE_COMMIT, PREPARE_COMMIT
-from planstep.host import Host
-from planstep.inputs import Deliver
+from planstep.host.host import Host
+from planstep.host.inputs import Deliver
 from planstep.proto.kafka import AddPartitions, EndTxn, InitProducer, Marker, Wake
 from planstep.store import MemoryStore
 

@@ -28,7 +28,7 @@ def test_a_transaction_larger_than_the_room_goes_when_it_is_alone() -> None:
 
 
 def test_what_found_no_room_holds_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("planstep.admission.WAIT_SECONDS", 0.0)
+    monkeypatch.setattr("planstep.runtime.admission.WAIT_SECONDS", 0.0)
     with opened() as db:
         db.create_topic("a", partitions=4)
         admission = db._runtime.admission
@@ -73,7 +73,7 @@ class FullDisk(Files):
 def test_transactions_without_space_leave_the_reserve_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int, placement: str
 ) -> None:
-    monkeypatch.setattr("planstep.storage.Files", FullDisk)
+    monkeypatch.setattr("planstep.runtime.open_stores.Files", FullDisk)
     monkeypatch.setattr(FullDisk, "full", False)
     with opened(tmp_path / "s", protocol_version=version, placement=placement) as db:
         create(db)

@@ -108,9 +108,7 @@ def test_writers_go_on_and_the_copy_is_of_one_step(tmp_path: Path, hosts: int) -
         begun.wait()
         for name in ("first", "second"):
             db.backup(tmp_path / name)
-        outside = (
-            "import sys; from planstep.backup import backup_store as b; from pathlib import Path"
-        )
+        outside = "import sys; from planstep.runtime.backup import backup_store as b; from pathlib import Path"
         run = f"{outside}; b(Path(sys.argv[1]), Path(sys.argv[2]))"
         command = [sys.executable, "-c", run, tmp_path / "bank", tmp_path / "third"]
         subprocess.run(command, check=True)
@@ -179,7 +177,7 @@ def test_a_killed_backup_is_no_store(tmp_path: Path) -> None:
     with planstep.open(tmp_path / "shop") as db:
         fill(db)
     code = (
-        "import os, signal, sys; from pathlib import Path; from planstep.backup import backup_store\n"
+        "import os, signal, sys; from pathlib import Path; from planstep.runtime.backup import backup_store\n"
         "die = lambda done, total: os.kill(os.getpid(), signal.SIGKILL)\n"
         "backup_store(Path(sys.argv[1]), Path(sys.argv[2]), die)"
     )
@@ -264,7 +262,7 @@ def test_a_backup_that_finds_no_space_leaves_nothing(
             raise planstep.NoSpace("no room")
 
         with monkeypatch.context() as patch:
-            patch.setattr("planstep.backup.DiskStore.commit", full)
+            patch.setattr("planstep.runtime.backup.DiskStore.commit", full)
             with pytest.raises(planstep.NoSpace):
                 db.backup(tmp_path / "copy")
         assert os.listdir(tmp_path) == ["shop"]

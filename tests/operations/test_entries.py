@@ -8,7 +8,7 @@ import pytest
 from planstep.coordinator.batched_log import MAGIC
 from planstep.coordinator.kafka_states import ONGOING, Transaction
 from planstep.coordinator.plan import ABORTED
-from planstep.entries import Nameless, appends, batch_text, part_name
+from planstep.host.describe import Nameless, appends, batch_text, part_name
 from planstep.proto.ids import (
     CATALOGUE,
     CATALOGUE_ID,

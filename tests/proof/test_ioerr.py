@@ -7,7 +7,6 @@ from typing import Any
 import lmdb
 import pytest
 
-from planstep import backup
 from planstep.api.engine import Engine
 from planstep.bench.proof import ioerr
 from planstep.bench.proof.disks import traced
@@ -20,7 +19,8 @@ from planstep.bench.proof.disks.unread import opened
 from planstep.bench.proof.ioerr import Task, play
 from planstep.bench.proof.rows import Asked
 from planstep.errors import IoError
-from planstep.replacing import replace
+from planstep.runtime import backup
+from planstep.runtime.replace_store import replace
 from planstep.store.append import LogEnd
 
 

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 import planstep
-from planstep import storage
 from planstep.bench.proof import kill9, killpoints, soak
 from planstep.bench.proof.disks.children import SMALL_BYTES, Child, Say, fork, small_steps
 from planstep.bench.proof.disks.plays import PLAYS
@@ -18,6 +17,7 @@ from planstep.bench.proof.disks.streams import Torn, _same_values, value
 from planstep.bench.proof.kill9 import LANES, Killer, kill_again
 from planstep.bench.proof.killpoints import Work, kill_at_points
 from planstep.bench.proof.rows import Asked
+from planstep.runtime import open_stores
 from planstep.store import behind
 
 
@@ -43,7 +43,7 @@ def test_segments_are_as_small_as_the_row_means(
     memory: Path, monkeypatch: pytest.MonkeyPatch, make_small: Callable[[], None], size: int
 ) -> None:
     """With those of every day nothing would be rewritten or removed while there is somebody to kill."""
-    defaults: Any = storage.open_runtime.__kwdefaults__
+    defaults: Any = open_stores.open_runtime.__kwdefaults__
     monkeypatch.setitem(defaults, "segment_bytes", defaults["segment_bytes"])
     for name in ("CHECKPOINT_BYTES", "CHECKPOINT_KEYS"):
         monkeypatch.setattr(behind, name, getattr(behind, name))

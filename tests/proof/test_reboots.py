@@ -11,7 +11,7 @@ from planstep.bench.proof.reboots import Point, Story, lived, points, stories
 from planstep.bench.proof.rows import Asked
 from planstep.bench.proof.worlds.explained import differences, explained, outcomes, stored
 from planstep.bench.proof.worlds.rebooted import MOMENTS, Cut
-from planstep.links import Link
+from planstep.host.links import Link
 from planstep.proxy.deterministic import Proxy
 
 

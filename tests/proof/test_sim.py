@@ -19,7 +19,7 @@ from planstep.bench.proof.worlds.shrink import shrink, told
 from planstep.bench.proof.worlds.swarm import WORKLOADS, draw
 from planstep.bench.proof.worlds.watch import TABLES, Watch
 from planstep.bench.proof.worlds.workloads import Named
-from planstep.history import History
+from planstep.host.versions import History
 from planstep.simulator import World
 from planstep.simulator_faults import CLASSES, FRAME, HEALED, Faults, Lines, Odds
 from planstep.simulator_kafka import CLASSES as KAFKA_CLASSES

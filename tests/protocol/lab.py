@@ -3,8 +3,8 @@
 from typing import Any
 
 from planstep.errors import PlanstepError
-from planstep.host import Host
-from planstep.inputs import Arrived, Commit, Input, Tick
+from planstep.host.host import Host
+from planstep.host.inputs import Arrived, Commit, Input, Tick
 from planstep.proto.ids import PROXY, SHARD, tablet_id, tablet_prefix, tx_id
 from planstep.proxy.deterministic import Result
 from planstep.store.memory import MemoryStore

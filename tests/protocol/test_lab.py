@@ -5,7 +5,7 @@ import pytest
 from lab import Lab, shard
 
 from planstep.errors import Corruption, IoError
-from planstep.links import open_link
+from planstep.host.links import open_link
 from planstep.proto.messages import ADD, PUT, ShardPart
 
 ONE = msgpack.packb(1)

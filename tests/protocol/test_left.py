@@ -4,7 +4,7 @@ from typing import Any
 
 from planstep.proto.batch import encode_batch
 from planstep.proto.messages import PUT, PartitionPart, ShardPart
-from planstep.runtime import Runtime
+from planstep.runtime.runtime import Runtime
 from planstep.store import MemoryStore
 
 

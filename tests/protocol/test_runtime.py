@@ -13,7 +13,7 @@ import planstep
 from planstep.errors import HostStopped, PlanstepError, Undetermined
 from planstep.proto.ids import COORDINATOR_ID, host_of
 from planstep.proto.messages import PUT, PartitionPart, Resolve, ShardPart
-from planstep.storage import open_runtime
+from planstep.runtime.open_stores import open_runtime
 
 
 def test_a_host_that_stopped_is_named_at_once() -> None:
@@ -85,12 +85,12 @@ def test_commits_beside_messages_in_turns_of_their_own_are_all_answered() -> Non
 
 _CRASH = """
 import os, sys, threading
-from planstep.network import Network
+from planstep.runtime.network import Network
 from planstep.proto.batch import encode_batch
 from planstep.proto.ids import COORDINATOR_ID, host_of
 from planstep.proto.messages import PartitionPart
 from planstep.proto.records_pb2 import LinkFrame
-from planstep.storage import open_runtime
+from planstep.runtime.open_stores import open_runtime
 
 class Gate(Network):
     lost = threading.Event()

@@ -192,7 +192,7 @@ def test_no_side_keys_are_left(w: World) -> None:
 
 
 def test_one_host_can_go_and_come_back_while_the_others_run(tmp_path: Any) -> None:
-    from planstep.storage import open_runtime
+    from planstep.runtime.open_stores import open_runtime
 
     runtime = open_runtime(tmp_path / "s", hosts=4)
     w = World(runtime)
@@ -235,7 +235,7 @@ def test_chains_in_one_turn_share_one_sync() -> None:
 
 
 def test_one_sync_for_three_partitions_and_two_shards(tmp_path: Any) -> None:
-    from planstep.storage import open_runtime
+    from planstep.runtime.open_stores import open_runtime
 
     runtime = open_runtime(tmp_path / "s")
     w = World(runtime)

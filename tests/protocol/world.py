@@ -5,12 +5,12 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any
 
-from planstep.network import FaultyNetwork, Network
-from planstep.outcome import Commit
 from planstep.proto.batch import encode_batch
 from planstep.proto.messages import PUT, PartitionPart, ShardPart
-from planstep.runtime import Runtime
-from planstep.storage import open_runtime
+from planstep.runtime.network import FaultyNetwork, Network
+from planstep.runtime.open_stores import open_runtime
+from planstep.runtime.outcome import Commit
+from planstep.runtime.runtime import Runtime
 
 
 def records(*values: bytes) -> tuple[tuple[bytes, int], ...]:

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from typing import Any
 
 import planstep
-from planstep import storage
 from planstep.reshard import events, job
+from planstep.runtime import open_stores
 from planstep.store import behind, table
 
 
@@ -52,7 +52,7 @@ def main() -> None:
     store, hosts, count = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
     mode, placement = sys.argv[4], sys.argv[5]
     size = 1 << 18 if count else 1 << 22
-    storage.open_runtime.__kwdefaults__["segment_bytes"] = size
+    open_stores.open_runtime.__kwdefaults__["segment_bytes"] = size
     behind.CHECKPOINT_BYTES = size // 4
     behind.choose = any_two
     table.Table.checkpoint = said("checkpoint", table.Table.checkpoint)

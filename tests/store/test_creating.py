@@ -16,7 +16,7 @@ from storekit import TABLETS, FastFiles, contents, open_files, write
 
 import planstep
 from planstep.errors import FormatError
-from planstep.storage import open_runtime
+from planstep.runtime.open_stores import open_runtime
 from planstep.store import DiskStore
 from planstep.store.files import Files
 from planstep.store.lock import no_other_makes
@@ -73,7 +73,7 @@ def test_a_store_that_is_being_made_is_waited_for(
             assert go_on.wait(60)
         return open_(folder, **more)
 
-    monkeypatch.setattr("planstep.storage.DiskStore.open", slowly)
+    monkeypatch.setattr("planstep.runtime.open_stores.DiskStore.open", slowly)
     maker = threading.Thread(target=make, args=(path,))
     maker.start()
     assert waited.wait(60)

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 import planstep
-from planstep import following
 from planstep.errors import TooManyReaders
-from planstep.settled import look
+from planstep.runtime import following
+from planstep.runtime.consistent_cut import look
 
 OWNER = """
 import sys
@@ -232,7 +232,7 @@ def test_a_look_that_fails_leaves_no_view(
         views = [node.host.store for node in db._runtime.nodes]
         tell("write one")
         with monkeypatch.context() as patch:
-            patch.setattr("planstep.settled.Host", fails)  # settling makes them
+            patch.setattr("planstep.runtime.consistent_cut.Host", fails)  # settling makes them
             with pytest.raises(ValueError):
                 look(path, hosts, views)
         assert leases(path) == hosts

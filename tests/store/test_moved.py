@@ -13,9 +13,9 @@ import pytest
 from storekit import TABLETS, FastFiles, contents, crash, write
 
 import planstep
-from planstep import settled
 from planstep.errors import FormatError, IoError, StoreClosed
-from planstep.storage import open_runtime
+from planstep.runtime import consistent_cut
+from planstep.runtime.open_stores import open_runtime
 from planstep.store import DiskStore
 from planstep.store import files as files_module
 from planstep.store.pinned import PinnedStore
@@ -254,7 +254,7 @@ def test_a_look_at_several_hosts_is_at_one_store(
             with db.transaction() as tx:
                 for key in range(20):
                     tx.put("t", key, value)
-    marks, left = settled._marks, [1]
+    marks, left = consistent_cut._marks, [1]
 
     def late(*args: Any) -> Any:
         if left:
@@ -264,7 +264,7 @@ def test_a_look_at_several_hosts_is_at_one_store(
             return [None, None]  # those of another store are none
         return marks(*args)
 
-    monkeypatch.setattr(settled, "_marks", late)
+    monkeypatch.setattr(consistent_cut, "_marks", late)
     opens: list[bytes] = []
     open_ = ReadOnlyStore.open
 

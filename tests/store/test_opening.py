@@ -14,7 +14,7 @@ from storekit import TABLETS, FastFiles, FaultyFiles, contents, crash, write
 from planstep.bench.proof.disks.engines import open_engine
 from planstep.errors import ForkedProcess, FormatError, NoSpace, StoreClosed, StoreInUse, WrongMode
 from planstep.proto.records_pb2 import StoreMeta
-from planstep.storage import RUNTIMES
+from planstep.runtime.open_stores import RUNTIMES
 from planstep.store import DiskStore
 from planstep.store.recovery import segment_files
 

@@ -21,9 +21,9 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from .... import storage
 from ....api import engine
 from ....errors import PlanstepError
+from ....runtime import open_stores
 from ....store import behind
 
 WARM = engine.__name__
@@ -123,7 +123,7 @@ def _say(fd: int, line: str) -> None:
 
 def small_steps() -> None:
     """In a child: small segments, and checkpoints and rewriting all the time, so that a kill meets them."""
-    opening: Any = storage.open_runtime
+    opening: Any = open_stores.open_runtime
     opening.__kwdefaults__["segment_bytes"] = SMALL_BYTES
     behind.CHECKPOINT_BYTES = SMALL_BYTES // 4
 

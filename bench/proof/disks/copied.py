@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from .... import backup as backups
 from ....api.engine import Engine
 from ....api.opening import Mode
 from ....errors import IoError, PlanstepError
+from ....runtime import backup as backups
 from ....store.verify import Problem, verify
 from .calls import failing_calls
 from .engines import abandon

@@ -21,8 +21,8 @@ import msgpack
 
 from planstep.api.formats import decode_value
 from planstep.errors import Corruption, FormatError, PlanstepError
-from planstep.host import Host
-from planstep.inputs import Arrived, Tick
+from planstep.host.host import Host
+from planstep.host.inputs import Arrived, Tick
 from planstep.proto import messages
 from planstep.proto.batch import Batch, encode_batch
 from planstep.proto.ids import PARTITION, PROXY, SHARD, tablet_id

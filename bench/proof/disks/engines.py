@@ -14,7 +14,7 @@ from ....api.engine import Engine
 from ....api.opening import Durability, Mode, Settings, Slot
 from ....errors import EngineClosed, PlanstepError
 from ....proto.kafka_settings import KafkaSettings
-from ....storage import open_runtime
+from ....runtime.open_stores import open_runtime
 from ....store import DiskStore
 from ....store.files import Files
 from .stores import crash

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from ....api import opening
-from ....backup import restore
 from ....errors import Conflict, PlanstepError
+from ....runtime.backup import restore
 from ....store import behind
 from ..exchanged import exchange
 

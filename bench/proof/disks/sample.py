@@ -22,9 +22,9 @@ from random import Random
 from typing import get_args
 
 import planstep
-from planstep import storage
 from planstep.api.formats import Format
 from planstep.api.opening import Mode
+from planstep.runtime import open_stores
 from planstep.store.files import Files
 from planstep.store.folder import segment_files, segment_parts
 from planstep.store.log import TURN, read_record
@@ -43,7 +43,7 @@ _LEFT_OUT = ("lock", "lock.mdb", "spare", "reserve", "cushion")
 
 def quickly() -> None:
     """All stores that this process opens from now on, for children: they lie in memory and no power goes."""
-    exchange(storage, "Files", FastFiles)
+    exchange(open_stores, "Files", FastFiles)
 
 
 @dataclass(frozen=True)

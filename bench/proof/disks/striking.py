@@ -26,8 +26,8 @@ from types import CodeType, FrameType
 from typing import Any
 
 import planstep
-from planstep import interrupts
 from planstep.errors import PlanstepError
+from planstep.runtime import deferred_signals
 
 from ..exchanged import exchange
 from .sample import quickly
@@ -106,7 +106,7 @@ class Tracer:
         before, self._before = self._before, (frame, code[frame.f_lasti])
         self.seen += 1
         if self.seen >= self._n and not self.struck:
-            put_off = interrupts._held is not None
+            put_off = deferred_signals._held is not None
             if put_off or (before is not None and before[0] is frame and before[1] in _LOOKS):
                 self.struck, self.put_off = True, put_off
                 signal.raise_signal(_SIGNAL)
@@ -117,8 +117,8 @@ def strike(piece: Piece) -> Told:
     """In a child, on its main thread."""
     quickly()
     if piece.planted:
-        exchange(interrupts, "_SIGNALS", (int(signal.SIGINT),))
-        exchange(interrupts, "_FRAMES", 0)
+        exchange(deferred_signals, "_SIGNALS", (int(signal.SIGINT),))
+        exchange(deferred_signals, "_FRAMES", 0)
     return _Striking(piece).run()
 
 

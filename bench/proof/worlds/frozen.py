@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import msgpack
 
-from ....host import Host
+from ....host.host import Host
 from ....proto.ids import HOST, PROXY, tablet_id, tablet_prefix
 from ....store import MemoryStore
 from ....store.layers import GONE

@@ -6,11 +6,11 @@ Next: kafka_ends.py.
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ....kafka.views import KafkaViews
-from ....kafka.views import Look as Snapshot
 from ....proto.batch import Batch
 from ....proto.ids import PARTITION, TRANSACTIONS, host_of, tablet_id, tablet_prefix
 from ....proto.kafka_settings import KafkaSettings
+from ....runtime.kafka.views import KafkaViews
+from ....runtime.kafka.views import Look as Snapshot
 from ....simulator_kafka import KafkaWorld
 from .anomalies import Entry, History, Logs, Poll
 

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any
 
 from ....coordinator.kafka import EXPIRE
-from ....modes import group_of
+from ....host.modes import group_of
 from ....proto.batch import encode_batch
 from ....proto.ids import GROUPS, PARTITION, TRANSACTIONS, tablet_id
 from ....proto.kafka import DropPartition, ExpireProducers, Join, Leave, TrimTo, Wake

@@ -15,7 +15,7 @@ PUBLISHED = (
     Mutant(
         "taken-before-durable",
         "what a link took in a turn that failed counts as taken: the sender forgets it",
-        "links",
+        "host.links",
         "Link.undo",
         "self.staged_taken = mark[1]",
         "pass",
@@ -24,7 +24,7 @@ PUBLISHED = (
     Mutant(
         "prepared-forgotten",
         "proposals are forgotten at a restart: nobody asks how they end",
-        "proposals",
+        "host.pending_proposals",
         "Proposals.find",
         'self._waiting[int.from_bytes(prefix, "big"), key[5:]] = 0',
         "pass",
@@ -286,7 +286,7 @@ OWN = (
     Mutant(
         "link-number-unstored",
         "the number of what a link took is not stored",
-        "links",
+        "host.links",
         "Link.take",
         'keys.put(b"I" + bytes([self.target]), self.staged_taken)',
         "pass",
@@ -294,7 +294,7 @@ OWN = (
     Mutant(
         "link-gap-unseen",
         "a frame that leaves messages out is taken",
-        "links",
+        "host.links",
         "Link.take",
         "if first < 0 or first >= len(frame.messages):",
         "if first >= len(frame.messages):",
@@ -302,7 +302,7 @@ OWN = (
     Mutant(
         "sent-before-durable",
         "what a failed turn put on a link is sent with the next",
-        "links",
+        "host.links",
         "Link.undo",
         "del self.staged[mark[0] :]",
         "pass",
@@ -318,7 +318,7 @@ OWN = (
     Mutant(
         "snapshot-unserved",
         "a host serves a snapshot only behind one message more: when all is quiet, never",
-        "views",
+        "runtime.snapshot_reads",
         "Views._served",
         "link.taken < snap.marks.get(host.number, 0)",
         "link.taken <= snap.marks.get(host.number, 0)",

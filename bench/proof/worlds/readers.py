@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 from ....errors import SnapshotTooOld
 from ....proto.ids import host_of
+from ....runtime.snapshot_reads import Snapshot, Views
 from ....simulator import World
-from ....views import Snapshot, Views
 
 RETRY_MS = 7.0
 

@@ -23,8 +23,17 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 from ....coordinator.plan import COMMITTED, PLANNED, REFUSED
 from ....errors import IoError, PlanstepError
-from ....host import Host
-from ....inputs import Ahead, Arrived, Commit, Deliver, Input, Released, Rollback, Tick
+from ....host.host import Host
+from ....host.inputs import (
+    Ahead,
+    Arrived,
+    Commit,
+    Deliver,
+    Input,
+    Released,
+    Rollback,
+    Tick,
+)
 from ....proto.ids import COORDINATOR_ID, PROXY, host_of, tablet_id, tablet_prefix, tx_id, tx_text
 from ....proto.messages import Resolve, Withdraw
 from ....proxy.deterministic import Result

@@ -16,12 +16,12 @@ from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from ....inputs import Tick
-from ....kafka.views import KafkaViews, Look
+from ....host.inputs import Tick
 from ....proto.batch import encode_batch
 from ....proto.ids import PARTITION, host_of, tablet_id, tablet_prefix
 from ....proto.kafka_settings import KafkaSettings
 from ....proxy.kafka import UNKNOWN_END
+from ....runtime.kafka.views import KafkaViews, Look
 from ....simulator_clients import Client, Do, Process, Steps
 from ....simulator_kafka import NONE, QUICK, KafkaWorld
 from .rebooted import Cut

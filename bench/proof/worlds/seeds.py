@@ -12,7 +12,7 @@ Next: swarm.py.
 import hashlib
 from importlib import import_module
 
-from ....inputs import Arrived
+from ....host.inputs import Arrived
 from ....proto.ids import tx_text
 from ....simulator import World
 from .checks import at_the_end, replayed

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 import msgpack
 
-from ....inputs import Arrived, Commit, Deliver, Input, Released, Tick
+from ....host.inputs import Arrived, Commit, Deliver, Input, Released, Tick
 from ....proto.ids import PARTITION, SHARD, host_of, tablet_id, tablet_prefix, tx_id
 from ....proto.messages import (
     ADD,

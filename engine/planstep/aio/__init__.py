@@ -1,6 +1,6 @@
 """The face for asyncio. Next: engine.py."""
 
-from .engine import AsyncEngine, Opening
+from .engine import AsyncEngine, Opening, open_async
 from .handles import AsyncSnapshotView, AsyncTable, AsyncTopic, AsyncWriter
 from .reader import AsyncLeased, AsyncReader
 from .transaction import AsyncCommitHandle, AsyncTransaction
@@ -16,4 +16,5 @@ __all__ = [
     "AsyncTransaction",
     "AsyncWriter",
     "Opening",
+    "open_async",
 ]

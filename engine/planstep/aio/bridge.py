@@ -18,10 +18,10 @@ from functools import partial, wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from ..errors import EngineClosed, Overloaded, Undetermined
-from ..node import Ending
-from ..outcome import Commit
 from ..proto.ids import tx_text
-from ..runtime import Runtime
+from ..runtime.group_commit import Ending
+from ..runtime.outcome import Commit
+from ..runtime.runtime import Runtime
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -30,10 +30,12 @@ from ..api.engine import Engine
 from ..api.formats import Format
 from ..api.leases import LEASE_SECONDS
 from ..api.limits import READ_BYTES
+from ..api.opening import Durability, Mode, Placement, ProtocolVersion, Trace
 from ..api.opening import open as open_sync
 from ..api.outbox import Headers
 from ..api.retrying import RETRIED, Attempts
 from ..api.topic import Written
+from ..proto.kafka_settings import KafkaSettings
 from .bridge import Bridge, on_thread
 from .handles import AsyncSnapshotView, AsyncTable, AsyncTopic
 from .process import process
@@ -320,6 +322,49 @@ class Opening:
     ) -> None:
         if self._engine is not None:
             await self._engine.close()
+
+
+def open_async(
+    path: str | os.PathLike[str],
+    create: bool = True,
+    read_only: bool | None = None,
+    wait: float = 0,
+    mode: Mode | None = None,
+    hosts: int | None = None,
+    durability: Durability | None = None,
+    placement: Placement | None = None,
+    trace: Trace | None = None,
+    switch_interval: float | None = 0.0005,
+    rtt: float | None = None,
+    protocol_version: ProtocolVersion | None = None,
+    kafka: KafkaSettings | None = None,
+    snapshot_seconds: float | None = None,
+    snapshot_bytes: int | None = None,
+) -> Opening:
+    """Opens the store at `path` for asyncio; settings as in `open`.
+
+    `async with planstep.open_async(path) as db:` closes it at the end, `await planstep.open_async(path)`
+    leaves that to `await db.close()`. It belongs to the event loop that it was opened in.
+    """
+    return Opening(
+        path,
+        {
+            "create": create,
+            "read_only": read_only,
+            "wait": wait,
+            "mode": mode,
+            "hosts": hosts,
+            "durability": durability,
+            "placement": placement,
+            "trace": trace,
+            "switch_interval": switch_interval,
+            "rtt": rtt,
+            "protocol_version": protocol_version,
+            "kafka": kafka,
+            "snapshot_seconds": snapshot_seconds,
+            "snapshot_bytes": snapshot_bytes,
+        },
+    )
 
 
 def _close_unwanted(job: "asyncio.Future[Engine]") -> None:

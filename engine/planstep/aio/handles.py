@@ -19,9 +19,9 @@ from ..api.snapshot import SnapshotView
 from ..api.table import Table
 from ..api.topic import Topic, Written
 from ..api.writer import LINGER_BYTES, LINGER_RECORDS, Partitioner, Writer
-from ..outcome import Commit
 from ..proto.ids import Place
 from ..proto.keys import Key
+from ..runtime.outcome import Commit
 from .bridge import Bridge, in_loop, on_thread, step_by_step
 from .transaction import AsyncTransaction
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from ..api.batch import ReadBatch
 from ..api.course import Course, Courser, Misused, OnError, Progress, refuse_rolled_back
 from ..api.process import Minding, check_workers, report, worker_name
-from ..outcome import Commit
+from ..runtime.outcome import Commit
 from .reader import AsyncLeased, AsyncReader
 from .transaction import AsyncTransaction
 

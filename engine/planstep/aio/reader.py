@@ -20,8 +20,8 @@ from ..api.batch import ReadBatch
 from ..api.checks import seconds
 from ..api.reader import Leased, LeasedTransaction, Reader, Wait
 from ..errors import TransactionClosed
-from ..node import Ending
-from ..outcome import Commit
+from ..runtime.group_commit import Ending
+from ..runtime.outcome import Commit
 from .bridge import on_thread
 from .transaction import AsyncTransaction, Inner
 

@@ -19,10 +19,10 @@ from ..api.checks import seconds, seconds_or_none
 from ..api.extras import is_frame
 from ..api.limits import READ_BYTES
 from ..api.transaction import Transaction
-from ..node import Ending
-from ..outcome import Commit, Outcome
 from ..proto.ids import Place
 from ..proto.keys import Key
+from ..runtime.group_commit import Ending
+from ..runtime.outcome import Commit, Outcome
 from .bridge import in_loop, on_thread
 
 if TYPE_CHECKING:

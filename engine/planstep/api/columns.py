@@ -5,7 +5,7 @@
 
 A topic as of a step is its partitions up to the ends that they had: records below never change, so
 each piece is read through a fresh snapshot, and a long export keeps none open. Rows do change: a scan
-keeps its snapshot, and is SnapshotTooOld when too many were overwritten meanwhile (see history.py).
+keeps its snapshot, and is SnapshotTooOld when too many were overwritten meanwhile (see host/versions.py).
 
 Nothing here imports pyarrow before it is used. Next: loading.py.
 """
@@ -24,7 +24,7 @@ from .limits import READ_BYTES
 from .reading import check_partition, look_limit
 
 if TYPE_CHECKING:
-    from ..names import TableInfo, TopicInfo
+    from ..runtime.catalog import TableInfo, TopicInfo
     from .engine import Engine
     from .reading import Reading
 

@@ -25,15 +25,15 @@ from ..errors import (
     PlanstepError,
     TransactionClosed,
 )
-from ..outcome import Commit, Outcome
 from ..proto.ids import Place, tx_text
-from ..wakeups import CommitFuture
+from ..runtime.outcome import Commit, Outcome
+from ..runtime.wait_primitives import CommitFuture
 from .checks import seconds_or_none
 from .parts import Parts
 from .reading import Reading
 
 if TYPE_CHECKING:
-    from ..runtime import Runtime
+    from ..runtime.runtime import Runtime
     from .engine import Engine
 
 Self = TypeVar("Self", bound="Life")

@@ -18,7 +18,7 @@ from .checks import shown
 from .reading import Reading, check_partition
 
 if TYPE_CHECKING:
-    from ..names import TopicInfo
+    from ..runtime.catalog import TopicInfo
 
 Kind: TypeAlias = Literal["cumulative", "individual"]
 Start: TypeAlias = "str | int | datetime | Mapping[int, int]"

@@ -16,7 +16,7 @@ from .conditions import Conditions
 from .reading import Reading, end_of
 
 if TYPE_CHECKING:
-    from ..names import TopicInfo
+    from ..runtime.catalog import TopicInfo
 
 Turns = dict[tuple[str, str], int]
 """(topic, consumer) → the partition to begin with."""

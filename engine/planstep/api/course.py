@@ -34,7 +34,7 @@ from ..errors import (
     Undetermined,
 )
 from ..logs import contended, snapshot_too_old
-from ..wakeups import Latch
+from ..runtime.wait_primitives import Latch
 from .batch import ReadBatch
 from .checks import shown, whole
 from .formats import check_format

@@ -19,9 +19,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..errors import EngineClosed, PlanstepError
-from ..interrupts import room_for_a_turn
 from ..logs import lost_at_exit, store_closed
-from ..wakeups import Latch
+from ..runtime.deferred_signals import room_for_a_turn
+from ..runtime.wait_primitives import Latch
 from .batch import ReadBatch
 from .changelog import Changelog
 from .checks import check_worker, shown
@@ -45,9 +45,9 @@ from .topic import Written
 from .transaction import Transaction
 
 if TYPE_CHECKING:
-    from ..names import TopicInfo
-    from ..runtime import Runtime
-    from ..views import Snapshot
+    from ..runtime.catalog import TopicInfo
+    from ..runtime.runtime import Runtime
+    from ..runtime.snapshot_reads import Snapshot
 
 T = TypeVar("T")
 

@@ -27,7 +27,7 @@ from .formats import encode_values
 from .limits import BATCH_BYTES, RECORD_BYTES_MAX
 
 if TYPE_CHECKING:
-    from ..names import TopicInfo
+    from ..runtime.catalog import TopicInfo
 
 pa = extras.pyarrow()
 pc = pa.compute

@@ -7,7 +7,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ..node import Ending
+    from ..runtime.group_commit import Ending
 
 OPEN, READY, HANDED, ENDED = "open", "ready", "handed", "ended"
 

@@ -27,14 +27,14 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from ..errors import Conflict, KafkaError, LeaseLost
-from ..interrupts import Uninterrupted
+from ..runtime.deferred_signals import Uninterrupted
 from .lanes import ENDED, HANDED, OPEN, READY, Flight, Lane, Member
 
 if TYPE_CHECKING:
-    from ..names import TopicInfo
-    from ..node import Ending
-    from ..outcome import Commit
-    from ..runtime import Runtime
+    from ..runtime.catalog import TopicInfo
+    from ..runtime.group_commit import Ending
+    from ..runtime.outcome import Commit
+    from ..runtime.runtime import Runtime
     from .reading import Reading
 
 LEASE_SECONDS = 30.0

@@ -11,8 +11,8 @@ import time
 import weakref
 from typing import TYPE_CHECKING
 
-from ..interrupts import Uninterrupted
-from ..wakeups import Signal
+from ..runtime.deferred_signals import Uninterrupted
+from ..runtime.wait_primitives import Signal
 
 if TYPE_CHECKING:
     from .writer import Writer

@@ -1,6 +1,6 @@
 """Topics and tables by name: create, list, find, drop.
 
-    Naming ◀── Engine                names ─▶ Topic, Table          what is stored ─▶ planstep/schema.py
+    Naming ◀── Engine                names ─▶ Topic, Table          what is stored ─▶ runtime/schema.py
 
 Next: topic.py, table.py.
 """
@@ -20,7 +20,7 @@ from .table import Table
 from .topic import Topic, retention_options
 
 if TYPE_CHECKING:
-    from ..names import TableInfo, TopicInfo
+    from ..runtime.catalog import TableInfo, TopicInfo
     from .engine import Engine
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ..errors import EngineClosed, ForkedProcess, NotSupported
 
 if TYPE_CHECKING:
-    from ..runtime import Runtime
+    from ..runtime.runtime import Runtime
     from .opening import Settings
 
 

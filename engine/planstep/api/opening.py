@@ -18,14 +18,13 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from ..errors import NotSupported, StoreInUse, WrongMode
-from ..history import BYTES_MAX, MS_MAX
+from ..host.versions import BYTES_MAX, MS_MAX
 from ..logs import store_opened
 from ..proto.kafka_settings import KafkaSettings
 from .checks import seconds, shown, whole
 
 if TYPE_CHECKING:
-    from ..aio.engine import Opening
-    from ..runtime import Runtime
+    from ..runtime.runtime import Runtime
     from ..store import Store
     from .engine import Engine
 
@@ -233,7 +232,7 @@ def open(
     WrongMode where a setting that is given is not what that engine has. None never differs, not even from
     read_only=True. Every ":memory:" is an engine of its own.
     """
-    from ..storage import let_go, open_runtime, switch_at_least_every
+    from ..runtime.open_stores import let_go, open_runtime, switch_at_least_every
     from .engine import Engine
 
     if protocol_version is not None and isinstance(kafka, KafkaSettings):
@@ -306,51 +305,6 @@ def open(
         slot.engine, slot.folder = engine, folder
         slot.opened.clear()
         return engine
-
-
-def open_async(
-    path: str | os.PathLike[str],
-    create: bool = True,
-    read_only: bool | None = None,
-    wait: float = 0,
-    mode: Mode | None = None,
-    hosts: int | None = None,
-    durability: Durability | None = None,
-    placement: Placement | None = None,
-    trace: Trace | None = None,
-    switch_interval: float | None = 0.0005,
-    rtt: float | None = None,
-    protocol_version: ProtocolVersion | None = None,
-    kafka: KafkaSettings | None = None,
-    snapshot_seconds: float | None = None,
-    snapshot_bytes: int | None = None,
-) -> "Opening":
-    """Opens the store at `path` for asyncio; settings as in `open`.
-
-    `async with planstep.open_async(path) as db:` closes it at the end, `await planstep.open_async(path)`
-    leaves that to `await db.close()`. It belongs to the event loop that it was opened in.
-    """
-    from ..aio.engine import Opening
-
-    return Opening(
-        path,
-        {
-            "create": create,
-            "read_only": read_only,
-            "wait": wait,
-            "mode": mode,
-            "hosts": hosts,
-            "durability": durability,
-            "placement": placement,
-            "trace": trace,
-            "switch_interval": switch_interval,
-            "rtt": rtt,
-            "protocol_version": protocol_version,
-            "kafka": kafka,
-            "snapshot_seconds": snapshot_seconds,
-            "snapshot_bytes": snapshot_bytes,
-        },
-    )
 
 
 def _path_text(path: Any) -> str:

@@ -2,7 +2,7 @@
 
     Operations ◀── Engine                its own threads: none; each call runs on its caller's
 
-Next: planstep/statistics.py, planstep/undecided.py, planstep/backup.py.
+Next: runtime/statistics.py, runtime/open_transactions.py, runtime/backup.py.
 """
 
 import os
@@ -12,18 +12,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..costs import Costs, Phases
 from ..errors import OutcomeExpired
+from ..host.costs import Costs, Phases
 from ..logs import backup_made, tx_resolved
-from ..outcome import Outcome
 from ..proto.ids import tx_parse, tx_text
+from ..runtime.outcome import Outcome
 from .checks import shown, whole
 from .opened import Opened
 
 if TYPE_CHECKING:
-    from ..backup import Backup, Telling
-    from ..kafka.identities import Identity
-    from ..undecided import OpenTransaction
+    from ..runtime.backup import Backup, Telling
+    from ..runtime.kafka.identities import Identity
+    from ..runtime.open_transactions import OpenTransaction
 
 
 class Operations(Opened):
@@ -45,7 +45,7 @@ class Operations(Opened):
 
     def costs(self, tx: str | bytes | None = None) -> Costs:
         """What a transaction cost, of the newest 10,000, or all of them together: requests, messages, appends,
-        syncs, bytes, and durable steps in series; see planstep/costs.py.
+        syncs, bytes, and durable steps in series; see host/costs.py.
 
         In mode "kafka" it grows for a moment after the commit: markers follow the answer. ValueError for a
         transaction that nothing is known of.
@@ -137,7 +137,7 @@ class Operations(Opened):
         return self._runtime.recorded(_tx_bytes(tx))
 
     def stats(self) -> dict[str, Any]:
-        """Counters since the engine was opened, and how things are now: keys in statistics.py.
+        """Counters since the engine was opened, and how things are now: keys in runtime/statistics.py.
 
         hosts, generation, step, transactions (by outcome and cause), turns (histograms), store,
         per_host, memory, checkpoint_age_seconds, snapshots, disk_bytes.
@@ -152,7 +152,7 @@ class Operations(Opened):
         gets its name; `progress(done, total)` counts records. AlreadyExists when `path` is there,
         Corruption when a record is damaged, NoSpace; then there is nothing at `path`.
         """
-        from ..backup import backup_runtime
+        from ..runtime.backup import backup_runtime
 
         def tell(done: int, total: int) -> None:
             self._check()

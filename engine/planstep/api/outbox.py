@@ -22,7 +22,7 @@ from .limits import BATCH_BYTES, RECORD_BYTES_MAX
 from .reading import check_partition
 
 if TYPE_CHECKING:
-    from ..names import TopicInfo
+    from ..runtime.catalog import TopicInfo
 
 Headers = Mapping[str, bytes | str]
 

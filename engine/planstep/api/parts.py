@@ -5,7 +5,7 @@
     Conditions  rows and ranges seen     ─▶ ShardPart.reads, .ranges
     RowWrites   folded writes            ─▶ ShardPart.writes
 
-Next: engine/planstep/runtime.py, which takes them.
+Next: engine/planstep/runtime/runtime.py, which takes them.
 """
 
 import time
@@ -21,7 +21,7 @@ from .outbox import Outbox
 from .rowwrites import RowWrites
 
 if TYPE_CHECKING:
-    from ..names import TableInfo
+    from ..runtime.catalog import TableInfo
 
 Parts = dict[int, Any]
 

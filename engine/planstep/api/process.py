@@ -25,8 +25,8 @@ from math import inf
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
-from ..outcome import Commit
-from ..wakeups import wait_for
+from ..runtime.outcome import Commit
+from ..runtime.wait_primitives import wait_for
 from .batch import ReadBatch
 from .checks import check_worker, whole
 from .course import Course, Courser, Misused, OnError, Progress, refuse_rolled_back

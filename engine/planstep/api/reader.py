@@ -32,9 +32,9 @@ from ..errors import (
     TransactionClosed,
     Undetermined,
 )
-from ..outcome import Commit
 from ..proto.keys import check_name
-from ..wakeups import CommitFuture, wait_for
+from ..runtime.outcome import Commit
+from ..runtime.wait_primitives import CommitFuture, wait_for
 from .batch import ReadBatch, counted
 from .checks import seconds, whole
 from .lanes import Flight, Lane
@@ -44,7 +44,7 @@ from .reading import Reading, check_limits, end_of
 from .transaction import Transaction
 
 if TYPE_CHECKING:
-    from ..runtime import Runtime
+    from ..runtime.runtime import Runtime
     from .engine import Engine
 
 _IN_FLIGHT = 4

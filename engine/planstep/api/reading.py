@@ -21,9 +21,9 @@ from .checks import INT_MAX, integer, shown, whole
 from .keyspace import shard_of
 
 if TYPE_CHECKING:
-    from ..names import TableInfo, TopicInfo
-    from ..runtime import Runtime
-    from ..views import Snapshot
+    from ..runtime.catalog import TableInfo, TopicInfo
+    from ..runtime.runtime import Runtime
+    from ..runtime.snapshot_reads import Snapshot
 
 
 class Row(NamedTuple):

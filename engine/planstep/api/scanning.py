@@ -20,7 +20,7 @@ from .reading import Reading
 from .rowwrites import RowWrites
 
 if TYPE_CHECKING:
-    from ..names import TableInfo
+    from ..runtime.catalog import TableInfo
 
 
 def merged(

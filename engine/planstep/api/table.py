@@ -15,7 +15,7 @@ from .batch import Rows, counted, html_table
 from .columns import TableColumns
 
 if TYPE_CHECKING:
-    from ..names import TableInfo
+    from ..runtime.catalog import TableInfo
     from .engine import Engine
     from .transaction import Transaction
 

@@ -26,7 +26,7 @@ from .reading import look_limit
 from .writer import LINGER_BYTES, LINGER_RECORDS, Partitioner, Writer
 
 if TYPE_CHECKING:
-    from ..names import TopicInfo
+    from ..runtime.catalog import TopicInfo
     from .engine import Engine
 
 

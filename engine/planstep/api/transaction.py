@@ -38,7 +38,7 @@ from .rowwrites import RowWrites, pack_number, pack_value
 from .scanning import merged
 
 if TYPE_CHECKING:
-    from ..names import TableInfo
+    from ..runtime.catalog import TableInfo
     from .engine import Engine
 
 T = TypeVar("T")

@@ -26,8 +26,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from ..errors import Conflict, SequenceError, TransactionClosed, Undetermined
-from ..outcome import Commit
 from ..proto.messages import PartitionPart
+from ..runtime.outcome import Commit
 from .batch import counted
 from .checks import INT_MAX, seconds_or_none, whole
 from .formats import encode_text

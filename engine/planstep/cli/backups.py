@@ -9,8 +9,8 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
 
 from ..api.batch import counted
-from ..backup import Backup, Telling, backup_store
-from ..backup import restore as restore_store
+from ..runtime.backup import Backup, Telling, backup_store
+from ..runtime.backup import restore as restore_store
 from .output import Json, Store, errors, print_json, say
 from .values import readable
 

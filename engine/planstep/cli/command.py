@@ -15,7 +15,7 @@ from typing import Any
 import typer
 from typer.core import TyperCommand
 
-from ..storage import is_store
+from ..runtime.open_stores import is_store
 
 
 def hush() -> None:

@@ -8,7 +8,7 @@ import planstep
 
 from ..api.batch import counted
 from ..api.consumer import Kind
-from ..kafka.views import KafkaViews
+from ..runtime.kafka.views import KafkaViews
 from .command import StoreCommand
 from .names import ConsumerName, MaybeConsumer, NewConsumer, TopicName, consumer_of
 from .output import (

@@ -15,9 +15,9 @@ from typing import Any
 
 from ..api.batch import counted
 from ..errors import PlanstepError
-from ..kafka.identities import Identity, Waiting, history, identities, under_way
-from ..names import Names
-from ..settled import look
+from ..runtime.catalog import Names
+from ..runtime.consistent_cut import look
+from ..runtime.kafka.identities import Identity, Waiting, history, identities, under_way
 from .output import existing, print_json, print_rows
 from .values import age
 

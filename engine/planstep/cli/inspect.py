@@ -11,17 +11,17 @@ import typer
 
 from ..api.batch import counted
 from ..api.engine import Engine
-from ..entries import Nameless, appends
 from ..errors import Corruption, PlanstepError
-from ..outcome import Outcome
+from ..host.describe import Nameless, appends
 from ..proto.ids import tablet_text
-from ..storage import is_store
+from ..runtime.open_stores import is_store
+from ..runtime.open_transactions import OpenTransaction, look_undecided, tablet_name
+from ..runtime.outcome import Outcome
 from ..store.dump import dump
 from ..store.files import Files
 from ..store.meta import load_meta
 from ..store.pages import DATA_FILE
 from ..store.verify import verify as verify_store
-from ..undecided import OpenTransaction, look_undecided, tablet_name
 from . import identities as of_kafka
 from .command import StoreCommand
 from .output import Json, Store, existing, print_json, print_rows

@@ -24,7 +24,7 @@ from rich.text import Text
 import planstep
 
 from ..errors import FormatError
-from ..storage import is_store, nearest_store
+from ..runtime.open_stores import is_store, nearest_store
 
 Store = Annotated[
     Path,

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import planstep
 
 from ..api.reading import check_partition
-from ..entries import batch_fields
+from ..host.describe import batch_fields
 from .output import print_json, print_rows, say
 
 if TYPE_CHECKING:
-    from ..names import TopicInfo
+    from ..runtime.catalog import TopicInfo
 
 _KAFKA = ["offset", "records", "bytes", "kind", "producer", "epoch", "sequence"]
 _PLANNED = ["offset", "records", "bytes", "place"]

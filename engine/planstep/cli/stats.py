@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..api.batch import counted
-from ..statistics import disk_bytes, levels
+from ..runtime.statistics import disk_bytes, levels
 from ..store.files import Files
 from .output import Json, Store, existing, print_json, print_rows
 from .values import readable

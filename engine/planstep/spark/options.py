@@ -23,7 +23,7 @@ from typing import Any, Literal, cast
 from ..api.formats import FORMATS, Format
 from ..errors import InvalidName
 from ..proto.keys import check_name
-from ..storage import is_store, nearest_store
+from ..runtime.open_stores import is_store, nearest_store
 
 Kind = Literal["topic", "table"]
 Offsets = int | dict[int, int] | None

@@ -25,7 +25,7 @@ from .options import Offsets, ReadOptions, check_visible
 if TYPE_CHECKING:
     from ..api.engine import Engine
     from ..api.snapshot import SnapshotView
-    from ..names import TableInfo, TopicInfo
+    from ..runtime.catalog import TableInfo, TopicInfo
 
 _VALUES = 1
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from ..api import arrow, extras
 from ..errors import NoCommonType
-from ..views import Slice
+from ..runtime.snapshot_reads import Slice
 from .values import Decoder, Misfit
 
 pa = extras.pyarrow()

@@ -29,8 +29,8 @@ from ..api import extras
 from ..api.keyspace import key_of
 from ..api.outbox import Outbox
 from ..errors import NotSupported, PlanstepError, StoreInUse, TransactionTooLarge
-from ..names import TableInfo
 from ..proto.messages import PUT
+from ..runtime.catalog import TableInfo
 from .encoding import Columns
 from .options import WriteOptions, check_visible
 from .picture import store_id

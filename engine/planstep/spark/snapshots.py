@@ -21,7 +21,7 @@ import planstep
 
 from ..api.engine import Engine
 from ..errors import SnapshotTooOld
-from ..names import TopicInfo
+from ..runtime.catalog import TopicInfo
 from . import tables
 from .options import check_visible
 from .private import PrivateFolder

@@ -29,8 +29,8 @@ from .values import Decoder, KeyDecoder, Misfit
 
 if TYPE_CHECKING:
     from ..api.snapshot import SnapshotView
-    from ..names import TableInfo
     from ..proto.ids import Place
+    from ..runtime.catalog import TableInfo
 
 pa = extras.pyarrow()
 pc = pa.compute

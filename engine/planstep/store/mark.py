@@ -3,7 +3,7 @@
     owner ── after each sync, as it releases ──▶ (generation, turn, boot) ◀── readers
                                                  (synced)                 ◀── recovery: it must be there
 
-Shown in the moment in which the turn is released to the owner's own readers (history.py), so neither side
+Shown in the moment in which the turn is released to the owner's own readers (host/versions.py), so neither side
 sees less than the other has seen or was told. And before anything of the turn leaves its host, so the marks
 of all hosts, looked at in one moment, are a consistent cut: no host has acted on what another has not released.
 An owner that is killed between sync and mark has told nobody; recovery finds the turn, and shows it.

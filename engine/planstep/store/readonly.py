@@ -8,8 +8,8 @@ far it has released; where the mark is of another boot of the machine, all that 
 the disk and counts.
 A log that went on in a new generation behind the look at the mark asks for the mark again.
 
-With several hosts the views must fit together: settled.py looks at all marks in one moment, passes each
-host's here as `until`, and lets this store take what its host still has to do, in memory.
+With several hosts the views must fit together: runtime/consistent_cut.py looks at all marks in one moment, passes
+each host's here as `until`, and lets this store take what its host still has to do, in memory.
 
 Next: recovery.py.
 """

@@ -38,7 +38,7 @@ _LOOK_SECONDS = 0.05
 class Slots:
     """Invariant: those in `_kept` have ended, and are known to nobody else.
 
-    A queue, for an interrupt amid a Condition would leave its lock to nobody (wakeups.py).
+    A queue, for an interrupt amid a Condition would leave its lock to nobody (runtime/wait_primitives.py).
     """
 
     def __init__(self, env: Any) -> None:

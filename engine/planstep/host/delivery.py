@@ -1,0 +1,273 @@
+"""Where a message goes that a core has sent, and what it counts for.
+
+                      to a tablet of this host        to one of another        from and to a client
+    shared            within the turn                 after it is durable      within the turn
+    shared, with rtt  within the turn                 after it is durable      after that, half an rtt later
+    separate          after it is durable, over the   after it is durable      after that, half an rtt later
+                      host's link to itself
+
+What is durable before it leaves, and must not be lost, goes over a link (links.py): numbered, kept until
+it is acknowledged. Datagrams, and what goes from and to a client of this very process, may be lost with it.
+With placement "separate" a tablet stands for a server of its own: what it hears from its neighbours
+comes as bytes, over the same links.
+
+Next: links.py, costs.py.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+from typing import Any
+
+from ..proto.ids import HOST, PROXY, host_of, kind_of, tablet_id, tablet_prefix
+from ..proto.kafka import Answer, request_of
+from ..proto.messages import (
+    DATAGRAMS,
+    NOBODY,
+    Cause,
+    Done,
+    Message,
+    Plan,
+    decode,
+    encode,
+    size_of,
+)
+from ..store import Store
+from .costs import Spent, Steps
+from .inputs import Decided, Deliver, Later, Released
+from .links import Keys, Link, open_link
+
+Waiting = tuple[int, Message, Cause]
+
+
+class Delivery:
+    """Invariants: what it holds belongs to the running turn, but for the links; nothing leaves before
+    `release`; `mark` and `undo` take all of it back."""
+
+    def __init__(
+        self,
+        number: int,
+        hosts: int,
+        store: Store,
+        keys: Keys,
+        *,
+        separate: bool = False,
+        rtt_ms: float = 0.0,
+    ) -> None:
+        self.number = number
+        self.separate = separate
+        self.half_ms = rtt_ms / 2
+        self.apart = separate or rtt_ms > 0  # clients are not in the turn
+        self.waiting: deque[Waiting] = deque()
+        self.later: list[Later] = []
+        self.answers: list[tuple[int, Answer, Cause]] = []
+        self.spent: dict[bytes | None, Spent] = {}
+        self.steps: Steps = {}
+        self.handling = ""  # the message that a tablet of mode kafka is at
+        self.visible: dict[int, None] = {}
+        self.cause: Cause = NOBODY
+        self.sender = 0  # the tablet or proxy whose message or input is handled
+        self.links: dict[int, Link] = {}
+        self.left: list[bytes] = []  # on the link to itself, of an engine with placement "separate"
+        self._keys = keys
+        self._datagrams: dict[int, list[Waiting]] = {}
+        self._planned: int = 0  # hops behind the step that is closed next
+        self._requests: dict[tuple[Any, ...], None] = {}  # to brokers, counted in this turn
+        own = tablet_prefix(tablet_id(HOST, number, 0))
+        for other in range(hosts):
+            to = bytes([other])
+            o = own + b"O" + to
+            rows = store.scan(o, o + b"\xff" * 9)
+            if other == number and not separate and not rows:
+                continue
+            last, taken = store.get(own + b"N" + to), store.get(own + b"I" + to)
+            link = open_link(number, other, rows, last, taken)
+            if other == number and not separate:
+                self.left = [data for n, data in link.queue if n > (taken or 0)]
+                self._left_link = link
+            else:
+                self.links[other] = link
+
+    # what comes in -------------------------------------------------------------------------
+
+    def take_left(self) -> None:
+        """Messages on the way to tablets of this host when it was separate: before anything else."""
+        link = self._left_link
+        for data in self.left:
+            self.waiting.append(decode(data))
+        link.acknowledged = link.durable
+        link.drop_acknowledged(self._keys)
+        self._keys.put(b"I" + bytes([self.number]), link.durable)
+
+    # what a core sends ---------------------------------------------------------------------
+
+    def send(self, target: int, message: Message) -> None:
+        tx, hops = self.cause
+        tx = getattr(message, "tx", tx)
+        kind = kind_of(target)
+        from_client = kind_of(self.sender) == PROXY
+        if from_client:
+            self.spend(tx).requests += 1
+        elif kind != PROXY:
+            self._count(target, message, tx)
+        cause = (tx, hops)
+        if kind == PROXY:
+            if type(message) is Answer:
+                self.answers.append((target, message, cause))
+                return
+            if type(message) is Done or type(message) is Decided:
+                self.spend(tx).decided = True
+            from_client, host = True, 0
+        else:
+            host = host_of(target)
+        if host == self.number and not (self.separate or (self.apart and from_client)):
+            self.waiting.append((target, message, cause))
+        elif host == self.number and from_client:
+            self._later(self.half_ms, target, message, cause)
+        elif isinstance(message, DATAGRAMS):
+            self._datagrams.setdefault(host, []).append((target, message, cause))
+        else:
+            data = encode(target, message, (tx, hops + 1))
+            self.spend(tx).tablet_bytes += len(data)
+            self.links[host].push(self._keys, data)
+
+    def after_durable(self, target: int, message: Message) -> None:
+        """In the next turn at the earliest, whatever the placement; not kept for a crash."""
+        if host_of(target) == self.number and not self.separate:
+            self._count(target, message, self.cause[0])
+            self.later.append(Later(0.0, Deliver(target, message, self.cause)))
+        else:
+            self.send(target, message)
+
+    def wake(self, delay_ms: float, target: int, message: Message) -> None:
+        """A tablet's message to itself, later."""
+        self.later.append(Later(delay_ms, Deliver(target, message, self.cause)))
+
+    def _later(self, delay_ms: float, target: int, message: Message, cause: Cause) -> None:
+        if self.apart:
+            self.spend(cause[0]).client_bytes += size_of(message)
+        self.later.append(Later(delay_ms, Deliver(target, message, cause)))
+
+    # counting ------------------------------------------------------------------------------
+
+    def spend(self, tx: bytes | None) -> Spent:
+        found = self.spent.get(tx)
+        if found is None:
+            found = self.spent[tx] = Spent()
+        return found
+
+    def _count(self, target: int, message: Message, tx: bytes | None) -> None:
+        if type(message) is Plan:
+            share = 1 / len(message.entries)
+            for entry in message.entries:
+                self.spend(entry[1]).messages += share
+            return
+        request = request_of(message, target)
+        if request is None:
+            self.spend(tx).messages += 1
+        elif request not in self._requests:  # else another partition of it
+            self._requests[request] = None
+            self.spend(tx).messages += 1
+
+    def changed(self, target: int, message: Message) -> None:
+        """Handling the message has changed something in the tablet."""
+        tx, hops = self.cause
+        times = 1
+        if type(message) is Plan:
+            for entry in message.entries:
+                self._change(entry[1], target, hops)
+            times = len(message.entries)
+        else:
+            self._change(getattr(message, "tx", tx), target, hops)
+        self.stepped(target, type(message).__name__, times)
+
+    def stepped(self, target: int, message: str, times: int = 1) -> None:
+        step = (kind_of(target), message)
+        self.steps[step] = self.steps.get(step, 0) + times
+
+    def _change(self, tx: bytes | None, target: int, hops: int) -> Spent:
+        spent = self.spend(tx)
+        if spent.tablets is None:
+            spent.tablets = {target: None}
+        else:
+            spent.tablets[target] = None
+        spent.hops = max(spent.hops, hops)
+        return spent
+
+    def requested(self) -> None:
+        """A request for a plan has come to the coordinator."""
+        self._planned = max(self._planned, self.cause[1])
+
+    def closing(self, coordinator: int, requests: Iterable[bytes]) -> None:
+        """The coordinator closes a step over what was requested in this turn, and writes it down."""
+        self.sender = coordinator
+        self.cause = (None, self._planned)
+        for tx in requests:
+            self._change(tx, coordinator, self._planned).planned = True
+            self.stepped(coordinator, "PlanRequest")
+
+    # the turn's end ------------------------------------------------------------------------
+
+    def mark(self) -> tuple[Any, ...]:
+        return (
+            {target: link.mark() for target, link in self.links.items()} if self.links else None,
+            len(self.later),
+            len(self.answers),
+        )
+
+    def undo(self, mark: tuple[Any, ...]) -> None:
+        links, later, answers = mark
+        for target, link_mark in (links or {}).items():
+            self.links[target].undo(link_mark)
+        del self.later[later:]
+        del self.answers[answers:]
+        self.waiting.clear()
+        self._datagrams.clear()
+        self._planned = 0
+
+    def forget(self) -> None:
+        """The turn was not made durable: nothing was spent, and nobody sees more."""
+        self.spent = {}
+        self.steps = {}
+        self.visible = {}
+        self._requests.clear()
+
+    def before_commit(self, superseded: bool) -> None:
+        for link in self.links.values():
+            if link.staged or superseded:
+                link.drop_acknowledged(self._keys)
+
+    def release(self, released: Released, again: bool, syncs: int) -> None:
+        """The turn is durable: what it sent leaves, a durable hop further where it wrote."""
+        spent, self.spent = self.spent, {}
+        released.spent, released.syncs = spent, syncs
+        released.steps, self.steps = self.steps, {}
+        self._planned = 0
+        self._requests.clear()
+        if self.left:
+            self.left = []
+        if self.visible:
+            released.visible, self.visible = self.visible, {}
+        if self.later:
+            for item in self.later:
+                item.deliver.cause = self._further(item.deliver.cause, spent)
+            released.later, self.later = self.later, []
+        if self.answers:
+            released.answers = [
+                (client, answer, self._further(cause, spent))
+                for client, answer, cause in self.answers
+            ]
+            self.answers = []
+        for target, link in self.links.items():
+            link.committed()
+            datagrams = []
+            for to, message, cause in self._datagrams.pop(target, []):
+                data = encode(to, message, self._further(cause, spent))
+                if cause[0] in spent:
+                    spent[cause[0]].tablet_bytes += len(data)
+                datagrams.append(data)
+            released.frames.extend((target, data) for data in link.frames(datagrams, again))
+
+    def _further(self, cause: Cause, spent: dict[bytes | None, Spent]) -> Cause:
+        tx, hops = cause
+        mine = spent.get(tx)
+        return (tx, hops + 1) if mine is not None and mine.wrote else cause

@@ -1,0 +1,177 @@
+"""Durable queues between hosts: above them the cores see exactly-once, first in, first out.
+
+    turn of the sender ── message n is part of the turn ──▶ frame ──▶ turn of the receiver
+                       ◀── acknowledged: the receiver's turn with n is durable ──┘
+
+A message is numbered per link and kept under a key of the sending host until it is acknowledged; the
+receiver keeps the last number with the turn that took it. Frames may be lost, repeated, delayed and
+reordered at will. Only bytes travel.
+
+Keys of a host h:   O<target 1><number 8> → message bytes    N<target 1> → last number given
+                   I<source 1> → last number taken
+
+Datagrams (messages.DATAGRAMS) travel in frames too, without number: losing one is the proxy's care.
+Next: host.py.
+"""
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from ..errors import Corruption
+from ..proto.records_pb2 import LinkFrame
+
+_FRAME_BYTES = 4 << 20
+_FRAME_MESSAGES = 1000
+
+
+class Keys(Protocol):
+    """The host's own key space in the running turn."""
+
+    def get(self, key: bytes) -> Any: ...
+    def put(self, key: bytes, value: Any) -> None: ...
+    def delete(self, key: bytes) -> None: ...
+
+
+class Link:
+    """One host's end of the two queues with one other host.
+
+    Invariants: `queue` holds exactly the numbers that are stored and not known to be taken, one
+    after the other without a gap (a frame says only its first); nothing above `durable` is ever
+    put into a frame. Memory follows the store in `committed`, when the turn is durable.
+    """
+
+    def __init__(
+        self, source: int, target: int, queue: list[tuple[int, bytes]], last: int, taken: int
+    ) -> None:
+        self.source = source
+        self.target = target
+        self.queue: deque[tuple[int, bytes]] = deque(queue)
+        self.durable = last
+        self.next = self.durable + 1
+        self.sent = 0
+        self.taken = taken  # last number taken from the other side, durably
+        self.acknowledged = 0
+        self.dropping = 0  # up to this number the running turn deletes what is acknowledged
+        self.staged: list[tuple[int, bytes]] = []
+        self.staged_taken = taken
+        self.owes = False  # an acknowledgement
+        self.bytes_sent = 0
+
+    # in the turn ---------------------------------------------------------------------------
+
+    def push(self, keys: Keys, data: bytes) -> None:
+        number = self.next
+        self.next += 1
+        self.staged.append((number, data))
+        keys.put(_out(self.target, number), data)
+        keys.put(b"N" + bytes([self.target]), number)
+
+    def take(self, keys: Keys, frame: LinkFrame) -> list[bytes]:
+        """The frame's new messages, their number noted in the turn that delivers them."""
+        self.owes = self.owes or bool(frame.messages)
+        first = self.staged_taken + 1 - frame.first
+        if first < 0 or first >= len(frame.messages):
+            return []  # a gap: the sender repeats from the first unacknowledged; or all old
+        new = list(frame.messages[first:])
+        self.staged_taken += len(new)
+        keys.put(b"I" + bytes([self.target]), self.staged_taken)
+        return new
+
+    def mark(self) -> tuple[int, int]:
+        return len(self.staged), self.staged_taken
+
+    def undo(self, mark: tuple[int, int]) -> None:
+        del self.staged[mark[0] :]
+        self.next = self.durable + 1 + len(self.staged)
+        self.staged_taken = mark[1]
+        self.dropping = 0
+
+    def drop_acknowledged(self, keys: Keys) -> None:
+        """Deletes what the other side has; rides along with a turn that writes anyway."""
+        for number, _ in self.queue:
+            if number > self.acknowledged:
+                break
+            keys.delete(_out(self.target, number))
+            self.dropping = number
+
+    # after the turn ------------------------------------------------------------------------
+
+    def committed(self) -> None:
+        while self.queue and self.queue[0][0] <= self.dropping:
+            self.queue.popleft()
+        self.queue.extend(self.staged)
+        if self.staged:
+            self.durable = self.staged[-1][0]
+        self.staged.clear()
+        self.taken = self.staged_taken
+        if self.source == self.target:  # both ends are here: no need to be told
+            self.acknowledged = self.taken
+            self.owes = False
+
+    def heard(self, frame: LinkFrame) -> None:
+        self.acknowledged = max(self.acknowledged, min(frame.acknowledged, self.durable))
+
+    def frames(self, datagrams: list[bytes], again: bool) -> list[bytes]:
+        """What to put on the wire now: new messages (all, with `again`), and what is owed."""
+        if again:
+            self.sent = self.acknowledged
+        gone = max(self.sent, self.acknowledged)
+        todo: list[tuple[int, bytes]] = []
+        if self.queue and self.queue[-1][0] > gone:
+            todo = [item for item in self.queue if item[0] > gone]
+        result: list[bytes] = []
+        while todo or datagrams or self.owes:
+            frame = LinkFrame(source=self.source, target=self.target, acknowledged=self.taken)
+            size = 0
+            if todo:
+                frame.first = todo[0][0]
+            while todo and len(frame.messages) < _FRAME_MESSAGES and size < _FRAME_BYTES:
+                number, data = todo.pop(0)
+                frame.messages.append(data)
+                size += len(data)
+                self.sent = number
+            while datagrams and size < _FRAME_BYTES:
+                data = datagrams.pop(0)
+                frame.datagrams.append(data)
+                size += len(data)
+            self.owes = False
+            data = frame.SerializeToString()
+            self.bytes_sent += len(data)
+            result.append(data)
+        return result
+
+
+def _out(target: int, number: int) -> bytes:
+    return b"O" + bytes([target]) + number.to_bytes(8, "big")
+
+
+def open_link(
+    source: int, target: int, stored: list[tuple[bytes, Any]], last: Any, taken: Any
+) -> Link:
+    """Rebuilds a link's end from the host's keys: `stored` is the scan of O<target>. Corruption."""
+    queue = [(int.from_bytes(key[-8:], "big"), data) for key, data in stored]
+    last = last or 0
+    if [number for number, _ in queue] != list(range(last + 1 - len(queue), last + 1)):
+        raise Corruption(f"host {source}: its stored messages to host {target} have a gap")
+    return Link(source, target, queue, last, taken or 0)
+
+
+def check_ends(ends: Sequence[Mapping[int, Link]]) -> None:
+    """The two ends of each link, of hosts that are at rest: `ends[a][b]` is a's with b. Corruption where one
+    knows what the other does not: what is taken was durable before, what is forgotten was taken before."""
+    for host, links in enumerate(ends):
+        for other, here in links.items():
+            there = ends[other].get(host)
+            if there is None or there is here:
+                continue
+            kept = here.queue[0][0] if here.queue else here.durable + 1
+            if there.taken > here.durable:
+                lost, knows = host, f"host {other} has taken its message {there.taken}"
+            elif kept > there.taken + 1:
+                lost, knows = other, f"it had taken message {kept - 1} of host {host}"
+            else:
+                continue
+            raise Corruption(
+                f"host {lost} has lost turns: {knows}; restore all hosts from one backup"
+            )

@@ -1,0 +1,136 @@
+"""Which cores a store's mode is made of; what the cores of the Kafka-style mode are given.
+
+    deterministic   partition, shard, and the coordinator that gives places
+    kafka           partition with data in place, transaction and group coordinators
+
+The catalogue is the same in both, and with it the coordinator: names are created and dropped by planned
+transactions. Neither mode runs the other's tablets.
+
+Next: host.py.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from ..coordinator import groups, kafka, plan
+from ..proto.ids import (
+    CATALOGUE,
+    COORDINATOR,
+    GROUPS,
+    PARTITION,
+    SHARD,
+    TRANSACTIONS,
+    tablet_id,
+)
+from ..proto.kafka_settings import KafkaSettings
+from ..proto.keys import partition_of
+from ..proto.messages import Cause
+from ..tablets import catalogue, partition, shard
+from ..tablets import kafka as kafka_tablets
+from .delivery import Delivery
+
+
+class Mode(NamedTuple):
+    """`planned` are made with (tablet, space, send), the others with (tablet, space, shell)."""
+
+    name: str
+    planned: dict[int, Any]
+    others: dict[int, Any]
+
+
+MODES = {
+    "deterministic": Mode(
+        "deterministic",
+        {
+            PARTITION: partition.Partition,
+            SHARD: shard.Shard,
+            CATALOGUE: catalogue.Catalogue,
+            COORDINATOR: plan.Coordinator,
+        },
+        {},
+    ),
+    "kafka": Mode(
+        "kafka",
+        {CATALOGUE: catalogue.Catalogue, COORDINATOR: plan.Coordinator},
+        {
+            PARTITION: kafka_tablets.Partition,
+            TRANSACTIONS: kafka.Transactions,
+            GROUPS: groups.Groups,
+        },
+    ),
+}
+
+
+def coordinator_of(name: str, hosts: int) -> int:
+    """The transaction coordinator of a transactional id, for ever."""
+    return tablet_id(TRANSACTIONS, partition_of(name.encode(), hosts), 0)
+
+
+def group_of(group: str, hosts: int) -> int:
+    """The coordinator of a consumer group, for ever."""
+    return tablet_id(GROUPS, partition_of(group.encode(), hosts), 0)
+
+
+class Shell:
+    """What one tablet of the Kafka-style mode sees of its host (proto.kafka.Shell)."""
+
+    __slots__ = ("_clock", "_delivery", "_hosts", "_tablet", "epoch", "send", "settings")
+
+    def __init__(
+        self,
+        tablet: int,
+        delivery: Delivery,
+        settings: KafkaSettings,
+        epoch: int,
+        hosts: int,
+        clock: Callable[[], int],
+    ) -> None:
+        self._tablet = tablet
+        self._delivery = delivery
+        self._hosts = hosts
+        self._clock = clock
+        self.settings = settings
+        self.epoch = epoch
+        self.send = delivery.send
+
+    @property
+    def now_ms(self) -> int:
+        return self._clock()
+
+    @property
+    def cause(self) -> Cause:
+        return self._delivery.cause
+
+    @cause.setter
+    def cause(self, cause: Cause) -> None:
+        """What was put off goes on behind what it waited for: no fewer hops than that."""
+        tx, hops = self._delivery.cause
+        if cause and cause[0] == tx:
+            cause = (tx, max(hops, cause[1]))
+        self._delivery.cause = cause
+
+    def after_durable(self, target: int, message: Any) -> None:
+        self._delivery.after_durable(target, message)
+
+    def soon(self, message: Any) -> None:
+        self._delivery.waiting.append((self._tablet, message, self._delivery.cause))
+
+    def later(self, delay_ms: float, message: Any) -> None:
+        self._delivery.wake(delay_ms, self._tablet, message)
+
+    def appended(self, share: float = 1.0, visible: bool = False) -> None:
+        """The tablet's log took a record for the running cause, or a share of one."""
+        tx, hops = self._delivery.cause
+        spent = self._delivery.spend(tx)
+        spent.appends += share
+        spent.hops = max(spent.hops, hops)
+        self._delivery.stepped(self._tablet, self._delivery.handling)
+        if visible:
+            spent.visible = True
+            self._delivery.visible[self._tablet] = None
+
+    def coordinator_of(self, name: str) -> int:
+        return coordinator_of(name, self._hosts)
+
+    def group_of(self, group: str) -> int:
+        return group_of(group, self._hosts)

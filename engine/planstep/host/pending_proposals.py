@@ -1,0 +1,76 @@
+"""Proposals that wait for their plan: their host asks the coordinator about those that wait too long.
+
+    proposed, sent ahead ─▶ waiting ─ planned, withdrawn ─▶ gone
+                               └ ASK_AFTER_MS ─▶ Ask: the client may be gone, then nobody would end it
+
+Next: host.py.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from ..proto.ids import tx_text
+from ..store import Store
+from .tablet_space import stored_tablets
+
+ASK_AFTER_MS = 2_000
+
+
+class Proposals:
+    """In memory; after a restart `find` looks for what outlived it."""
+
+    def __init__(self, number: int, store: Store) -> None:
+        self._number = number
+        self._store = store
+        self._waiting: dict[tuple[int, bytes], int] = {}
+        self._ended: dict[tuple[int, bytes], None] = {}  # of those, as the running turn has it
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    def find(self) -> None:
+        """Proposals that outlived a restart: they are asked about in time."""
+        for prefix in stored_tablets(self._store, self._number):
+            for key, value in self._store.scan(prefix + b"t", prefix + b"u"):
+                if value[0] == 0:
+                    self._waiting[int.from_bytes(prefix, "big"), key[5:]] = 0
+        for tablet, tx in self.staged_before(1 << 32):
+            self._waiting[tablet, tx] = 0
+
+    def staged_before(self, generation: int) -> list[tuple[int, bytes]]:
+        """(partition, transaction) of payloads that an older engine sent ahead and never proposed."""
+        return [
+            (int.from_bytes(prefix, "big"), key[5:])
+            for prefix in stored_tablets(self._store, self._number)
+            for key, _ in self._store.scan(prefix + b"s", prefix + b"t")
+            if len(key) == 17 and int.from_bytes(key[5:9], "big") < generation
+        ]
+
+    def came(self, tablet: int, tx: bytes, now_ms: int) -> None:
+        self._waiting[tablet, tx] = now_ms
+        self._ended.pop((tablet, tx), None)
+
+    def due(self, now_ms: int, tablet_of: Callable[[int], Any]) -> Iterator[tuple[Any, bytes]]:
+        """(tablet, transaction) to be asked about; notes those that have their plan or are gone."""
+        for (tablet, tx), since in list(self._waiting.items()):
+            found = tablet_of(tablet)
+            record = found.space.get(b"t" + tx)
+            if record[0] if record is not None else found.space.get(b"s" + tx) is None:
+                self._ended[tablet, tx] = None
+            elif now_ms < since:  # the clock was set back: counted from here
+                self._waiting[tablet, tx] = now_ms
+            elif now_ms - since >= ASK_AFTER_MS:
+                self._waiting[tablet, tx] = now_ms
+                yield found, tx
+
+    def undo(self) -> None:
+        self._ended.clear()
+
+    def durable(self) -> None:
+        for ended in self._ended:
+            self._waiting.pop(ended, None)
+        self._ended.clear()
+
+    def __repr__(self) -> str:
+        last = max((key[1] for key in self._waiting), default=None)
+        return f"last {tx_text(last) if last else '-'}"

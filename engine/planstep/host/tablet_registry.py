@@ -1,0 +1,87 @@
+"""The tablets that live on a host: made when they are first asked for, by the store's mode.
+
+    get(tablet) ─▶ mode.planned: (tablet, space, send)   the catalogue, and all of mode deterministic
+                └▶ mode.others:  (tablet, space, shell)  may have memory that a turn must take back
+
+Next: modes.py.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from math import ceil
+from typing import Any
+
+from ..proto.ids import host_of, kind_of
+from ..proto.kafka_settings import KafkaSettings
+from ..store import Store
+from .delivery import Delivery
+from .modes import MODES, Mode, Shell
+from .tablet_space import HostSpace
+
+
+class Residents:
+    """Invariant: `_memory` has each tablet with a memory as it was before the running input touched it, once
+    an input, oldest first."""
+
+    def __init__(
+        self,
+        number: int,
+        hosts: int,
+        mode: str,
+        store: Store,
+        space_of: Callable[[int], HostSpace],
+        delivery: Delivery,
+        settings: KafkaSettings,
+        rtt_ms: float,
+        clock: Callable[[], int],
+    ) -> None:
+        # Nobody acknowledges a marker before it has been there and back: to send it again sooner would be
+        # work for nothing, and counted.
+        there_and_back = settings.marker_retry_ms + ceil(rtt_ms)
+        self.mode: Mode = MODES[mode]
+        self._number = number
+        self._hosts = hosts
+        self._store = store
+        self._space_of = space_of
+        self._delivery = delivery
+        self._settings = replace(settings, marker_retry_ms=there_and_back)
+        self._clock = clock
+        self._tablets: dict[int, Any] = {}
+        self._memory: list[tuple[Any, Any]] = []
+        self._touched: dict[int, None] = {}
+
+    def get(self, tablet: int) -> Any:
+        found = self._tablets.get(tablet)
+        if found is None:
+            found = self._tablets[tablet] = self._make(tablet)
+        return found
+
+    def _make(self, tablet: int) -> Any:
+        assert host_of(tablet) == self._number, f"tablet {tablet:#x} lives elsewhere"
+        space, kind = self._space_of(tablet), kind_of(tablet)
+        made = self.mode.planned.get(kind)
+        if made is not None:
+            return made(tablet, space, self._delivery.send)
+        epoch = self._store.generation
+        shell = Shell(tablet, self._delivery, self._settings, epoch, self._hosts, self._clock)
+        return self.mode.others[kind](tablet, space, shell)
+
+    def touch(self, tablet: Any) -> None:
+        """An input is about to touch a tablet with a memory."""
+        if tablet.id not in self._touched:
+            self._touched[tablet.id] = None
+            self._memory.append((tablet, tablet.mark()))
+
+    def mark(self) -> int:
+        """Another input begins."""
+        self._touched.clear()
+        return len(self._memory)
+
+    def undo(self, mark: int) -> None:
+        while len(self._memory) > mark:
+            tablet, before = self._memory.pop()
+            tablet.undo(before)
+        self._touched.clear()
+
+    def durable(self) -> None:
+        self._memory.clear()

@@ -1,0 +1,85 @@
+"""A tablet's keys in the turn that runs: what a core sees of its host and its store.
+
+Next: host.py.
+"""
+
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+from ..proto.ids import (
+    CATALOGUE,
+    PARTITION,
+    SHARD,
+    TABLETS_MAX,
+    tablet_id,
+    tablet_prefix,
+)
+from ..store import Store, Turn
+from ..store.layers import GONE, MISSING
+
+
+class _Running(Protocol):
+    """A host: its open turn, and the versions that the turn has put others in place of."""
+
+    turn: Turn
+    superseded: list[tuple[bytes, Any, int]]
+
+
+class HostSpace:
+    """A tablet's keys in the turn that runs (tablets.participant.Space)."""
+
+    __slots__ = ("_host", "_prefix")
+
+    def __init__(self, host: "_Running", tablet: int) -> None:
+        self._host = host
+        self._prefix = tablet_prefix(tablet)
+
+    def get(self, key: bytes) -> Any:
+        # Turn.get, without the call: cores read more than anything else.
+        turn = self._host.turn
+        key = self._prefix + key
+        value = turn.overlay.get(key, MISSING)
+        if value is MISSING:
+            return turn.below(key)
+        return None if value is GONE else value
+
+    def put(self, key: bytes, value: Any) -> None:
+        self._host.turn.put(self._prefix + key, value)
+
+    def delete(self, key: bytes) -> None:
+        self._host.turn.delete(self._prefix + key)
+
+    def scan(
+        self, begin: bytes, end: bytes, *, reverse: bool = False, limit: int | None = None
+    ) -> list[tuple[bytes, Any]]:
+        prefix = self._prefix
+        rows = self._host.turn.scan(prefix + begin, prefix + end, reverse=reverse, limit=limit)
+        return [(key[4:], value) for key, value in rows]
+
+    def put_version(self, key: bytes, old: Any, new: Any, step: int) -> None:
+        key = self._prefix + key
+        if old is not None:
+            self._host.superseded.append((key, old, step))
+        if new is None:
+            self._host.turn.delete(key)
+        else:
+            self._host.turn.put(key, new)
+
+    def append_payload(self, data: bytes) -> int:
+        return self._host.turn.append_payload(data)
+
+    def drop_payload(self, address: int, length: int) -> None:
+        self._host.turn.drop_payload(address, length)
+
+
+def stored_tablets(
+    store: Store, host: int, kinds: tuple[int, ...] = (CATALOGUE, PARTITION, SHARD)
+) -> Iterator[bytes]:
+    """The prefixes of the tablets that have keys in a host's store; steps over what they hold."""
+    for kind in kinds:
+        at = tablet_prefix(tablet_id(kind, host, 0))
+        last = tablet_prefix(tablet_id(kind, host, TABLETS_MAX - 1)) + b"\xff"
+        while found := store.scan(at, last, limit=1):
+            prefix = found[0][0][:4]
+            yield prefix
+            at = (int.from_bytes(prefix, "big") + 1).to_bytes(4, "big")

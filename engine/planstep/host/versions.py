@@ -1,0 +1,169 @@
+"""Overwritten versions, in memory: what snapshots older than the newest version read.
+
+    key ──▶ [(old value, step that superseded it), …]      store: only the newest version
+
+A version that a place superseded is kept while some open snapshot is older than that place, for a limited
+time and within a limit of bytes; the last released step always counts as open. It enters before
+its successor becomes visible, so a reader that finds a too new version (or none) in the store finds
+the older one here.
+
+`release` is the moment in which a turn becomes visible: to other processes, in the store, and to snapshots,
+which are opened under the same lock. What it leaves out: reads without a snapshot (mode "kafka", lags) wait for
+no lock, and may see a turn some microseconds after another process has.
+
+Next: host.py.
+"""
+
+import threading
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable, Sequence
+from time import monotonic
+from typing import Any
+
+from ..errors import SnapshotTooOld
+
+Superseded = Sequence[tuple[bytes, Any, int]]
+BYTES_MAX = 64 << 20
+MS_MAX = 60_000
+
+
+def _superseded(version: tuple[Any, int]) -> int:
+    return version[1]
+
+
+class Retired(Exception):
+    """A newer view has taken the place of the one that this history is of: look where that is."""
+
+
+class History:
+    """Invariants: for one key the superseding steps never fall; no open snapshot is below `horizon`."""
+
+    def __init__(self, bytes_max: int = BYTES_MAX, ms_max: int = MS_MAX) -> None:
+        self.bytes_max = bytes_max
+        self.ms_max = ms_max
+        self.bytes = 0
+        self.horizon = 0
+        self.released = 0
+        self._retired = False
+        self._open: dict[int, int] = {}
+        self._since: dict[int, float] = {}
+        self._versions: dict[bytes, list[tuple[Any, int]]] = {}
+        self._order: deque[tuple[int, bytes, int, int]] = deque()
+        self._lock = threading.RLock()  # a signal handler may read, on a thread that releases
+
+    def open(self, step: int | None = None) -> int:
+        """Pins the last released step (or `step`) and returns it. Retired."""
+        with self._lock:
+            if self._retired:
+                raise Retired
+            pinned = self.released if step is None else step
+            already = self._open.get(pinned, 0)
+            if not already:
+                self._since[pinned] = monotonic()
+            self._open[pinned] = already + 1
+            return pinned
+
+    def close(self, step: int) -> None:
+        with self._lock:
+            left = self._open.get(step, 0) - 1
+            if left > 0:
+                self._open[step] = left
+            else:
+                self._open.pop(step, None)
+                self._since.pop(step, None)
+
+    def retire(self, show: Callable[[], None]) -> bool:
+        """`show` puts another in its place, in one moment for whoever opens snapshots; False, and nothing was
+        done, while one is open."""
+        with self._lock:
+            if self._open:
+                return False
+            show()
+            self._retired = True
+            return True
+
+    def pins(self) -> tuple[int, float]:
+        """(open snapshots, seconds since the oldest pinned step was pinned first)."""
+        with self._lock:
+            age = monotonic() - min(self._since.values()) if self._since else 0.0
+            return sum(self._open.values()), age
+
+    def oldest(self) -> int:
+        return min(self._open, default=self.released)
+
+    def release(
+        self,
+        step: int,
+        superseded: Superseded = (),
+        now_ms: int = 0,
+        show: Callable[[], None] | None = None,
+    ) -> None:
+        """All of this host up to `step` is visible now. `superseded`: (key, old value or None, superseding step).
+
+        `show` makes the turn's changes visible: to other processes, and in the store. While it does so no
+        snapshot is opened: nobody sees less than another has seen, or than an outcome has told.
+        """
+        lock = self._lock
+        lock.acquire()
+        try:
+            for key, old, since in superseded:
+                if old is None:
+                    continue
+                size = len(key) + 64 + (len(old[-1]) if isinstance(old[-1], bytes) else 8)
+                self._versions.setdefault(key, []).append((old, since))
+                self._order.append((since, key, size, now_ms))
+                self.bytes += size
+            if show is not None:
+                show()
+            self.released = max(step, self.released)
+        finally:
+            lock.release()  # what ends a `with` takes memory: a tuple
+
+    def forget(self, horizon: int | None = None, now_ms: int = 0) -> None:
+        """Forgets what no snapshot can ask for.
+
+        `horizon`: the oldest snapshot as the coordinator's host knows it; None on that host itself.
+        """
+        with self._lock:
+            oldest = min(self._open, default=self.released) if horizon is None else horizon
+            while self._order:
+                superseded, key, size, since_ms = self._order[0]
+                if superseded > oldest:
+                    if self.bytes <= self.bytes_max and now_ms - since_ms <= self.ms_max:
+                        break
+                    self.horizon = max(self.horizon, superseded)
+                self._order.popleft()
+                self.bytes -= size
+                versions = self._versions[key]
+                versions.pop(0)
+                if not versions:
+                    del self._versions[key]
+
+    def value_at(self, key: bytes, newest: Any, step: int) -> Any:
+        """The version of `key` that the snapshot at `step` sees, None when absent then."""
+        if newest is not None and newest[0] <= step:
+            return newest
+        with self._lock:  # `forget` shortens the list
+            self.check(step)
+            versions = self._versions.get(key, ())
+            at = bisect_right(versions, step, key=_superseded)
+            if at < len(versions) and versions[at][0][0] <= step:
+                return versions[at][0]
+            return None
+
+    def check(self, step: int) -> None:
+        """SnapshotTooOld when a version that `step` sees may have been forgotten."""
+        if step < self.horizon:
+            raise SnapshotTooOld(
+                f"the snapshot at step {step} has been forgotten: what was overwritten since is kept for "
+                f"{self.ms_max / 1000:g} s, up to {self.bytes_max:,} bytes; open a new one, end it sooner, or "
+                "open the store with larger snapshot_seconds and snapshot_bytes"
+            )
+
+    def keys_between(self, begin: bytes, end: bytes) -> list[bytes]:
+        """Keys with old versions in a range: rows that were deleted since a snapshot."""
+        if not self._versions:
+            return []
+        with self._lock:
+            return [key for key in self._versions if begin <= key < end]

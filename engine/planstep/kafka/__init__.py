@@ -1,8 +1,0 @@
-"""The Kafka-style mode's half of the engine: its clients, its reads, its names.
-
-    face ─▶ runtime.py (which producer, what to send) ─▶ client.py ─ requests ─▶ hosts
-                                                              ◀── answers, once they are durable
-    reads ─▶ views.py: up to the last stable offset, filtered by the reader
-
-Next: runtime.py.
-"""

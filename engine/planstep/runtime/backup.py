@@ -1,0 +1,356 @@
+"""A store copied at one step while its writers go on: backup, and back again.
+
+    every host's view at one step ─▶ fresh stores in TO.incomplete/copy ─▶ verified ─▶ renamed to TO
+
+The views are those that readers have (consistent_cut.py); in the owner's own process they are pinned between
+two turns (../store/pinned.py). Only what the step has decided is copied: a proposal that has no place yet,
+or data sent ahead of a commit, belongs to a client that the copy does not have. Each batch's checksum
+is checked on the way, and the copy is verified as a whole before it gets its name: what is named TO is
+a complete store. After a crash TO.incomplete is left, which no open takes for one; the next backup to TO
+removes it. A copy that replaces a store exchanges names with it (replace_store.py): the earlier store is then what
+goes with TO.incomplete.
+
+A copy is a store of its own. It has its own store id, so that no file of the one is taken for the
+other's. Transactions of before are known in it under their ids; those to come get ids of a generation
+1,000 beyond, so that original and copy, both written to, do not give one id to two transactions.
+
+What it leaves out: increments. A copy is whole, with batches of a partition side by side.
+
+Next: consistent_cut.py.
+"""
+
+import contextlib
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ..errors import (
+    AlreadyExists,
+    Corruption,
+    FormatError,
+    HostStopped,
+    IoError,
+    PlanstepError,
+    StoreInUse,
+)
+from ..host.tablet_space import stored_tablets
+from ..proto.batch import Batch
+from ..proto.ids import (
+    CATALOGUE,
+    COORDINATOR_ID,
+    PARTITION,
+    SHARD,
+    kind_of,
+    tablet_prefix,
+    tablet_text,
+    tx_text,
+)
+from ..store import DiskStore, MemoryStore
+from ..store.files import Files, io_error
+from ..store.folder import segment_name
+from ..store.lock import OwnerLock
+from ..store.meta import load_meta
+from ..store.pinned import PinnedStore
+from ..store.readonly import ReadOnlyStore
+from ..store.verify import verify
+from .consistent_cut import look, settle
+from .deferred_signals import Uninterrupted
+from .open_stores import open_runtime
+from .replace_store import refuse_readers, replace
+from .runtime import Runtime
+
+GENERATIONS_APART = 1_000
+_TURN_ROWS, _TURN_BYTES = 2_000, 4 << 20
+_LAST = b"\xff" * 9
+
+Telling = Callable[[int, int], object]
+"""Called with (records copied, records there are) now and then."""
+
+
+class Backup(NamedTuple):
+    """A copy that is complete: where, as of which step, and what is in it; `bytes` of records."""
+
+    path: str
+    step: int
+    hosts: int
+    records: int
+    rows: int
+    bytes: int
+
+
+def backup_runtime(runtime: Runtime, to: Path, progress: Telling | None = None) -> Backup:
+    """Copies the engine's store as of the last step. AlreadyExists, Corruption, IoError, NoSpace."""
+    with _making(to) as made, _pinned(runtime) as views:
+        done = _copy(views, made, to, progress)
+        _name(made, to)
+        return done
+
+
+def backup_store(store: Path, to: Path, progress: Telling | None = None) -> Backup:
+    """Copies a store that is closed, or that another process has open. As `backup_runtime`."""
+    with _making(to) as made, _looked_at(store) as views:
+        done = _copy(views, made, to, progress)
+        _name(made, to)
+        return done
+
+
+def restore(
+    source: str | os.PathLike[str],
+    store: str | os.PathLike[str],
+    force: bool = False,
+    progress: Telling | None = None,
+) -> Backup:
+    """Makes `store` of the backup `source`, which stays: a copy, verified before it gets its name.
+
+    force     replace the store that is there; StoreInUse when somebody has it open, to look at it too
+    progress  called with (records copied, records there are) now and then
+
+    A source that this process has open is StoreInUse: `backup` of its engine makes the same copy.
+    AlreadyExists without `force`; FormatError when `source` is no store, or what is to be replaced is
+    none. Any store serves as source, as of its last step.
+    """
+    path, to = Path(os.path.realpath(source)), Path(os.path.realpath(store))
+    try:
+        return _restore(path, to, force, progress)
+    except OSError as error:
+        raise io_error(error, to) from error
+
+
+def _restore(path: Path, to: Path, force: bool, progress: Telling | None) -> Backup:
+    if path.is_relative_to(to) or to.is_relative_to(path):
+        raise ValueError(f"{path} cannot be restored onto itself, nor into or out of {to}")
+    if not force or not to.exists():
+        return backup_store(path, to, progress)
+    if not _is_store(to):
+        raise FormatError(f"{to} is not a store, so it is not replaced; remove it yourself")
+    with contextlib.ExitStack() as stack:
+        for host in sorted(to.glob("host-*")):
+            stack.callback(OwnerLock(host / "lock").close)
+        refuse_readers(to, to)
+        made = stack.enter_context(_making(to, replace=True))
+        done = _copy(stack.enter_context(_looked_at(path)), made, to, progress)
+        for host in made.glob(
+            "host-*"
+        ):  # nobody becomes its owner before it is certain that it stays
+            stack.callback(OwnerLock(host / "lock").close)
+        replace(made, to)
+        return done
+
+
+def _is_store(path: Path) -> bool:
+    """Also when it is damaged: those are what a backup is for."""
+    try:
+        return load_meta(path / "host-0", Files()) is not None
+    except (Corruption, FormatError):
+        return (path / "host-0" / "meta.pb").exists()
+
+
+# views -------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _looked_at(store: Path) -> Iterator[list[ReadOnlyStore]]:
+    first = store / "host-0"
+    meta = load_meta(first, Files()) if first.is_dir() else None
+    if meta is None:
+        raise FormatError(f"{store} is not a store; if it is called .incomplete, it never was one")
+    views: list[Any] = look(store, meta.hosts)
+    try:
+        yield views
+    finally:
+        for view in views:
+            view.close()
+
+
+@contextlib.contextmanager
+def _pinned(runtime: Runtime) -> Iterator[list[ReadOnlyStore]]:
+    """All hosts between two turns: what each has released by then fits together."""
+    stores: list[Any] = [node.host.store for node in runtime.nodes]
+    if isinstance(stores[0], ReadOnlyStore):
+        yield stores
+        return
+    views: list[ReadOnlyStore] = []
+    try:
+        # Uninterrupted: a lock that is taken and not yet in the stack would be left to nobody.
+        with Uninterrupted(), contextlib.ExitStack() as locks:
+            for node in runtime.nodes:
+                locks.enter_context(node.lock)
+            for node in runtime.nodes:
+                if node.down:
+                    raise HostStopped(f"host {node.host.number} is stopped: start it, then back up")
+                store = node.host.store
+                assert isinstance(store, (DiskStore, MemoryStore))
+                views.append(PinnedStore(store, runtime.mode))
+        if len(views) > 1:
+            settle(views)
+        yield views
+    finally:
+        for view in views:
+            view.close()
+
+
+# the copy ----------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _making(to: Path, replace: bool = False) -> Iterator[Path]:
+    """The folder for the copy; it and what is in it are gone afterwards, unless it was renamed."""
+    if not to.name:
+        raise ValueError(f"{to} is no name for a folder to be made")
+    if not replace and os.path.lexists(to):
+        raise AlreadyExists(f"{to} exists: choose another name; `restore --force` replaces a store")
+    around = to.with_name(to.name + ".incomplete")
+    lock: OwnerLock | None = None
+    try:
+        while lock is None:
+            around.mkdir(mode=0o700, parents=True, exist_ok=True)
+            try:
+                names = {path.name for path in around.iterdir()}
+                lock = OwnerLock(around / "lock") if names <= {"lock", "copy"} else None
+            except (FileNotFoundError, IoError):
+                if around.exists():
+                    raise
+                continue  # the backup that had made it has just ended
+            if lock is None:
+                raise AlreadyExists(
+                    f"{around} is there, and was not left by a backup: remove it first"
+                )
+    except StoreInUse as error:
+        raise AlreadyExists(f"{around}: process {error.pid} is making a copy there") from None
+    except OSError as error:
+        raise io_error(error, around) from error
+    try:
+        made = around / "copy"
+        if made.exists():
+            shutil.rmtree(made)
+        yield made
+    except OSError as error:
+        raise io_error(error, to) from error
+    finally:
+        with contextlib.suppress(OSError):  # of some it raises all the same
+            shutil.rmtree(around, ignore_errors=True)
+        lock.close()
+
+
+def _copy(views: list[ReadOnlyStore], made: Path, to: Path, progress: Telling | None) -> Backup:
+    hosts, mode = len(views), views[0].meta.mode
+    generation = max(view.generation for view in views) + GENERATIONS_APART
+    open_runtime(made, hosts=hosts, mode=mode, switch_interval=None).close()
+    copying = _Copying(sum(_records(n, view) for n, view in enumerate(views)), progress)
+    for number, view in enumerate(views):
+        folder = made / f"host-{number}"
+        # A segment that was never begun: recovery skips it, and goes on behind its generation.
+        (folder / segment_name(generation, 0)).touch(mode=0o600)
+        store = DiskStore.open(
+            folder, create=False, mode=mode, hosts=hosts, host=number, durability="os"
+        )
+        try:
+            copying.fill(view, store)
+        finally:
+            store.close()
+        for spared in ("spare", "reserve", "cushion"):  # made again when the store is opened
+            (folder / spared).unlink(missing_ok=True)
+        for problem in verify(folder):
+            if problem.unread is not None:
+                raise problem.unread
+            raise Corruption(f"{folder}: the copy is not what was written: {problem.what}")
+        Files().sync_folder(folder)
+    Files().sync_folder(made)
+    step = views[0].get(tablet_prefix(COORDINATOR_ID) + b"l") or 0
+    copying.tell()
+    return Backup(os.fspath(to), step, hosts, copying.records, copying.rows, copying.bytes)
+
+
+def _name(made: Path, to: Path) -> None:
+    files = Files()
+    files.rename(made, to)
+    files.sync_folder(to.parent)
+
+
+def _records(number: int, view: ReadOnlyStore) -> int:
+    """Of the partitions of a host."""
+    metas = [view.get(prefix + b"m") for prefix in stored_tablets(view, number, (PARTITION,))]
+    ends = [meta[-2:] if len(meta) == 4 else meta[:2] for meta in metas if meta is not None]
+    return sum(end - start for start, end in ends)
+
+
+def _kind(key: bytes) -> tuple[int, bytes]:
+    return kind_of(int.from_bytes(key[:4], "big")), key[4:5]
+
+
+def _rows(view: ReadOnlyStore) -> Iterator[tuple[bytes, Any]]:
+    at = b""
+    while rows := view.scan(at, _LAST, limit=_TURN_ROWS):
+        yield from rows
+        at = rows[-1][0] + b"\x00"
+
+
+class _Copying:
+    """Counts what was copied, of all hosts together."""
+
+    def __init__(self, total: int, progress: Telling | None) -> None:
+        self.records = self.rows = self.bytes = 0
+        self._total = total
+        self._progress = progress
+
+    def tell(self) -> None:
+        if self._progress is not None:
+            self._progress(self.records, self._total)
+
+    def fill(self, view: ReadOnlyStore, store: DiskStore) -> None:
+        """Everything that the view's step has decided, in turns of bounded size."""
+        turn, rows = store.begin(), 0
+        for key, value in _rows(view):
+            kind, name = _kind(key)
+            if kind in (CATALOGUE, PARTITION, SHARD) and name == b"t":
+                _leave_out(key, value)
+                continue
+            if kind == PARTITION and name == b"s":
+                continue  # sent ahead of a commit that is not
+            if kind == PARTITION and name == b"b":
+                address, length, count = value[:3]
+                if length:  # else a marker
+                    data = _payload(view, key, address, length)
+                    value = (turn.append_payload(data), *value[1:])
+                    self.bytes += length
+                self.records += count
+            elif kind == SHARD and name == b"r":
+                self.rows += 1
+            turn.put(key, value)
+            rows += 1
+            if rows >= _TURN_ROWS or turn.payload_bytes >= _TURN_BYTES:
+                self._commit(store, turn)
+                turn, rows = store.begin(), 0
+        self._commit(store, turn)
+
+    def _commit(self, store: DiskStore, turn: Any) -> None:
+        store.commit(turn)
+        if store.checkpoint_due(time.monotonic()):
+            store.checkpoint()
+        self.tell()
+
+
+def _payload(view: ReadOnlyStore, key: bytes, address: int, length: int) -> bytes:
+    data = view.read_payload(address, length)
+    try:
+        Batch.decode(data)
+    except Corruption as error:
+        where = tablet_text(int.from_bytes(key[:4], "big"))
+        offset = int.from_bytes(key[5:], "big")
+        raise Corruption(
+            f"{where}, offset {offset}: {error}; a store with damaged records is not copied: "
+            "trim the topic beyond them, or export what can be read"
+        ) from error
+    return data
+
+
+def _leave_out(key: bytes, record: Any) -> None:
+    """A proposal without a plan. With several hosts, all that is planned was decided in the views."""
+    if record[0]:
+        raise PlanstepError(
+            f"transaction {tx_text(key[5:])} is planned and not decided: a host does not answer; "
+            "nothing was copied, try again"
+        )

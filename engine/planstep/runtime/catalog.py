@@ -1,0 +1,146 @@
+"""Topics and tables by name, and what each tablet is called: the catalogue, as the face sees it.
+
+Read from the catalogue tablet's rows, once, and then what a change was about: a store of many names
+makes the next one as fast as the first.
+
+Next: runtime.py.
+"""
+
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+from ..proto.ids import CATALOGUE_ID, PARTITION, tablet_prefix
+from ..tablets.catalogue import consumer_key, dropped_key, name_key
+
+if TYPE_CHECKING:
+    from ..store import Store
+
+Tablets: TypeAlias = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicInfo:
+    """A topic as the catalogue has it: `partitions` are its tablets, in order."""
+
+    id: int
+    name: str
+    partitions: tuple[int, ...]
+    format: str
+    options: tuple[tuple[str, Any], ...] = ()
+    individual: frozenset[str] = frozenset()
+    """Consumers that acknowledge records one by one."""
+
+    @property
+    def retention_ms(self) -> int | None:
+        return dict(self.options).get("retention_ms")
+
+    @property
+    def retention_bytes(self) -> int | None:
+        return dict(self.options).get("retention_bytes")
+
+
+@dataclass(frozen=True, slots=True)
+class TableInfo:
+    """A table as the catalogue has it: `shards` are its tablets, in order."""
+
+    id: int
+    name: str
+    shards: tuple[int, ...]
+    format: str
+
+
+class Dropped(NamedTuple):
+    """What was dropped in this step, and still holds keys."""
+
+    kind: int
+    name: str
+    id: int
+    tablets: tuple[int, ...]
+    step: int
+
+
+class Name(NamedTuple):
+    """A topic or table that a change is about; `id` 0: it had none before."""
+
+    kind: int
+    name: str
+    id: int
+
+
+class Names:
+    """What the catalogue held when it was looked at last. Its dicts grow and shrink: list them first."""
+
+    def __init__(self, store: "Store") -> None:
+        self._store = store
+        self.topics: dict[str, TopicInfo] = {}
+        self.tables: dict[str, TableInfo] = {}
+        self.consumers: dict[int, dict[str, bool]] = {}
+        """Of a topic, those that were created: whether they acknowledge records one by one."""
+        self.dropped: dict[int, Dropped] = {}
+        self._tablets: dict[int, tuple[str, str, int]] = {}
+        self._undetermined: set[Name] = set()
+        self._lock = threading.Lock()  # else an older look could end last
+        prefix = tablet_prefix(CATALOGUE_ID)
+        rows = store.scan(prefix + b"n", prefix + b"o")
+        for name in [Name(key[5], key[6:].decode(), row[0]) for key, row in rows]:
+            self._look(name)
+        for key, row in store.scan(prefix + b"d", prefix + b"e"):
+            self._note_dropped(int.from_bytes(key[5:], "big"), row)
+
+    def look(self, name: Name, settled: bool = True) -> None:
+        """After a change of it, or of its consumers; `settled` False: one that may yet come, so it is looked at
+        again behind each other one."""
+        with self._lock:
+            if not settled:
+                self._undetermined.add(name)
+            for one in {name, *self._undetermined}:
+                self._look(one)
+
+    def _look(self, name: Name) -> None:
+        store, prefix = self._store, tablet_prefix(CATALOGUE_ID)
+        known: dict[str, Any] = self.topics if name.kind == PARTITION else self.tables
+        row = store.get(prefix + name_key(name.kind, name.name))
+        if row is None:
+            known.pop(name.name, None)
+        else:
+            self._note(name, *row)
+        if name.id and (row is None or row[0] != name.id):
+            self.consumers.pop(name.id, None)
+        if name.id:
+            gone = store.get(prefix + dropped_key(name.id))
+            if gone is None:
+                self.dropped.pop(name.id, None)
+            else:
+                self._note_dropped(name.id, gone)
+
+    def _note(
+        self, name: Name, first: int, tablets: Tablets, form: str, step: int, options: Any
+    ) -> None:
+        if name.kind == PARTITION:
+            begin = tablet_prefix(CATALOGUE_ID) + consumer_key(first, "")
+            rows = self._store.scan(begin, begin + b"\xff")
+            consumers = {key[len(begin) :].decode(): apart for key, (apart, _) in rows}
+            if consumers:
+                self.consumers[first] = consumers
+            else:
+                self.consumers.pop(first, None)
+            apart = frozenset(consumer for consumer, apart in consumers.items() if apart)
+            self.topics[name.name] = TopicInfo(first, name.name, tablets, form, options, apart)
+        else:
+            self.tables[name.name] = TableInfo(first, name.name, tablets, form)
+        self._note_tablets(name.kind, name.name, tablets)
+
+    def _note_dropped(self, first: int, row: tuple[int, str, Tablets, int]) -> None:
+        kind, name, tablets, step = row
+        self.dropped[first] = Dropped(kind, name, first, tablets, step)
+        self._note_tablets(kind, name, tablets)  # late refusals name it
+
+    def _note_tablets(self, kind: int, name: str, tablets: Tablets) -> None:
+        words = "topic" if kind == PARTITION else "table"
+        for part, tablet in enumerate(tablets):
+            self._tablets[tablet] = (words, name, part)
+
+    def of_tablet(self, tablet: int) -> tuple[str, str, int]:
+        """(kind, name, partition or shard) of a tablet."""
+        return self._tablets.get(tablet, ("tablet", f"{tablet:#x}", 0))

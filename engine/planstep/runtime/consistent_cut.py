@@ -1,0 +1,125 @@
+"""Several hosts, read by another process: views that fit together, at one step that all have executed.
+
+    marks of all hosts in one moment ─▶ a view of each host at its mark ─▶ settle ─▶ step S everywhere
+
+A host releases nothing before its mark says so. So what all marks say in one and the same moment is a
+consistent cut: no view holds the effect of something that another view lacks. A host may be behind in
+it, with plans and votes under way. Those are in the views too, in the senders' durable queues, and how
+they end is decided already: the hosts themselves, in memory over the views, take them to their end.
+The owner will come to the same state; nothing here is written or sent to it.
+
+The moment: all marks are read twice, until nothing has changed between.
+
+Next: open_stores.py.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from ..errors import Corruption, FormatError, IoError
+from ..host.host import Host
+from ..host.inputs import Arrived, Tick
+from ..host.links import check_ends
+from ..store import Store
+from ..store.files import Files
+from ..store.mark import Mark, read_mark
+from ..store.meta import check_belongs, load_meta
+from ..store.readonly import Passed, ReadOnlyStore
+
+_TRIES = 50
+_TRIES_OF_DAMAGE = 3
+"""What each host's store has tried again already."""
+_ROUNDS_MAX = 100_000
+
+
+def look(
+    path: Path, hosts: int, before: Sequence[Any] = (), *, settled: bool = True
+) -> list[Store]:
+    """Read-only stores of all hosts, at one step. FormatError, Corruption, IoError, TooManyReaders.
+
+    `before`: an earlier look, to go on from, wherever its folders are by now. `settled` False: of one moment,
+    with what is under way left as it is.
+    """
+    for attempt in range(_TRIES):
+        ids = _check_hosts(path, hosts) if hosts > 1 and not before else []
+        views: list[ReadOnlyStore] = []
+        try:
+            if hosts == 1:
+                views.append(before[0].newer() if before else ReadOnlyStore.open(path / "host-0"))
+                # Only between tablets that stand apart anything is under way.
+                settled = settled and bool(Host(0, views[0]).delivery.left)
+            elif before:
+                for view, mark in zip(before, _marks(path, [v.mark for v in before]), strict=True):
+                    views.append(view.newer(mark))
+            else:
+                folders = [path / f"host-{number}" for number in range(hosts)]
+                told = list(zip(folders, ids, strict=True))
+                marks = _marks(path, [partial(read_mark, f / "released", own) for f, own in told])
+                for (folder, own), mark in zip(told, marks, strict=True):
+                    views.append(ReadOnlyStore.open(folder, mark))
+                    if views[-1].store_id != own:
+                        raise Passed(f"{path} was moved or replaced while it was looked at")
+            if settled:
+                settle(views)
+            return list(views)
+        except BaseException as error:
+            for view in views:
+                view.close()
+            # Between the marks and the views the owner may have checkpointed, or be opening.
+            tries = _TRIES if isinstance(error, (Passed, FormatError)) else _TRIES_OF_DAMAGE
+            known = hosts > 1 and isinstance(error, (Passed, FormatError, Corruption))
+            if not known or attempt + 1 >= tries:
+                raise
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _check_hosts(path: Path, hosts: int) -> list[bytes]:
+    """All are there, and of one store: their ids."""
+    first_id = b""
+    ids: list[bytes] = []
+    for number in range(hosts):
+        folder = path / f"host-{number}"
+        meta = load_meta(folder, Files())
+        if meta is None:
+            raise FormatError(
+                f"{folder} is missing: the store has {hosts} hosts; restore it from a backup of the "
+                "whole store"
+            )
+        first_id = first_id or meta.store_id
+        check_belongs(folder, meta, first_id)
+        ids.append(meta.store_id)
+    return ids
+
+
+def _marks(path: Path, reads: Sequence[Callable[[], Mark | None]]) -> list[Mark | None]:
+    for _ in range(10_000):
+        first = [read() for read in reads]
+        if first == [read() for read in reads]:
+            return first
+    raise IoError(f"{path}: its owner is too busy to be looked at; try again")
+
+
+def settle(views: list[ReadOnlyStore]) -> None:
+    """Delivers what is under way between the hosts until nothing is; the views are of one moment."""
+    for view in views:
+        view.settling = True
+    hosts = [Host(number, view, len(views)) for number, view in enumerate(views)]
+    check_ends([host.links for host in hosts])
+    frames = [frame for host in hosts for frame in host.run([Tick()], 0).frames]
+    rounds = 0
+    while frames:
+        arriving: dict[int, list[Arrived]] = {}
+        for target, data in frames:
+            arriving.setdefault(target, []).append(Arrived(data))
+        frames = [
+            frame
+            for number in sorted(arriving)
+            for frame in hosts[number].run(arriving[number], 0).frames
+        ]
+        rounds += 1
+        if rounds > _ROUNDS_MAX:
+            raise IoError("the hosts' messages do not come to an end")
+    for view in views:
+        view.settling = False

@@ -1,0 +1,301 @@
+"""The clients' side of the Kafka-style mode, around its core (proxy/kafka.py): lock, way, timers, counters.
+
+    calls, answers, timers ─▶ core, under one lock ─▶ requests ─ the line ─▶ hosts' inboxes
+                                                 └─▶ ends of calls ─▶ whoever asked
+
+It runs on whatever thread brings something: the application's, the one that leads a turn, the one of delays.
+It is not part of any turn: a host that takes a turn back knows nothing of it, as a broker that fails
+knows nothing of its clients.
+
+Next: proxy/kafka.py.
+"""
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from ..host.inputs import Deliver, Together, each_of
+from ..proto.ids import host_of
+from ..proto.kafka import Answer, Produce
+from ..proto.messages import Cause, size_of
+from ..proxy import kafka as core
+from .deferred_signals import Uninterrupted
+from .network import Line
+
+if TYPE_CHECKING:
+    from .kafka.runtime import KafkaRuntime
+
+Then = Callable[[str, Any, str], None]
+"""(error name or "", value, detail), called under the client's lock."""
+
+
+class Client:
+    """Invariant: what the core put out is taken before the lock is let go."""
+
+    def __init__(self, runtime: "KafkaRuntime", address: int) -> None:
+        self.address = address
+        self.line = Line(runtime.delays, runtime.half_ms)
+        self._runtime = runtime
+        self._core = core.Client(
+            address, runtime.settings, runtime.coordinator_of, runtime.group_of
+        )
+        self._lock = threading.RLock()  # ends of calls ask for more
+        self._calls = 0
+        self._then: dict[bytes, Then] = {}
+        self._hops: dict[bytes, int] = {}
+        self._held: dict[bytes, dict[int, bytes]] = {}  # tx → id(batch) → what was admitted for it
+        self._produced: dict[tuple[int, int], tuple[bytes, int]] = {}
+        """(request, partition's tablet) → (tx, id(batch))."""
+        self._pokes: dict[int, None] = {}
+        self._rows: dict[float, deque[tuple[float, int]]] = {}  # delay → (due, token)…
+        self._armed: dict[float, None] = {}
+        self._counted = 0
+        self._pumping = 0  # the thread that sends what the core put out
+        self._closed = False
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        with Uninterrupted(), self._lock:
+            yield
+            self._pump()
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+
+    # calls; the caller holds the lock ------------------------------------------------------
+
+    def _call(self, then: Then) -> bytes:
+        self._calls += 1
+        call = self._calls.to_bytes(8, "big")
+        self._then[call] = then
+        return call
+
+    def init(self, name: str, then: Then) -> None:
+        self._core.init(self._call(then), name)
+
+    def begin(self, handle: int, tx: bytes) -> str:
+        """The error, "" when there is none."""
+        return self._core.begin(handle, tx)
+
+    def send(self, handle: int, tx: bytes, batches: Any) -> None:
+        self._core.send(handle, tx, batches)
+
+    def commit(self, handle: int, tx: bytes, offsets: Any, then: Then) -> None:
+        self._core.commit(self._call(then), handle, tx, offsets)
+
+    def abort(self, handle: int, tx: bytes, then: Then) -> None:
+        self._core.abort(self._call(then), handle, tx)
+
+    def plain(self, tx: bytes, batches: Any, then: Then) -> None:
+        self._core.plain(self._call(then), batches, tx)
+
+    def ask(self, target: int, make: Any, then: Then) -> None:
+        self._core.ask(self._call(then), target, make)
+
+    def dead(self, handle: int) -> tuple[str, str] | None:
+        """(error, detail) of a producer that is at its end."""
+        found = self._core.dead(handle)
+        if found is not None:
+            self._core.drop(handle)
+        return found
+
+    def failure(self, handle: int) -> tuple[str, str] | None:
+        """(error, detail) with which a producer's open transaction can only be aborted."""
+        return self._core.failure(handle)
+
+    def drop(self, handle: int) -> None:
+        """Forgets a producer, and tells nobody."""
+        self._core.drop(handle)
+
+    # room ----------------------------------------------------------------------------------
+
+    def admit(self, tx: bytes, batches: dict[int, Any], wait: float | None) -> None:
+        """Waits for room, under no lock; Overloaded after `wait` seconds. Let go as answers come, or at once when
+        it was refused or interrupted.
+
+        All at once: a batch would wait in vain for those before it, which leave with it.
+        """
+        runtime, admission = self._runtime, self._runtime.admission
+        pieces = [data for items in batches.values() for data, _ in items]
+        if not pieces:
+            return
+        whole = runtime.new_tx()
+        keys = [runtime.new_tx() for _ in pieces]
+        try:
+            admission.admit(whole, sum(map(len, pieces)), wait)
+            with Uninterrupted(), self._lock:
+                admission.share_out(whole, dict(zip(keys, map(len, pieces), strict=True)))
+                held = self._held.setdefault(tx, {})
+                for data, key in zip(pieces, keys, strict=True):
+                    # What its producer did not take is gone, and another may be where it was.
+                    if (gone := held.get(id(data))) is not None:
+                        admission.let_go(gone)
+                    held[id(data)] = key
+        except BaseException:  # refused, or interrupted
+            with Uninterrupted(), self._lock:
+                mine = dict.fromkeys(keys)
+                left = {b: k for b, k in self._held.get(tx, {}).items() if k not in mine}
+                if left:
+                    self._held[tx] = left
+                else:
+                    self._held.pop(tx, None)
+                for key in (whole, *keys):
+                    admission.let_go(key)
+            raise
+
+    def let_go(self, tx: bytes) -> None:
+        """The transaction is at its end."""
+        for key in self._held.pop(tx, {}).values():
+            self._runtime.admission.let_go(key)
+        requests = self._core.requests_of(tx)
+        if requests:
+            self._runtime.ledger.requested(tx, requests)
+        hops = self._hops.pop(tx, 0)
+        if hops:
+            self._runtime.ledger.replied(tx, hops)
+
+    def flushed(self, tx: bytes) -> None:
+        """Its owner has waited for all that it sent: a commit has only what follows before it."""
+        if tx in self._hops:
+            self._hops[tx] = 0
+
+    def outstanding(self, tx: bytes) -> int:
+        """Batches of a transaction that were sent and not answered."""
+        return len(self._held.get(tx, ()))
+
+    # what comes in and goes out ------------------------------------------------------------
+
+    def answered(self, answers: list[tuple[int, Answer, Cause]]) -> None:
+        """Answers that left their turn: half an rtt later they are here."""
+        mine = [(answer, cause) for client, answer, cause in answers if client == self.address]
+        if mine:
+            self.line.send(mine[0][0], partial(self._take, mine))
+
+    def _take(self, answers: list[tuple[Answer, Cause]]) -> None:
+        with self.locked():
+            if self._closed:
+                return
+            sizes: dict[bytes | None, int] = {}
+            for answer, (tx, hops) in answers:
+                sizes[tx] = sizes.get(tx, 0) + size_of(answer)
+                if tx is not None and tx in self._hops:
+                    self._hops[tx] = max(self._hops[tx], hops)
+                owner, batch = self._produced.pop((answer.request, answer.tablet), (b"", 0))
+                if owner and not answer.error:
+                    key = self._held.get(owner, {}).pop(batch, None)
+                    if key is not None:
+                        self._runtime.admission.let_go(key)
+                self._core.handle(answer)
+            self._count_bytes(sizes)
+        self.deliver()
+
+    def _count_bytes(self, sizes: dict[bytes | None, int]) -> None:
+        for tx, size in sizes.items():
+            self._runtime.ledger.requested(tx, 0, size)
+
+    def _put_off(self, delay_ms: float, token: int) -> None:
+        """Every request has a timer that hardly ever matters: those of one delay wait in a row, for which
+        there is one call at a time."""
+        row = self._rows.setdefault(delay_ms, deque())
+        while row and not self._core.awaits(row[0][1]):
+            row.popleft()
+        row.append((monotonic() + delay_ms / 1000, token))
+        if delay_ms not in self._armed:
+            self._armed[delay_ms] = None
+            self._runtime.delays.after(delay_ms, partial(self._wake, delay_ms))
+
+    def _wake(self, delay_ms: float) -> None:
+        with self.locked():
+            if self._closed:
+                return
+            row, now = self._rows[delay_ms], monotonic()
+            while row and (row[0][0] <= now or not self._core.awaits(row[0][1])):
+                self._core.wake(row.popleft()[1])
+            if row:
+                left_ms = max(0.0, 1000 * (row[0][0] - now))
+                self._runtime.delays.after(left_ms, partial(self._wake, delay_ms))
+            else:
+                del self._armed[delay_ms]
+        self.deliver()
+
+    def _pump(self) -> None:
+        """Sends what the core put out, and tells the ends of calls, until there is nothing more."""
+        self._pumping = threading.get_ident()
+        made = self._core
+        while made.out or made.timers or made.ended:
+            out, timers, ended = made.take()
+            self._send_all(out)
+            for delay_ms, token in timers:
+                self._put_off(delay_ms, token)
+            for end in ended:
+                then = self._then.pop(end.call, None)
+                if then is not None:
+                    then(end.error, end.value, end.detail)
+        if made.requests != self._counted:
+            self._runtime.ledger.counted(made.requests - self._counted)
+            self._counted = made.requests
+        self._runtime.writing.end_flushes()
+        self._pumping = 0
+
+    def _send_all(self, out: list[tuple[int, Any, bytes | None]]) -> None:
+        """What is one request to a host goes as one."""
+        items: list[Deliver] = []
+        sizes: dict[bytes | None, int] = {}
+        for target, message, tx in out:
+            sizes[tx] = sizes.get(tx, 0) + size_of(message)
+            item = self._item(target, message, tx)
+            if items and not _same_request(items[-1], item):
+                self._send(items)
+                items = []
+            items.append(item)
+        self._count_bytes(sizes)
+        if items:
+            self._send(items)
+
+    def _send(self, items: list[Deliver]) -> None:
+        whole = items[0] if len(items) == 1 else Together(tuple(items))
+        self.line.send(items[0].message, partial(self._arrive, whole))
+
+    def _item(self, target: int, message: Any, tx: bytes | None) -> Deliver:
+        hops = 0
+        if tx is not None:
+            hops = self._hops.setdefault(tx, 0)
+            if type(message) is Produce:
+                self._produced[message.request, target] = (tx, id(message.data))
+        return Deliver(target, message, (tx, hops))
+
+    def _arrive(self, item: Deliver | Together) -> None:
+        self._put(item)
+        if self._pumping != threading.get_ident():  # it has been on its way
+            self.deliver()
+
+    def _put(self, item: Deliver | Together) -> None:
+        host = host_of(each_of(item)[0].target)
+        node = self._runtime.nodes[host]
+        if not node.down:
+            node.inbox.append(item)
+            self._pokes[host] = None
+
+    def deliver(self) -> None:
+        """After a call, under no lock: hosts are told what is in their inboxes, those who wait how it ended."""
+        runtime = self._runtime
+        while self._pokes:
+            try:
+                host, _ = self._pokes.popitem()
+            except KeyError:  # another thread was faster
+                break
+            runtime._poke(runtime.nodes[host])
+        runtime._answer()
+
+
+def _same_request(a: Deliver, b: Deliver) -> bool:
+    return (
+        type(b.message) is Produce
+        and a.message.request == b.message.request
+        and host_of(a.target) == host_of(b.target)
+    )

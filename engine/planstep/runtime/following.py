@@ -1,0 +1,100 @@
+"""Reading on in a store that another process owns: a view stands still, until somebody waits for records.
+
+    a wait begins ─▶ every 20 ms: the owner's marks ─ as before ─▶ nothing
+                                                    └ others ─▶ a newer look ─▶ who waits, looks again
+
+The owner tells nobody, so the marks are looked at: a few bytes a host, and only while somebody waits. A new look
+reads the log behind the owner's checkpoint again; so it rests four times as long as the last one took.
+
+An open snapshot keeps the engine at its step: the newer look waits until none is open. A view that another has
+followed is closed at once, so there are no more than two. In mode "kafka" a read counts as a snapshot here.
+
+Next: consistent_cut.py.
+"""
+
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from operator import attrgetter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..logs import tried_again
+from .consistent_cut import look
+from .wait_primitives import Signal, Wake, Watches
+
+if TYPE_CHECKING:
+    from .runtime import Runtime
+
+_EVERY_SECONDS = 0.02
+_AGAIN_SECONDS = 1.0
+_REST = 4
+_store_of = attrgetter("host.store")
+
+
+class Following(Watches):
+    """The watches of an engine that only looks. Invariant: while one is watched, the thread looks at the marks."""
+
+    def __init__(self, runtime: "Runtime", path: Path, views: list[Any]) -> None:
+        super().__init__()
+        self._runtime = runtime
+        self._path = path
+        self._views = views
+        self._wanted = Signal()
+        self._beginning = threading.Lock()
+        self._begun = False
+        self._seen: list[bytes] = []  # of the look before: the first wait compares with nothing
+
+    @contextmanager
+    def watch(self, tablets: Iterable[int], wake: Wake) -> Iterator[None]:
+        with super().watch(tablets, wake):
+            with self._beginning:
+                if not self._begun:
+                    self._runtime._begin("following", self._serve)
+                    self._begun = True
+            self._wanted.set()
+            yield
+
+    def end(self) -> None:
+        self._wanted.set()
+
+    def _serve(self) -> None:
+        stopping = self._runtime._stopping
+        pause = 0.0
+        while not stopping.wait(pause):
+            if not self:
+                self._wanted.wait(_AGAIN_SECONDS)
+                pause = 0.0
+                continue
+            began = time.monotonic()
+            try:
+                self._go_on()
+                pause = max(_EVERY_SECONDS, _REST * (time.monotonic() - began))
+            except Exception as error:  # without this thread nobody would be woken
+                if stopping.is_set():
+                    return
+                tried_again("a newer look at the store", error)
+                pause = _AGAIN_SECONDS
+
+    def _go_on(self) -> None:
+        marks = [view.mark_bytes() for view in self._views]
+        if marks == self._seen or self._runtime.nodes[0].host.history.pins()[0]:
+            return
+        views = look(self._path, len(self._views), self._views)
+        shown = False
+        try:
+            shown = self._runtime.show(views)
+        finally:
+            if not shown:  # a snapshot was opened meanwhile
+                for view in views:
+                    view.close()
+        if not shown:
+            return
+        before, self._views, self._seen = self._views, views, marks
+        try:
+            for node, view in zip(self._runtime.nodes, before, strict=True):
+                view.give_way(partial(_store_of, node))
+        finally:
+            self.wake(list(self._watched))

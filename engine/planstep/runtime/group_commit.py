@@ -1,0 +1,128 @@
+"""Who runs a host's turn: with one host, whoever commits and finds nobody at it.
+
+    commit ─▶ inbox ─▶ somebody leads? ─ no ─▶ leads: turn after turn until its own is answered
+                            │ yes                      └▶ hands over: to one that still waits, or to nobody
+                            ▼
+                       waits, is answered by the leader, or is handed the lead
+
+Those that arrive during a turn's sync wait in the inbox and share the next turn: the group commit.
+Only one of them is woken to lead it. With several hosts each host's thread runs its turns and
+callers only wait.
+
+Next: runtime.py.
+"""
+
+import threading
+from collections import deque
+from queue import SimpleQueue
+from time import monotonic
+from typing import Protocol
+
+from ..histogram import COUNTS, SECONDS, Histogram
+from ..host.host import Host
+from ..host.inputs import Ahead, Commit, Input
+from .deferred_signals import Uninterrupted
+from .outcome import Commit as Committed
+from .wait_primitives import Bell, Signal, wait_for
+
+
+class Ending(Protocol):
+    """What a commit's answer is handed to, on a thread of the engine: a future, or its like."""
+
+    def set_result(self, result: Committed, /) -> None: ...
+    def set_exception(self, error: BaseException, /) -> None: ...
+
+
+class Waiter:
+    """A transaction that was sent: its answer, and how to wake whoever waits for it."""
+
+    __slots__ = ("_wake", "answer", "future", "leads", "left", "since", "size", "tx", "unheard")
+
+    def __init__(self, tx: bytes, size: int, future: Ending | None) -> None:
+        self.tx = tx
+        self.size = size
+        self.since = monotonic()
+        self.future = future
+        self.answer: Committed | BaseException | None = None
+        self.leads = False
+        self.left = False  # nobody waits any more
+        self.unheard = False  # … nor will: whoever sent it was told that its end is not known
+        self._wake: SimpleQueue[None] = SimpleQueue()
+
+    def wake(self) -> None:
+        self._wake.put(None)
+
+    def wait(self, timeout: float | None, block: Uninterrupted | None = None) -> bool:
+        """Waits until woken, or until a signal comes that `block` puts off; False after `timeout` seconds."""
+        return wait_for(self._wake, timeout, block)
+
+    def result(self) -> Committed:
+        answer = self.answer
+        if isinstance(answer, BaseException):
+            raise answer
+        assert answer is not None
+        return answer
+
+
+class Node:
+    """A host with its inbox. Invariants: a turn runs under `lock`; at most one thread leads."""
+
+    def __init__(self, host: Host) -> None:
+        self.host = host
+        self.inbox: deque[Input] = deque()
+        self.lock = threading.Lock()
+        self.changed = Bell()
+        self.wake = Signal()
+        self.thread: threading.Thread | None = None
+        self.down = False
+        self.turn_seconds = Histogram(SECONDS)  # of all of a turn, its sync included
+        self.turn_transactions = Histogram(COUNTS)  # that a turn answered
+        self.leading = False
+        self._guard = threading.Lock()
+        self._followers: deque[Waiter] = deque()
+
+    def try_lead(self, waiter: Waiter | None) -> bool:
+        """Takes the lead, or gets in line behind whoever has it."""
+        with self._guard:
+            if not self.leading:
+                self.leading = True
+                return True
+            if waiter is not None:
+                if not waiter.left or waiter not in self._followers:
+                    self._followers.append(waiter)
+                waiter.left = False
+            return False
+
+    def leave(self, waiter: Waiter) -> bool:
+        """Stops waiting; True when the lead had been handed over meanwhile, and is held now."""
+        with self._guard:
+            waiter.left = True
+            return waiter.leads
+
+    def hand_over(self) -> bool:
+        """Gives the lead away; True when nobody took it although something waits in the inbox."""
+        with self._guard:
+            waiting = self._followers
+            while waiting and (waiting[0].left or waiting[0].answer is not None):
+                waiting.popleft()
+            if waiting and self.inbox:  # else there is nothing to lead: they would pass it round
+                follower = waiting.popleft()
+                follower.leads = True
+                follower.wake()
+                return False
+            self.leading = False
+        # Looked at after the lead is given up: whoever adds to the inbox looks at `leading` then.
+        return bool(self.inbox)
+
+
+def bytes_of(item: Commit | Ahead) -> int:
+    """Payload bytes that a client's input carries."""
+    size = 0
+    if isinstance(item, Ahead):
+        return sum(len(piece[0]) for _, slices in item.slices.values() for piece in slices)
+    for part in item.parts.values():
+        for piece in getattr(part, "slices", ()):
+            size += len(piece[0])
+        for write in getattr(part, "writes", ()):
+            size += len(write[2])
+    return size

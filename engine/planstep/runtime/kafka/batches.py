@@ -1,0 +1,49 @@
+"""Batches of at most batch_bytes: what the face encoded as large ones is cut before it is sent.
+
+    1 MiB ─▶ 16 KiB │ 16 KiB │ …      a record that is larger by itself is a batch by itself
+
+Next: producer_sessions.py.
+"""
+
+from bisect import bisect_right
+from itertools import accumulate
+from typing import Any
+
+from ...proto.batch import Batch, encode_batch
+
+_COLUMNS = range(3)
+_OVERHEAD = 128
+"""A header, and for each column an offset more than records, a bitmap's rest and what aligns it: no less."""
+Pieces = tuple[tuple[bytes, int], ...]
+
+
+def bounded(batches: dict[int, Pieces], size_max: int) -> dict[int, Pieces]:
+    """The same records in the same order; by tablet (data, records)…"""
+    return {
+        tablet: tuple(piece for batch in pieces for piece in _cut(*batch, size_max))
+        for tablet, pieces in batches.items()
+    }
+
+
+def _cut(data: bytes, count: int, size_max: int) -> Pieces:
+    if len(data) <= size_max or count == 1:
+        return ((data, count),)
+    batch = Batch.decode(data, verify=False)
+    stored: list[Any] = [batch.part(n, 0, count) if batch.holds(n) else None for n in _COLUMNS]
+    keys, values, headers = stored
+    held = [column for column in stored if column is not None]
+    lengths = [[len(item) if item else 0 for item in column] for column in held]
+    per_record = 5 * len(held)  # an offset of four bytes, and one of the bitmap at most
+    sizes = [size + per_record for size in map(sum, zip(*lengths, strict=True))]
+    behind = list(accumulate(sizes, initial=0))
+    found, at = [], 0
+    while at < count:
+        end = bisect_right(behind, behind[at] + size_max - _OVERHEAD) - 1
+        end = min(count, max(end, at + 1))
+        part = slice(at, end)
+        piece = encode_batch(
+            values[part], keys and keys[part], headers and headers[part], batch.timestamp_ms
+        )
+        found.append((piece, end - at))
+        at = end
+    return tuple(found)

@@ -1,0 +1,188 @@
+"""Transactional ids as their coordinators have them, and whom an open transaction keeps waiting.
+
+    t<name>            ─▶ state, producer, epoch, since when, partitions           tx list
+    l<number>          ─▶ the newest records of the log about one id               tx explain
+    p<producer>, o, m  ─▶ where readers of a partition stop, and how much is behind  tx list --open
+    q<producer>        ─▶ positions that wait for the marker
+
+Read from what is durable, so another process sees it too. A partition may also hang for a transaction that no
+coordinator knows any more (a batch that came late): it has a row of its own, without a name.
+
+Next: cli/identities.py.
+"""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from ...coordinator.batched_log import decode_entry
+from ...coordinator.kafka_states import AT_REST, ONGOING, PREPARED, STATE_NAMES, Transaction
+from ...host.describe import Names, part_name
+from ...host.tablet_space import stored_tablets
+from ...proto.ids import (
+    GROUPS,
+    PARTITION,
+    TRANSACTIONS,
+    host_of,
+    kind_of,
+    tablet_id,
+    tablet_prefix,
+)
+from ...proto.kafka import COMMIT
+from ...store import Store
+
+HANGING = "Hanging"
+"""The state of what no coordinator will end."""
+Stores = dict[int, Store]
+
+
+class Waiting(NamedTuple):
+    """What an open transaction has at one partition or group coordinator, `participant`.
+
+    `first_offset` is its first record there, None where it has none; readers of the partition stop at
+    `last_stable`, whoever's it is, and `records_behind` are written from there on. `positions` wait for its
+    end, as "resharder clicks[0] = 12".
+    """
+
+    participant: str
+    first_offset: int | None
+    last_stable: int | None
+    records_behind: int
+    positions: tuple[str, ...]
+
+
+class Identity(NamedTuple):
+    """A transactional id; `name` is None of what hangs. Times are seconds before now; `age_seconds` that of
+    its open transaction, None when there is none."""
+
+    name: str | None
+    state: str
+    producer: int
+    epoch: int
+    age_seconds: float | None
+    updated_seconds: float | None
+    timeout_seconds: float | None
+    participants: tuple[str, ...]
+    waiting: tuple[Waiting, ...] = ()
+
+    @property
+    def open(self) -> bool:
+        return self.state in (HANGING, *(STATE_NAMES[s] for s in (ONGOING, *PREPARED)))
+
+
+class Logged(NamedTuple):
+    """A record of an id's coordinator's log; `entry` is the number of the append that it shares."""
+
+    entry: int
+    state: str
+    producer: int | None
+    epoch: int | None
+    updated_ms: int | None
+    participants: tuple[str, ...]
+
+
+def identities(stores: Stores, names: Names, now_ms: int) -> list[Identity]:
+    """All transactional ids, by name."""
+    found = [
+        _identity(names, name, row, now_ms)
+        for store, prefix in _tablets(stores, TRANSACTIONS)
+        for name, row in _rows(store, prefix)
+    ]
+    return sorted(found, key=lambda one: one.name or "")
+
+
+def under_way(stores: Stores, names: Names, now_ms: int) -> list[Identity]:
+    """Those whose transaction is open or being ended, oldest first, and what hangs, last."""
+    found: list[Identity] = []
+    known: set[tuple[int, int]] = set()
+    for store, prefix in _tablets(stores, TRANSACTIONS):
+        for name, row in _rows(store, prefix):
+            if row.state not in AT_REST:
+                made = _identity(names, name, row, now_ms)
+                waiting = [
+                    _waiting(stores, names, tablet, row.producer) for tablet in row.partitions
+                ]
+                found.append(made._replace(waiting=tuple(waiting)))
+                known.update((row.producer, tablet) for tablet in row.partitions)
+    found.sort(key=lambda one: (-(one.age_seconds or 0.0), one.name or ""))
+    for tablet, producer in _opened(stores):
+        if (producer, tablet) not in known:
+            held = _waiting(stores, names, tablet, producer)
+            (epoch, *_) = stores[host_of(tablet)].get(_at(tablet, b"p", producer))
+            who = None, HANGING, producer, epoch, None, None, None
+            found.append(Identity(*who, (held.participant,), (held,)))
+    return found
+
+
+def history(stores: Stores, names: Names, name: str) -> list[Logged]:
+    """What the coordinator's log still says of an id, oldest first: its newest 1,024 entries are kept."""
+    found = []
+    for store, prefix in _tablets(stores, TRANSACTIONS):
+        for key, data in store.scan(prefix + b"l", prefix + b"m"):
+            for record in decode_entry(data):
+                if record[0] == name:
+                    found.append(_logged(names, int.from_bytes(key[5:], "big"), record))
+    return found
+
+
+def _logged(names: Names, entry: int, record: tuple[Any, ...]) -> Logged:
+    if record[1] is None:
+        return Logged(entry, "Dead", None, None, None, ())
+    row = Transaction(*record[1:])
+    parts = tuple(part_name(names, tablet) for tablet in row.partitions)
+    return Logged(entry, STATE_NAMES[row.state], row.producer, row.epoch, row.update_ms, parts)
+
+
+def _tablets(stores: Stores, kind: int) -> Iterator[tuple[Store, bytes]]:
+    for number, store in stores.items():
+        yield store, tablet_prefix(tablet_id(kind, number, 0))
+
+
+def _rows(store: Store, prefix: bytes) -> Iterator[tuple[str, Transaction]]:
+    for key, row in store.scan(prefix + b"t", prefix + b"u"):
+        yield key[5:].decode(), Transaction(*row)
+
+
+def _identity(names: Names, name: str, row: Transaction, now_ms: int) -> Identity:
+    is_open = row.state not in AT_REST and row.start_ms >= 0
+    return Identity(
+        name,
+        STATE_NAMES[row.state],
+        row.producer,
+        row.epoch,
+        max(0, now_ms - row.start_ms) / 1000 if is_open else None,
+        max(0, now_ms - row.update_ms) / 1000,
+        row.timeout_ms / 1000,
+        tuple(part_name(names, tablet) for tablet in row.partitions),
+    )
+
+
+def _opened(stores: Stores) -> Iterator[tuple[int, int]]:
+    """(partition's tablet, producer) of every transaction that a partition has open."""
+    for number, store in stores.items():
+        for prefix in stored_tablets(store, number, (PARTITION,)):
+            for _, producer in store.scan(prefix + b"o", prefix + b"p"):
+                yield int.from_bytes(prefix, "big"), producer
+
+
+def _at(tablet: int, letter: bytes, number: int) -> bytes:
+    return tablet_prefix(tablet) + letter + number.to_bytes(8, "big")
+
+
+def _waiting(stores: Stores, names: Names, tablet: int, producer: int) -> Waiting:
+    store, prefix, name = stores[host_of(tablet)], tablet_prefix(tablet), part_name(names, tablet)
+    if kind_of(tablet) == GROUPS:
+        return Waiting(name, None, None, 0, tuple(_pending(store, names, tablet, producer)))
+    state = store.get(_at(tablet, b"p", producer))
+    _, end, stable = store.get(prefix + b"m") or (0, 0, 0)
+    behind = store.scan(prefix + b"b" + stable.to_bytes(8, "big"), prefix + b"c")
+    records = sum(row[2] for _, row in behind if row[6] < COMMIT) if stable < end else 0
+    return Waiting(name, None if state is None else state[2], stable, records, ())
+
+
+def _pending(store: Store, names: Names, tablet: int, producer: int) -> Iterator[str]:
+    number, prefix = producer.to_bytes(8, "big"), tablet_prefix(tablet)
+    for key, _ in store.scan(prefix + b"q" + number, prefix + b"q" + number + b"\xff" * 4):
+        part = key[13:]
+        position, _ = store.get(prefix + b"n" + part + number)
+        group, partition = part[:-5].decode(), int.from_bytes(part[-4:], "big")
+        yield f"{group} {part_name(names, partition)} = {position}"

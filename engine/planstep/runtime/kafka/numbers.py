@@ -1,0 +1,115 @@
+"""Numbers of writers in the Kafka-style mode: kept as a group's positions, in the transaction of their records.
+
+    flush ─▶ the producer's transactional id is initialized ─▶ its positions ─▶ what is new ─▶ one transaction:
+             what was left open under it has ended              (last + 1)                      records, positions
+
+Kafka's brokers number batches, not records, and forget them with the producer id. So this does what a source
+connector of Kafka does exactly once: how far the source was copied is committed along with the copies,
+under a transactional id that nobody else has. Positions are not checked at the commit; that one
+transaction at a time writes under the id is what makes them true until then.
+
+Next: producer_sessions.py.
+"""
+
+import threading
+from base64 import b64encode
+from typing import TYPE_CHECKING, Any
+
+from ...proto.messages import PartitionPart
+from ..outcome import Commit, failure
+from .views import NO_PLACE, WRITER
+
+if TYPE_CHECKING:
+    from .runtime import KafkaRuntime
+
+
+def writer_of(producer: bytes) -> str:
+    """The transactional id of a writer's producer, and the group of its positions: no consumer has such a name."""
+    try:
+        text = producer.decode()
+    except UnicodeDecodeError:
+        text = ""
+    if not text.isprintable() or not text or text.startswith("="):
+        text = "=" + b64encode(producer).decode()
+    return WRITER + text
+
+
+class Numbers:
+    """Invariant: under a producer's lock nobody else moves its positions.
+
+    `_sessions` tells which writer gave the last numbers by itself: those of another one say nothing. It is
+    memory, as the writers are.
+    """
+
+    def __init__(self, runtime: "KafkaRuntime") -> None:
+        self._runtime = runtime
+        self._locks: dict[str, threading.Lock] = {}
+        self._sessions: dict[tuple[str, int], dict[int, bytes]] = {}  # … → last number → session
+
+    def last(self, snap: Any, tablet: int, producer: bytes) -> int | None:
+        """The last number of a producer in a partition, None when it has none."""
+        name = writer_of(producer)
+        self._runtime.writing.ready(name)
+        return self._last(name, tablet, None)
+
+    def _last(
+        self, name: str, tablet: int, positions: dict[tuple[str, int], int] | None
+    ) -> int | None:
+        position = (positions or {}).get((name, tablet))
+        if position is None:
+            position = self._runtime.views.settled(tablet, name)
+        return None if position is None else position - 1
+
+    def commit(self, tx: bytes, parts: dict[int, PartitionPart], timeout: float | None) -> Commit:
+        """Publishes what is new; Conflict as in mode "deterministic"."""
+        producer = next(iter(parts.values())).producer
+        assert producer is not None
+        name = writer_of(producer[0])
+        with self._locks.setdefault(name, threading.Lock()):
+            writing = self._runtime.writing
+            writing.assign(tx, name)
+            try:
+                positions = writing.look(tx).positions
+                last = {tablet: self._last(name, tablet, positions) for tablet in parts}
+                new = {
+                    tablet: part
+                    for tablet, part in parts.items()
+                    if self._new(tx, tablet, part, last)
+                }
+                repeats = dict.fromkeys(tablet for tablet in parts if tablet not in new)
+                if not new:
+                    return Commit(tx, NO_PLACE, repeats, self._runtime.names.of_tablet)
+                self._remember(name, new, last)
+                done = self._runtime.commit_moving(tx, new, name, timeout)
+            finally:
+                writing.forget(tx)
+        return done._replace(details={**done.details, **repeats})
+
+    def _new(
+        self, tx: bytes, tablet: int, part: PartitionPart, known: dict[int, int | None]
+    ) -> bool:
+        """Whether a part is to be written; what was published already is not."""
+        assert part.producer is not None
+        producer, first, last = part.producer
+        before = known[tablet]
+        if before is None or first > before:
+            return True
+        given = self._sessions.get((writer_of(producer), tablet), {}).get(before)
+        foreign = part.session is not None and part.session != given
+        if foreign or not part.dedupe or last > before:
+            reason = (tablet, "sequence", producer, first, before, foreign)
+            self._runtime.count_aborted("sequence")
+            raise failure(tx, reason, self._runtime.names.of_tablet)
+        return False
+
+    def _remember(
+        self, name: str, parts: dict[int, PartitionPart], known: dict[int, int | None]
+    ) -> None:
+        """Before it is known how it ends: then the position tells which number was the last."""
+        for tablet, part in parts.items():
+            assert part.producer is not None
+            former = self._sessions.get((name, tablet), {})
+            kept = {last: session for last, session in former.items() if last == known[tablet]}
+            if part.session is not None:
+                kept[part.producer[2]] = part.session
+            self._sessions[name, tablet] = kept

@@ -1,0 +1,368 @@
+"""Transactions of the Kafka-style mode from their first request to their end, each with its producer.
+
+    write ─▶ opened: a worker's producer, or one of the pool ─▶ begun ─▶ sent … ─▶ committed | aborted
+                                    │ being initialized, or at the transaction before: what is wanted waits
+    read  ─▶ the producer is initialized first, so that nobody of its name before it can commit what is read
+
+Next: producers.py.
+"""
+
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ...proxy.kafka import UNKNOWN_END
+from ..group_commit import Waiter
+from ..outcome import Commit
+from .batches import bounded
+from .errors import kafka_error
+from .producers import Open, Pool, Producer
+from .views import NO_PLACE, Look
+
+if TYPE_CHECKING:
+    from .runtime import KafkaRuntime
+
+OUTCOMES_KEPT = 10_000
+LOOK_SECONDS = 0.0005
+
+
+class Writing:
+    """Invariants: a producer has one transaction at a time; `open` holds a transaction from its first
+    request to its end; all of this is guarded by the client's lock."""
+
+    def __init__(self, runtime: "KafkaRuntime") -> None:
+        self.open: dict[bytes, Open] = {}
+        self.ended: dict[bytes, str] = {}  # the newest transactions' ends, in memory only
+        self.producers: dict[str, Producer] = {}  # of workers, by transactional id
+        self._assigned: dict[bytes, Producer] = {}
+        self._pool = Pool()
+        self._ready: dict[Producer, list[bytes]] = {}  # calls that wait for it to be initialized
+        self._flushes: dict[bytes, bytes] = {}  # calls that wait for what a tx has sent → tx
+        self._runtime = runtime
+        self._client = runtime.client
+        self._settings = runtime.settings
+
+    # producers -----------------------------------------------------------------------------
+
+    def producer(self, name: str) -> Producer:
+        """A new incarnation of a transactional id: its first transaction fences whoever has it."""
+        made = Producer(name)
+        self.producers[name] = made
+        return made
+
+    def assign(self, tx: bytes, worker: "str | Producer | None") -> None:
+        """Whose transaction it is. A worker's name stands for its newest incarnation; while that has a
+        transaction open, for another one."""
+        if isinstance(worker, str):
+            found = self.producers.get(worker)
+            if (
+                found is None
+                or found.dead is not None
+                or (found.busy and not self._is_ending(found))
+                or any(found is other for other in list(self._assigned.values()))
+            ):
+                found = self.producer(worker)
+            worker = found
+        if worker is not None:
+            self._assigned[tx] = worker
+
+    def ready(self, worker: str) -> None:
+        """The worker's producer is initialized: what was left under its transactional id has ended."""
+        self._runtime._check_open()
+        found = self.producers.get(worker)
+        if found is not None and found.handle is not None and found.dead is None:
+            return
+        if found is None or found.dead is not None:
+            found = self.producer(worker)
+        self._make_ready(found)
+
+    def _make_ready(self, producer: Producer) -> None:
+        tx = self._runtime.new_tx()
+        with self._client.locked():
+            waiter = self._runtime._waiting[tx] = Waiter(tx, 0, None)
+            if producer.handle is not None or producer.dead is not None:  # since it was asked
+                self._runtime._answers[tx] = Commit(tx, NO_PLACE, {})
+            else:
+                self._ready.setdefault(producer, []).append(tx)
+                self._initialize(producer)
+        self._runtime.asked()
+        self._runtime._wait_for(waiter, None)
+        waiter.result()
+
+    def retire(self, producer: Producer) -> None:
+        """Its owner begins nothing more with it: forgotten once it is free."""
+        with self._client.locked():
+            producer.retired = True
+            self._forget_if_free(producer)
+
+    def _forget_if_free(self, producer: Producer) -> None:
+        if not producer.retired or producer.busy or producer.initializing:
+            return
+        if self.producers.get(producer.name) is producer:
+            del self.producers[producer.name]
+        if producer.handle is not None and producer.dead is None:
+            self._client.drop(producer.handle)
+        producer.dead = producer.dead or ("INVALID_REQUEST", "its reader is closed")
+
+    def _is_ending(self, producer: Producer) -> bool:
+        """All that it has, the transaction that it is at and those that wait behind it: they go by themselves."""
+        opened = [self.open.get(producer.tx or b""), *producer.waiting]
+        return all(one is None or one.ending for one in opened)
+
+    def forget(self, tx: bytes) -> None:
+        """A transaction that never asked for anything has ended."""
+        self._assigned.pop(tx, None)
+
+    def fence(self, tx: bytes, consumer: str, generation: int, member: str) -> None:
+        """The group metadata that go with the positions of this transaction (KIP-447)."""
+        with self._client.locked():
+            self._opened(tx).group[consumer] = (generation, member)
+
+    def look(self, tx: bytes) -> Look:
+        """What a transaction reads with: its producer's consumer keeps positions in memory. First the producer
+        is initialized, so that nobody of its name before it can commit what is read; then it waits for
+        positions that its former transactions are about to commit."""
+        producer = self._assigned.get(tx) if self._runtime._writes else None
+        if producer is not None and producer.handle is None and producer.dead is None:
+            self._make_ready(producer)
+        deadline = time.monotonic() + self._settings.max_block_ms / 1000
+        while producer is not None and self._is_moving(producer, tx):
+            self._runtime._check_open()
+            if time.monotonic() > deadline:
+                raise kafka_error("CONCURRENT_TRANSACTIONS", f"producer {producer.name!r}")
+            time.sleep(LOOK_SECONDS)
+        return Look(None if producer is None else producer.positions, stable=True)
+
+    def _is_moving(self, producer: Producer, tx: bytes) -> bool:
+        with self._client.locked():
+            before = [self.open.get(producer.tx or b""), *producer.waiting]
+            return any(
+                opened is not None
+                and opened.tx != tx
+                and opened.ending == "commit"
+                and opened.positions
+                for opened in before
+            )
+
+    def _opened(self, tx: bytes) -> Open:
+        """Under the client's lock."""
+        found = self.open.get(tx)
+        if found is None:
+            producer = self._assigned.pop(tx, None) or self._pool.take()
+            found = self.open[tx] = Open(tx, producer)
+            if producer.tx is None:
+                producer.tx = tx
+            else:
+                producer.waiting.append(found)
+            self._initialize(producer)
+        return found
+
+    def _initialize(self, producer: Producer) -> None:
+        if producer.handle is None and not producer.initializing and producer.dead is None:
+            producer.initializing = True
+            self._client.init(producer.name, partial(self._initialized, producer))
+
+    def _initialized(self, producer: Producer, error: str, handle: Any, detail: str) -> None:
+        producer.initializing = False
+        for tx in self._ready.pop(producer, ()):
+            done = Commit(tx, NO_PLACE, {}) if not error else kafka_error(error, detail)
+            self._runtime._answers[tx] = done
+        if error:
+            producer.dead = (error, detail)
+            for opened in [self.open.get(producer.tx or b""), *producer.waiting]:
+                if opened is not None:
+                    self._end(opened, error, detail)
+            return
+        producer.handle = handle
+        self._go_on(producer)
+        self._forget_if_free(producer)
+
+    def _go_on(self, producer: Producer) -> None:
+        """Does what the producer's transaction wants, if it is initialized."""
+        opened = self.open.get(producer.tx) if producer.tx is not None else None
+        if opened is None or producer.handle is None:
+            return
+        if not opened.begun:
+            opened.begun = True
+            opened.refused = self._client.begin(producer.handle, opened.tx)
+        if opened.refused:  # nothing of it is sent, and whoever ends it hears why
+            opened.wants = []
+            self._end(opened, opened.refused, "")
+            return
+        wants, opened.wants = opened.wants, []
+        for want in wants:
+            want(producer.handle)
+
+    def _want(self, opened: Open, want: Any) -> None:
+        opened.wants.append(want)
+        producer = opened.producer
+        if producer.dead is not None:
+            self._end(opened, *producer.dead)
+        elif producer.tx == opened.tx:
+            self._go_on(producer)
+
+    # transactions --------------------------------------------------------------------------
+
+    def send_ahead(self, tx: bytes, slices: dict[int, tuple[int, Any]]) -> None:
+        """Sends batches to their partitions, where they are written in place; does not wait for it.
+
+        Overloaded: nothing of it was sent.
+        """
+        self._runtime._check_open()
+        batches = bounded(
+            {tablet: pieces for tablet, (_, pieces) in slices.items()}, self._settings.batch_bytes
+        )
+        self._client.admit(tx, batches, None)
+        with self._client.locked():
+            opened = self._opened(tx)
+            self._want(opened, partial(self._produce, opened, batches))
+        self._client.deliver()
+
+    def flush(self, tx: bytes) -> None:
+        """Waits until what was sent is written. KafkaError when something of it was refused: the transaction can
+        only be rolled back then."""
+        self._runtime._check_open()
+        call = self._runtime.new_tx()
+        with self._client.locked():
+            if tx not in self.open and tx not in self.ended:
+                return  # it has sent nothing
+            waiter = self._runtime._waiting[call] = Waiter(call, 0, None)
+            self._flushes[call] = tx
+        self._runtime.asked()
+        self._runtime._wait_for(waiter, None)
+        self._runtime._without_doubt(waiter)
+
+    def end_flushes(self) -> None:
+        """Whenever something has changed: under the client's lock."""
+        for call, tx in list(self._flushes.items()):
+            failure = self._failure(tx)
+            if failure is not None:
+                self._runtime._answers[call] = kafka_error(*failure)
+            elif self._client.outstanding(tx):
+                continue
+            else:
+                self._client.flushed(tx)
+                self._runtime._answers[call] = Commit(tx, NO_PLACE, {})
+            del self._flushes[call]
+
+    def _failure(self, tx: bytes) -> tuple[str, str] | None:
+        opened = self.open.get(tx)
+        if opened is None:
+            return "INVALID_TXN_STATE", "the transaction has ended"
+        producer = opened.producer
+        if producer.dead is not None:
+            return producer.dead
+        if producer.handle is None or producer.tx != tx or not opened.begun:
+            return None
+        return (opened.refused, "") if opened.refused else self._client.failure(producer.handle)
+
+    def _produce(self, opened: Open, batches: Any, handle: int) -> None:
+        self._client.send(handle, opened.tx, batches)
+
+    def rollback(self, tx: bytes) -> None:
+        """Aborts; does not wait for it."""
+        if self._runtime._closed:
+            return
+        with self._client.locked():
+            self._assigned.pop(tx, None)
+            opened = self.open.get(tx)
+            if opened is None:
+                self._client.let_go(tx)
+                return
+            if opened.ending:
+                return
+            opened.ending = "abort"
+            for consumer, tablet in opened.positions:
+                opened.producer.positions.pop((consumer, tablet), None)
+            self._want(opened, partial(self._abort, opened))
+        self._client.deliver()
+
+    def _abort(self, opened: Open, handle: int) -> None:
+        self._client.abort(handle, opened.tx, partial(self._ended_call, opened))
+
+    def commit(self, tx: bytes, batches: Any, positions: dict[str, dict[int, int]]) -> None:
+        opened = self._opened(tx)
+        opened.ending = "commit"
+        if batches:
+            self._want(opened, partial(self._produce, opened, batches))
+        offsets = {}
+        for consumer, moved in positions.items():
+            generation, member = opened.group.get(consumer, (-1, ""))
+            offsets[consumer] = (generation, member, tuple(moved.items()))
+            for tablet, offset in moved.items():
+                opened.positions[consumer, tablet] = offset
+        self._want(opened, partial(self._end_commit, opened, offsets))
+
+    def _end_commit(self, opened: Open, offsets: Any, handle: int) -> None:
+        self._client.commit(handle, opened.tx, offsets, partial(self._ended_call, opened))
+
+    def _ended_call(self, opened: Open, error: str, value: Any, detail: str) -> None:
+        """The client's call has ended: under its lock."""
+        if error:
+            self._end(opened, error, detail)
+            return
+        producer = opened.producer
+        self._runtime.ledger.decided(opened.tx, int(1e6 * self._runtime.half_ms))
+        if opened.ending == "commit":
+            producer.positions.update(opened.positions)
+            self._ended_as(opened.tx, "committed")
+            details = {tablet: span for tablet, span in value[1].items()}
+            answer = Commit(opened.tx, NO_PLACE, details, self._runtime.names.of_tablet, value[0])
+            self._runtime.answer_call(opened.tx, answer)
+        else:
+            self._ended_as(opened.tx, "aborted")
+        self._free(opened)
+
+    def _end(self, opened: Open, error: str, detail: str) -> None:
+        """Its end is an error, of the producer's or its own."""
+        for key in opened.positions:
+            opened.producer.positions.pop(key, None)
+        unknown = error == "REQUEST_TIMED_OUT" or detail == UNKNOWN_END
+        state = "undetermined" if unknown else "aborted"
+        self._ended_as(opened.tx, state)
+        if error == "REQUEST_TIMED_OUT" and opened.producer.dead is None and opened.ending:
+            # What it asked for goes on: nobody else may write under this incarnation meanwhile.
+            opened.producer.dead = (error, detail)
+            if opened.producer.handle is not None:
+                self._client.drop(opened.producer.handle)
+        if opened.ending == "commit":
+            if state == "undetermined":
+                self._runtime.answer_call(
+                    opened.tx,
+                    self._runtime._undetermined(opened.tx, self._settings.max_block_ms / 1000),
+                )
+            else:
+                self._runtime.answer_call(opened.tx, kafka_error(error, detail))
+        elif not opened.ending:
+            return  # its owner will hear of it when it commits
+        self._free(opened)
+
+    def _free(self, opened: Open) -> None:
+        producer = opened.producer
+        self.open.pop(opened.tx, None)
+        self._client.let_go(opened.tx)
+        if producer.dead is None and producer.handle is not None:
+            producer.dead = self._client.dead(producer.handle)
+        if producer.tx != opened.tx:
+            producer.waiting = [other for other in producer.waiting if other is not opened]
+            return
+        producer.tx = None
+        if producer.dead is not None:
+            for other in list(producer.waiting):
+                if other.ending:
+                    self._end(other, *producer.dead)
+        elif producer.waiting:
+            following = producer.waiting.pop(0)
+            producer.tx = following.tx
+            self._go_on(producer)
+            return
+        if producer.pooled:
+            self._pool.give(producer)
+        self._forget_if_free(producer)
+
+    def _ended_as(self, tx: bytes, state: str) -> None:
+        if state == "aborted":
+            self._runtime.ledger.aborted(tx)
+        self.ended[tx] = state
+        while len(self.ended) > OUTCOMES_KEPT:
+            del self.ended[next(iter(self.ended))]

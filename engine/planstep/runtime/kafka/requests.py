@@ -1,0 +1,107 @@
+"""Requests outside of transactions: plain writes, trimming, positions, membership in groups.
+
+Next: ../core_client.py.
+"""
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ...host.modes import group_of
+from ...proto.kafka import Join, Leave, OffsetCommit, TrimTo
+from ..deferred_signals import room_for_a_turn
+from ..group_commit import Waiter
+from ..outcome import Commit
+from .errors import kafka_error
+from .producers import check_identity
+from .views import NO_PLACE
+
+if TYPE_CHECKING:
+    from .runtime import KafkaRuntime
+
+
+class Requests:
+    """Each ends with the answer to one request, asked again while that may help."""
+
+    def __init__(self, runtime: "KafkaRuntime") -> None:
+        self._runtime = runtime
+        self._client = runtime.client
+        self._members = 0
+
+    def write(self, tx: bytes, batches: Any) -> None:
+        self._client.plain(tx, batches, partial(self._ended_plain, tx))
+
+    def _ended_plain(self, tx: bytes, error: str, value: Any, detail: str) -> None:
+        self._client.let_go(tx)
+        if error:
+            self._runtime.answer_call(tx, kafka_error(error, detail))
+        else:
+            self._runtime.answer_call(
+                tx, Commit(tx, NO_PLACE, value, self._runtime.names.of_tablet)
+            )
+
+    def trim(self, tx: bytes, tablet: int, offset: int) -> None:
+        self._client.ask(tablet, partial(_trim_to, offset), partial(self._ended_ask, tx))
+
+    def _ended_ask(self, tx: bytes, error: str, value: Any, detail: str) -> None:
+        if error:
+            self._runtime.answer_call(tx, kafka_error(error, detail))
+        else:
+            self._runtime._answers[tx] = Commit(tx, NO_PLACE, {0: value})
+
+    def request(self, target: int, make: Any) -> Any:
+        """One request of an administrator or group member, waited for; its answer's value."""
+        self._runtime._check_open()
+        room_for_a_turn()
+        tx = self._runtime.new_tx()
+        with self._client.locked():
+            waiter = self._runtime._waiting[tx] = Waiter(tx, 0, None)
+            self._client.ask(target, make, partial(self._ended_ask, tx))
+        self._runtime.asked()
+        self._runtime._wait_for(waiter, None)
+        return waiter.result().details[0]
+
+    def commit_positions(self, consumer: str, offsets: dict[int, int | None]) -> None:
+        """Moves or forgets positions outside of transactions, as an administrator does."""
+        moved = tuple(offsets.items())
+
+        def make(client: int, request: int) -> OffsetCommit:
+            return OffsetCommit(client, request, consumer, -1, "", moved)
+
+        self.request(group_of(consumer, self._runtime.hosts), make)
+        for producer in list(self._runtime.writing.producers.values()):
+            for tablet in offsets:
+                producer.positions.pop((consumer, tablet), None)
+
+    def join(self, consumer: str, name: str) -> tuple[int, str]:
+        """A member joins a group: (generation, member)."""
+        check_identity(name)
+        with self._client.locked():
+            self._members += 1
+            member = f"{name or 'reader'}-{self._runtime.generation}-{self._members}"
+        return self.rejoin(consumer, member), member
+
+    def rejoin(self, consumer: str, member: str) -> int:
+        """The generation that a member belongs to now."""
+        made = self.request(
+            group_of(consumer, self._runtime.hosts),
+            lambda client, request: Join(client, request, consumer, member),
+        )
+        generation: int = made[0]
+        return generation
+
+    def leave(self, consumer: str, member: str) -> None:
+        """A member leaves, or is let go; does not wait for it."""
+        if self._runtime._closed:
+            return
+        target = group_of(consumer, self._runtime.hosts)
+
+        def make(client: int, request: int) -> Leave:
+            return Leave(client, request, consumer, member)
+
+        with self._client.locked():
+            self._client.ask(target, make, lambda *_: None)
+        self._client.deliver()
+
+
+def _trim_to(offset: int, client: int, request: int) -> TrimTo:
+    return TrimTo(client, request, offset)

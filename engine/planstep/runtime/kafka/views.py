@@ -1,0 +1,271 @@
+"""Reads of the Kafka-style mode: each partition as it is now, up to its last stable offset, filtered here.
+
+    m ─▶ last stable offset     rows from the offset to there ─▶ read_committed filter ◀── aborted index
+    c, n of the group coordinator ─▶ position, unless one is pending: UNSTABLE_OFFSET_COMMIT, look again
+
+There is no snapshot: two partitions are read one after the other, and a transaction that commits between
+the two reads is seen in one of them. Nothing is read that is not durable.
+
+Next: runtime.py.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from ...coordinator.groups import pending_of, position_of
+from ...host.modes import group_of
+from ...host.versions import Retired
+from ...proto.batch import HEADER_BYTES, Batch, timestamp_of
+from ...proto.ids import GROUPS, Place, tablet_id, tablet_prefix
+from ...proto.kafka import COMMIT
+from ...proto.kafka_settings import KafkaSettings
+from ...proxy.read_committed import aborted_between, visible
+from ...tablets.intervals import Ranges
+from ..snapshot_reads import ROWS, Slice, Snapshot, Views, trimmed_error
+from .errors import kafka_error
+
+NO_PLACE = Place(0, None)
+"""This mode gives transactions no place in a common order."""
+WRITER = "writer:"
+"""With it begin the transactional ids and groups that stand for writers' producers: numbers.py."""
+Positions = dict[tuple[str, int], int]
+"""(consumer, partition's tablet) → where a client goes on: what a consumer has in memory."""
+
+
+class Look(Snapshot):
+    """What is there now, each time it is asked; with the positions of one client, if it keeps some."""
+
+    __slots__ = ("positions", "stable")
+
+    def __init__(
+        self, positions: Positions | None = None, stable: bool = False, history: Any = None
+    ) -> None:
+        super().__init__(0, {}, history)
+        self.positions = positions
+        self.stable = stable  # a position that waits for its transaction's end is waited for
+
+
+class _Durable:
+    """A tablet's durable keys, to read (coordinator.groups.Rows)."""
+
+    __slots__ = ("_prefix", "_store")
+
+    def __init__(self, store: Any, tablet: int) -> None:
+        self._store = store
+        self._prefix = tablet_prefix(tablet)
+
+    def get(self, key: bytes) -> Any:
+        return self._store.get(self._prefix + key)
+
+    def scan(self, begin: bytes, end: bytes) -> list[tuple[bytes, Any]]:
+        rows = self._store.scan(self._prefix + begin, self._prefix + end)
+        return [(key[len(self._prefix) :], row) for key, row in rows]
+
+
+class KafkaViews(Views):
+    """Reads over all hosts' released state."""
+
+    def __init__(
+        self,
+        nodes: list[Any],
+        check_open: Callable[[], None],
+        settings: KafkaSettings,
+        rtt_ms: float,
+        writes: bool = True,
+    ) -> None:
+        super().__init__(nodes, check_open, rtt_ms)
+        self._writes = writes
+        self._settings = settings
+
+    def snapshot(self) -> Snapshot:
+        """An engine that only looks goes on to no newer view while it is open: what is read in one is there."""
+        while not self._writes:
+            history = self._nodes[0].host.history
+            try:
+                history.open(0)
+                return Look(history=history)
+            except Retired:
+                pass
+        return Look()
+
+    # partitions ----------------------------------------------------------------------------
+
+    def _meta(self, tablet: int) -> tuple[int, int, int]:
+        """(start, end, last stable offset)."""
+        row: tuple[int, int, int] | None = self._store(tablet).get(tablet_prefix(tablet) + b"m")
+        return row or (0, 0, 0)
+
+    def _limit(self, meta: tuple[int, int, int]) -> int:
+        committed = self._settings.isolation == "read_committed"
+        return meta[2] if committed else meta[1]
+
+    def bounds(self, snap: Snapshot, tablet: int) -> tuple[int, int]:
+        """[log start, last stable offset), or the log's end with isolation="read_uncommitted"."""
+        return self.now(tablet)
+
+    def now(self, tablet: int) -> tuple[int, int]:
+        meta = self._meta(tablet)
+        return meta[0], self._limit(meta)
+
+    def log_bounds(self, tablet: int) -> tuple[int, int]:
+        """[log start, last stable offset), whatever the isolation: what there is to trim. An open transaction
+        keeps what is behind its first record."""
+        meta = self._meta(tablet)
+        return meta[0], meta[2]
+
+    def whole_log(self, tablet: int) -> tuple[int, int]:
+        return self._meta(tablet)[:2]
+
+    def standing(self, tablet: int, consumer: str) -> tuple[int, int] | None:
+        """Markers count as lag, as they do in Kafka."""
+        position, _ = self.committed(tablet, consumer)
+        if position is None:
+            return None
+        return max(0, self._meta(tablet)[1] - position), 0
+
+    def end(self, tablet: int) -> int:
+        return self.now(tablet)[1]
+
+    def offset_at(self, tablet: int, ms: int) -> int:
+        """An offset behind all batches written before `ms`, as far as clocks agree, and before all others:
+        markers between them have no time."""
+        store = self._store(tablet)
+        low, high = self.now(tablet)
+        while low < high:
+            middle = (low + high) // 2
+            found = next((e for e in self.entries(tablet, middle, high) if e[1][6] < COMMIT), None)
+            if found is None:
+                high = middle
+            elif timestamp_of(store.read_payload(found[1][0], HEADER_BYTES)) < ms:
+                low = found[0] + found[1][2]
+            elif found[0] <= middle:
+                high = max(low, found[0])
+            else:
+                high = middle
+        return low
+
+    def _visible(self, tablet: int, offset: int, end: int) -> Iterator[tuple[int, Any]]:
+        """The entries that this isolation shows."""
+        entries = self.entries(tablet, offset, end)
+        if self._settings.isolation == "read_uncommitted":
+            return ((first, row) for first, row in entries if row[6] < COMMIT)
+        return visible(entries, aborted_between(self._index(tablet, offset), offset, end))
+
+    def _index(self, tablet: int, offset: int) -> Iterator[Any]:
+        """Rows of the aborted index from a marker's offset on."""
+        store, prefix = self._store(tablet), tablet_prefix(tablet) + b"a"
+        at = prefix + offset.to_bytes(8, "big")
+        while rows := store.scan(at, prefix + b"\xff" * 9, limit=ROWS):
+            for key, row in rows:
+                yield row
+                at = key + b"\x00"
+
+    def read_slices(
+        self, snap: Snapshot, tablet: int, offset: int, max_records: int, max_bytes: int
+    ) -> list[Slice]:
+        start, end = self.now(tablet)
+        if offset >= end:
+            return []
+        if offset < start:
+            raise trimmed_error(offset)
+        self.request()
+        store = self._store(tablet)
+        found: list[Slice] = []
+        records = size = 0
+        for first, row in self._visible(tablet, offset, end):
+            address, length, count = row[:3]
+            if records >= max_records or (found and size + length > max_bytes):
+                break
+            lo = max(0, offset - first)
+            hi = min(count, lo + max_records - records)
+            batch = self._batch(store, tablet, first, lo, address, length)
+            if hi < count:
+                self._cache.put((tablet, first), batch)
+            found.append(Slice(first + lo, NO_PLACE, lo, hi, batch))
+            records += hi - lo
+            size += length
+        return found
+
+    def staged(self, tablet: int, tx: bytes) -> list[Batch]:
+        return []  # what is sent is in the log; what a transaction shows of itself is not yet sent
+
+    def last_sequence(self, snap: Snapshot, tablet: int, producer: bytes) -> int | None:
+        raise AssertionError("numbers.py has them")
+
+    # consumers -----------------------------------------------------------------------------
+
+    def moved(self, snap: Snapshot, tablet: int, consumer: str) -> int:
+        return 0  # positions are the group's: who commits last, wins
+
+    def consumer(
+        self, snap: Snapshot, tablet: int, consumer: str
+    ) -> tuple[int | None, int, Ranges, int]:
+        """(offset of the next record to read, …); a transaction waits while a position is pending.
+
+        A client remembers what it has committed itself, as a consumer of Kafka does, and asks before that:
+        what was asked for a partition that another reader got first would be old when it comes back.
+        """
+        assert isinstance(snap, Look)
+        kept = snap.positions
+        position = None if kept is None else kept.get((consumer, tablet))
+        if position is None:
+            if snap.stable and self._settings.isolation == "read_committed":
+                position = self.settled(tablet, consumer)
+            else:
+                position, _ = self.committed(tablet, consumer)
+            if position is None:
+                return None, 0, (), 0
+        return self._next(tablet, position), 0, (), 0
+
+    def settled(self, tablet: int, consumer: str) -> int | None:
+        """A position, once no transaction is about to move it. KafkaError after max_block_ms."""
+        deadline = time.monotonic() + self._settings.max_block_ms / 1000
+        while True:
+            self.request()
+            position, pending = self.committed(tablet, consumer)
+            if not pending:
+                return position
+            self._check_open()
+            if time.monotonic() > deadline:
+                raise kafka_error("UNSTABLE_OFFSET_COMMIT", f"consumer {consumer!r}")
+            time.sleep(self._settings.retry_backoff_ms / 1000)
+
+    def _group(self, consumer: str) -> "_Durable":
+        group = group_of(consumer, len(self._nodes))
+        return _Durable(self._store(group), group)
+
+    def committed(self, tablet: int, consumer: str) -> tuple[int | None, bool]:
+        """(committed position or None, whether another one waits for its transaction's marker)."""
+        rows = self._group(consumer)
+        pending = bool(pending_of(rows, consumer, tablet))  # first: what ends meanwhile has moved
+        return position_of(rows, consumer, tablet), pending
+
+    def pending(self, tablet: int, consumer: str) -> list[tuple[int, int]]:
+        """(producer, position) of transactions whose end decides whether a consumer has moved."""
+        return pending_of(self._group(consumer), consumer, tablet)
+
+    def group(self, consumer: str) -> tuple[int, tuple[str, ...]]:
+        """(generation, members) of a consumer's group; 0 when nobody ever joined it."""
+        row = self._group(consumer).get(b"g" + consumer.encode())
+        return (0, ()) if row is None else row
+
+    def _next(self, tablet: int, position: int) -> int:
+        """The offset of the first record to be shown at or behind a position: markers and what was aborted
+        are skipped, as a fetch skips them; the end where there is none."""
+        start, end = self.now(tablet)
+        position = max(position, start)
+        for first, _ in self._visible(tablet, position, end):
+            return max(first, position)
+        return max(position, end)
+
+    def consumers(self, tablet: int) -> list[str]:
+        names: dict[str, None] = {}
+        suffix = tablet_prefix(tablet)
+        for number in range(len(self._nodes)):
+            group = tablet_id(GROUPS, number, 0)
+            prefix = tablet_prefix(group)
+            for key, _ in self._store(group).scan(prefix + b"c", prefix + b"d"):
+                if key[-4:] == suffix and key[-5:-4] == b"\x00":
+                    names[key[5:-5].decode()] = None
+        return sorted(name for name in names if not name.startswith(WRITER))

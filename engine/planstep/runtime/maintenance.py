@@ -1,0 +1,168 @@
+"""What is done on the side: trimming by age and size, and removing what was dropped.
+
+    every second ─▶ retention    offset below which all is too old or too much ─▶ trim, a transaction
+                 └▶ cleaning     tablets of what was dropped ─▶ Clean, a thousand keys at a time
+                                 once no snapshot is older than the drop
+
+The offset of a trim is explicit, so that it is an input like any other; it is chosen below what open
+transactions are reading. A thread of its own: it commits and waits as a client does.
+
+What it leaves out: it never trims a topic without retention, whatever its consumers have consumed.
+Next: runtime.py.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ..errors import EngineClosed, OffsetOutOfRange
+from ..logs import tried_again, trimmed
+from ..proto.batch import HEADER_BYTES, timestamp_of
+from ..proto.ids import CATALOGUE_ID, host_of, tablet_prefix
+from ..proto.messages import CLEANED, CataloguePart, Clean, PartitionPart
+from .catalog import Dropped, Name, TopicInfo
+from .wait_primitives import Latch, Signal
+
+if TYPE_CHECKING:
+    from .runtime import Runtime
+
+_EVERY_SECONDS = 1.0
+_WAIT_SECONDS = 10.0
+_CLEAN_KEYS = 1_000
+
+
+class Chores:
+    """Invariant: failures are logged and tried again; none ends the thread."""
+
+    def __init__(self, runtime: "Runtime") -> None:
+        self._runtime = runtime
+        self._wake = Signal()
+        self._lock = threading.Lock()
+        self._sizes: dict[int, tuple[int, int, int]] = {}  # tablet → (log start, looked to, bytes)
+        self.trimmed = 0
+        self.reading: Callable[[int], int | None] = lambda tablet: None
+        """The lowest offset that open transactions have read in a partition; the face sets it."""
+        self.leases: Callable[[], None] = lambda: None
+        """Ends leases that ran out; the face sets it."""
+
+    def wake(self) -> None:
+        self._wake.set()
+
+    def serve(self, stopping: Latch) -> None:
+        while not stopping.is_set():
+            self._wake.wait(_EVERY_SECONDS)
+            if stopping.is_set():
+                return
+            try:
+                self.run()
+            except EngineClosed:
+                return
+            except Exception as error:
+                tried_again("retention or cleaning", error)
+
+    def run(self, now_ms: int | None = None) -> None:
+        """Does what is due; `now_ms` is for tests."""
+        self.leases()
+        now = time.time_ns() // 1_000_000 if now_ms is None else now_ms
+        self._runtime.tidy(now)
+        names = self._runtime.names
+        for topic in list(names.topics.values()):
+            if topic.retention_ms is not None or topic.retention_bytes is not None:
+                self._retain(topic, now)
+        for gone in list(names.dropped.values()):
+            self._clean(gone)
+
+    # retention -----------------------------------------------------------------------------
+
+    def _retain(self, topic: TopicInfo, now_ms: int) -> None:
+        for partition, tablet in enumerate(topic.partitions):
+            offset = self._due(topic, tablet, now_ms)
+            floor = self.reading(tablet)
+            if floor is not None:
+                offset = min(offset, floor)
+            if offset > self._bounds(tablet)[0]:
+                self.trim(tablet, offset)
+                trimmed(topic.name, partition, offset)
+
+    def _bounds(self, tablet: int) -> tuple[int, int]:
+        return self._runtime.views.log_bounds(tablet)
+
+    def _due(self, topic: TopicInfo, tablet: int, now_ms: int) -> int:
+        """The offset below which records are too old, or too many bytes lie behind them."""
+        store = self._runtime.nodes[host_of(tablet)].host.store
+        prefix = tablet_prefix(tablet) + b"b"
+        start, end = self._bounds(tablet)
+        excess = 0
+        if topic.retention_bytes is not None:
+            excess = self._held(tablet, start, end) - topic.retention_bytes
+        oldest_ms = None if topic.retention_ms is None else now_ms - topic.retention_ms
+        offset, at, last = start, prefix, prefix + b"\xff" * 9
+        while offset < end:
+            slices = store.scan(at, min(last, prefix + end.to_bytes(8, "big")), limit=256)
+            for key, (address, length, count, *_) in slices:
+                late = oldest_ms is not None and (
+                    not length  # a marker has no time, and goes with what is before it
+                    or timestamp_of(store.read_payload(address, HEADER_BYTES)) < oldest_ms
+                )
+                # By size only while what stays is still at least as much as was asked for.
+                if not late and excess < length:
+                    return offset
+                excess -= length
+                offset, at = int.from_bytes(key[5:], "big") + count, key + b"\x00"
+            if not slices:
+                break
+        return offset
+
+    def _held(self, tablet: int, start: int, end: int) -> int:
+        """Bytes of a partition's slices; looks only at those that came since the last look."""
+        store = self._runtime.nodes[host_of(tablet)].host.store
+        prefix = tablet_prefix(tablet) + b"b"
+        known_start, at, total = self._sizes.get(tablet, (start, 0, 0))
+        if known_start != start:
+            at = total = 0
+        rows = store.scan(prefix + at.to_bytes(8, "big"), prefix + end.to_bytes(8, "big"))
+        total += sum(int(row[1]) for _, row in rows)
+        self._sizes[tablet] = (start, end, total)
+        return total
+
+    def trim(self, tablet: int, offset: int) -> None:
+        """The partition's log begins at `offset`; OffsetOutOfRange beyond its end."""
+        runtime = self._runtime
+        before = -1
+        while True:
+            start, end = self._bounds(tablet)
+            if offset > end:
+                raise OffsetOutOfRange(f"offset {offset} is beyond the log's end, {end}")
+            if offset <= start or start == before:  # an open transaction may keep the rest
+                return
+            before = start
+            runtime.commit(runtime.new_tx(), {tablet: PartitionPart(trim=offset)}, _WAIT_SECONDS)
+            with self._lock:
+                self.trimmed += self._bounds(tablet)[0] - start
+
+    # cleaning ------------------------------------------------------------------------------
+
+    def _clean(self, gone: Dropped) -> None:
+        runtime = self._runtime
+        if runtime.nodes[0].host.history.oldest() < gone.step:
+            return  # a snapshot may still read it
+        if all([self._cleaned(tablet) for tablet in gone.tablets]):
+            done = CataloguePart(gone.kind, gone.name, 0, "", runtime.hosts, CLEANED, gone.id)
+            runtime.commit(runtime.new_tx(), {CATALOGUE_ID: done}, _WAIT_SECONDS)
+            runtime.names.look(Name(gone.kind, gone.name, gone.id))
+
+    def _cleaned(self, tablet: int) -> bool:
+        """Removes some of a tablet's keys; whether none is left."""
+        runtime = self._runtime
+        node = runtime.nodes[host_of(tablet)]
+        prefix = tablet_prefix(tablet)
+        if node.down:
+            return False
+        left = node.host.store.scan(prefix, prefix + b"\xff", limit=2)
+        if not left or [key[4:] for key, _ in left] == [runtime.schema.dropped_mark]:
+            return True
+        runtime.schema.tell_dropped(tablet)
+        runtime.tell(tablet, Clean(_CLEAN_KEYS))
+        self._wake.set()  # there is more
+        return False

@@ -1,0 +1,81 @@
+"""What the face asks of a runtime that a mode does its own way; here as mode "deterministic" has it.
+
+    face ─ sends_at_once? join, fence, ready … ─▶ Ways       nothing to do: writers have no identities
+                                                   └ kafka/runtime.py: producers, groups, transactional ids
+
+The face never asks which mode it is. `look` is the runtime's own: it has the views.
+
+Next: runtime.py.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..errors import NotSupported
+
+
+class Ways:
+    """Each may be overridden by a mode's runtime."""
+
+    mode = "deterministic"
+    sends_at_once = False
+    """What a transaction writes leaves as it is written."""
+    reads_may_wait = False
+    """Also on one host, for other transactions' ends or for their own producer."""
+    one_at_a_time = False
+    """Who commits waits for the end before the next transaction."""
+
+    def assign(self, tx: bytes, worker: Any) -> None:
+        """Whose transaction it is: something to modes whose writers have identities."""
+
+    def forget(self, tx: bytes) -> None:
+        """A transaction has ended that never asked for anything."""
+
+    def may_send(self, tx: bytes, waiting_bytes: int, outboxes: Mapping[str, Any]) -> bool:
+        """Whether what a transaction has gathered leaves now: so many bytes, by topic with a column a partition."""
+        return False
+
+    def statement(self, parts: dict[int, Any]) -> dict[int, Any]:
+        """The parts of a statement of its own, which is more than one write of a transaction here."""
+        return parts
+
+    def fence(self, tx: bytes, consumer: str, generation: int, member: str) -> None:
+        """Group metadata that go with a transaction's positions."""
+
+    def join(self, consumer: str, name: str) -> tuple[int, str] | None:
+        """(generation, member) of a group that has them."""
+        return None
+
+    def rejoin(self, consumer: str, member: str) -> int:
+        raise AssertionError("no groups here")
+
+    def leave(self, consumer: str, member: str) -> None:
+        """A member leaves its group."""
+
+    def producer(self, name: str) -> Any:
+        """Who writes under a name, where writers have identities."""
+        return None
+
+    def ready(self, worker: str) -> None:
+        """What another one left under this name is ended, where writers have identities."""
+
+    def wait_stable(self, tablet: int) -> None:
+        """All that is committed in a partition can be read, where that may take a while."""
+
+    def check_exact(self) -> None:
+        """NotSupported where the end of a log cannot be a condition."""
+
+    def tidy(self, now_ms: int) -> None:
+        """About every second: what a mode forgets with time."""
+
+    def switch_log_batching(self, on: bool) -> None:
+        raise NotSupported(f'mode "{self.mode}" has no logs of coordinators: "kafka" has them')
+
+    def transactional_ids(self, only_open: bool) -> list[Any]:
+        raise NotSupported(f'mode "{self.mode}" has no transactional ids: "kafka" has them')
+
+    def retire(self, producer: Any) -> None:
+        """Who wrote under a name begins nothing more."""
+
+    def flush(self, tx: bytes) -> None:
+        """Waits until what was sent ahead is durable, where sending does not wait for that itself."""

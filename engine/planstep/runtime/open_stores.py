@@ -1,0 +1,304 @@
+"""From a path to the stores of its hosts: `<path>/host-<n>`, each with log, tables and lock.
+
+Next: ../store/disk.py.
+"""
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from ..errors import (
+    Corruption,
+    FormatError,
+    NotSupported,
+    PlanstepError,
+    WrongMode,
+)
+from ..host.versions import BYTES_MAX, MS_MAX
+from ..proto.kafka_settings import KafkaSettings
+from ..store import DiskStore, MemoryStore, Store
+from ..store.disk import SEGMENT_BYTES
+from ..store.files import Files, io_error
+from ..store.lock import no_other_makes
+from ..store.meta import load_meta, make_folder
+from ..store.pages import DATA_FILE
+from .consistent_cut import look
+from .deferred_signals import room_for_a_turn
+from .following import Following
+from .kafka.runtime import KafkaRuntime
+from .network import Network
+from .replace_store import left_beside
+from .runtime import Runtime
+
+RUNTIMES: dict[str, type[Runtime]] = {"deterministic": Runtime, "kafka": KafkaRuntime}
+
+
+def _open_stores(
+    path: Path,
+    *,
+    create: bool,
+    read_only: bool,
+    wait: float,
+    mode: str | None,
+    hosts: int | None,
+    durability: str,
+    trace: str,
+    network: Network | None,
+    separate: bool,
+    rtt_ms: float,
+    settings: KafkaSettings,
+    snapshots: tuple[int, int],
+    files: Files,
+    segment_bytes: int,
+    opened: list[Store | Runtime],
+) -> Runtime:
+    """Opens every host's store, or none. A setting left None is taken as stored."""
+    if os.name == "nt":
+        raise NotSupported("planstep runs on Linux and macOS; on Windows use it inside WSL")
+    if durability not in ("full", "os"):
+        raise PlanstepError(f"durability is 'full' or 'os', not {durability!r}")
+    if path.exists() and not path.is_dir():
+        raise FormatError(f"{path} is a file; a store is a folder")
+    first = path / "host-0"
+    meta = load_meta(first, Files())
+    if meta is None:
+        if (rest := left_beside(path)) is not None:
+            raise FormatError(
+                f"there is no store at {path}, and {rest} is what a restore that was killed was about to "
+                "replace: restore again, or rename that one back"
+            )
+        if not create or read_only:
+            close = nearest_store(path)
+            hint = (
+                f"did you mean {close!r}?"
+                if close
+                else "open it without read_only and create=False to make one"
+            )
+            raise FormatError(f"there is no store at {path}; {hint}")
+        if path.exists() and any(p.name != "host-0" for p in path.iterdir()):
+            raise FormatError(f"{path} is neither a store nor an empty folder")
+    else:
+        if hosts is not None and hosts != meta.hosts:
+            raise WrongMode("hosts", meta.hosts, hosts)
+        if mode is not None and mode != meta.mode:
+            raise WrongMode("mode", meta.mode, mode)
+    count = meta.hosts if meta is not None else hosts or 1
+    kind = meta.mode if meta is not None else mode or "deterministic"
+    _check_durability(durability, count)
+
+    if read_only:
+        with _making_sense(path):
+            views = look(path, count)
+            runtime = RUNTIMES[kind](
+                views,
+                trace=trace,
+                read_only=True,
+                rtt_ms=rtt_ms,
+                settings=settings,
+                snapshots=snapshots,
+            )
+            opened.append(runtime)
+            runtime.watches = Following(runtime, path, views)
+            return runtime
+
+    stores: list[Any] = []
+
+    def open_one(number: int) -> DiskStore:
+        folder = path / f"host-{number}"
+        if number < len(stores):  # begun anew
+            found = load_meta(folder, Files())
+            if found is None or found.store_id != stores[number].store_id:
+                raise FormatError(
+                    f"{folder} is of another store by now, or gone; reopen the engine"
+                )
+        # What is stored counts: while the lock was waited for, another store may have taken the place.
+        stored = stores[0].meta if stores else None
+        # All folders are there before host 0 takes its first turn.
+        fresh = not number or stores[0].last_turn == 0
+        if not fresh and not (folder / "meta.pb").exists():
+            raise FormatError(
+                f"{folder} is missing: the store has {stores[0].meta.hosts} hosts, and none can do "
+                "without the others; restore it from a backup of the whole store"
+            )
+        return DiskStore.open(
+            folder,
+            create=create,
+            mode=mode if stored is None else stored.mode,
+            hosts=hosts if stored is None else stored.hosts,
+            host=number,
+            first_id=stores[0].store_id if number else b"",
+            wait=wait,
+            files=files,
+            durability=durability,
+            segment_bytes=segment_bytes,
+        )
+
+    try:
+        number = 0
+        while not stores or number < stores[0].meta.hosts:
+            opened.append(open_one(number))
+            stores.append(opened[-1])
+            number += 1
+        _check_durability(durability, len(stores))
+        with _making_sense(path):
+            runtime = RUNTIMES[stores[0].meta.mode](
+                stores,
+                network=network,
+                trace=trace,
+                reopen=open_one,
+                separate=separate,
+                rtt_ms=rtt_ms,
+                settings=settings,
+                snapshots=snapshots,
+            )
+        opened.append(runtime)
+    except BaseException:
+        let_go(opened)
+        raise
+    return runtime
+
+
+def _check_durability(durability: str, hosts: int) -> None:
+    if durability == "os" and hosts > 1:
+        raise NotSupported(
+            "durability='os' needs hosts=1: several hosts would lose different tails"
+        )
+
+
+@contextmanager
+def _alone_at_unfinished(path: Path, make: bool, files: Files) -> Iterator[None]:
+    """Where there is no store, or a part of one: others that are making it are waited for, for a while; and
+    where this one does, they wait for it."""
+    first = path / "host-0"
+    meta = load_meta(first, Files())
+    if meta is not None and all(
+        (path / f"host-{number}" / "table" / DATA_FILE).exists() for number in range(meta.hosts)
+    ):
+        yield
+        return
+    if make and not path.exists() and left_beside(path) is None:
+        make_folder(path, files)
+        files.sync_folder(path.parent)
+    with ExitStack() as alone:
+        alone.enter_context(no_other_makes(path))
+        if not make:
+            alone.close()
+        yield
+
+
+def let_go(opened: list[Store | Runtime]) -> None:
+    """Those that there was no memory to close are still in the list, for whoever opens next."""
+    while opened:
+        try:
+            opened[-1].close()
+        except MemoryError:
+            return
+        except Exception:
+            pass  # it is let go all the same, and the first error says more
+        opened.pop()
+
+
+def is_store(path: Path) -> bool:
+    """Whether something is there that can be opened: not whether that will succeed."""
+    try:
+        return (path / "host-0").is_dir()
+    except (OSError, ValueError):
+        return False
+
+
+def nearest_store(path: Path) -> str | None:
+    """A store beside the path, with a similar name."""
+    try:
+        beside = [other.name for other in path.parent.iterdir() if is_store(other)]
+    except OSError:
+        return None
+    close = get_close_matches(path.name, beside, n=1)
+    return os.fspath(path.parent / close[0]) if close else None
+
+
+@contextmanager
+def _making_sense(path: Path) -> Iterator[None]:
+    """Foreign bytes, read as names, numbers and tuples, raise all kinds of errors: they are Corruption."""
+    try:
+        yield
+    except PlanstepError:
+        raise
+    except (AssertionError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise Corruption(f"{path}: the tables hold what no store writes: {error!r}") from error
+
+
+def switch_at_least_every(seconds: float | None) -> None:
+    """The interpreter lets another thread go on, so that a busy one delays commits less; None leaves it alone."""
+    if seconds is not None and sys.getswitchinterval() > seconds:
+        sys.setswitchinterval(seconds)
+
+
+def open_runtime(
+    path: str | os.PathLike[str],
+    *,
+    create: bool = True,
+    read_only: bool = False,
+    wait: float = 0,
+    mode: str | None = None,
+    hosts: int | None = None,
+    durability: str = "full",
+    placement: str = "shared",
+    trace: str = "summary",
+    switch_interval: float | None = 0.0005,
+    network: Network | None = None,
+    rtt_ms: float = 0.0,
+    settings: KafkaSettings | None = None,
+    snapshots: tuple[int, int] = (BYTES_MAX, MS_MAX),
+    files: Files | None = None,
+    segment_bytes: int = SEGMENT_BYTES,
+    opened: list[Store | Runtime] | None = None,
+) -> Runtime:
+    """Opens the stores of all hosts under `path`, or in memory for ":memory:".
+
+    `files` in place of the operating system's, and shorter segments: to see what a bad disk does. `opened`
+    has what an attempt before this one opened and could not close; what this one opens is added.
+    """
+    room_for_a_turn()
+    opened = [] if opened is None else opened
+    let_go(opened)
+    settings = settings or KafkaSettings()
+    separate = placement == "separate"
+    switch_at_least_every(switch_interval)
+    if path == ":memory:":
+        runtime = RUNTIMES[mode or "deterministic"](
+            [MemoryStore() for _ in range(hosts or 1)],
+            network=network,
+            trace=trace,
+            separate=separate,
+            rtt_ms=rtt_ms,
+            settings=settings,
+            snapshots=snapshots,
+        )
+        opened.append(runtime)
+        return runtime
+    try:
+        with _alone_at_unfinished(Path(path), create and not read_only, files or Files()):
+            return _open_stores(
+                Path(path),
+                create=create,
+                read_only=read_only,
+                wait=wait,
+                mode=mode,
+                hosts=hosts,
+                durability=durability,
+                trace=trace,
+                network=network,
+                separate=separate,
+                rtt_ms=rtt_ms,
+                settings=settings,
+                snapshots=snapshots,
+                files=files or Files(),
+                segment_bytes=segment_bytes,
+                opened=opened,
+            )
+    except OSError as error:  # no permission, a file where a folder should be, a name too long
+        raise io_error(error, Path(path)) from error

@@ -1,0 +1,198 @@
+"""Transactions that are under way: what they hold, whom they wait for, whom they delay.
+
+    staged      data went ahead of a commit; it holds space, nobody waits for it
+    prepared    proposed and without a place: holds what it staged, delays nobody
+    planned     has its place: what meets it at a tablet waits until it is decided there
+    sent        in this process: asked for, and not yet at any tablet
+
+Read from what is durable at the tablets, so another process sees it too. With one host a transaction is
+decided in the turn that plans it: planned ones are seen with several hosts, where one is down or late.
+
+What it leaves out: transactions that an application has begun and not sent; they hold nothing. Planned
+ones that have left all tablets, beyond the newest 1,000 that the coordinator remembers.
+
+Next: ../cli/inspect.py.
+"""
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ..coordinator.plan import PLANNED
+from ..errors import Corruption, FormatError, IoError
+from ..host.tablet_space import stored_tablets
+from ..proto.batch import HEADER_BYTES, timestamp_of
+from ..proto.ids import (
+    CATALOGUE,
+    COORDINATOR_ID,
+    PARTITION,
+    SHARD,
+    Place,
+    kind_of,
+    tablet_prefix,
+    tablet_text,
+    tx_text,
+)
+from ..proto.messages import PartitionPart, ShardPart
+from ..store import Store
+from ..store.files import Files
+from ..store.meta import load_meta
+from .catalog import Names
+from .consistent_cut import look
+
+_NEWEST = 1_000
+_ORDER = ("sent", "staged", "prepared", "planned")
+
+
+class Held(NamedTuple):
+    """What a transaction has at one tablet.
+
+    `participant` is like "topic clicks/3" or "table totals/0"; `records` and `bytes` are staged, `keys`
+    are rows to be written, `consumers` are to be moved. `waits_for` are transactions before it here,
+    `votes_missing` the participants whose vote it lacks, `delays` the transactions that wait for it.
+    """
+
+    participant: str
+    state: str
+    records: int
+    bytes: int
+    keys: int
+    consumers: tuple[str, ...]
+    waits_for: tuple[str, ...]
+    votes_missing: tuple[str, ...]
+    delays: tuple[str, ...]
+
+
+class OpenTransaction(NamedTuple):
+    """A transaction under way; `age_seconds` is None where nothing durable tells it.
+
+    The age counts from the plan, before that from the first data sent, in this process from the call.
+    """
+
+    tx: str
+    state: str
+    place: Place | None
+    age_seconds: float | None
+    participants: tuple[str, ...]
+    held: tuple[Held, ...]
+
+    @property
+    def bytes(self) -> int:
+        return sum(held.bytes for held in self.held)
+
+    @property
+    def delays(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(tx for held in self.held for tx in held.delays))
+
+    @property
+    def waits_for(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(tx for held in self.held for tx in held.waits_for))
+
+
+def tablet_name(names: Names, tablet: int) -> str:
+    """ "topic clicks/3", "table totals/0", "catalogue"."""
+    if kind_of(tablet) == CATALOGUE:
+        return "catalogue"
+    kind, name, part = names.of_tablet(tablet)
+    return tablet_text(tablet) if name == f"{tablet:#x}" else f"{kind} {name}/{part}"
+
+
+def undecided(
+    stores: dict[int, Store], names: Names, now_ms: int, sent: dict[bytes, float] | None = None
+) -> list[OpenTransaction]:
+    """All of them, oldest id first.
+
+    `stores`: by host, without those that are stopped; host 0 is there. `sent`: transactions of this
+    process with their ages in seconds.
+    """
+    found: dict[bytes, list[Held]] = {tx: [] for tx in sent or {}}
+    began: dict[bytes, int] = {}
+    for host, store in stores.items():
+        for prefix in stored_tablets(store, host):
+            tablet = int.from_bytes(prefix, "big")
+            for key, value in store.scan(prefix + b"s", prefix + b"u"):
+                if len(key) != 17:
+                    continue
+                tx, staged = key[5:], key[4:5] == b"s"
+                held, slices = (_staged if staged else _proposed)(names, tablet, value)
+                found.setdefault(tx, []).append(held)
+                ms = _written_ms(store, slices)
+                if ms is not None:
+                    began[tx] = min(ms, began.get(tx, ms))
+    prefix = tablet_prefix(COORDINATOR_ID)
+    newest = stores[0].scan(prefix + b"o", prefix + b"p", reverse=True, limit=_NEWEST)
+    for key, record in newest:
+        if record[0] == PLANNED:
+            found.setdefault(key[5:], [])
+    result = []
+    for tx, several in sorted(found.items()):
+        outcome = stores[0].get(prefix + b"o" + tx)
+        if outcome is not None and outcome[0] == PLANNED:
+            began[tx] = outcome[3]
+        states = [held.state for held in several] + ["sent"]
+        place, names_of = None, tuple(held.participant for held in several)
+        if outcome is not None and outcome[0] == PLANNED:
+            states.append("planned")
+            place = Place(outcome[1], outcome[2])
+            names_of = tuple(tablet_name(names, tablet) for tablet in outcome[4]) or names_of
+        state = max(states, key=_ORDER.index)
+        age = max(0.0, (now_ms - began[tx]) / 1000) if tx in began else (sent or {}).get(tx)
+        result.append(OpenTransaction(tx_text(tx), state, place, age, names_of, tuple(several)))
+    return result
+
+
+def look_undecided(store: Path, now_ms: int) -> list[OpenTransaction]:
+    """Of a store that is closed, or that another process has open: as it is, nothing taken further."""
+    first = store / "host-0"
+    meta = load_meta(first, Files()) if first.is_dir() else None
+    if meta is None:
+        raise FormatError(f"{store} is not a store; `planstep topic create` makes one")
+    views = look(store, meta.hosts, settled=False)
+    try:
+        names = Names(views[0])
+        return undecided(dict(enumerate(views)), names, now_ms)
+    finally:
+        for view in views:
+            view.close()
+
+
+def _staged(names: Names, tablet: int, value: Any) -> tuple[Held, Any]:
+    slices = value[1:]
+    records, size = sum(s[2] for s in slices), sum(s[1] for s in slices)
+    name = tablet_name(names, tablet)
+    return Held(name, "staged", records, size, 0, (), (), (), ()), slices
+
+
+def _proposed(names: Names, tablet: int, record: Any) -> tuple[Held, Any]:
+    step, _, _, _, _, body, missing, _, blockers, waiters, _ = record
+    records = size = keys = 0
+    consumers: tuple[str, ...] = ()
+    slices: Any = ()
+    if kind_of(tablet) == PARTITION:
+        part = PartitionPart(*body)
+        slices = part.slices
+        records, size = sum(s[2] for s in slices), sum(s[1] for s in slices)
+        moved = [entry[0] for entry in part.ranges + part.acks + part.seeks]
+        consumers = tuple(dict.fromkeys(moved))
+    elif kind_of(tablet) == SHARD:
+        writes = ShardPart(*body).writes
+        keys, size = len(writes), sum(len(write[2]) for write in writes)
+    votes = tuple(tablet_name(names, voter) for voter in missing or ()) if step else ()
+    return Held(
+        tablet_name(names, tablet),
+        "planned" if step else "prepared",
+        records,
+        size,
+        keys,
+        consumers,
+        tuple(map(tx_text, blockers)),
+        votes,
+        tuple(map(tx_text, waiters)),
+    ), slices
+
+
+def _written_ms(store: Store, slices: Any) -> int | None:
+    """When the first batch was made, by its writer's clock."""
+    try:
+        return timestamp_of(store.read_payload(slices[0][0], HEADER_BYTES)) if slices else None
+    except (Corruption, IoError):
+        return None

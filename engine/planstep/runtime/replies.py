@@ -1,0 +1,121 @@
+"""Answers: from the turn that decided to whoever waits, each handed out once.
+
+    _answers ─ hand out ─▶ a waiter woken · or a future due ─▶ ended, on a thread of the engine, under no lock
+
+Next: turn_loop.py.
+"""
+
+import threading
+from concurrent.futures import InvalidStateError
+
+from ..errors import NoSpace, Undetermined, reason
+from ..logs import callback_raised
+from ..proto.ids import tx_text
+from .admission import Admission
+from .deferred_signals import Uninterrupted
+from .group_commit import Waiter
+from .outcome import Commit
+from .wait_primitives import Signal
+
+_REFUSED_KEPT = 10_000
+
+
+class Answers:
+    """Invariants: a transaction is in `_waiting` from its input to its answer; what was admitted for it
+    is let go with that. What has ended by then has a record in the store or is in `refused`, unless the
+    engine stopped: then its end may not be known."""
+
+    def __init__(self, hosts: int) -> None:
+        self.hosts = hosts
+        self.admission = Admission()
+        self._answered = Signal()
+        self._waiting: dict[bytes, Waiter] = {}
+        self._answers: dict[bytes, Commit | BaseException] = {}
+        self._answering = threading.Lock()
+        self._due: dict[bytes, Waiter] = {}  # answered, but their futures are not ended
+        self.refused: dict[bytes, bool] = {}
+        """The newest that ended without a place, hence perhaps without a record; may they have one?"""
+
+    def _note_refused(self, tx: bytes, error: BaseException) -> None:
+        self.refused[tx] = not isinstance(error, NoSpace)
+        if len(self.refused) > _REFUSED_KEPT:
+            del self.refused[next(iter(self.refused))]
+
+    def unheard(self, tx: bytes) -> None:
+        """Whoever sent it has stopped waiting, and may ask for its outcome after reopening, too."""
+        with self._answering:
+            waiter = self._waiting.get(tx)
+            if waiter is not None:
+                waiter.unheard = True
+                return
+        self._record_refusal(tx)
+
+    def _record_refusal(self, tx: bytes) -> None:
+        """Durably, if it was one."""
+        raise NotImplementedError
+
+    def _give_up(self, error: BaseException) -> None:
+        for tx in list(self._waiting):
+            text = f"transaction {tx_text(tx)}: {reason(error)}; reopen and ask its outcome"
+            doubt = Undetermined(text)
+            doubt.__cause__ = error
+            self._answers.setdefault(tx, doubt)
+
+    def _answer(self) -> None:
+        """Hands answers to those that wait."""
+        if self._answers:
+            with Uninterrupted():
+                self._hand_out()
+
+    def _hand_out(self) -> None:
+        """Several threads may meet here. A waiter is forgotten before it is woken: its transaction's
+        next input, a commit behind what went ahead, waits under the same id."""
+        with self._answering:
+            for tx, answer in self._answers.copy().items():
+                self.admission.let_go(tx)
+                del self._answers[tx]
+                waiter = self._waiting.pop(tx, None)
+                if waiter is None:
+                    continue
+                waiter.answer = answer
+                try:
+                    if waiter.unheard:
+                        self._record_refusal(tx)
+                    if waiter.future is None:
+                        waiter.wake()
+                    else:
+                        self._due[tx] = waiter
+                except MemoryError:  # handed out again later, by the service thread
+                    self._answers[tx], self._waiting[tx] = answer, waiter
+                    raise
+        if self._due and self.hosts > 1:
+            self._answered.set()
+
+    def _end_futures(self) -> None:
+        """Under no lock and without the lead: a callback may commit. On one thread of the engine, so
+        that callbacks come one after the other, and never on a thread that holds locks of its own."""
+        while self._due:
+            for tx, waiter in self._due.copy().items():
+                future, answer = waiter.future, waiter.answer
+                assert future is not None and answer is not None
+                try:
+                    with Uninterrupted():  # or the future's lock may be left to nobody
+                        if isinstance(answer, BaseException):
+                            future.set_exception(answer)
+                        else:
+                            future.set_result(answer)
+                except InvalidStateError:
+                    pass  # it was ended already
+                except (SystemExit, KeyboardInterrupt) as error:  # raised by a callback
+                    callback_raised(error)
+                self._due.pop(tx, None)
+
+
+def own(error: BaseException) -> BaseException:
+    """One each: an exception is not to be raised by several threads."""
+    try:
+        own = type(error)(*error.args)
+    except TypeError:  # made of more than its text
+        return error
+    own.__cause__ = error.__cause__
+    return own

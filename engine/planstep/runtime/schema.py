@@ -1,0 +1,135 @@
+"""Create, alter and drop: transactions on the catalogue and the tablets concerned.
+
+    create_topic, create_table     catalogue
+    alter_topic                    catalogue
+    drop                           catalogue + every tablet        theirs is the last place on them
+    create_consumer, drop_consumer catalogue + every partition     the position is set, or forgotten
+    seek, trim                     the partitions
+
+Next: runtime.py.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from ..errors import Dropped, PlanstepError, Undetermined, UnknownName
+from ..proto.ids import CATALOGUE_ID, PARTITION, SHARD
+from ..proto.messages import (
+    ALTER,
+    CREATE,
+    CREATE_CONSUMER,
+    DROP,
+    DROP_CONSUMER,
+    CataloguePart,
+    PartitionPart,
+    ShardPart,
+)
+from .catalog import Name, TableInfo, TopicInfo
+from .outcome import Commit
+
+if TYPE_CHECKING:
+    from .runtime import Runtime
+
+Options = tuple[tuple[str, Any], ...]
+
+
+class Schema:
+    """Each call is one transaction; its name is looked at anew when it has ended."""
+
+    def __init__(self, runtime: "Runtime") -> None:
+        self._runtime = runtime
+
+    dropped_mark = b""
+    """The one key that a dropped tablet keeps, where it keeps one."""
+
+    def check_tables(self) -> None:
+        """NotSupported where a mode has no tables."""
+
+    def check_snapshots(self) -> None:
+        """NotSupported where a mode has no moment in common."""
+
+    def tell_dropped(self, tablet: int) -> None:
+        """A tablet hears of the drop of its topic or table, where that was not planned with it."""
+
+    def _commit(self, parts: dict[int, Any]) -> Commit:
+        runtime = self._runtime
+        part = parts.get(CATALOGUE_ID)
+        settled = True
+        try:
+            return runtime.commit(runtime.new_tx(), parts)
+        except BaseException as error:
+            settled = isinstance(error, PlanstepError) and not isinstance(error, Undetermined)
+            raise
+        finally:
+            if part is not None:
+                runtime.names.look(Name(part.kind, part.name, part.id), settled)
+
+    def _part(self, info: "TopicInfo | TableInfo", op: int, **fields: Any) -> CataloguePart:
+        kind = PARTITION if isinstance(info, TopicInfo) else SHARD
+        return CataloguePart(
+            kind, info.name, 0, info.format, self._runtime.hosts, op, info.id, **fields
+        )
+
+    def create_topic(
+        self, name: str, partitions: int, format: str, options: Options = ()
+    ) -> TopicInfo:
+        hosts = self._runtime.hosts
+        part = CataloguePart(PARTITION, name, partitions, format, hosts, CREATE, 0, options)
+        self._commit({CATALOGUE_ID: part})
+        return self._topic(name)
+
+    def create_table(self, name: str, shards: int, format: str) -> TableInfo:
+        part = CataloguePart(SHARD, name, shards, format, self._runtime.hosts)
+        self._commit({CATALOGUE_ID: part})
+        found = self._runtime.names.tables.get(name)
+        if found is None:
+            raise UnknownName("table", name)  # another thread dropped it at once
+        return found
+
+    def _topic(self, name: str) -> TopicInfo:
+        found = self._runtime.names.topics.get(name)
+        if found is None:
+            raise UnknownName("topic", name)
+        return found
+
+    def alter_topic(self, info: TopicInfo, options: Options) -> TopicInfo:
+        self._commit({CATALOGUE_ID: self._part(info, ALTER, options=options)})
+        return self._topic(info.name)
+
+    def drop(self, info: "TopicInfo | TableInfo") -> None:
+        parts: dict[int, Any] = {CATALOGUE_ID: self._part(info, DROP)}
+        if isinstance(info, TopicInfo):
+            parts.update(dict.fromkeys(info.partitions, PartitionPart(drop=True)))
+        else:
+            parts.update(dict.fromkeys(info.shards, ShardPart(drop=True)))
+        try:
+            self._commit(parts)
+        except Dropped:
+            raise UnknownName(
+                "topic" if isinstance(info, TopicInfo) else "table", info.name
+            ) from None
+        self._runtime.chores.wake()
+
+    def create_consumer(
+        self, info: TopicInfo, consumer: str, individual: bool, offsets: dict[int, int]
+    ) -> None:
+        """`offsets`: where it begins, by partition."""
+        options = (("individual", individual),)
+        part = self._part(info, CREATE_CONSUMER, consumer=consumer, options=options)
+        self._commit({CATALOGUE_ID: part, **self._seeks(info, consumer, individual, offsets)})
+
+    def drop_consumer(self, info: TopicInfo, consumer: str) -> None:
+        everywhere: dict[int, int | None] = dict.fromkeys(range(len(info.partitions)))
+        part = self._part(info, DROP_CONSUMER, consumer=consumer)
+        self._commit({CATALOGUE_ID: part, **self._seeks(info, consumer, False, everywhere)})
+
+    def seek(self, info: TopicInfo, consumer: str, offsets: dict[int, int]) -> Commit:
+        individual = consumer in info.individual
+        return self._commit(self._seeks(info, consumer, individual, offsets))
+
+    def _seeks(
+        self, info: TopicInfo, consumer: str, individual: bool, offsets: Any
+    ) -> dict[int, Any]:
+        return {
+            info.partitions[partition]: PartitionPart(seeks=((consumer, offset, individual),))
+            for partition, offset in offsets.items()
+        }

@@ -1,0 +1,417 @@
+"""Reads: every one as of a step, none in a turn, none waits for a sync.
+
+A snapshot is S, the last released step, and for each other host the number of the last message that
+the coordinator's host had sent to it by then. A host serves S once it has taken that message; a read
+then waits only for planned, undecided transactions ≤ S that write what it reads. On one host both
+hold already. S never comes from a clock.
+
+Next: runtime.py.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from ..errors import Corruption, IoError, PlanstepError, SnapshotTooOld
+from ..host.versions import Retired
+from ..proto.batch import HEADER_BYTES, Batch, timestamp_of
+from ..proto.ids import Place, host_of, tablet_prefix
+from ..proto.messages import PartitionPart, ShardPart
+from ..tablets.intervals import Ranges, raised
+from ..tablets.partition import FORGOTTEN, standing
+from .wait_primitives import wait_for
+
+_WAIT_SECONDS = 30.0
+ROWS = 500
+"""Of a partition's entries, looked up at once."""
+
+
+class Slice(NamedTuple):
+    """Records lo..hi of one stored batch; the first of them has offset `offset`."""
+
+    offset: int
+    place: Place
+    lo: int
+    hi: int
+    batch: Batch
+
+
+def _moves_bounds(body: Any) -> bool:
+    part = PartitionPart(*body)
+    return bool(part.slices) or part.trim is not None
+
+
+def trimmed_error(offset: int) -> SnapshotTooOld:
+    return SnapshotTooOld(f"offset {offset} was trimmed since this snapshot; open a new one")
+
+
+class Snapshot:
+    """A pinned step. Close it: overwritten versions stay in memory while it is open."""
+
+    __slots__ = ("_history", "marks", "step")
+
+    def __init__(self, step: int, marks: dict[int, int], history: Any) -> None:
+        self.step = step
+        self.marks = marks
+        self._history = history
+
+    def close(self) -> None:
+        history, self._history = self._history, None
+        if history is not None:
+            history.close(self.step)
+
+    def __enter__(self) -> "Snapshot":
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+
+class _Cache:
+    """Batches that were read in part, for whoever reads on: checked once, not for each record.
+
+    A published batch never changes, and its offset is never given to another.
+    """
+
+    def __init__(self, bytes_max: int = 8 << 20) -> None:
+        self._bytes_max = bytes_max
+        self.bytes = 0
+        self._held: dict[tuple[int, int], Batch] = {}
+        self._lock = threading.Lock()
+
+    def get(self, key: tuple[int, int]) -> Batch | None:
+        return self._held.get(key)
+
+    def put(self, key: tuple[int, int], batch: Batch) -> None:
+        if key in self._held or len(batch.data) > self._bytes_max // 4:
+            return
+        with self._lock:
+            if self._held.setdefault(key, batch) is batch:
+                self.bytes += len(batch.data)
+            while self.bytes > self._bytes_max:
+                self.bytes -= len(self._held.pop(next(iter(self._held))).data)
+
+
+class Views:
+    """Reads over all hosts' released state."""
+
+    def __init__(
+        self, nodes: list[Any], check_open: Callable[[], None], rtt_ms: float = 0.0
+    ) -> None:
+        self._rtt = rtt_ms / 1000
+        self.fetches = 0
+        self._nodes = nodes
+        self._check_open = check_open  # raises where nobody will take a host further
+        self._cache = _Cache()
+        self._several = len(nodes) > 1 or bool(nodes[0].host.links)
+
+    def snapshot(self) -> Snapshot:
+        node = self._nodes[0]
+        if self._several:
+            self.request()
+        while True:
+            host = node.host
+            try:
+                if not self._several:
+                    return Snapshot(host.history.open(), {}, host.history)
+                with node.lock:  # step and link numbers of one and the same turn
+                    step = host.history.open()
+                    marks = {target: link.durable for target, link in host.links.items()}
+                return Snapshot(step, marks, host.history)
+            except Retired:
+                pass  # a newer view was shown just now
+
+    def request(self) -> None:
+        """A question goes to a tablet and its answer comes back, over as slow a network as there is to be."""
+        self.fetches += 1
+        if self._rtt:
+            time.sleep(self._rtt)
+
+    @property
+    def cache_bytes(self) -> int:
+        return self._cache.bytes
+
+    def _store(self, tablet: int) -> Any:
+        return self._nodes[host_of(tablet)].host.store
+
+    def _host(self, snap: Snapshot, tablet: int, meets: Any) -> Any:
+        """The tablet's host, once it serves the snapshot for what is read."""
+        node = self._nodes[host_of(tablet)]
+        if not self._several:
+            return node.host
+        deadline = time.monotonic() + _WAIT_SECONDS
+        if self._served(node, snap, tablet, meets):
+            return node.host
+        with node.changed.listen() as queue:
+            while not self._served(node, snap, tablet, meets):
+                self._check_open()
+                if time.monotonic() > deadline:
+                    raise PlanstepError(
+                        f"host {node.host.number} did not reach step {snap.step} within "
+                        f"{_WAIT_SECONDS:.0f} s; a host that it waits for is down"
+                    )
+                wait_for(queue, 0.05)
+        return node.host
+
+    def _served(self, node: Any, snap: Snapshot, tablet: int, meets: Any) -> bool:
+        host = node.host
+        if node.down:
+            return False
+        link = host.links.get(0)  # from the coordinator's host; its own where tablets stand apart
+        if link is not None and link.taken < snap.marks.get(host.number, 0):
+            return False
+        prefix = tablet_prefix(tablet)
+        for step, _, tx in host.store.get(prefix + b"q") or ():
+            if step > snap.step:
+                break
+            record = host.store.get(prefix + b"t" + tx)
+            if record is None or meets(record[5]):
+                return False
+        return True
+
+    # rows ----------------------------------------------------------------------------------
+
+    def read_row(self, snap: Snapshot, tablet: int, key: bytes) -> tuple[Place, bytes] | None:
+        host = self._host(
+            snap, tablet, lambda body: any(key == k for k, _, _ in ShardPart(*body).writes)
+        )
+        full = tablet_prefix(tablet) + b"r" + key
+        row = host.history.value_at(full, host.store.get(full), snap.step)
+        return None if row is None else (Place(row[0], row[1]), row[2])
+
+    def scan_rows(
+        self,
+        snap: Snapshot,
+        tablet: int,
+        begin: bytes,
+        end: bytes,
+        limit: int | None = None,
+        reverse: bool = False,
+    ) -> list[tuple[bytes, Place, bytes]]:
+        """Rows with begin <= key < end as of the snapshot, at most `limit`."""
+        host = self._host(
+            snap,
+            tablet,
+            lambda body: any(begin <= k < end for k, _, _ in ShardPart(*body).writes),
+        )
+        prefix = tablet_prefix(tablet) + b"r"
+        first, last = prefix + begin, prefix + end
+        step = snap.step
+        rows = host.store.scan(first, last, reverse=reverse, limit=limit)
+        # The history is asked after the scan: what the scan missed is in there by then.
+        hidden = host.history.keys_between(first, last)
+        if hidden or any(row[0] > step for _, row in rows):
+            newest: dict[bytes, Any] = dict.fromkeys(hidden)
+            newest.update(host.store.scan(first, last))
+            for key in host.history.keys_between(first, last):
+                newest.setdefault(key, None)
+            rows = []
+            for key in sorted(newest, reverse=reverse):
+                row = host.history.value_at(key, newest[key], step)
+                if row is not None:
+                    rows.append((key, row))
+            rows = rows[:limit]
+        host.history.check(step)  # a deleted row whose version is forgotten is in neither
+        return [(key[5:], Place(row[0], row[1]), row[2]) for key, row in rows]
+
+    # partitions ----------------------------------------------------------------------------
+
+    def bounds(self, snap: Snapshot, tablet: int) -> tuple[int, int]:
+        """[log start, log end) as of the snapshot."""
+        host = self._host(snap, tablet, _moves_bounds)
+        full = tablet_prefix(tablet) + b"m"
+        meta = host.history.value_at(full, host.store.get(full), snap.step)
+        return (0, 0) if meta is None else (meta[2], meta[3])
+
+    def log_bounds(self, tablet: int) -> tuple[int, int]:
+        """The released log, whatever the step."""
+        meta = self._nodes[host_of(tablet)].host.store.get(tablet_prefix(tablet) + b"m")
+        return (0, 0) if meta is None else (meta[2], meta[3])
+
+    def whole_log(self, tablet: int) -> tuple[int, int]:
+        """The log as it lies there, also what readers are not shown yet."""
+        return self.log_bounds(tablet)
+
+    def standing(self, tablet: int, consumer: str) -> tuple[int, int] | None:
+        """(lag, missed) of a consumer, as last released; None when it has no position here."""
+        row = self._nodes[host_of(tablet)].host.store.get(
+            tablet_prefix(tablet) + b"c" + consumer.encode()
+        )
+        if row is None:
+            return None
+        start, end = self.log_bounds(tablet)
+        known = standing(row, None)
+        position, ranges, more = raised(known.position, known.ranges or (), start)
+        return end - position - sum(e - b for b, e in ranges), known.missed + more
+
+    def end(self, tablet: int) -> int:
+        """The released log end, whatever the step."""
+        store = self._nodes[host_of(tablet)].host.store
+        meta = store.get(tablet_prefix(tablet) + b"m")
+        return 0 if meta is None else int(meta[3])
+
+    def staged(self, tablet: int, tx: bytes) -> list[Batch]:
+        """What an open transaction has sent ahead to a partition, in order."""
+        store = self._nodes[host_of(tablet)].host.store
+        held = store.get(tablet_prefix(tablet) + b"s" + tx) or ()
+        return [
+            Batch.decode(store.read_payload(address, length)) for address, length, _ in held[1:]
+        ]
+
+    def last_sequence(self, snap: Snapshot, tablet: int, producer: bytes) -> int | None:
+        """The highest number of a producer in a partition, at the snapshot or later.
+
+        None when it has none. What an engine that crashed had planned counts.
+        """
+
+        def numbers(body: Any) -> bool:
+            numbered = PartitionPart(*body).producer
+            return numbered is not None and numbered[0] == producer
+
+        host = self._host(snap, tablet, numbers)
+        known = host.store.get(tablet_prefix(tablet) + b"p" + producer)
+        return None if known is None else int(known[0])
+
+    def consumer(
+        self, snap: Snapshot, tablet: int, consumer: str
+    ) -> tuple[int | None, int, Ranges, int]:
+        """(position, missed, an individual consumer's ranges beyond it, the step that last moved it).
+
+        The position is None where none was committed.
+        """
+
+        def moves(body: Any) -> bool:
+            part = PartitionPart(*body)
+            moved = part.ranges + part.acks + part.seeks
+            return any(consumer == c or offset is None for c, offset, _ in moved)
+
+        host = self._host(snap, tablet, moves)
+        prefix = tablet_prefix(tablet)
+        full = prefix + b"c" + consumer.encode()
+        row = host.history.value_at(full, host.store.get(full), snap.step)
+        if row is None:
+            full = prefix + FORGOTTEN
+            forgotten = host.history.value_at(full, host.store.get(full), snap.step)
+            return None, 0, (), standing(None, forgotten).moved
+        known = standing(row, None)
+        return known.position, known.missed, known.ranges or (), known.moved
+
+    def moved(self, snap: Snapshot, tablet: int, consumer: str) -> int:
+        """The step that last moved a consumer, or forgot one where it has no position; 0 for none."""
+        return self.consumer(snap, tablet, consumer)[3]
+
+    def consumers(self, tablet: int) -> list[str]:
+        """Those that have a position in the partition, in the order of their names."""
+        store = self._nodes[host_of(tablet)].host.store
+        prefix = tablet_prefix(tablet)
+        return [key[5:].decode() for key, _ in store.scan(prefix + b"c", prefix + b"d")]
+
+    def read_slices(
+        self, snap: Snapshot, tablet: int, offset: int, max_records: int, max_bytes: int
+    ) -> list[Slice]:
+        """The stored batches from `offset` on, cut to what fits; at least one record if any."""
+        _, end = self.bounds(snap, tablet)
+        if offset >= end:
+            return []
+        self.request()
+        store = self._nodes[host_of(tablet)].host.store
+        prefix = tablet_prefix(tablet) + b"b"
+        at = prefix + offset.to_bytes(8, "big")
+        last = prefix + end.to_bytes(8, "big")
+        result: list[Slice] = []
+        records = size = 0
+        # The batch that holds the offset; those behind it only if there is room for more.
+        entries = store.scan(prefix, at + b"\x00", reverse=True, limit=1)
+        while entries and offset < end:
+            for key, (address, length, count, step, n) in entries:
+                begin = int.from_bytes(key[-8:], "big")
+                if records >= max_records or (result and size + length > max_bytes):
+                    return result
+                if not begin <= offset < begin + count:
+                    raise trimmed_error(offset)
+                lo = offset - begin
+                hi = min(count, lo + max_records - records)
+                batch = self._batch(store, tablet, begin, lo, address, length)
+                if hi < count:
+                    self._cache.put((tablet, begin), batch)
+                result.append(Slice(offset, Place(step, n), lo, hi, batch))
+                records += hi - lo
+                size += length
+                offset = begin + hi
+                at = key + b"\x00"
+            if records >= max_records or size >= max_bytes:
+                return result
+            entries = store.scan(at, last, limit=max(1, min(max_records - records, 1000)))
+        if offset < end:
+            raise trimmed_error(offset)
+        return result
+
+    def entries(self, tablet: int, offset: int, end: int) -> Iterator[tuple[int, Any]]:
+        """(first offset, row) of the stored batches and markers that overlap [offset, end)."""
+        store, prefix = self._store(tablet), tablet_prefix(tablet) + b"b"
+        at = prefix + offset.to_bytes(8, "big")
+        rows = store.scan(prefix, at + b"\x00", reverse=True, limit=1)
+        rows = [row for row in rows if _first_offset(row[0]) + row[1][2] > offset]
+        last = prefix + end.to_bytes(8, "big")
+        while True:
+            for key, row in rows:
+                yield _first_offset(key), row
+                at = key + b"\x00"
+            rows = store.scan(at, last, limit=ROWS)
+            if not rows:
+                return
+
+    def offset_at(self, tablet: int, ms: int) -> int:
+        """The first offset whose batch was written at `ms` or later, as far as clocks agree."""
+        store = self._nodes[host_of(tablet)].host.store
+        prefix = tablet_prefix(tablet) + b"b"
+        meta = store.get(tablet_prefix(tablet) + b"m")
+        low, high = (0, 0) if meta is None else (meta[2], meta[3])
+        while low < high:
+            middle = (low + high) // 2
+            at = prefix + middle.to_bytes(8, "big") + b"\x00"
+            ((key, (address, _, count, _, _)),) = store.scan(prefix, at, reverse=True, limit=1)
+            begin = int.from_bytes(key[-8:], "big")
+            if timestamp_of(store.read_payload(address, HEADER_BYTES)) < ms:
+                low = begin + count
+            else:
+                high = max(begin, low)
+                if high == low:
+                    break
+        return low
+
+    def end_at(self, tablet: int, step: int) -> int:
+        """The log's end as of an earlier step; the log's start where all that is left came later.
+
+        Places never fall along a partition.
+        """
+        store, prefix = self._store(tablet), tablet_prefix(tablet) + b"b"
+        low, high = self.log_bounds(tablet)
+        while low < high:
+            at = prefix + ((low + high) // 2).to_bytes(8, "big") + b"\x00"
+            ((key, row),) = store.scan(prefix, at, reverse=True, limit=1)
+            begin = _first_offset(key)
+            if row[3] <= step:
+                low = begin + row[2]
+            else:
+                high = max(begin, low)
+        return low
+
+    def _batch(
+        self, store: Any, tablet: int, begin: int, lo: int, address: int, length: int
+    ) -> Batch:
+        batch = self._cache.get((tablet, begin))
+        if batch is None:
+            try:
+                batch = Batch.decode(store.read_payload(address, length))
+            except (Corruption, IoError) as error:
+                start, log_end = self.whole_log(tablet)
+                if not start <= begin < log_end:  # trimmed or dropped since the entry was read
+                    raise trimmed_error(begin + lo) from error
+                raise type(error)(f"offset {begin + lo}: {error}") from error
+        return batch
+
+
+def _first_offset(key: bytes) -> int:
+    return int.from_bytes(key[-8:], "big")

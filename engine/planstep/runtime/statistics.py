@@ -1,0 +1,172 @@
+"""What `db.stats()` says: counters since the engine was opened, and how things are now.
+
+    hosts, generation, step
+    transactions   committed, conflicts (all that were aborted), aborted {cause: n}, failed {error: n},
+                   waiting (sent and not answered); causes as in outcome.py, `failed` by error's name
+    turns          histograms: seconds that a turn took, transactions that it answered, sync_seconds
+                   of its write and sync as one call, bytes that it appended to the log
+    store          counters of all hosts' stores together (../store/turn.py)
+    costs          of all transactions together: requests, messages, appends, syncs, client_bytes,
+                   tablet_bytes (../host/costs.py)
+    steps          durable changes by what made them, {"partition": {"Plan": 3, …}, …}: kind of tablet, message,
+                   once for each transaction
+    fetches        questions of readers to tablets: rows, scans, batches, positions
+    links          bytes by link: "client", and "0-1" from host 0 to host 1, "0-0" between tablets of host 0
+                   that stand apart
+    per_host       the same counters of each host, with messages
+    memory         history_bytes (overwritten versions for snapshots), unsaved_keys and unsaved_bytes
+                   (waiting for a checkpoint), admission_bytes (under way), admission_waits,
+                   admission_refused (Overloaded), cache_bytes (batches read in part)
+    checkpoint_age_seconds   since the last checkpoint, of the host where that is longest; None in memory
+    snapshots      open, oldest_seconds
+    disk_bytes     log, tables, aside (spare, reserve, cushion), other: allocated, of all hosts; zero in memory
+
+A store in memory writes nothing: its sync_seconds and bytes stay empty.
+A histogram is {"count", "sum", "buckets": {bound: how many were at most that}}.
+
+Next: ../metrics.py.
+"""
+
+import contextlib
+import stat
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ..errors import IoError
+from ..histogram import merged
+from ..host.costs import Steps
+from ..proto.ids import KIND_NAMES, host_of
+from ..store.behind import Behind
+from ..store.files import Files
+
+if TYPE_CHECKING:
+    from .runtime import Runtime
+
+_HISTOGRAMS = ("sync_seconds", "turn_bytes")
+
+
+def stats(runtime: "Runtime") -> dict[str, Any]:
+    """See above. Costs about what a small transaction does, and a look at the store's folder."""
+    nodes = runtime.nodes
+    counters = [node.host.store.counters for node in nodes]
+    names = [n for n in counters[0].__dataclass_fields__ if n not in _HISTOGRAMS]
+    per_host = [
+        {**{name: getattr(counter, name) for name in names}, "messages": node.host.messages}
+        for counter, node in zip(counters, nodes, strict=True)
+    ]
+    store: dict[str, Any] = {name: sum(host[name] for host in per_host) for name in per_host[0]}
+    behind = [node.host.store.behind() for node in nodes if isinstance(node.host.store, Behind)]
+    opened, oldest = nodes[0].host.history.pins()
+    return {
+        "hosts": runtime.hosts,
+        "generation": runtime.generation,
+        "step": nodes[0].host.step_released,
+        "transactions": {
+            "committed": runtime.committed,
+            "conflicts": runtime.conflicts,
+            "aborted": dict(runtime.aborted),
+            "failed": dict(runtime.failed),
+            "waiting": len(runtime._waiting),
+        },
+        "turns": {
+            "seconds": merged(node.turn_seconds for node in nodes),
+            "transactions": merged(node.turn_transactions for node in nodes),
+            "sync_seconds": merged(counter.sync_seconds for counter in counters),
+            "bytes": merged(counter.turn_bytes for counter in counters),
+        },
+        "store": store,
+        "costs": {
+            name: getattr(runtime.ledger.total, name)
+            for name in ("requests", "messages", "appends", "syncs", "client_bytes", "tablet_bytes")
+        },
+        "steps": _steps(runtime.ledger.steps),
+        "fetches": runtime.views.fetches,
+        "links": {
+            "client": runtime.ledger.total.client_bytes,
+            **{
+                f"{node.host.number}-{target}": link.bytes_sent
+                for node in nodes
+                for target, link in node.host.links.items()
+            },
+        },
+        "per_host": per_host,
+        "memory": {
+            "history_bytes": sum(node.host.history.bytes for node in nodes),
+            "unsaved_keys": sum(b["unsaved_keys"] for b in behind),
+            "unsaved_bytes": sum(b["unsaved_bytes"] for b in behind),
+            "admission_bytes": runtime.admission.bytes,
+            "admission_waits": runtime.admission.waits,
+            "admission_refused": runtime.admission.refused,
+            "cache_bytes": runtime.views.cache_bytes,
+        },
+        "checkpoint_age_seconds": max((b["checkpoint_age_seconds"] for b in behind), default=None),
+        "snapshots": {"open": opened, "oldest_seconds": oldest},
+        "disk_bytes": disk_bytes([held for node in nodes if (held := _folder(node.host.store))]),
+    }
+
+
+def _steps(counted: Steps) -> dict[str, dict[str, int]]:
+    found: dict[str, dict[str, int]] = {}
+    for (kind, message), times in sorted(counted.copy().items()):
+        found.setdefault(KIND_NAMES[kind], {})[message] = times
+    return found
+
+
+class TopicLevel(NamedTuple):
+    """Records of a topic, and (lag, missed) of each of its consumers, as last released."""
+
+    records: int
+    consumers: dict[str, tuple[int, int]]
+
+
+def levels(runtime: "Runtime") -> dict[str, TopicLevel]:
+    """Of all topics by name, each partition as last released: no step in common, hence no waiting.
+
+    Partitions of a host that is stopped are left out.
+    """
+    found = {}
+    views = runtime.views
+    for name, topic in sorted(runtime.names.topics.items()):
+        created = list(runtime.names.consumers.get(topic.id, {}))
+        records = 0
+        rows: list[tuple[int, int]] = []
+        for tablet in topic.partitions:
+            node = runtime.nodes[host_of(tablet)]
+            if node.down:
+                continue
+            start, end = views.log_bounds(tablet)
+            records += end - start
+            rows.append((tablet, end - start))
+        names = {name for tablet, _ in rows for name in views.consumers(tablet)}
+        consumers = {}
+        for consumer in sorted(names.union(created)):
+            parts = [views.standing(tablet, consumer) or (size, 0) for tablet, size in rows]
+            consumers[consumer] = (sum(lag for lag, _ in parts), sum(n for _, n in parts))
+        found[name] = TopicLevel(records, consumers)
+    return found
+
+
+def _folder(store: Any) -> tuple[Files, Path] | None:
+    """None in memory."""
+    folder = getattr(store, "_folder", None)
+    return None if folder is None else (folder.files, folder.path)
+
+
+def disk_bytes(folders: list[tuple[Files, Path]]) -> dict[str, int]:
+    """Allocated bytes of hosts' folders, each with who finds files there, by what they are for."""
+    sizes = {"log": 0, "tables": 0, "aside": 0, "other": 0}
+    for files, folder in folders:
+        for path in (folder, folder / "table"):
+            with contextlib.suppress(IoError):
+                for name, status in files.states(path):
+                    if stat.S_ISREG(status.st_mode):
+                        sizes[_purpose(path, name)] += status.st_blocks * 512
+    return sizes
+
+
+def _purpose(folder: Path, name: str) -> str:
+    if folder.name == "table":
+        return "tables" if name == "data.mdb" else "other"
+    if name in ("spare", "reserve", "cushion"):
+        return "aside"
+    return "log" if name.startswith(("log-", "data-")) else "other"

@@ -1,0 +1,323 @@
+"""Turns: what goes into a host's turn, and what comes of it; replies.py: how that reaches those that wait.
+
+    inbox ─▶ turn (under the node's lock) ─┬─▶ frames ─▶ other hosts · answers ─▶ those that wait
+                                           ├ no space ─▶ what frees space once more, from the reserve
+                                           └ nobody knows whether it is durable ─▶ the host stops
+
+Who runs it, and when, is another matter: thread_pool.py.
+
+Next: thread_pool.py.
+"""
+
+import time
+from collections import deque
+from collections.abc import Iterable
+from functools import partial
+
+from ..errors import (
+    Aborted,
+    EngineClosed,
+    HostStopped,
+    IoError,
+    NoSpace,
+    PlanstepError,
+    StoreClosed,
+    Undetermined,
+    of_memory,
+    reason,
+)
+from ..host.costs import Ledger
+from ..host.host import Host
+from ..host.inputs import (
+    Ahead,
+    Arrived,
+    Deliver,
+    Input,
+    Released,
+    Rollback,
+    Tick,
+    Together,
+    each_of,
+    frees,
+)
+from ..host.inputs import Commit as CommitInput
+from ..logs import host_stopped, input_failed, no_space, turn_failed
+from ..proto.ids import COORDINATOR_ID, Place
+from ..proto.messages import Resolve
+from .catalog import Names
+from .deferred_signals import Uninterrupted, room_for_a_turn
+from .group_commit import Ending, Node, Waiter, bytes_of
+from .network import Network
+from .outcome import Commit, failure
+from .replies import Answers, own
+from .timers import Delays
+from .wait_primitives import Signal, Watches
+
+_TURN_INPUTS = 1000
+_TURN_BYTES = 4 << 20
+
+
+class Turns(Answers):
+    """Invariant: every waiter is answered, by a durable turn or by a failure."""
+
+    nodes: list[Node]
+    names: Names
+
+    def __init__(self, hosts: int, network: Network | None, rtt_ms: float = 0.0) -> None:
+        super().__init__(hosts)
+        self.network = network or Network()
+        self.network.deliver = self._deliver
+        self.delays = Delays()
+        self.half_ms = rtt_ms / 2
+        self.ledger = Ledger()
+        self.apart = False  # clients are not in the hosts' turns
+        self.committed = 0
+        self.conflicts = 0
+        self.aborted: dict[str, int] = {}  # by cause: see outcome.py
+        self.failed: dict[str, int] = {}  # by error: the turn, or the input alone
+        self._closed = False
+        self._stopped: BaseException | None = None  # a host did: what it takes part in has no end
+        self.watches = Watches()
+        self._later: deque[tuple[int, Input]] = deque()  # (host, what it is to be given again)
+        self._submitted = Signal()
+
+    # what comes in -------------------------------------------------------------------------
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise EngineClosed("the engine is closed")
+        if isinstance(self._stopped, StoreClosed):
+            raise own(self._stopped)
+        if self._stopped is not None:
+            raise HostStopped(f"the engine stopped: {reason(self._stopped)}; reopen it")
+
+    def _enqueue(
+        self, item: CommitInput | Ahead, future: Ending | None, wait: float | None
+    ) -> Waiter:
+        self._check_open()
+        room_for_a_turn()
+        size = bytes_of(item)
+        try:
+            self.admission.admit(item.tx, size, wait)
+            if not self.apart:  # else its messages to the tablets are counted
+                item.size = size
+            with Uninterrupted():
+                waiter = self._waiting[item.tx] = Waiter(item.tx, size, future)
+                try:
+                    self.nodes[0].inbox.append(item)
+                except MemoryError:
+                    del self._waiting[item.tx]
+                    raise
+        except BaseException:
+            if item.tx not in self._waiting:  # interrupted before it was sent, or refused
+                self.admission.let_go(item.tx)
+            raise
+        if self._stopped is not None:  # since it was asked above
+            self._give_up(self._stopped)
+            self._answer()
+        return waiter
+
+    def _deliver(self, target: int, data: bytes) -> None:
+        node = self.nodes[target]
+        if not node.down:
+            node.inbox.append(Arrived(data))
+            self._poke(node)
+
+    # turns ---------------------------------------------------------------------------------
+
+    def _turn(self, node: Node) -> None:
+        """Runs one turn over what waits; the caller holds the node's lock."""
+        inputs: list[Input] = []
+        size = 0
+        inbox = node.inbox
+        while inbox and len(inputs) < _TURN_INPUTS and size < _TURN_BYTES:
+            item = inbox.popleft()
+            inputs.append(item)
+            if isinstance(item, (CommitInput, Ahead)):
+                waiter = self._waiting.get(item.tx)
+                size += waiter.size if waiter is not None else 0
+            elif type(item) is Arrived:
+                size += len(item.data)
+            elif isinstance(item, (Deliver, Together)):
+                size += sum(len(getattr(one.message, "data", b"")) for one in each_of(item))
+        if not inputs or node.down:
+            return
+        began, before = time.perf_counter(), node.host.store.last_turn
+        try:
+            released = node.host.run(inputs, time.time_ns() // 1_000_000)
+        except NoSpace as error:
+            self._without_space(node, inputs, error)
+            return
+        except IoError as error:
+            turn_failed(node.host.number, error)
+            self._fail(node, inputs, Aborted(f"the turn could not be made durable: {error}"))
+            return
+        except (StoreClosed, HostStopped) as error:
+            self._ended_with(node, inputs, error)
+            return
+        except PlanstepError as error:
+            self._fail(node, inputs, error)
+            return
+        except BaseException as error:
+            # Set into this thread by another, or a bug of ours.
+            if isinstance(error, Exception) or node.host.store.last_turn != before:
+                self._stop(node, error)
+            else:  # the turn was taken back whole; somebody else will run these inputs
+                inbox.extendleft(reversed(inputs))
+                self._submitted.set()
+            raise
+        seconds = time.perf_counter() - began
+        self._release_whole(node, released)
+        node.turn_seconds.add(seconds)
+        if released.results:
+            node.turn_transactions.add(len(released.results))
+
+    def _without_space(self, node: Node, inputs: list[Input], error: NoSpace) -> None:
+        """Nothing of the turn was done. What frees space, and what other hosts sent, goes to the
+        reserve; proposals that would take space are refused there. If that is used up too, frames
+        are sent again until there is room."""
+        no_space(node.host.number, error)
+        rest = [
+            item
+            for item in inputs
+            if not isinstance(item, (CommitInput, Ahead))
+            or (isinstance(item, CommitInput) and all(map(frees, item.parts.values())))
+        ]
+        self._fail(node, [item for item in inputs if item not in rest], error)
+        if rest:
+            try:
+                released = node.host.run(rest, time.time_ns() // 1_000_000, reserve=True)
+            except (StoreClosed, HostStopped) as again:
+                self._ended_with(node, rest, again)
+                return
+            except PlanstepError as again:
+                self._fail(node, rest, again)
+                return
+            self._release_whole(node, released)
+
+    def _ended_with(
+        self, node: Node, inputs: Iterable[Input], error: StoreClosed | HostStopped
+    ) -> None:
+        """The host takes no turn any more, and what is under way has no end here."""
+        cause: BaseException = error
+        if isinstance(error, StoreClosed):
+            node.host.stopped = error
+        else:
+            cause = error.__cause__ or error
+        host_stopped(node.host.number, cause)
+        if not (isinstance(error, StoreClosed) and error.in_doubt):  # else the turn may be durable
+            self._fail(node, inputs, error)
+        self._stop_everything(cause)
+
+    def _stop(self, node: Node, error: BaseException) -> None:
+        """Whether the turn is durable is not known here: whoever waits hears that."""
+        node.host.stopped = error
+        self._stop_everything(error)
+        host_stopped(node.host.number, error)
+
+    def _release_whole(self, node: Node, released: Released) -> None:
+        try:
+            self._release(node, released)
+        except BaseException as error:
+            if of_memory(error):  # durable, and not all were told: they would wait for ever
+                self._stop(node, error)
+            raise
+
+    def _release(self, node: Node, released: Released) -> None:
+        self.ledger.turn(released.spent, released.syncs, released.hops, released.steps)
+        for target, data in released.frames:
+            self._send_frame(node.host.number, target, data)
+        for later in released.later:
+            self._put_off(node, later.delay_ms, later.deliver)
+        if released.answers:
+            self._tell_clients(released)
+        for item, cause in released.failures:
+            self._raised(node, item, cause)
+        for result in released.results:
+            if result.reason is None and not result.step:
+                self._answers[result.tx] = Commit(result.tx, Place(0, 0), {})  # sent ahead
+            elif result.reason is None:
+                self.committed += 1
+                if self.watches:
+                    self.watches.wake(result.details)
+                place = Place(result.step, result.n)
+                self._answers[result.tx] = Commit(
+                    result.tx, place, result.details, self.names.of_tablet
+                )
+            else:
+                self.conflicts += 1
+                self.ledger.aborted(result.tx)
+                cause = result.reason[1]
+                self.aborted[cause] = self.aborted.get(cause, 0) + 1
+                error = failure(result.tx, result.reason, self.names.of_tablet)
+                if not result.step:
+                    self._note_refused(result.tx, error)
+                self._answers[result.tx] = error
+        node.changed.ring()
+        if node.host.number:
+            self.nodes[0].changed.ring()
+
+    def _send_frame(self, source: int, target: int, data: bytes) -> None:
+        if self.half_ms:
+            self.delays.after(self.half_ms, partial(self.network.send, source, target, data))
+        else:
+            self.network.send(source, target, data)
+
+    def _put_off(self, node: Node, delay_ms: float, item: Deliver) -> None:
+        if delay_ms:
+            self.delays.after(delay_ms, partial(self._put_in, node, node.host, item))
+        else:
+            node.inbox.append(item)  # its turn comes next: whoever leads looks again
+
+    def _put_in(self, node: Node, host: Host, item: Deliver) -> None:
+        """Into a host's inbox, from a thread that runs no turns. What was put off ends with its host: the one
+        that was started since has timers of its own."""
+        if not node.down and node.host is host:
+            node.inbox.append(item)
+            self._poke(node)
+
+    def _poke(self, node: Node) -> None:
+        """Something is in the inbox that nobody waits for."""
+        if self.hosts > 1:
+            node.wake.set()
+        elif not node.leading:
+            self._submitted.set()
+
+    def _tell_clients(self, released: Released) -> None:
+        """Answers to clients outside of turns: a mode that has such overrides it."""
+        raise AssertionError("no client outside of turns")
+
+    def _fail(self, node: Node, inputs: Iterable[Input], error: BaseException) -> None:
+        proxy = self.nodes[0].host.proxy
+        kind = type(error).__name__
+        for item in inputs:
+            if isinstance(item, (CommitInput, Ahead)):
+                self.failed[kind] = self.failed.get(kind, 0) + 1
+                if not isinstance(error, (StoreClosed, Undetermined)):  # else its end is not known
+                    self._note_refused(item.tx, error)
+                self._answers[item.tx] = own(error)
+                if proxy is not None and item.tx in proxy.staging:
+                    self._later.append((node.host.number, Rollback(item.tx)))
+            elif not isinstance(item, Tick):
+                # Nobody waits for it, and who would ask again waits long before that.
+                self._later.append((node.host.number, item))
+
+    def _record_refusal(self, tx: bytes) -> None:
+        if self.refused.get(tx):  # on a full disk the reserve is for others
+            self.nodes[0].inbox.append(Deliver(COORDINATOR_ID, Resolve(tx)))
+            self._poke(self.nodes[0])
+
+    def _refuse_all(self, node: Node) -> None:
+        self._fail(node, list(node.inbox), EngineClosed("the engine is closed"))
+        node.inbox.clear()
+
+    def _raised(self, node: Node, item: Input, error: BaseException) -> None:
+        """A tablet raised over this very input, which was undone: it would again."""
+        if isinstance(item, (Deliver, Together)):
+            input_failed(type(each_of(item)[0].message).__name__, error)
+        else:
+            self._fail(node, [item], error)
+
+    def _stop_everything(self, error: BaseException) -> None:
+        self._stopped = self._stopped or error
+        self._give_up(error)
