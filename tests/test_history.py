@@ -57,7 +57,7 @@ def test_beyond_its_limits_a_snapshot_is_too_old(limit: str) -> None:
 
 def test_a_version_is_found_while_older_ones_are_forgotten() -> None:
     """`forget` shortens the list that a reader searches."""
-    history = History()
+    history = History(lock=threading.RLock())
     history.release(1)
     oldest, pinned = history.open(), history.open(50)
     for step in range(2, 101):

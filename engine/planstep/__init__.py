@@ -65,9 +65,9 @@ from .errors import (
     UnknownName,
     WrongMode,
 )
-from .host.costs import Costs, Phases
 from .proto.ids import Place
 from .proto.kafka_settings import KafkaSettings
+from .runtime.ledger import Costs, Phases
 from .runtime.outcome import Commit, Outcome
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ import planstep
 from planstep.coordinator.batched_log import decode_entry
 from planstep.coordinator.kafka_states import PREPARE_COMMIT
 from planstep.errors import IoError
-from planstep.host.costs import Costs
 from planstep.proto.ids import GROUPS, PARTITION, TRANSACTIONS, kind_of
+from planstep.runtime.ledger import Costs
 from planstep.store.files import Files
 from planstep.store.folder import segment_files, segment_parts
 from planstep.store.layers import GONE
@@ -161,7 +161,7 @@ def test_markers_are_one_request_to_each_host(hosts: int, placement: str, versio
 
 def test_golden() -> None:
     lines = [
-        "One transaction: one range consumed, k partitions written, alone. See host/costs.py.",
+        "One transaction: one range consumed, k partitions written, alone. See runtime/ledger.py.",
         "",
         "mode           placement  version  k  requests  messages  appends  hops  visible  syncs",
     ]

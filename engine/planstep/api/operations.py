@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import OutcomeExpired
-from ..host.costs import Costs, Phases
 from ..logs import backup_made, tx_resolved
 from ..proto.ids import tx_parse, tx_text
+from ..runtime.ledger import Costs, Phases
 from ..runtime.outcome import Outcome
 from .checks import shown, whole
 from .opened import Opened
@@ -45,7 +45,7 @@ class Operations(Opened):
 
     def costs(self, tx: str | bytes | None = None) -> Costs:
         """What a transaction cost, of the newest 10,000, or all of them together: requests, messages, appends,
-        syncs, bytes, and durable steps in series; see host/costs.py.
+        syncs, bytes, and durable steps in series; see runtime/ledger.py.
 
         In mode "kafka" it grows for a moment after the commit: markers follow the answer. ValueError for a
         transaction that nothing is known of.

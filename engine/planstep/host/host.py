@@ -77,7 +77,7 @@ from .message_trace import Recording, recorded
 from .pending_proposals import Proposals
 from .tablet_registry import Residents
 from .tablet_space import HostSpace
-from .versions import BYTES_MAX, MS_MAX, History
+from .versions import History
 
 _TAKES_SPACE = (Produce, TxnOffsetCommit, AddPartitions, AddOffsets)
 """What writes data, and what begins a transaction that would: a client that tries again and again must not
@@ -101,12 +101,12 @@ class Host:
         separate: bool = False,
         rtt_ms: float = 0.0,
         settings: KafkaSettings | None = None,
-        snapshots: tuple[int, int] = (BYTES_MAX, MS_MAX),
+        history: History | None = None,
     ) -> None:
         self.number = number
         self.store = store
         self.hosts = hosts
-        self.history = History(*snapshots)
+        self.history = history or History()
         self.trace = trace == "messages"
         self.at_once = not (self.trace or separate)  # else every message is sent
         self.observe = observe

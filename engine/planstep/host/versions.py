@@ -14,12 +14,10 @@ no lock, and may see a turn some microseconds after another process has.
 Next: host.py.
 """
 
-import threading
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Sequence
-from time import monotonic
-from typing import Any
+from typing import Any, Protocol
 
 from ..errors import SnapshotTooOld
 
@@ -32,6 +30,34 @@ def _superseded(version: tuple[Any, int]) -> int:
     return version[1]
 
 
+class Lock(Protocol):
+    """As threading.RLock."""
+
+    def acquire(self) -> bool: ...
+    def release(self) -> None: ...
+    def __enter__(self) -> bool: ...
+    def __exit__(self, *exc: Any) -> None: ...
+
+
+class OneThread:
+    """The lock of a history that no other thread reads."""
+
+    def acquire(self) -> bool:
+        return True
+
+    def release(self) -> None:
+        pass
+
+    __enter__ = acquire
+
+    def __exit__(self, *exc: Any) -> None:
+        pass
+
+
+def no_clock() -> float:
+    return 0.0
+
+
 class Retired(Exception):
     """A newer view has taken the place of the one that this history is of: look where that is."""
 
@@ -39,7 +65,15 @@ class Retired(Exception):
 class History:
     """Invariants: for one key the superseding steps never fall; no open snapshot is below `horizon`."""
 
-    def __init__(self, bytes_max: int = BYTES_MAX, ms_max: int = MS_MAX) -> None:
+    def __init__(
+        self,
+        bytes_max: int = BYTES_MAX,
+        ms_max: int = MS_MAX,
+        lock: Lock | None = None,
+        clock: Callable[[], float] = no_clock,
+    ) -> None:
+        """`lock`: for whom several threads share it; reentrant, as a signal handler may read on a thread that
+        releases. `clock`: seconds, for `pins`."""
         self.bytes_max = bytes_max
         self.ms_max = ms_max
         self.bytes = 0
@@ -50,7 +84,8 @@ class History:
         self._since: dict[int, float] = {}
         self._versions: dict[bytes, list[tuple[Any, int]]] = {}
         self._order: deque[tuple[int, bytes, int, int]] = deque()
-        self._lock = threading.RLock()  # a signal handler may read, on a thread that releases
+        self._lock = lock or OneThread()
+        self._clock = clock
 
     def open(self, step: int | None = None) -> int:
         """Pins the last released step (or `step`) and returns it. Retired."""
@@ -60,7 +95,7 @@ class History:
             pinned = self.released if step is None else step
             already = self._open.get(pinned, 0)
             if not already:
-                self._since[pinned] = monotonic()
+                self._since[pinned] = self._clock()
             self._open[pinned] = already + 1
             return pinned
 
@@ -86,7 +121,7 @@ class History:
     def pins(self) -> tuple[int, float]:
         """(open snapshots, seconds since the oldest pinned step was pinned first)."""
         with self._lock:
-            age = monotonic() - min(self._since.values()) if self._since else 0.0
+            age = self._clock() - min(self._since.values()) if self._since else 0.0
             return sum(self._open.values()), age
 
     def oldest(self) -> int:

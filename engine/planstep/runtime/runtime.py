@@ -29,7 +29,7 @@ from ..host.host import Host
 from ..host.inputs import Ahead, Deliver, Rollback
 from ..host.inputs import Commit as CommitInput
 from ..host.links import check_ends
-from ..host.versions import BYTES_MAX, MS_MAX
+from ..host.versions import BYTES_MAX, MS_MAX, History
 from ..proto.ids import (
     COORDINATOR_ID,
     PROXY,
@@ -150,7 +150,7 @@ class Runtime(Ways, Threads):
             separate=self.separate,
             rtt_ms=self.rtt_ms,
             settings=self.settings,
-            snapshots=self.snapshots,
+            history=History(*self.snapshots, threading.RLock(), time.monotonic),
         )
 
     # transactions ---------------------------------------------------------------------------

@@ -7,7 +7,7 @@
                    of its write and sync as one call, bytes that it appended to the log
     store          counters of all hosts' stores together (../store/turn.py)
     costs          of all transactions together: requests, messages, appends, syncs, client_bytes,
-                   tablet_bytes (../host/costs.py)
+                   tablet_bytes (ledger.py)
     steps          durable changes by what made them, {"partition": {"Plan": 3, …}, …}: kind of tablet, message,
                    once for each transaction
     fetches        questions of readers to tablets: rows, scans, batches, positions

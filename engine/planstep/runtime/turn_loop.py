@@ -26,7 +26,6 @@ from ..errors import (
     of_memory,
     reason,
 )
-from ..host.costs import Ledger
 from ..host.host import Host
 from ..host.inputs import (
     Ahead,
@@ -47,6 +46,7 @@ from ..proto.messages import Resolve
 from .catalog import Names
 from .deferred_signals import Uninterrupted, room_for_a_turn
 from .group_commit import Ending, Node, Waiter, bytes_of
+from .ledger import Ledger
 from .network import Network
 from .outcome import Commit, failure
 from .replies import Answers, own
