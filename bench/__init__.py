@@ -1,8 +1,11 @@
-"""Two things that measure: `make bench`, and the comparison of systems, `planstep compare`.
+"""What measures, compares and proves the engine.
 
-    bench_*.py     pytest-benchmark: figures beside a bare durable append of the same bytes, in one run
-    compare.py     the command ─▶ plan.py ─▶ harness.py ─▶ summary.py ─▶ words.py
-    systems/       who is compared                          workloads/  at what
+    micro/      pytest-benchmark: figures beside a bare durable append of the same bytes, in one run
+    compare/    `planstep compare`: systems/, who is compared, and workloads/, at what
+    judges/     what a run did, judged in Python and on Spark
+    report/     what was found, as a page and as text
+    notebooks/  the same, to go through step by step
+    proof/      `planstep check`
 
-Next: compare.py.
+Next: compare/command.py.
 """

@@ -9,7 +9,7 @@ A call is a Python function that begins on any thread while `commit()` runs; com
 Pythons call nothing for them. An entry is a call from one top folder of the package into another. Instructions
 are those of the process, without the kernel's.
 
-Next: bench_transaction.py.
+Next: bench/micro/bench_transaction.py.
 """
 
 import argparse
@@ -30,7 +30,7 @@ from typing import Any
 import planstep
 from planstep.store import files, table
 
-from ..proof.exchanged import exchange
+from ..proof.patching import exchange
 
 MODES = ("deterministic", "kafka")
 _PACKAGE = os.path.dirname(planstep.__file__) + os.sep

@@ -26,9 +26,9 @@ from typing import Any
 import matplotlib.pyplot as plt
 import pandas as pd
 
-from planstep.bench.spark.prove import prove
-from planstep.bench.spark.session import java_of, start
-from planstep.bench.systems import headline
+from planstep.bench.compare.systems import headline
+from planstep.bench.judges.spark.prove import prove
+from planstep.bench.judges.spark.session import java_of, start
 
 # %% tags=["parameters"]
 FOLDER = ""  # what `planstep compare --out FOLDER` left; "": a small comparison is made here
@@ -254,7 +254,7 @@ plt.show()
 #
 # Above are the easy ones. `prove` has Spark do all: the certificate of every transaction (reads, real time,
 # positions, offsets), delivery, what the reader beside was shown, Kafka's list of anomalies; and it computes
-# the report's figures. Each check is one job over all runs. `python -m planstep.bench.spark FOLDER [--master
+# the report's figures. Each check is one job over all runs. `python -m planstep.bench.judges.spark FOLDER [--master
 # URL]` is the same from a shell.
 
 # %%

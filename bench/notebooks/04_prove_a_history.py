@@ -28,10 +28,10 @@ import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 
 import planstep
-from planstep.bench.check import PLACES, judge
-from planstep.bench.check.generate import FEEDS, Mix, generate
-from planstep.bench.check.plant import KINDS, plant
-from planstep.bench.trace import (
+from planstep.bench.judges.python import PLACES, judge
+from planstep.bench.judges.python.generate import FEEDS, Mix, generate
+from planstep.bench.judges.python.plant import KINDS, plant
+from planstep.bench.judges.trace import (
     ABORTED,
     COMMITTED,
     CONSUME,

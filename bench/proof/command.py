@@ -6,7 +6,7 @@
 
 Exit 0 clean, 1 violations, 2 not understood, 3 a row was skipped, or a control failed by itself.
 
-Next: a row's module, sim.py say.
+Next: a row's module, rows/sim.py say.
 """
 
 import json
@@ -27,9 +27,9 @@ from typing import Annotated, Any
 import typer
 
 from ...cli.output import Json, errors, print_json, say
-from ..progress import in_minutes, terminated_as_interrupted
-from .rows import AGAIN, BY_NAME, LONGER, ROWS, Asked, Found
-from .spread import cores
+from ..compare.progress import in_minutes, terminated_as_interrupted
+from .parallel import cores
+from .rows.registry import AGAIN, BY_NAME, LONGER, ROWS, Asked, Found
 
 _EXAMPLES = 20
 """Violations that are shown of a row."""

@@ -1,1 +1,1 @@
-"""A comparison for people: report.html, one file, and PNGs of its drawings."""
+"""What `planstep compare` found, as a page and as text. Next: html/__init__.py."""

@@ -11,9 +11,9 @@ pytest.importorskip("typer")
 import typer
 from typer.testing import CliRunner
 
-from planstep.bench import compare as module
-from planstep.bench.cell import Cell, Result
-from planstep.bench.compare import compare
+from planstep.bench.compare import command as module
+from planstep.bench.compare.cell import Cell, Result
+from planstep.bench.compare.command import compare
 from planstep.cli.command import Command
 
 app = typer.Typer(pretty_exceptions_enable=False, rich_markup_mode="rich")
@@ -21,7 +21,7 @@ app.command(cls=Command)(compare)
 SMALL = ("--workload", "transfer", "--systems", "deterministic,kafka", "--durability", "full")
 PROGRAM = (
     "import typer; from planstep.cli.command import Command;"
-    "from planstep.bench.compare import compare;"
+    "from planstep.bench.compare.command import compare;"
     "app = typer.Typer(); app.command(cls=Command)(compare); app()"
 )
 

@@ -7,14 +7,22 @@ import json
 from pathlib import Path
 from typing import Any
 
-from planstep.bench.cell import Cell, Result
-from planstep.bench.harness import Outcome
-from planstep.bench.plan import Asked, plan
-from planstep.bench.search import Search
-from planstep.bench.summary import summarize
-from planstep.bench.systems.base import Options
-from planstep.bench.trace import COMMITTED, TOPIC, Batch, Resources, Trace, Transaction, identity
-from planstep.bench.workloads.base import Shape
+from planstep.bench.compare.cell import Cell, Result
+from planstep.bench.compare.harness import Outcome
+from planstep.bench.compare.plan import Asked, plan
+from planstep.bench.compare.rate_search import Search
+from planstep.bench.compare.summary import summarize
+from planstep.bench.compare.systems.base import Options
+from planstep.bench.compare.workloads.base import Shape
+from planstep.bench.judges.trace import (
+    COMMITTED,
+    TOPIC,
+    Batch,
+    Resources,
+    Trace,
+    Transaction,
+    identity,
+)
 
 MACHINE: dict[str, Any] = {
     "cpus": 2,

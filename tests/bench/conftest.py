@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from planstep.bench.systems import SYSTEMS
-from planstep.bench.systems.base import Options, System
+from planstep.bench.compare.systems import SYSTEMS
+from planstep.bench.compare.systems.base import Options, System
 
 sys.path.insert(0, str(Path(__file__).parent))
 pytest.register_assert_rewrite("contract")
@@ -61,7 +61,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """Its figures; not to be changed."""
     import comparisons
 
-    from planstep.bench.report.figures import figures
+    from planstep.bench.report.html.figures import figures
 
     folder = tmp_path_factory.mktemp("all")
     asked, outcome = comparisons.outcome(durability="both", find_rate=True)

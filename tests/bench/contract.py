@@ -1,4 +1,4 @@
-"""What every system under test must do (bench/systems/base.py), whichever it is.
+"""What every system under test must do (bench/compare/systems/base.py), whichever it is.
 
 A test class of a system inherits these, and says in a fixture `name` which systems of SYSTEMS it is about.
 """
@@ -10,7 +10,7 @@ from itertools import count
 
 import pytest
 
-from planstep.bench.systems.base import (
+from planstep.bench.compare.systems.base import (
     SHARED_ROWS,
     SNAPSHOTS,
     STAGING,
@@ -21,7 +21,7 @@ from planstep.bench.systems.base import (
     System,
     Worker,
 )
-from planstep.bench.trace import identities, identity
+from planstep.bench.judges.trace import identities, identity
 
 WAIT_S = 10.0
 """For what comes at once, unless something is broken."""

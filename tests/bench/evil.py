@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-from planstep.bench.trace import ABORTED, PRODUCE, Operation, Trace, identities, identity
+from planstep.bench.judges.trace import ABORTED, PRODUCE, Operation, Trace, identities, identity
 from planstep.proto.batch import Batch, encode_batch
 from planstep.proto.ids import CATALOGUE_ID, PARTITION, tablet_prefix
 from planstep.store import DiskStore

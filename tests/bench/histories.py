@@ -1,6 +1,6 @@
 """Small histories made by hand: transactions, what they did, what lies in the store, what a reader was shown."""
 
-from planstep.bench.trace import (
+from planstep.bench.judges.trace import (
     ABORTED,
     COMMITTED,
     CONSUME,

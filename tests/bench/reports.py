@@ -4,10 +4,10 @@ import re
 from html.parser import HTMLParser
 from typing import Any
 
-from planstep.bench.report.content import Drawn
-from planstep.bench.report.drawing import Drawing, Rendered
-from planstep.bench.report.page import html
-from planstep.bench.report.sections import Page
+from planstep.bench.report.html.content import Drawn
+from planstep.bench.report.html.drawing import Drawing, Rendered
+from planstep.bench.report.html.page import html
+from planstep.bench.report.html.sections import Page
 
 NOTHING: dict[str, Any] = {"schema_version": 1, "source": "python", "runs": {}}
 """Figures of no run."""

@@ -5,8 +5,8 @@ from itertools import pairwise
 
 import pytest
 
-from planstep.bench.check import KAFKA, PLACES, judge
-from planstep.bench.check.findings import (
+from planstep.bench.judges.python import KAFKA, PLACES, judge
+from planstep.bench.judges.python.findings import (
     DIRTY_READ,
     FOREIGN_READ,
     FUTURE_READ,
@@ -18,8 +18,8 @@ from planstep.bench.check.findings import (
     REAL_TIME,
     STALE_READ,
 )
-from planstep.bench.check.kafka import components
-from planstep.bench.trace import (
+from planstep.bench.judges.python.kafka import components
+from planstep.bench.judges.trace import (
     ABORTED,
     COMMITTED,
     CONSUME,

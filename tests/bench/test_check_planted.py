@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from planstep.bench.check import KAFKA, NONE, PLACES, Findings, judge
-from planstep.bench.check.findings import INCONSISTENT_OFFSET, OFFSET_GAP
-from planstep.bench.check.generate import FEEDS, Mix, generate
-from planstep.bench.check.plant import IN_STORES, IN_TRACES, KINDS, plant
-from planstep.bench.trace import Trace
+from planstep.bench.judges.python import KAFKA, NONE, PLACES, Findings, judge
+from planstep.bench.judges.python.findings import INCONSISTENT_OFFSET, OFFSET_GAP
+from planstep.bench.judges.python.generate import FEEDS, Mix, generate
+from planstep.bench.judges.python.plant import IN_STORES, IN_TRACES, KINDS, plant
+from planstep.bench.judges.trace import Trace
 
 MOVED = ("lost", "repeated", "torn")
 """What lies behind has other offsets then than its commits were told; so has what fills a gap between these."""

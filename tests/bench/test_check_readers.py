@@ -3,8 +3,8 @@
 import pytest
 from histories import Made, ended, put, show, took, wrote
 
-from planstep.bench.check import KAFKA, NONE, PLACES, anomalies, judge
-from planstep.bench.check.findings import (
+from planstep.bench.judges.python import KAFKA, NONE, PLACES, anomalies, judge
+from planstep.bench.judges.python.findings import (
     ABORTED_READ,
     ABORTED_VISIBLE,
     G0,
@@ -22,7 +22,7 @@ from planstep.bench.check.findings import (
     PRECOMMITTED_READ,
     UNSEEN,
 )
-from planstep.bench.trace import (
+from planstep.bench.judges.trace import (
     ABORTED,
     COMMITTED,
     PRODUCE,

@@ -7,8 +7,9 @@ from itertools import pairwise
 import pytest
 from histories import Made, ended, of_an_aborted_one, put, took, wrote
 
-from planstep.bench.check import KAFKA, NONE, judge
-from planstep.bench.check.findings import (
+from planstep.bench.compare.workloads.base import Verdict
+from planstep.bench.judges.python import KAFKA, NONE, judge
+from planstep.bench.judges.python.findings import (
     ABORTED_VISIBLE,
     FOREIGN,
     LOST,
@@ -16,13 +17,12 @@ from planstep.bench.check.findings import (
     REPEATED,
     TORN,
 )
-from planstep.bench.trace import (
+from planstep.bench.judges.trace import (
     ABORTED,
     COMMITTED,
     UNDETERMINED,
     Trace,
 )
-from planstep.bench.workloads.base import Verdict
 
 
 def spoiled(draw: random.Random, lanes: list[list[Made]], aborted: list[int]) -> None:

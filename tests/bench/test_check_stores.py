@@ -14,10 +14,10 @@ import evil
 import pytest
 
 import planstep
-from planstep.bench.check import PLACES, judge
-from planstep.bench.check.findings import INCONSISTENT_OFFSET
-from planstep.bench.check.plant import IN_STORES
-from planstep.bench.trace import (
+from planstep.bench.judges.python import PLACES, judge
+from planstep.bench.judges.python.findings import INCONSISTENT_OFFSET
+from planstep.bench.judges.python.plant import IN_STORES
+from planstep.bench.judges.trace import (
     ABORTED,
     COMMITTED,
     PRODUCE,

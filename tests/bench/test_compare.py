@@ -13,10 +13,10 @@ pytest.importorskip("typer")
 import typer
 from comparing import SMALL, app, good
 
-from planstep.bench.cell import FAILED, IMPOSSIBLE, Cell, Result
-from planstep.bench.compare import compare
-from planstep.bench.harness import carry_out
-from planstep.bench.plan import Asked, plan
+from planstep.bench.compare.cell import FAILED, IMPOSSIBLE, Cell, Result
+from planstep.bench.compare.command import compare
+from planstep.bench.compare.harness import carry_out
+from planstep.bench.compare.plan import Asked, plan
 from planstep.cli.output import errors
 
 ROOT = Path(__file__).parents[2]

@@ -16,10 +16,10 @@ pytest.importorskip("typer")
 
 from comparing import PROGRAM, SMALL, good
 
-from planstep.bench.cell import FAILED, Cell, Result
-from planstep.bench.keeping import Kept
-from planstep.bench.runner import run_apart
-from planstep.bench.workloads.base import Shape
+from planstep.bench.compare.cell import FAILED, Cell, Result
+from planstep.bench.compare.result_folder import Kept
+from planstep.bench.compare.subprocess_runner import run_apart
+from planstep.bench.compare.workloads.base import Shape
 from planstep.errors import PlanstepError
 
 
@@ -112,7 +112,8 @@ def test_a_child_whose_parent_was_killed_ends_and_leaves_nothing(tmp_path: Path)
     told = {"cell": cell.dump(), "folder": os.fspath(folder), "attended": True}
     spec.write_text(json.dumps(told))
     child = subprocess.Popen(
-        [sys.executable, "-m", "planstep.bench.run", os.fspath(spec)], stdin=subprocess.PIPE
+        [sys.executable, "-m", "planstep.bench.compare.run_cell", os.fspath(spec)],
+        stdin=subprocess.PIPE,
     )
     while not (folder / "store").exists():
         assert child.poll() is None
@@ -163,7 +164,7 @@ def test_a_child_ends_in_good_order_or_says_why(tmp_path: Path) -> None:
         told = {"cell": cell.dump(), "folder": os.fspath(tmp_path / "cell"), "attended": True}
         spec.write_text(json.dumps(told))
         child = subprocess.Popen(
-            [sys.executable, "-m", "planstep.bench.run", os.fspath(spec)],
+            [sys.executable, "-m", "planstep.bench.compare.run_cell", os.fspath(spec)],
             stdin=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
         )
@@ -177,7 +178,7 @@ def test_a_child_ends_in_good_order_or_says_why(tmp_path: Path) -> None:
 def test_a_child_that_does_not_end_is_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("planstep.bench.runner._PATIENCE_S", -599.5)
+    monkeypatch.setattr("planstep.bench.compare.subprocess_runner._PATIENCE_S", -599.5)
     cell = Cell("plain", "deterministic")
     slow = Cell.load({**cell.dump(), "shape": {**cell.dump()["shape"], "duration": 60, "rate": 1}})
     result = run_apart(slow, tmp_path / "x")

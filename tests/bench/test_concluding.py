@@ -11,9 +11,10 @@ pytest.importorskip("typer")
 
 from comparing import SMALL
 
-from planstep.bench import concluding, proving
-from planstep.bench.proving import prove_apart, without
-from planstep.bench.report import page
+from planstep.bench.compare import postprocess
+from planstep.bench.judges import spark_process
+from planstep.bench.judges.spark_process import prove_apart, without
+from planstep.bench.report.html import page
 
 
 @pytest.fixture
@@ -24,7 +25,7 @@ def child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], No
         program = tmp_path / "child"
         program.write_text(f"#!/bin/sh\n{script}\n")
         program.chmod(0o755)
-        monkeypatch.setattr(proving.sys, "executable", str(program))
+        monkeypatch.setattr(spark_process.sys, "executable", str(program))
 
     return child
 
@@ -69,7 +70,7 @@ def test_a_trace_that_spark_cannot_judge_is_a_disagreement(
     told = prove_apart(tmp_path)["spark"]
     assert told["agrees_with_python"] is False and not told["ran"]
     assert told["disagreements"] == ["traces/x/records.parquet cannot be read"]
-    assert concluding.refuted({"spark": told})
+    assert postprocess.refuted({"spark": told})
 
 
 def test_an_earlier_verdict_is_not_taken_for_this_one(
@@ -83,7 +84,7 @@ def test_an_earlier_verdict_is_not_taken_for_this_one(
 def test_one_that_does_not_end_is_ended(
     child: Callable[[str], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(proving, "_PATIENCE_S", 1.0)
+    monkeypatch.setattr(spark_process, "_PATIENCE_S", 1.0)
     child('mkdir -p "$3/.spark-it/scratch"; exec sleep 600')
     assert "had not ended" in prove_apart(tmp_path)["spark"]["why_not"]
     assert not list(tmp_path.glob(".spark-*")), "what it had no time to remove"
@@ -106,7 +107,7 @@ def test_without_spark_pythons_figures_are_drawn(
     call: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     why = without("Spark needs Java 17")
-    monkeypatch.setattr(concluding, "prove_apart", lambda *_: {"spark": why})
+    monkeypatch.setattr(postprocess, "prove_apart", lambda *_: {"spark": why})
     ended = call("--spark", *SMALL, "--out", tmp_path)
     assert ended.exit_code == 0
     assert "Spark did not run: Spark needs Java 17" in ended.stderr
@@ -141,7 +142,7 @@ def test_exit_1_when_spark_finds_otherwise(
     words: str,
 ) -> None:
     made = {"spark": spark(**changes), "figures": None}
-    monkeypatch.setattr(concluding, "prove_apart", lambda *_: made)
+    monkeypatch.setattr(postprocess, "prove_apart", lambda *_: made)
     ended = call("--spark", *SMALL, "--out", tmp_path)
     assert ended.exit_code == status
     assert _results(tmp_path)["spark"] == made["spark"]
@@ -155,7 +156,7 @@ def test_spark_that_is_interrupted_leaves_the_rest(
     def interrupted(*_: Any) -> dict[str, Any]:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(concluding, "prove_apart", interrupted)
+    monkeypatch.setattr(postprocess, "prove_apart", interrupted)
     assert call("--spark", *SMALL, "--out", tmp_path).exit_code == 130
     told = _results(tmp_path)
     assert told["interrupted"] is True and told["spark"]["why_not"] == "it was interrupted"
@@ -169,7 +170,7 @@ def test_a_report_that_is_interrupted_leaves_the_rest(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(page, "write", interrupted)
-    monkeypatch.setattr(concluding, "prove_apart", lambda *_: {"spark": spark(), "figures": {}})
+    monkeypatch.setattr(postprocess, "prove_apart", lambda *_: {"spark": spark(), "figures": {}})
     ended = call("--workload", "reshard", "--no-find-rate", "--spark", "--out", tmp_path, "--json")
     assert ended.exit_code == 130
     assert json.loads(ended.stdout) == _results(tmp_path)
@@ -187,7 +188,7 @@ def test_stores_are_left_for_spark_and_go_when_it_has_read_them(
         seen.extend(sorted(path.name for path in (folder / "stores").iterdir()))
         return {"spark": without("no more to see")}
 
-    monkeypatch.setattr(concluding, "prove_apart", look)
+    monkeypatch.setattr(postprocess, "prove_apart", look)
     words = ("--workload", "reshard,plain", "--repeat", "2", "--no-find-rate", "--out", tmp_path)
     assert call("--spark", *words).exit_code == 0
     assert seen == [
@@ -208,7 +209,7 @@ def test_a_cluster_is_given_to_spark_and_sees_no_stores(
         asked.append((master, (folder / "stores").exists()))
         return {"spark": without("it was looked at only")}
 
-    monkeypatch.setattr(concluding, "prove_apart", look)
+    monkeypatch.setattr(postprocess, "prove_apart", look)
     words = ("--workload", "reshard", "--no-find-rate", "--out", tmp_path)
     assert call("--spark", *words, "--master", "spark://far:7077").exit_code == 0
     assert asked == [("spark://far:7077", False)]

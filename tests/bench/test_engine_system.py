@@ -7,8 +7,8 @@ import pytest
 from contract import SharedRowsContract, SystemContract
 
 import planstep
-from planstep.bench.systems import open_system
-from planstep.bench.systems.base import SHARED_ROWS, SNAPSHOTS, TABLES, Options, System
+from planstep.bench.compare.systems import open_system
+from planstep.bench.compare.systems.base import SHARED_ROWS, SNAPSHOTS, TABLES, Options, System
 
 
 class TestModes(SystemContract):

@@ -12,15 +12,14 @@ from typing import Any
 import pytest
 
 import planstep
-from planstep.bench.cell import OK, Cell, Result
-from planstep.bench.run import run_cell
-from planstep.bench.systems import open_system
-from planstep.bench.systems.base import Options
-from planstep.bench.trace import ABORTED, COMMITTED, Trace, identity
-from planstep.bench.workloads import faults_dropped, faults_killed
-from planstep.bench.workloads.base import Run, Shape
-from planstep.bench.workloads.faults import Faults
-from planstep.bench.workloads.faults_dropped import (
+from planstep.bench.compare.cell import OK, Cell, Result
+from planstep.bench.compare.run_cell import run_cell
+from planstep.bench.compare.systems import open_system
+from planstep.bench.compare.systems.base import Options
+from planstep.bench.compare.workloads import faults_dropped, faults_killed
+from planstep.bench.compare.workloads.base import Run, Shape
+from planstep.bench.compare.workloads.faults import Faults
+from planstep.bench.compare.workloads.faults_dropped import (
     CONSUMER,
     NOTHING,
     OUT,
@@ -29,6 +28,7 @@ from planstep.bench.workloads.faults_dropped import (
     TIME_OUT,
     UNDISTURBED,
 )
+from planstep.bench.judges.trace import ABORTED, COMMITTED, Trace, identity
 
 OPTIONS = Options(transaction_timeout_ms=300)
 SHAPE = Shape(partitions=2, workers=4, duration=0.1)
@@ -153,7 +153,7 @@ def test_an_owner_ends_with_its_parent(tmp_path: Path) -> None:
         "incarnation": 0,
     }
     with subprocess.Popen(
-        [sys.executable, "-m", "planstep.bench.workloads.faults_owner", json.dumps(spec)],
+        [sys.executable, "-m", "planstep.bench.compare.workloads.faults_owner", json.dumps(spec)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

@@ -7,8 +7,8 @@ from typing import Any
 import comparisons
 import pytest
 
-from planstep.bench.measure import Latencies
-from planstep.bench.report.figures import CURVE, MOMENTS, distribution, figures, of_run
+from planstep.bench.compare.measure import Latencies
+from planstep.bench.report.html.figures import CURVE, MOMENTS, distribution, figures, of_run
 
 MS = 1e6
 

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import pytest
 
-from planstep.bench.measure import PERCENTILES, Latencies, Sampler, Schedule, peak_bytes
+from planstep.bench.compare.measure import PERCENTILES, Latencies, Sampler, Schedule, peak_bytes
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 10, 99, 1000, 1001])

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from planstep.bench.cell import Cell
-from planstep.bench.plan import SPREAD, Asked, Plan, plan
-from planstep.bench.search import RUNS_MAX, Search
-from planstep.bench.workloads import NAMES
+from planstep.bench.compare.cell import Cell
+from planstep.bench.compare.plan import SPREAD, Asked, Plan, plan
+from planstep.bench.compare.rate_search import RUNS_MAX, Search
+from planstep.bench.compare.workloads import NAMES
 
 Key = tuple[str, str, str, str]
 

@@ -8,12 +8,12 @@ import comparisons
 import pytest
 from reports import NOTHING, Outline, drawings, undrawn
 
-from planstep.bench.cell import FAILED, IMPOSSIBLE, INTERRUPTED, Result
-from planstep.bench.judging import entries, who_wins
-from planstep.bench.report.drawing import render
-from planstep.bench.report.sections import page
-from planstep.bench.report.verdict import verdict
-from planstep.bench.words import latencies, titles
+from planstep.bench.compare.cell import FAILED, IMPOSSIBLE, INTERRUPTED, Result
+from planstep.bench.compare.ranking import entries, who_wins
+from planstep.bench.report.html.drawing import render
+from planstep.bench.report.html.sections import page
+from planstep.bench.report.html.verdict import verdict
+from planstep.bench.report.text.text_report import latencies, titles
 
 EVIL = '<script>alert("x")</script>'
 

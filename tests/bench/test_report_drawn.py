@@ -13,9 +13,9 @@ import comparisons
 import pytest
 from reports import NOTHING, Outline, drawings, undrawn
 
-from planstep.bench.report.drawing import Sheet, look, render, style
-from planstep.bench.report.page import again, write
-from planstep.bench.report.sections import page
+from planstep.bench.report.html.drawing import Sheet, look, render, style
+from planstep.bench.report.html.page import again, write
+from planstep.bench.report.html.sections import page
 
 # drawn --------------------------------------------------------------------------------------------
 
@@ -136,7 +136,7 @@ def test_text_in_drawings_is_text_and_large_enough(written: Path) -> None:
 def test_the_command_makes_it_anew_and_refuses_what_is_no_comparison(
     written: Path, tmp_path: Path
 ) -> None:
-    from planstep.bench.report import page as module
+    from planstep.bench.report.html import page as module
 
     def run(*arguments: str) -> int:
         sys.argv = ["report", *arguments]
@@ -159,7 +159,7 @@ def test_the_command_makes_it_anew_and_refuses_what_is_no_comparison(
 def test_spark_s_figures_are_used_where_there_are_some(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from planstep.bench.report import page as module
+    from planstep.bench.report.html import page as module
 
     seen = []
     monkeypatch.setattr(module, "write", lambda *given: seen.append(given) or {})
@@ -177,7 +177,7 @@ def test_spark_s_figures_are_used_where_there_are_some(
 
 def test_no_plotting_is_imported_before_it_is_needed() -> None:
     code = (
-        "import sys, planstep, planstep.bench.compare, planstep.bench.report.page\n"
+        "import sys, planstep, planstep.bench.compare.command, planstep.bench.report.html.page\n"
         "assert not {'matplotlib', 'jinja2', 'numpy'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

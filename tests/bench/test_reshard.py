@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from planstep.bench import run as runner
-from planstep.bench.cell import OK, Cell, Result
-from planstep.bench.run import run_cell
-from planstep.bench.systems import engine
-from planstep.bench.systems.base import Cancelled, Certificate, Options
-from planstep.bench.trace import COMMITTED, CONSUME, Trace
-from planstep.bench.workloads.base import Shape
+from planstep.bench.compare import run_cell as runner
+from planstep.bench.compare.cell import OK, Cell, Result
+from planstep.bench.compare.run_cell import run_cell
+from planstep.bench.compare.systems import engine
+from planstep.bench.compare.systems.base import Cancelled, Certificate, Options
+from planstep.bench.compare.workloads.base import Shape
+from planstep.bench.judges.trace import COMMITTED, CONSUME, Trace
 
 SMALL = Shape(rate=0.5, record_size=512, partitions=6, commit_interval=0.1, duration=0.5, workers=3)
 WAYS = [
@@ -68,8 +68,8 @@ def test_it_verifies_and_leaves_a_trace(
 def test_at_maximum_rate_nothing_is_offered(
     tmp_path: Path, monkeypatch: Any, workload: str
 ) -> None:
-    monkeypatch.setattr("planstep.bench.workloads.reshard._MAX_BYTES", 3_000_000)
-    monkeypatch.setattr("planstep.bench.workloads.reshard._MAX_PIECE_BYTES", 100_000)
+    monkeypatch.setattr("planstep.bench.compare.workloads.reshard._MAX_BYTES", 3_000_000)
+    monkeypatch.setattr("planstep.bench.compare.workloads.reshard._MAX_PIECE_BYTES", 100_000)
     result = ran(tmp_path, rate=None, duration=20.0, workload=workload)
     assert result.verified and result.records >= 3_000_000 // 512 // 200 * 195
     assert result.sustained is None and result.throughput_mb_s
@@ -159,7 +159,7 @@ def test_what_its_reader_never_got_was_not_sustained(tmp_path: Path, monkeypatch
             return [shown for shown in super().poll(timeout) if shown.partition != 1]
 
     monkeypatch.setattr(runner, "SUSTAINED_SHARE", 0.2)  # whatever else the machine does
-    monkeypatch.setattr("planstep.bench.workloads.driving._LAST_SECONDS", 0.1)
+    monkeypatch.setattr("planstep.bench.compare.workloads.driving._LAST_SECONDS", 0.1)
     result = ran(tmp_path, commit_interval=5.0)
     assert result.verified and result.sustained and result.end_to_end_ms is not None
     monkeypatch.setattr(engine, "_Follower", Blind)

@@ -13,7 +13,7 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql import SparkSession
 
-from planstep.bench.spark import java, session
+from planstep.bench.judges.spark import java, session
 
 
 def fake_java(folder: Path, version: str) -> Path:
@@ -117,7 +117,7 @@ def test_spark_runs_without_a_java_of_the_machine(tmp_path: Path) -> None:
     program = textwrap.dedent("""
         import sys
         from pathlib import Path
-        from planstep.bench.spark.session import java_of, start
+        from planstep.bench.judges.spark.session import java_of, start
         spark = start("test", Path(sys.argv[1]))
         print(java_of(spark), spark.range(1000).selectExpr("sum(id)").collect()[0][0])
         spark.stop()

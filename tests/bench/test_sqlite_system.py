@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from contract import WAIT_S, SharedRowsContract, SystemContract, numbered
 
-from planstep.bench.systems.base import Cancelled, Impossible, Options, System
-from planstep.bench.systems.sqlite import SqliteSystem
+from planstep.bench.compare.systems.base import Cancelled, Impossible, Options, System
+from planstep.bench.compare.systems.sqlite import SqliteSystem
 
 
 @pytest.fixture(params=["sqlite", "sqlite-64"])

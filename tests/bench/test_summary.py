@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 
-from planstep.bench.cell import FAILED, IMPOSSIBLE, INTERRUPTED, Cell, Result
-from planstep.bench.harness import Outcome
-from planstep.bench.judging import shared_fate, who_wins
-from planstep.bench.layout import WIDTH
-from planstep.bench.measure import untimed
-from planstep.bench.plan import Asked, Plan, plan
-from planstep.bench.search import Search
-from planstep.bench.summary import entry as entry_of
-from planstep.bench.summary import summarize
-from planstep.bench.words import words
+from planstep.bench.compare.cell import FAILED, IMPOSSIBLE, INTERRUPTED, Cell, Result
+from planstep.bench.compare.harness import Outcome
+from planstep.bench.compare.measure import untimed
+from planstep.bench.compare.plan import Asked, Plan, plan
+from planstep.bench.compare.ranking import shared_fate, who_wins
+from planstep.bench.compare.rate_search import Search
+from planstep.bench.compare.summary import entry as entry_of
+from planstep.bench.compare.summary import summarize
+from planstep.bench.report.text.blocks import WIDTH
+from planstep.bench.report.text.text_report import words
 
 GOLDEN = Path(__file__).with_name("compare.txt")
 MACHINE: dict[str, Any] = {

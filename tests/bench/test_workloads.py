@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from planstep.bench.cell import OK, Result
-from planstep.bench.cell import Cell as BenchCell
-from planstep.bench.run import run_cell
-from planstep.bench.systems import HEADLINE, SYSTEMS, open_system, sqlite, sqlite_store
-from planstep.bench.systems.base import SHARED_ROWS, STAGING, Certificate, Options
-from planstep.bench.trace import ABORTED, COMMITTED, CONSUMER, PRODUCE, Trace
-from planstep.bench.workloads import interval, transfer
-from planstep.bench.workloads.base import Shape
-from planstep.bench.workloads.retrying import Line
+from planstep.bench.compare.cell import OK, Result
+from planstep.bench.compare.cell import Cell as BenchCell
+from planstep.bench.compare.run_cell import run_cell
+from planstep.bench.compare.systems import HEADLINE, SYSTEMS, open_system, sqlite, sqlite_store
+from planstep.bench.compare.systems.base import SHARED_ROWS, STAGING, Certificate, Options
+from planstep.bench.compare.workloads import interval, transfer
+from planstep.bench.compare.workloads.base import Shape
+from planstep.bench.compare.workloads.retrying import Line
+from planstep.bench.judges.trace import ABORTED, COMMITTED, CONSUMER, PRODUCE, Trace
 
 SMALL = Shape(
     rate=1.0, record_size=256, partitions=3, commit_interval=0.03, duration=0.35, workers=3
@@ -187,8 +187,8 @@ class _Flaw:
 def test_a_record_that_is_lost_or_repeated_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workload: str, kind: str
 ) -> None:
-    monkeypatch.setattr("planstep.bench.workloads.driving._LAST_SECONDS", 0.1)
-    monkeypatch.setattr("planstep.bench.workloads.chain._GRACE_NS", 100_000_000)
+    monkeypatch.setattr("planstep.bench.compare.workloads.driving._LAST_SECONDS", 0.1)
+    monkeypatch.setattr("planstep.bench.compare.workloads.chain._GRACE_NS", 100_000_000)
     flaw = _Flaw(monkeypatch, kind)
     result = ran(tmp_path, workload, "sqlite")
     assert flaw.done and not result.verified and result.problems

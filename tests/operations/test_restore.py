@@ -32,7 +32,7 @@ def held(path: Path) -> Any:
 KILLED = """
 import os, signal, sys
 import planstep
-from planstep import backup
+from planstep.runtime import backup
 from planstep.store.files import Files
 
 def die(*given):

@@ -4,7 +4,7 @@ import os
 import signal
 import time
 
-from planstep.bench.proof.disks.apart import apart
+from planstep.bench.proof.disks.forked import apart
 
 
 def test_what_it_gives() -> None:

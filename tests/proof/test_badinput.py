@@ -7,10 +7,10 @@ from random import Random
 import pytest
 
 import planstep
-from planstep.bench.proof import badinput
 from planstep.bench.proof.disks import decoders, faces
 from planstep.bench.proof.disks.mutating import bombs, mutated, nested, odd
-from planstep.bench.proof.rows import Asked
+from planstep.bench.proof.rows import badinput
+from planstep.bench.proof.rows.registry import Asked
 
 
 @pytest.fixture

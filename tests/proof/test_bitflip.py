@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from planstep.bench.proof import bitflip
-from planstep.bench.proof.disks.apart import apart
+from planstep.bench.proof.disks.contents import Contents
 from planstep.bench.proof.disks.damage import CLASSES, Damage, draw
-from planstep.bench.proof.disks.judging import judged, look
-from planstep.bench.proof.disks.kept import Contents
+from planstep.bench.proof.disks.forked import apart
 from planstep.bench.proof.disks.sample import KINDS, Sample, make
+from planstep.bench.proof.disks.verdict import judged, look
+from planstep.bench.proof.rows import bitflip
 
 
 @pytest.fixture(scope="module")

@@ -13,9 +13,10 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from planstep.bench.proof import command, rows
-from planstep.bench.proof.rows import ROWS, Asked, Found, Row
-from planstep.bench.proof.spread import Died, in_order, spread
+from planstep.bench.proof import command
+from planstep.bench.proof.parallel import Died, in_order, spread
+from planstep.bench.proof.rows import registry
+from planstep.bench.proof.rows.registry import ROWS, Asked, Found, Row
 from planstep.cli.command import Command
 
 FIELDS = {
@@ -46,7 +47,7 @@ def ask(*words: str) -> tuple[int, str, str]:
 @pytest.fixture
 def row(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """A row "mine", found as any other; its module's `run` is the test's."""
-    module: Any = ModuleType("planstep.bench.proof.mine")
+    module: Any = ModuleType("planstep.bench.proof.rows.mine")
     module.asked = []
 
     def run(asked: Asked) -> Found:
@@ -60,7 +61,7 @@ def row(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
     module.run, module.control = run, control
     monkeypatch.setitem(sys.modules, module.__name__, module)
-    monkeypatch.setitem(rows.BY_NAME, "mine", Row("mine", "a row", "3 runs"))
+    monkeypatch.setitem(registry.BY_NAME, "mine", Row("mine", "a row", "3 runs"))
     made: ModuleType = module
     return made
 
@@ -133,7 +134,7 @@ def test_a_skip_is_exit_3_unless_allowed(
     row: Any, monkeypatch: pytest.MonkeyPatch, system: str, skippable: bool, code: int
 ) -> None:
     row.run = lambda asked: Found(skipped="there is no strace")
-    monkeypatch.setitem(rows.BY_NAME, "mine", Row("mine", "a row", "3 runs", skippable))
+    monkeypatch.setitem(registry.BY_NAME, "mine", Row("mine", "a row", "3 runs", skippable))
     monkeypatch.setattr(sys, "platform", system)
     ended, said, _ = ask("mine")
     assert ended == 3 and "skipped: there is no strace" in said
@@ -171,12 +172,14 @@ def test_the_list_has_every_row() -> None:
 
 def test_every_row_has_a_run_and_a_control() -> None:
     for one in ROWS:
-        module = __import__(f"planstep.bench.proof.{one.name}", fromlist=["run"])
+        module = __import__(f"planstep.bench.proof.rows.{one.name}", fromlist=["run"])
         assert callable(module.run) and callable(module.control)
 
 
 def test_all_runs_each_row_in_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command, "ROWS", (rows.BY_NAME["format"], rows.BY_NAME["determinism"]))
+    monkeypatch.setattr(
+        command, "ROWS", (registry.BY_NAME["format"], registry.BY_NAME["determinism"])
+    )
     code, said, _ = ask("all", "--quick", "--runs", "1", "--json")
     told = json.loads(said)["rows"]
     assert [one["row"] for one in told] == ["format", "determinism"]
@@ -185,7 +188,7 @@ def test_all_runs_each_row_in_a_process_of_its_own(monkeypatch: pytest.MonkeyPat
 
 def test_a_row_whose_process_dies_is_a_violation(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "ROWS", (Row("no-such-row", "a row", "nothing"),))
-    monkeypatch.setitem(rows.BY_NAME, "no-such-row", command.ROWS[0])
+    monkeypatch.setitem(registry.BY_NAME, "no-such-row", command.ROWS[0])
     code, said, _ = ask("all")  # its process knows no such row
     assert code == 1
     assert "ended with exit code 2 and said nothing" in said
@@ -196,7 +199,7 @@ def test_a_row_whose_process_dies_is_a_violation(monkeypatch: pytest.MonkeyPatch
 def test_a_row_whose_process_dies_behind_its_result_is_not_clean(
     monkeypatch: pytest.MonkeyPatch, ending: str, negative: bool
 ) -> None:
-    monkeypatch.setattr(command, "ROWS", (rows.BY_NAME["model"],))
+    monkeypatch.setattr(command, "ROWS", (registry.BY_NAME["model"],))
     found = command._told(
         "model",
         Found(5, violations=["noticed"] * negative),
@@ -220,7 +223,7 @@ def test_a_row_whose_process_dies_behind_its_result_is_not_clean(
 
 
 def test_long_is_ten_times_as_much_and_no_quick() -> None:
-    asked = rows.Asked(Path(), Path(), long=True, row="sim")
+    asked = registry.Asked(Path(), Path(), long=True, row="sim")
     assert asked.of(7) == 70 and asked.again() == "  again: planstep check sim --long --seed 1"
     code, _, said = ask("model", "--quick", "--long")
     assert code == 2 and "leave one of --quick and --long out" in " ".join(said.split())
@@ -269,7 +272,7 @@ def test_work_is_spread_over_processes() -> None:
 
 def test_a_process_that_dies_is_told_with_what_it_was_at(tmp_path: Path) -> None:
     program = (
-        "import os\nfrom planstep.bench.proof.spread import Died, spread\n"
+        "import os\nfrom planstep.bench.proof.parallel import Died, spread\n"
         "def dies(status):\n    os._exit(status)\n"
         "if __name__ == '__main__':\n"
         "    try:\n        list(spread(dies, [3], 2))\n"

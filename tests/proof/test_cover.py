@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from planstep.bench.proof import cover
-from planstep.bench.proof.cover import Counted, control, covered, sum_of
-from planstep.bench.proof.rows import Asked
+from planstep.bench.proof.rows import cover
+from planstep.bench.proof.rows.cover import Counted, control, covered, sum_of
+from planstep.bench.proof.rows.registry import Asked
 
 
 def asked(folder: Path) -> Asked:

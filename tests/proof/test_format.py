@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from planstep.bench.proof import format
 from planstep.bench.proof.formats import make
-from planstep.bench.proof.rows import Asked
+from planstep.bench.proof.rows import format
+from planstep.bench.proof.rows.registry import Asked
 from planstep.store.meta import FORMAT
 
 

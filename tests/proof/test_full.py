@@ -8,13 +8,13 @@ import pytest
 
 import planstep
 from planstep.api.opening import Mode
-from planstep.bench.proof import full
 from planstep.bench.proof.disks.engines import open_engine, stores_of
 from planstep.bench.proof.disks.failing import FastFiles, SmallDisk
 from planstep.bench.proof.disks.filling import Filling
 from planstep.bench.proof.disks.tables import break_tables
-from planstep.bench.proof.full import Task, play
-from planstep.bench.proof.rows import Asked
+from planstep.bench.proof.rows import full
+from planstep.bench.proof.rows.full import Task, play
+from planstep.bench.proof.rows.registry import Asked
 from planstep.errors import NoSpace
 from planstep.store.disk import SEGMENT_BYTES
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from planstep.bench.proof.histories import Made, Plan, make
-from planstep.bench.proof.histories_looks import judge_looks
-from planstep.bench.proof.histories_tape import BEGUN, ENDED, Full, Tape, entries, used
-from planstep.bench.proof.histories_world import Look, World
-from planstep.bench.proof.history import control, run
-from planstep.bench.proof.rows import Asked
+from planstep.bench.proof.histories.journal import BEGUN, ENDED, Full, Tape, entries, used
+from planstep.bench.proof.histories.judge import judge_looks
+from planstep.bench.proof.histories.run import Made, Plan, make
+from planstep.bench.proof.histories.schema import Look, World
+from planstep.bench.proof.rows.history import control, run
+from planstep.bench.proof.rows.registry import Asked
 
 
 def asked(folder: Path, runs: int | None = None) -> Asked:
@@ -89,7 +89,7 @@ def test_a_list_that_lost_an_element_is_found(made: Made) -> None:
 _KILLED = """
 import os, signal, sys
 from pathlib import Path
-from planstep.bench.proof.histories_tape import BEGUN, Tape
+from planstep.bench.proof.histories.journal import BEGUN, Tape
 tape = Tape(Path(sys.argv[1]), 1000)
 for n in range(7):
     tape.add(BEGUN, [n, n * n])

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from planstep.bench.proof.disks.apart import apart
+from planstep.bench.proof.disks.forked import apart
 from planstep.bench.proof.disks.striking import MODES, Piece, Told, bytecodes, strike
 
 

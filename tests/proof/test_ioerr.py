@@ -8,16 +8,16 @@ import lmdb
 import pytest
 
 from planstep.api.engine import Engine
-from planstep.bench.proof import ioerr
-from planstep.bench.proof.disks import traced
+from planstep.bench.proof.disks import strace
+from planstep.bench.proof.disks.concurrent_load import Log, Shift, check, kafka_settings
 from planstep.bench.proof.disks.copied import KINDS
 from planstep.bench.proof.disks.engines import open_engine, stores_of
 from planstep.bench.proof.disks.failing import FastFiles, FaultyFiles
-from planstep.bench.proof.disks.shift import Log, Shift, check, kafka_settings
+from planstep.bench.proof.disks.read_faults import opened
 from planstep.bench.proof.disks.tables import break_tables
-from planstep.bench.proof.disks.unread import opened
-from planstep.bench.proof.ioerr import Task, play
-from planstep.bench.proof.rows import Asked
+from planstep.bench.proof.rows import ioerr
+from planstep.bench.proof.rows.ioerr import Task, play
+from planstep.bench.proof.rows.registry import Asked
 from planstep.errors import IoError
 from planstep.runtime import backup
 from planstep.runtime.replace_store import replace
@@ -76,7 +76,7 @@ def test_three_hosts_one_of_which_cannot_write_any_more(
     assert [*seen.wrong, *seen.log.wrong] == []
 
 
-@pytest.mark.skipif(traced.available() is not None, reason="strace is not there, or not allowed")
+@pytest.mark.skipif(strace.available() is not None, reason="strace is not there, or not allowed")
 def test_lmdbs_own_calls_fail(tmp_path: Path) -> None:
     task = Task(1, "deterministic", 1, "full", "table", 0, errno.EIO, None, tmp_path)
     seen = play(Task(**{**task.__dict__, "injected": "fdatasync"}))
@@ -101,7 +101,7 @@ def test_a_read_that_fails_fails_alone(tmp_path: Path, mode: str) -> None:
     assert seen.struck == 1 and seen.opened and not seen.refused and not seen.log.closed
 
 
-@pytest.mark.skipif(traced.available() is not None, reason="strace is not there, or not allowed")
+@pytest.mark.skipif(strace.available() is not None, reason="strace is not there, or not allowed")
 def test_lmdbs_file_cannot_be_opened_or_read(tmp_path: Path) -> None:
     for call, kind, times in (("openat", "open", 1), ("pread64", "read", None)):
         task = Task(1, "deterministic", 1, "full", kind, 0, errno.EIO, times, tmp_path)

@@ -12,12 +12,13 @@ from typing import Any
 
 import pytest
 
-from planstep.bench.proof import kafka as row
-from planstep.bench.proof.kafka_killed import Lives, killed
-from planstep.bench.proof.rows import BY_NAME, Asked
-from planstep.bench.proof.worlds.anomalies import ALLOWED
-from planstep.bench.proof.worlds.kafka_reached import TABLES, UNREACHABLE, unreached, watching
-from planstep.bench.proof.worlds.kafka_world import (
+from planstep.bench.proof.rows import kafka as row
+from planstep.bench.proof.rows.kafka_killed import Lives, killed
+from planstep.bench.proof.rows.registry import BY_NAME, Asked
+from planstep.bench.proof.simulator.kafka_world import Faults
+from planstep.bench.proof.worlds.kafka.anomalies import ALLOWED
+from planstep.bench.proof.worlds.kafka.coverage import TABLES, UNREACHABLE, unreached, watching
+from planstep.bench.proof.worlds.kafka.seed import (
     REPLAYED,
     Settings,
     drawn,
@@ -26,7 +27,6 @@ from planstep.bench.proof.worlds.kafka_world import (
 )
 from planstep.coordinator import groups, kafka, transaction_rows
 from planstep.coordinator.kafka_states import EMPTY, ONGOING
-from planstep.simulator_kafka import Faults
 from planstep.tablets import kafka as partition
 
 CALM = Settings(
@@ -112,7 +112,7 @@ def test_the_real_engine_is_killed_and_goes_on(
 def test_the_same_seed_is_the_same_in_another_process() -> None:
     here = play_kafka(5, 40)
     program = (
-        "import json; from planstep.bench.proof.worlds.kafka_world import play_kafka; "
+        "import json; from planstep.bench.proof.worlds.kafka.seed import play_kafka; "
         "p = play_kafka(5, 40); print(json.dumps([p.digest, p.events, p.faults, p.settings]))"
     )
     there = subprocess.run(

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 import planstep
-from planstep.bench.proof import kill9, killpoints, soak
-from planstep.bench.proof.disks.children import SMALL_BYTES, Child, Say, fork, small_steps
-from planstep.bench.proof.disks.plays import PLAYS
+from planstep.bench.proof.disks.killable import SMALL_BYTES, Child, Say, fork, small_steps
+from planstep.bench.proof.disks.short_scripts import PLAYS
 from planstep.bench.proof.disks.streams import Torn, _same_values, value
-from planstep.bench.proof.kill9 import LANES, Killer, kill_again
-from planstep.bench.proof.killpoints import Work, kill_at_points
-from planstep.bench.proof.rows import Asked
+from planstep.bench.proof.rows import kill9, killpoints, soak
+from planstep.bench.proof.rows.kill9 import LANES, Killer, kill_again
+from planstep.bench.proof.rows.killpoints import Work, kill_at_points
+from planstep.bench.proof.rows.registry import Asked
 from planstep.runtime import open_stores
 from planstep.store import behind
 

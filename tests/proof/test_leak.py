@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from planstep.bench.proof import growth
-from planstep.bench.proof.leak import BOUNDS, Sample, control, grown
-from planstep.bench.proof.rows import Asked, Found
+from planstep.bench.proof.rows import growth
+from planstep.bench.proof.rows.leak import BOUNDS, Sample, control, grown
+from planstep.bench.proof.rows.registry import Asked, Found
 
 SECONDS, SEGMENT = 100.0, 1 << 20
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from planstep.bench.proof import liveness
-from planstep.bench.proof.rows import Asked
+from planstep.bench.proof.rows import liveness
+from planstep.bench.proof.rows.registry import Asked
 
 
 @pytest.fixture

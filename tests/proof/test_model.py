@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from planstep.bench.proof import model
-from planstep.bench.proof.rows import Asked
-from planstep.bench.proof.worlds.exploring import explore
-from planstep.bench.proof.worlds.judged import judge, outcomes, unresolved
-from planstep.bench.proof.worlds.planted import planted
-from planstep.bench.proof.worlds.planted_plan import MUTANTS
-from planstep.bench.proof.worlds.small import DELIVER, Move, Scene, Small, State
+from planstep.bench.proof.rows import model
+from planstep.bench.proof.rows.registry import Asked
+from planstep.bench.proof.worlds.exhaustive.invariants import judge, outcomes, unresolved
+from planstep.bench.proof.worlds.exhaustive.search import explore
+from planstep.bench.proof.worlds.exhaustive.world import DELIVER, Move, Scene, Small, State
+from planstep.bench.proof.worlds.mutants.deterministic import MUTANTS
+from planstep.bench.proof.worlds.mutants.mutant import planted
 
 TWO = Scene("two", 2, 0, 1, ("consume", "consume"), crashes=0, repeats=0, losses=0)
 BY_NAME = {mutant.name: mutant for mutant in MUTANTS}

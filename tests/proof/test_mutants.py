@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from planstep.bench.proof import mutants
-from planstep.bench.proof.mutants import BY_NAME, MUTANTS, SAME, Hunt, hunt_down
-from planstep.bench.proof.rows import Asked
-from planstep.bench.proof.worlds.planted import Mutant, Rotten, changed, function_of, planted
-from planstep.bench.proof.worlds.seeds import drive, settle, world_of
+from planstep.bench.proof.rows import mutants
+from planstep.bench.proof.rows.mutants import BY_NAME, MUTANTS, SAME, Hunt, hunt_down
+from planstep.bench.proof.rows.registry import Asked
+from planstep.bench.proof.worlds.client_answers import told
+from planstep.bench.proof.worlds.mutants.mutant import Mutant, Rotten, changed, function_of, planted
+from planstep.bench.proof.worlds.seed import drive, settle, world_of
 from planstep.bench.proof.worlds.swarm import draw
-from planstep.bench.proof.worlds.told import told
 from planstep.bench.proof.worlds.workloads import Named
 from planstep.proto.messages import ADD
 from planstep.tablets.shard import evaluate

@@ -7,10 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from planstep.bench.proof import oom
-from planstep.bench.proof.disks.apart import apart
-from planstep.bench.proof.disks.judging import look
-from planstep.bench.proof.disks.kept import Contents
+from planstep.bench.proof.disks.contents import Contents
+from planstep.bench.proof.disks.forked import apart
 from planstep.bench.proof.disks.memory import (
     ACTIONS,
     Lived,
@@ -25,6 +23,8 @@ from planstep.bench.proof.disks.memory import (
     stage_of,
 )
 from planstep.bench.proof.disks.sample import KINDS, Sample, make
+from planstep.bench.proof.disks.verdict import look
+from planstep.bench.proof.rows import oom
 from planstep.store.files import Files
 from planstep.store.meta import load_meta
 

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from planstep.bench.proof import powerloss
-from planstep.bench.proof.disks import story_kafka, traced
+from planstep.bench.proof.disks import story_kafka, strace
 from planstep.bench.proof.disks.allowed import Allowed
 from planstep.bench.proof.disks.images import Disk
 from planstep.bench.proof.disks.recorder import commit_events
-from planstep.bench.proof.disks.traced import Reading
-from planstep.bench.proof.powerloss import Task, images_of
-from planstep.bench.proof.rows import Asked
+from planstep.bench.proof.disks.strace import Reading
+from planstep.bench.proof.rows import powerloss
+from planstep.bench.proof.rows.powerloss import Task, images_of
+from planstep.bench.proof.rows.registry import Asked
 from planstep.store.append import LogEnd
 from planstep.store.table import Extent
 from planstep.store.turn import Turn
@@ -54,7 +54,7 @@ def test_so_do_those_of_mode_kafka(tmp_path: Path, hosts: int, version: int) -> 
 
 
 @pytest.mark.again
-@pytest.mark.skipif(traced.available() is not None, reason="strace is not there, or not allowed")
+@pytest.mark.skipif(strace.available() is not None, reason="strace is not there, or not allowed")
 def test_so_do_those_with_lmdbs_own_writes(tmp_path: Path) -> None:
     seen = images_of(Task(6, "traced", "full", 1, 25, tmp_path, "full"))
     assert seen.wrong == [] and seen.images == 25

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from planstep.bench.proof import reboots
-from planstep.bench.proof.reboots import Point, Story, lived, points, stories
-from planstep.bench.proof.rows import Asked
-from planstep.bench.proof.worlds.explained import differences, explained, outcomes, stored
-from planstep.bench.proof.worlds.rebooted import MOMENTS, Cut
+from planstep.bench.proof.rows import reboots
+from planstep.bench.proof.rows.reboots import Point, Story, lived, points, stories
+from planstep.bench.proof.rows.registry import Asked
+from planstep.bench.proof.worlds.scripted.model import differences, explained, outcomes, stored
+from planstep.bench.proof.worlds.scripted.runner import MOMENTS, Cut
 from planstep.host.links import Link
 from planstep.proxy.deterministic import Proxy
 

@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from planstep.bench.check.plant import KINDS as ANOMALIES
-from planstep.bench.proof import model
-from planstep.bench.proof.disks.plays import PLAYS
+from planstep.bench.judges.python.plant import KINDS as ANOMALIES
 from planstep.bench.proof.disks.sample import KINDS
-from planstep.bench.proof.killpoints import _TRACED
-from planstep.bench.proof.mutants import MUTANTS
-from planstep.bench.proof.rows import BY_NAME, ROWS
-from planstep.bench.proof.worlds.rebooted_kafka import KAFKA_SCENARIOS
-from planstep.bench.proof.worlds.scenarios import SCENARIOS
+from planstep.bench.proof.disks.short_scripts import PLAYS
+from planstep.bench.proof.rows import model
+from planstep.bench.proof.rows.killpoints import _TRACED
+from planstep.bench.proof.rows.mutants import MUTANTS
+from planstep.bench.proof.rows.registry import BY_NAME, ROWS
+from planstep.bench.proof.worlds.scripted.kafka_runner import KAFKA_SCENARIOS
+from planstep.bench.proof.worlds.scripted.scenarios import SCENARIOS
 from planstep.bench.proof.worlds.swarm import WORKLOADS
 from planstep.store.meta import FORMAT
 

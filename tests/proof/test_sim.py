@@ -8,21 +8,21 @@ from unittest.mock import patch
 
 import pytest
 
-from planstep.bench.proof import sim
-from planstep.bench.proof.mutants import BY_NAME
-from planstep.bench.proof.rows import Asked
-from planstep.bench.proof.worlds.checks import at_the_end, real_time, replayed
-from planstep.bench.proof.worlds.planted import planted
+from planstep.bench.proof.rows import sim
+from planstep.bench.proof.rows.mutants import BY_NAME
+from planstep.bench.proof.rows.registry import Asked
+from planstep.bench.proof.simulator.faults import CLASSES, FRAME, HEALED, Faults, Lines, Odds
+from planstep.bench.proof.simulator.kafka_world import CLASSES as KAFKA_CLASSES
+from planstep.bench.proof.simulator.world import World
+from planstep.bench.proof.worlds.final_invariants import at_the_end, real_time, replayed
+from planstep.bench.proof.worlds.mutants.mutant import planted
+from planstep.bench.proof.worlds.online_invariants import TABLES, Watch
 from planstep.bench.proof.worlds.readers import Key, Readers, Seen
-from planstep.bench.proof.worlds.seeds import drive, play, play_drawn, settle, world_of
+from planstep.bench.proof.worlds.seed import drive, play, play_drawn, settle, world_of
 from planstep.bench.proof.worlds.shrink import shrink, told
 from planstep.bench.proof.worlds.swarm import WORKLOADS, draw
-from planstep.bench.proof.worlds.watch import TABLES, Watch
 from planstep.bench.proof.worlds.workloads import Named
 from planstep.host.versions import History
-from planstep.simulator import World
-from planstep.simulator_faults import CLASSES, FRAME, HEALED, Faults, Lines, Odds
-from planstep.simulator_kafka import CLASSES as KAFKA_CLASSES
 from planstep.tablets.shard import Shard
 
 ONLY = ("deterministic",)

@@ -1,7 +1,7 @@
 """What mode "kafka" allows, each by a conversation that shows it, and by what does not.
 
-A world without faults, in which one request is held back. Anomalies by the names of anomalies.py; the table
-of them is in ARCHITECTURE.md.
+A world without faults, in which one request is held back. Anomalies by the names of worlds/kafka/anomalies.py;
+the table of them is in ARCHITECTURE.md.
 """
 
 from collections.abc import Callable
@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from test_kafka_world import LATE, run, used, wrong
 
-from planstep.bench.proof.worlds.anomalies import Tx, exactly_once, find
-from planstep.bench.proof.worlds.kafka_ends import GROUP
-from planstep.bench.proof.worlds.kafka_workload import Workload
+from planstep.bench.proof.simulator.kafka_clients import Process, Steps
+from planstep.bench.proof.simulator.kafka_world import NONE, QUICK, KafkaWorld
+from planstep.bench.proof.worlds.kafka.anomalies import Tx, exactly_once, find
+from planstep.bench.proof.worlds.kafka.quiesce import GROUP
+from planstep.bench.proof.worlds.kafka.workload import Workload
 from planstep.proto.kafka import EndTxn, Join, Produce
-from planstep.simulator_clients import Process, Steps
-from planstep.simulator_kafka import NONE, QUICK, KafkaWorld
 
 HELD_MS = 5.0 * QUICK.request_timeout_ms
 

@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
-from planstep.bench.proof.worlds.anomalies import ALLOWED, exactly_once, find, visible
-from planstep.bench.proof.worlds.kafka_ends import GROUP
-from planstep.bench.proof.worlds.kafka_workload import Workload
+from planstep.bench.proof.simulator.kafka_world import QUICK, Faults, KafkaWorld
+from planstep.bench.proof.worlds.kafka.anomalies import ALLOWED, exactly_once, find, visible
+from planstep.bench.proof.worlds.kafka.quiesce import GROUP
+from planstep.bench.proof.worlds.kafka.workload import Workload
 from planstep.coordinator import kafka, kafka_states
 from planstep.proxy import plain
-from planstep.simulator_kafka import QUICK, Faults, KafkaWorld
 
 SEEDS = int(os.environ.get("PLANSTEP_SEEDS", "1"))
 LATE, ANY_LATE = Faults(late=0.3), Faults(late=0.05, any_late=True)

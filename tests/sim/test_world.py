@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
+from planstep.bench.proof.simulator.faults import CLASSES, HEALED, Faults
+from planstep.bench.proof.simulator.world import World
 from planstep.bench.proof.worlds.mixed import run
-from planstep.bench.proof.worlds.serial import expected, stored
+from planstep.bench.proof.worlds.serial_model import expected, stored
 from planstep.proto.ids import PARTITION, tablet_id, tablet_prefix
 from planstep.proto.messages import PartitionPart
-from planstep.simulator import World
-from planstep.simulator_faults import CLASSES, HEALED, Faults
 
 SEEDS = int(os.environ.get("PLANSTEP_SEEDS", "1"))
 """Times as many seeds."""

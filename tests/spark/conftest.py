@@ -23,7 +23,7 @@ sys.path.append(str(Path(__file__).parent))  # the kit of this folder is importe
 @pytest.fixture(scope="session")
 def spark_environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """For processes that start a Spark of their own."""
-    from planstep.bench.spark.java import find_java
+    from planstep.bench.judges.spark.java import find_java
 
     home, _ = find_java(tmp_path_factory.mktemp("java"))
     paths = [str(ENGINE), str(SOURCES), *filter(None, [os.environ.get("PYTHONPATH")])]
@@ -41,7 +41,7 @@ def spark(
 ) -> Iterator[Any]:
     from pyspark.sql import SparkSession
 
-    from planstep.bench.spark.session import end
+    from planstep.bench.judges.spark.session import end
 
     other = SparkSession.getActiveSession()
     if other is not None:  # another folder's, with settings of its own

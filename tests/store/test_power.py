@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from planstep.bench.proof.powerloss import Task, images_of
+from planstep.bench.proof.rows.powerloss import Task, images_of
 
 SEEDS = 3
 

@@ -1,4 +1,4 @@
 """Disks that fail: files that remember, lose, tear and refuse; stores in processes that are killed.
 
-Next: the row that uses them, ../powerloss.py say.
+Next: the row that uses them, ../rows/powerloss.py say.
 """

@@ -5,7 +5,7 @@
 
 Where failing.py exchanges the engine's own file layer, this stands below all of Python: what looks at a folder,
 maps a mark, or reads a table's pages on the side goes by it too. A write may come short in place of failing.
-LMDB's own calls are not Python's: those are met by strace (../ioerr.py).
+LMDB's own calls are not Python's: those are met by strace (../rows/ioerr.py).
 
 Next: copied.py.
 """

@@ -8,7 +8,7 @@
 What could not be read while a copy was made, or verified, is not damaged; and nothing but an IoError is the
 disk's. Of a restore the store under the name is the earlier one whenever it was refused.
 
-Next: ../ioerr.py.
+Next: ../rows/ioerr.py.
 """
 
 import shutil
@@ -25,8 +25,8 @@ from ....errors import IoError, PlanstepError
 from ....runtime import backup as backups
 from ....store.verify import Problem, verify
 from .calls import failing_calls
+from .concurrent_load import Log, Shift, check
 from .engines import abandon
-from .shift import Log, Shift, check
 
 KINDS = ("backup", "restore", "export")
 LATER = "later"

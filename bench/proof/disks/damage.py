@@ -8,7 +8,7 @@
 
 Whole stores that are older throughout are not among them: nothing in a store can tell.
 
-Next: judging.py.
+Next: verdict.py.
 """
 
 from collections.abc import Sequence

@@ -4,7 +4,7 @@
     shown       ─▶ topics, tables, positions of one snapshot, as plain data
     abandon     ─▶ what a killed process leaves: nothing is written, nothing finished
 
-Next: story.py.
+Next: user_story.py.
 """
 
 from pathlib import Path

@@ -5,7 +5,7 @@
 
 Left out: what waits by its nature (process, closing), and what writes files where it is told to (backup).
 
-Next: ../badinput.py.
+Next: ../rows/badinput.py.
 """
 
 import inspect
@@ -16,7 +16,7 @@ from typing import Any
 import planstep
 from planstep.errors import PlanstepError
 
-from .kept import contents
+from .contents import contents
 from .mutating import odd
 from .sample import settled
 

@@ -6,7 +6,7 @@
 
 `held` is what was acknowledged: a refusal that has an effect shows, and so does an effect that is lost.
 
-Next: ../full.py.
+Next: ../rows/full.py.
 """
 
 import os

@@ -23,7 +23,7 @@ What else is CPython's own:
 - the end of a `with lock` is a call with three arguments, for which it makes a tuple, and without memory the
   lock stays locked. A turn lets go of its locks otherwise; at others a hundred failures in a row may hang.
 
-Next: ../oom.py.
+Next: ../rows/oom.py.
 """
 
 import faulthandler
@@ -43,8 +43,8 @@ from planstep.errors import EngineClosed, PlanstepError, of_memory
 from planstep.store.disk import DiskStore
 from planstep.store.verify import verify
 
-from ..exchanged import exchange
-from .kept import Contents, contents
+from ..patching import exchange
+from .contents import Contents, contents
 from .sample import Sample, quickly
 
 ACTIONS = ("commit", "read", "checkpoint", "close", "open")

@@ -32,9 +32,9 @@ from planstep.store.meta import load_meta
 from planstep.store.recovery import read_segment
 from planstep.store.table import Table
 
-from ..exchanged import exchange
-from .apart import apart
+from ..patching import exchange
 from .failing import FastFiles
+from .forked import apart
 
 ENDS = ("closed", "killed", "half")
 LIVES = 3

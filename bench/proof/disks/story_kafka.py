@@ -8,7 +8,7 @@ the one before, or aborts it.
 
 It leaves out trims and positions: offsets hold markers too, and how many is no promise.
 
-Next: ../powerloss.py.
+Next: ../rows/powerloss.py.
 """
 
 import copy
@@ -18,7 +18,7 @@ from typing import Any
 
 from ....api.engine import Engine
 from .engines import Shown
-from .story import PARTITIONS, STEPS, Story
+from .user_story import PARTITIONS, STEPS, Story
 
 TOPICS = ("in", "out")
 WAITS = 5.0

@@ -10,7 +10,7 @@ more. Old records are trimmed: segments go, are rewritten, and a check reads all
 Mode "kafka" has no rows; a stream is a transactional id there, and offsets have gaps. A commit is answered
 before its records are visible, the next one only behind them: so a stream consumes the record before the last.
 
-Next: kill9.py.
+Next: bench/proof/rows/kill9.py.
 """
 
 import hashlib

@@ -8,7 +8,7 @@ By bytecode: a trace function raises the signal in the engine's own frames, at o
 else at the next place where CPython looks for signals (3.11: behind calls of C, at a function's begin, at a
 jump back). Elsewhere no handler ever runs, say between the end of a `with` and its lock's release.
 
-Next: ../interrupts.py.
+Next: ../rows/interrupts.py.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ import planstep
 from planstep.errors import PlanstepError
 from planstep.runtime import deferred_signals
 
-from ..exchanged import exchange
+from ..patching import exchange
 from .sample import quickly
 
 KINDS = ("signal", "alarm", "depth")

@@ -5,7 +5,7 @@
 
 One that is there already is left alone: a new archive needs a new number of the format.
 
-Next: ../format.py.
+Next: ../rows/format.py.
 """
 
 import io
@@ -19,8 +19,8 @@ from typing import Any
 import planstep
 from planstep.store.meta import FORMAT
 
-from ..disks.apart import apart
-from ..disks.kept import contents, digests
+from ..disks.contents import contents, digests
+from ..disks.forked import apart
 from ..disks.sample import KINDS, Kind, Sample, make, quickly
 
 HERE = Path(__file__).parent

@@ -1,4 +1,4 @@
 """Simulated worlds: what happens in them, what may never be so, and what each seed draws.
 
-Next: seeds.py.
+Next: seed.py.
 """

@@ -3,9 +3,9 @@
     draw ─▶ parts by tablet, from what is stored now ─▶ commit, or the payload ahead and then commit
 
 What is asked for is drawn from the store as it is, so most conditions hold, and those that another
-transaction got ahead of do not. Each transaction's parts are remembered: serial.py runs them again.
+transaction got ahead of do not. Each transaction's parts are remembered: serial_model.py runs them again.
 
-Next: serial.py.
+Next: serial_model.py.
 """
 
 import random
@@ -15,8 +15,8 @@ import msgpack
 
 from ....proto.ids import PARTITION, SHARD, tablet_id, tablet_prefix
 from ....proto.messages import ADD, PUT, PartitionPart, ShardPart
-from ....simulator import World
 from ....tablets.partition import FORGOTTEN, standing
+from ..simulator.world import World
 
 SHARDS = 3
 CONSUMERS = ("c0", "c1")

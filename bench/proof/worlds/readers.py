@@ -6,7 +6,7 @@
 A reader ends with the life of host 0, and when what it would see is forgotten; then it has seen nothing. One that
 still asks long after the last fault will ask for ever: `unserved` names it.
 
-Next: serial.py, which knows what they should have seen.
+Next: serial_model.py, which knows what they should have seen.
 """
 
 import threading
@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from ....errors import SnapshotTooOld
 from ....proto.ids import host_of
 from ....runtime.snapshot_reads import Snapshot, Views
-from ....simulator import World
+from ..simulator.world import World
 
 RETRY_MS = 7.0
 

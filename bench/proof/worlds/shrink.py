@@ -5,15 +5,15 @@
 Each try is a whole run from the same seed. What is taken away shifts other draws, so a try may miss
 the bug by luck; then the next one is tried. It ends after a number of tries.
 
-Next: ../sim.py.
+Next: ../rows/sim.py.
 """
 
 from collections.abc import Callable
 from dataclasses import replace
 
-from ....simulator_faults import FRAME, TURN
-from .played import Played
-from .seeds import play_drawn
+from ..simulator.faults import FRAME, TURN
+from .result import Played
+from .seed import play_drawn
 from .swarm import Drawn
 
 TRIES = 60

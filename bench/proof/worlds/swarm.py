@@ -10,7 +10,7 @@ import random
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
-from ....simulator_faults import HEALED, Faults
+from ..simulator.faults import HEALED, Faults
 
 WORKLOADS = (
     "mixed",

@@ -9,7 +9,7 @@
 A worker looks at what is stored at that moment and asks for what follows from it, as an application does
 that read before; what others got ahead of is refused at its place.
 
-Next: checks.py, mixed.py.
+Next: final_invariants.py, mixed.py.
 """
 
 from typing import Any, NamedTuple

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from planstep.bench.spark.session import end, start
+from planstep.bench.judges.spark.session import end, start
 
 FOR_LITTLE_DATA = {
     "spark.sql.adaptive.enabled": "false",  # a second a query

@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from planstep.bench.cell import Cell
-from planstep.bench.judging import who_wins
-from planstep.bench.run import run_cell
-from planstep.bench.spark import __main__ as command
-from planstep.bench.spark.session import NoSpark
-from planstep.bench.spark.wins import who_wins as wins_by_spark
-from planstep.bench.summary import entry
-from planstep.bench.systems.base import Options
-from planstep.bench.trace import Trace
-from planstep.bench.workloads.base import Shape
+from planstep.bench.compare.cell import Cell
+from planstep.bench.compare.ranking import who_wins
+from planstep.bench.compare.run_cell import run_cell
+from planstep.bench.compare.summary import entry
+from planstep.bench.compare.systems.base import Options
+from planstep.bench.compare.workloads.base import Shape
+from planstep.bench.judges.spark import __main__ as command
+from planstep.bench.judges.spark.session import NoSpark
+from planstep.bench.judges.spark.wins import who_wins as wins_by_spark
+from planstep.bench.judges.trace import Trace
 
 SHAPE = Shape(rate=0.5, record_size=512, partitions=4, commit_interval=0.1, duration=0.4, workers=2)
 CELLS = [

@@ -11,15 +11,15 @@ from test_check_model import committed, drawn, small
 from test_check_readers import A, B, C, followed, interleaved
 from test_check_records import spoiled
 
-from planstep.bench.check import KAFKA, NONE, PLACES, judge
-from planstep.bench.check.generate import FEEDS, Mix, generate
-from planstep.bench.check.plant import IN_STORES, KINDS, plant
-from planstep.bench.spark import certificate, loading
-from planstep.bench.spark.folders import BadTrace
-from planstep.bench.spark.loading import Traces
-from planstep.bench.spark.logs import components
-from planstep.bench.spark.prove import Proof, prove
-from planstep.bench.trace import (
+from planstep.bench.judges.python import KAFKA, NONE, PLACES, judge
+from planstep.bench.judges.python.generate import FEEDS, Mix, generate
+from planstep.bench.judges.python.plant import IN_STORES, KINDS, plant
+from planstep.bench.judges.spark import certificate, loading
+from planstep.bench.judges.spark.folders import BadTrace
+from planstep.bench.judges.spark.loading import Traces
+from planstep.bench.judges.spark.logs import components
+from planstep.bench.judges.spark.prove import Proof, prove
+from planstep.bench.judges.trace import (
     ABORTED,
     COMMITTED,
     CONSUME,

@@ -1,0 +1,1 @@
+"""`planstep compare`: systems at the same work, measured and kept. Next: command.py."""

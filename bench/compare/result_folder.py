@@ -1,0 +1,133 @@
+"""Where a comparison keeps what it makes: in --out DIR, or in a temporary folder that is removed.
+
+    DIR/results.json   the summary, whole after each run: whatever ends this process, it can be read
+        report.txt     the same in words
+        report.html    the same for reading, with drawings; png/, these by themselves
+        spark.json     what Spark found, and computed
+        traces/<run>/  what each run recorded: see ../judges/trace.py
+        stores/<run>/  with --keep-stores; else until Spark has read some
+        cells/         of the run under way; .spark-…/, of Spark
+
+Its own results.json is how a folder is known: such a one is begun anew, any other that is not empty is refused.
+
+Next: ../judges/spark_process.py, command.py.
+"""
+
+import fcntl
+import json
+import os
+import shutil
+import tempfile
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from planstep.errors import PlanstepError
+
+from ..judges.spark_process import RESULT as SPARK
+from .summary import KIND
+
+RESULTS, REPORT, TRACES, STORES = "results.json", "report.txt", "traces", "stores"
+PAGE, PICTURES = "report.html", "png"
+_PAUSES_S = (0.05, 0.2, 1.0)
+_OURS = (RESULTS, REPORT, TRACES, STORES, "cells", PAGE, PICTURES, SPARK)
+
+
+class Kept:
+    """`with Kept(out) as kept:` `kept.path` is there and has nothing of an earlier comparison."""
+
+    def __init__(self, out: Path | None) -> None:
+        """ValueError for a folder that holds something else; nothing is changed before `with`."""
+        self.out = out
+        self._lock: int | None = None
+        if out is not None and out.exists():
+            if not out.is_dir():
+                raise ValueError(f"--out {out} is no folder")
+            if any(out.iterdir()) and not _is_comparison(out):
+                raise ValueError(
+                    f"--out {out} holds something else; name a new folder, an empty one, or one that "
+                    "an earlier comparison made"
+                )
+
+    def __enter__(self) -> "Kept":
+        """PlanstepError while another comparison has the folder."""
+        if self.out is None:
+            self.path = Path(tempfile.mkdtemp(prefix="planstep-compare-"))
+        else:
+            self.path = self.out
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._lock = _locked(self.path)
+            self.save({"kind": KIND, "interrupted": True})
+            for name in _OURS[1:]:
+                _remove(self.path / name)
+            for scratch in self.path.glob(".spark-*"):  # of one that was killed
+                _remove(scratch)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        _remove(self.path if self.out is None else self.path / "cells")
+        if self._lock is not None:
+            os.close(self._lock)
+
+    @property
+    def traces(self) -> str | None:
+        """Where the traces are, None where none is kept."""
+        there = self.out is not None and (self.path / TRACES).is_dir()
+        return os.fspath(self.path / TRACES) if there else None
+
+    def drop_stores(self) -> None:
+        """Those that were kept for Spark only."""
+        _remove(self.path / STORES)
+
+    def save(self, summary: dict[str, Any], words: str | None = None) -> None:
+        """Replaces results.json in one step, and the report; nothing without --out."""
+        if self.out is not None:
+            _replace(self.path / RESULTS, json.dumps(summary, indent=1) + "\n")
+            if words is not None:
+                _replace(self.path / REPORT, words)
+
+
+def _locked(folder: Path) -> int:
+    """A descriptor that holds it for this process; its end lets go, whichever it is."""
+    lock = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        raise PlanstepError(
+            f"--out {folder} is in use by another comparison; name another folder, or wait for its end"
+        ) from None
+    except OSError:
+        pass  # a file system without locks
+    return lock
+
+
+def _is_comparison(folder: Path) -> bool:
+    try:
+        found = json.loads((folder / RESULTS).read_text())
+    except (OSError, ValueError):
+        return False
+    return isinstance(found, dict) and found.get("kind") == KIND
+
+
+def _replace(path: Path, text: str) -> None:
+    fresh = path.with_name(path.name + ".new")
+    fresh.write_text(text, encoding="utf-8")
+    fresh.replace(path)
+
+
+def _remove(path: Path) -> None:
+    if not path.is_dir():
+        path.unlink(missing_ok=True)
+        return
+    for pause in _PAUSES_S:  # of a run that was killed, a process may still be about to end
+        shutil.rmtree(path, ignore_errors=True)
+        if not path.exists():
+            return
+        time.sleep(pause)

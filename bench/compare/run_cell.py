@@ -1,0 +1,287 @@
+"""Runs one cell, in a process of its own: so that memory and CPU are one run's, and a run that dies is one.
+
+    python -m planstep.bench.compare.run_cell SPEC  SPEC: JSON {"cell": …, "folder": …}; "attended": ends with stdin
+
+    open ─ prepare ─▶ sampled: run ─▶ close ─▶ open to look only: verify ─▶ folder/result.json, folder/trace/
+
+Next: plan.py.
+"""
+
+import gc
+import json
+import os
+import shutil
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import planstep
+
+from ..judges.python import Findings, judge
+from ..judges.trace import Resources
+from .cell import FAILED, IMPOSSIBLE, LATENCIES, OK, SUSTAINED_SHARE, Cell, Result
+from .machine import facts
+from .measure import Sampler, cpu_seconds, machine_cpu_seconds, peak_bytes, untimed
+from .systems import open_system
+from .systems.base import Counters, Options
+from .workloads import workload
+from .workloads.base import Run, Verdict, Workload
+from .workloads.verifying import keep_inputs
+
+
+def run_cell(cell: Cell, folder: Path) -> Result:
+    """Runs it in `folder`, which is made, and emptied of what an earlier run left."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    result = Result(cell)
+    machine = facts(folder)
+    chosen = workload(cell.workload)
+    system = open_system(cell.system, folder, cell.options)
+    run = Run(system, cell.options, cell.shape, folder)
+    try:
+        impossible = chosen.impossible(system)
+        if impossible is not None:
+            result.status, result.reason = IMPOSSIBLE, impossible
+            return result
+        result.settings = [tuple(setting) for setting in system.settings()]
+        chosen.prepare(run)
+        _measured(chosen, run, result)
+    finally:
+        run.system.close()
+    try:
+        run.system = open_system(cell.system, folder, _looking(cell.options))
+        try:
+            verdict = chosen.verify(run)
+            findings = _certified(chosen, run, verdict, result)
+            if cell.keep_trace:
+                keep_inputs(run, chosen.feeds)
+            _made_readable(run, findings.readable)
+        finally:
+            run.system.close()
+    finally:
+        if not cell.keep_store:
+            for left in folder.iterdir():
+                shutil.rmtree(left) if left.is_dir() else left.unlink()
+    _judged(run, verdict, result)
+    if cell.keep_trace:
+        run.trace.about = {
+            "cell": cell.dump(),
+            "seed": cell.shape.seed,
+            "settings": result.settings,
+            "machine": machine,
+            "links": run.kept.pop("links", None),
+            "steps": result.steps,
+            "extra": result.extra,
+            "seconds": run.seconds,
+            "sustained": result.sustained,
+            "history": run.system.history,
+            "feeds": dict(chosen.feeds),
+        }
+        run.trace.save(folder / "trace")
+        result.trace = str(folder / "trace")
+    return result
+
+
+def _certified(chosen: Workload, run: Run, verdict: Verdict, result: Result) -> Findings:
+    """What the history says: certificates, offsets, readers. It may find again what the store is short of."""
+    findings = judge(run.trace, mode=run.system.history, feeds=chosen.feeds)
+    more = Verdict()
+    findings.tell(more)
+    verdict.missing = max(verdict.missing, more.missing)
+    verdict.duplicated = max(verdict.duplicated, more.duplicated)
+    verdict.out_of_order = max(verdict.out_of_order, more.out_of_order)
+    for name, count in more.violations.items():
+        verdict.violations[name] = max(verdict.violations.get(name, 0), count)
+    verdict.problems += more.problems
+    result.judged = findings.looked_at
+    result.allowed_by = {n: k for n, k in findings.counts.items() if n in findings.allowed}
+    return findings
+
+
+def _made_readable(run: Run, moments: dict[int, int]) -> None:
+    """visible_ms, in the trace too: until records could be read, not until their own markers were there."""
+    trace = run.trace
+    for n, row in enumerate(trace.transactions):
+        if moments.get(row.tx, row.visible) != row.visible:
+            trace.transactions[n] = row._replace(visible=moments[row.tx])
+    rows = {row.tx: row for row in trace.transactions}
+    for n, batch in enumerate(trace.batches):
+        if batch.published is not None and batch.tx in moments:
+            trace.batches[n] = batch._replace(published=moments[batch.tx])
+    for name, numbers in run.visible_of.items():
+        latency = run.latency(name)
+        for row in map(rows.__getitem__, numbers):
+            if row.visible is not None and row.proposed is not None:
+                latency.add(row.visible - row.proposed)
+
+
+def _looking(options: Options) -> Options:
+    return Options(
+        options.durability,
+        options.placement,
+        options.hosts,
+        0.0,
+        options.transaction_timeout_ms,
+        read_only=True,
+    )
+
+
+def _measured(chosen: Any, run: Run, result: Result) -> None:
+    gc.collect()
+    gc.freeze()  # the input is there for good: the collector need not look at it again
+    before = run.system.counters()
+    run.zero = time.monotonic_ns()
+
+    def look(cpu: float, rss: int) -> None:
+        now = run.system.counters()
+        run.trace.resources.append(
+            Resources(
+                run.now(),
+                cpu,
+                rss,
+                now.disk_bytes - before.disk_bytes,
+                _less(now.syncs, before.syncs),
+                _less(now.client_bytes, before.client_bytes),
+                _less(now.tablet_bytes, before.tablet_bytes),
+            )
+        )
+
+    began, cpu = time.monotonic(), time.process_time()
+    own, machine = cpu_seconds(), machine_cpu_seconds()
+    with Sampler(look):
+        chosen.run(run)
+    wall = time.monotonic() - began
+    result.cpu_cores = (time.process_time() - cpu) / wall
+    now = machine_cpu_seconds()
+    if machine is not None and now is not None:
+        others = now - machine - (cpu_seconds() - own)
+        result.other_cores = max(0.0, others / wall)
+    peak = max((row.rss_bytes for row in run.trace.resources), default=peak_bytes())
+    result.memory_peak_mb = peak / 1e6
+    _costs(run, *(run.measured or (before, run.system.counters())), result)
+
+
+def _less(now: int | None, before: int | None) -> int:
+    return 0 if now is None or before is None else now - before
+
+
+def _costs(run: Run, before: Counters, after: Counters, result: Result) -> None:
+    """What it took: per transaction, and per byte of payload."""
+    if after.links is not None:
+        then = before.links or {}
+        run.kept["links"] = {name: n - then.get(name, 0) for name, n in after.links.items()}
+    count = run.transactions
+    if count:
+        for name in ("requests", "messages", "appends", "syncs"):
+            now, then = getattr(after, name), getattr(before, name)
+            if now is not None and then is not None:
+                setattr(result, f"{name}_per_transaction", (now - then) / count)
+        if after.steps is not None:
+            then_steps = before.steps or {}
+            result.steps = {
+                name: (times - then_steps.get(name, 0)) / count
+                for name, times in after.steps.items()
+                if times != then_steps.get(name, 0)
+            }
+    hops = sorted(row.hops for row in run.trace.transactions if row.hops)
+    if hops:
+        result.hops_before_reply = hops[len(hops) // 2]
+    disk = after.disk_bytes - before.disk_bytes
+    if run.payload:
+        result.disk_bytes_per_payload_byte = disk / run.payload
+    if run.seconds > 0:
+        result.disk_mb_s = disk / 1e6 / run.seconds
+    if after.client_bytes is not None and after.tablet_bytes is not None:
+        network = (
+            after.client_bytes
+            + after.tablet_bytes
+            - (before.client_bytes or 0)
+            - (before.tablet_bytes or 0)
+        )
+        if run.payload:
+            result.network_bytes_per_payload_byte = network / run.payload
+        if run.seconds > 0:
+            result.network_mb_s = network / 1e6 / run.seconds
+
+
+def _judged(run: Run, verdict: Verdict, result: Result) -> None:
+    """Figures of a run that verified; latencies of one that was sustained."""
+    result.status = OK
+    result.verified = verdict.verified
+    result.problems = verdict.problems
+    result.records = verdict.records
+    result.missing, result.duplicated = verdict.missing, verdict.duplicated
+    result.out_of_order = verdict.out_of_order
+    result.violations_by = {name: n for name, n in verdict.violations.items() if n}
+    result.violations = sum(result.violations_by.values())
+    result.transactions, result.cancelled = run.transactions, run.cancelled
+    result.offered_mb_s = run.offered
+    result.seconds = run.seconds
+    if not result.verified:
+        return
+    if run.payload and run.seconds > 0:
+        result.throughput_mb_s = run.payload / 1e6 / run.seconds
+    result.extra = run.extra
+    lag = run.latencies.get("generator_lag_ms")
+    result.generator_lag_ms = lag.summary() if lag is not None else None
+    result.sustained = _sustained(run, result)
+    if result.sustained is False:
+        result.extra = untimed(run.extra)
+        return
+    for name in LATENCIES:
+        found = run.latencies.get(name)
+        setattr(result, name, found.summary() if found is not None else None)
+
+
+def _sustained(run: Run, result: Result) -> bool | None:
+    """None where no rate was offered."""
+    if run.offered is None:
+        return None
+    if run.unread or (result.throughput_mb_s or 0) < SUSTAINED_SHARE * run.offered:
+        return False
+    lag = result.generator_lag_ms
+    return lag is None or run.lag_limit_ms is None or lag["p99"] <= run.lag_limit_ms
+
+
+_TRIES = 20
+_orphaned = threading.Event()
+
+
+def _end_with_parent(folder: Path) -> None:
+    """Whoever started this has ended, however that was: nobody would read what this comes to, nor remove it."""
+    while os.read(0, 1 << 10):  # sys.stdin has a lock that Python's end would wait for, and abort
+        pass
+    _orphaned.set()
+    for _ in range(_TRIES):  # while it is still written to
+        shutil.rmtree(folder, ignore_errors=True)
+        if not folder.exists():
+            break
+        time.sleep(0.02)
+    os._exit(1)
+
+
+def main() -> None:
+    spec = json.loads(Path(sys.argv[1]).read_text())
+    cell, folder = Cell.load(spec["cell"]), Path(spec["folder"])
+    if spec.get("attended"):
+        threading.Thread(target=_end_with_parent, args=(folder,), daemon=True).start()
+    try:
+        result = run_cell(cell, folder)
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None
+    except (planstep.PlanstepError, OSError, ValueError) as error:
+        if os.environ.get("PLANSTEP_DEBUG"):
+            raise
+        result = Result(cell, FAILED, f"{type(error).__name__}: {error}")
+    if _orphaned.is_set():
+        threading.Event().wait()  # its folder is being removed, then it ends
+    temporary = folder / "result.json.new"
+    folder.mkdir(parents=True, exist_ok=True)
+    temporary.write_text(json.dumps(result.dump(), indent=1) + "\n")
+    temporary.rename(folder / "result.json")
+
+
+if __name__ == "__main__":
+    main()

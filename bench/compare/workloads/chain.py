@@ -1,0 +1,191 @@
+"""Three stages, one behind the other, each with transactions of its own: what commit intervals add up to.
+
+    plain writer ─▶ "a" ─ stage 0 ─▶ "b" ─ stage 1 ─▶ "c" ─ stage 2 ─▶ "d" ─ follower
+    open loop            each, at the end of each interval: read all there is ─ pass it on ─ commit
+
+A record is seen by the next stage once its transaction has been committed: it waits an interval at most at each
+stage, and half of one on average. When a stage commits does not follow from when the one before did: its intervals
+are drawn, by seed, up to JITTER shorter, alike for every system. `extra` has end to end against STAGES × interval.
+
+A stage reads at the end of its interval, and no sooner: where a transaction sees topics as of its first read (mode
+deterministic), what came after that would wait for the one behind it; elsewhere it makes no difference.
+
+The writer stops early enough for its last records to come through in the run's time.
+
+Next: ../../judges/python/__init__.py.
+"""
+
+import random
+from collections.abc import Callable
+from typing import ClassVar
+
+from ...judges.trace import Batch
+from ..measure import Schedule
+from ..systems.base import Cancelled
+from .base import Run, Verdict, Workload
+from .driving import Arrivals, Attempt, Doing, Watching, piece, read_by, threads
+from .made import Maker
+from .verifying import passed_on, written_whole
+
+TOPICS = ("a", "b", "c", "d")
+STAGES = len(TOPICS) - 1
+PARTITIONS = 4
+RATE_MB_S = 1.0
+"""At most; less where the run's shape says so."""
+JITTER = 0.3
+_PIECE_S = 0.02
+"""Between pieces; more where a single record is more than the rate has room for."""
+_READ_MAX = 10_000
+_LEAD_NS = 50_000_000
+_GRACE_NS = 10_000_000_000
+
+
+class Chain(Workload):
+    name = "chain"
+    about = "three stages, one behind the other: end to end against three commit intervals"
+    feeds: ClassVar = {TOPICS[n + 1]: f"{TOPICS[n]}/stage-{n}" for n in range(STAGES)}
+
+    def prepare(self, run: Run) -> None:
+        run.system.prepare({topic: PARTITIONS for topic in TOPICS})
+
+    def run(self, run: Run) -> None:
+        shape = run.shape
+        size = shape.record_size or 100
+        rate = min(shape.rate or RATE_MB_S, RATE_MB_S) * 1e6 / size
+        records = max(1, round(rate * _PIECE_S))
+        piece_s = max(_PIECE_S, records / rate)
+        through = STAGES * shape.commit_interval
+        pieces = max(PARTITIONS, int(max(shape.duration - through, shape.duration / 3) / piece_s))
+        counts = [0] * PARTITIONS
+        for n in range(pieces):
+            counts[n % PARTITIONS] += records
+        run.kept["counts"] = counts
+        arrivals = Arrivals(counts)
+        doing = [Doing(run, f"stage-{n}", f"stage-{n}", n) for n in range(STAGES)]
+        begin = run.now() + _LEAD_NS
+        last = begin + int(pieces * piece_s * 1e9)
+        until = last + int(through * 1e9) + _GRACE_NS
+        with Watching(run, TOPICS[-1], arrivals, sum(counts)):
+            threads(
+                run,
+                [
+                    _write(run, records, pieces, piece_s, begin, arrivals, size),
+                    *(_stage(run, one, n, sum(counts), until) for n, one in enumerate(doing)),
+                ],
+            )
+        for one in doing:
+            one.settle()
+        run.transactions = sum(one.committed for one in doing)
+        run.cancelled = sum(one.cancelled for one in doing)
+        run.payload = sum(batch.bytes for batch in run.trace.batches if batch.tx < 0)
+        run.seconds = (last - begin) / 1e9
+        run.offered = records * size / piece_s / 1e6
+        run.lag_limit_ms = 100 * shape.commit_interval
+        read_by(run, arrivals)
+        bound = 1000 * STAGES * shape.commit_interval
+        found = run.latency("end_to_end_ms").summary()
+        run.extra |= {
+            "stages": STAGES,
+            "bound_ms": bound,
+            "end_to_end_over_bound": found
+            and {name: round(ms / bound, 3) for name, ms in found.items()},
+        }
+
+    def verify(self, run: Run) -> Verdict:
+        counts = run.kept["counts"]
+        verdict = written_whole(run, TOPICS[0], counts, PARTITIONS)
+        for n in range(STAGES):
+            source, target = TOPICS[n : n + 2]
+            stage = passed_on(run, source, target, f"stage-{n}", counts, PARTITIONS)
+            verdict.missing += stage.missing
+            verdict.duplicated += stage.duplicated
+            verdict.out_of_order += stage.out_of_order
+            for name, times in stage.violations.items():
+                verdict.violations[name] = verdict.violations.get(name, 0) + times
+            verdict.problems += stage.problems
+            verdict.records = stage.records
+        left = sum(counts) - verdict.records
+        if left > 0:  # the stages had time for all of them, and more
+            verdict.missing += left
+            verdict.problems.append(f"{left} of {sum(counts)} records did not come through")
+        return verdict
+
+
+def _write(
+    run: Run,
+    records: int,
+    pieces: int,
+    piece_s: float,
+    begin: int,
+    arrivals: Arrivals,
+    size: int,
+) -> Callable[[], None]:
+    lag, write = run.latency("generator_lag_ms"), run.latency("write_ms")
+    makers = [Maker(run, n, size, "writer") for n in range(PARTITIONS)]
+
+    def work() -> None:
+        writer = run.system.writer(TOPICS[0])
+        for n, moment in Schedule(begin + run.zero, piece_s, pieces, lag):
+            if run.stop.is_set():
+                return
+            maker, due = makers[n % PARTITIONS], moment - run.zero
+            arrivals.is_due(maker.source, maker.count, records, due)
+            writer.write(maker.make(records), None, maker.source)
+            now = run.now()
+            run.trace.batches.append(maker.wrote(records, due, now))
+            write.add(now - due)
+
+    return work
+
+
+def _stage(run: Run, doing: Doing, number: int, expected: int, until: int) -> Callable[[], None]:
+    source, target = TOPICS[number : number + 2]
+    interval = run.shape.commit_interval
+    draw = random.Random(run.shape.seed * STAGES + number)
+
+    def pass_on(attempt: Attempt) -> list[Batch]:
+        rows = []
+        for partition in range(PARTITIONS):
+            due = run.now()
+            taken = attempt.work.read(source, partition, _READ_MAX)
+            if taken.values:
+                doing.write(attempt, target, taken.values, partition, taken.keys)
+                doing.consumed(attempt, source, partition, taken.begin, taken.end)
+                place = (source, partition)
+                rows.append(
+                    piece(run, attempt, doing.name, place, taken.begin, taken.values, due, None)
+                )
+        return rows
+
+    def transact() -> int:
+        """How many it has passed on."""
+        attempt = doing.begin()
+        try:
+            rows = pass_on(attempt)
+            if not rows:
+                attempt.work.rollback()  # it has done nothing: no row tells of it
+                return 0
+            doing.commit(attempt)
+        except Cancelled as error:
+            if attempt.proposed is None:
+                doing.rollback(attempt, error.cause)
+            if not error.retryable:
+                raise
+            return 0
+        replied = run.now()
+        run.trace.batches.extend(row._replace(written=replied) for row in rows)
+        return sum(row.records for row in rows)
+
+    def work() -> None:
+        passed = 0
+        at = run.now() + int(draw.random() * interval * 1e9)
+        while passed < expected and run.now() < until:
+            if run.stop.wait(max(0, at - run.now()) / 1e9):
+                return
+            passed += transact()
+            at += int(draw.uniform(1 - JITTER, 1) * interval * 1e9)
+
+    return work
+
+
+WORKLOAD = Chain()

@@ -1,0 +1,196 @@
+"""The process that owns the store killed with kill -9 amid work, and started again, several times over.
+
+    owner     ─ work ─ work ─ ✗  started ─ open ─ first commit ─ … ─ work ─ work ─ ✗  …  ─ closed
+                              │     │        │         │          │
+    gone_ms                   ├─┤   │        │         │          │   kill to process gone
+    start_ms                    ├───┤        │         │          │   Python: in no other figure
+    open_ms                         ├────────┤         │          │   the store's recovery
+    first_commit_ms           ├╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌┤          │   since the kill, without start_ms
+    readable_ms               ├╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌┤   the reader has new records of each partition
+
+At the kill one worker has written and not committed; the others are wherever they are, in the midst of a commit,
+say. A time-out runs on while Python starts: of that way readable_ms has start_ms in it.
+
+Left out: power loss, which kill -9 is not: what the operating system has is kept.
+
+Next: faults_owner.py, the process.
+"""
+
+import json
+import queue
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple
+
+from .base import Run
+from .driving import Input, load
+from .faults_dropped import IN, OUT, TIME_OUT, patience, ways
+from .faults_owner import PACE_S
+
+KILLS_MIN, KILLS_MAX = 2, 20
+"""Of a way that does not wait for a time-out."""
+_WORK_S = 0.2, 1.0
+_SPARE_S = 10.0
+_FIGURES = ("gone_ms", "start_ms", "open_ms", "first_commit_ms", "readable_ms")
+
+
+class Acknowledged(NamedTuple):
+    """Records [begin, end) of an input partition; `at`: time.monotonic_ns() when their commit's reply had come."""
+
+    partition: int
+    begin: int
+    end: int
+    at: int
+
+
+def folder(run: Run) -> Path:
+    """Of the store that is killed: its owner is not the process that measures."""
+    return run.folder / "killed"
+
+
+def counts(run: Run, partitions: int) -> list[int]:
+    """Records of each input partition, more than workers can take in the time."""
+    waiting = 2 * run.options.transaction_timeout_ms / 1e3 if run.system.fences else 0.0
+    seconds = run.shape.duration + waiting + _SPARE_S
+    return [partitions * int(seconds / PACE_S)] * partitions
+
+
+def prepare(run: Run, partitions: int, made: Input) -> list[int]:
+    """Makes the store; `run.system` is it. How many records each input partition has."""
+    run.system.prepare({IN: partitions, OUT: partitions})
+    found = counts(run, partitions)
+    load(run, IN, found, made)
+    return found
+
+
+def kill(run: Run, partitions: int, until: int) -> tuple[dict[str, Any], list[Acknowledged]]:
+    """Kills and restarts until `run.now()` is `until`, but a few times at least. {way: {"kills", …, in ms}}:
+    medians; and all that was acknowledged.
+
+    ValueError where the store cannot be opened again, or work does not go on."""
+    low, high = _WORK_S
+    work_s = min(high, max(low, run.shape.duration / 8))
+    acknowledged: list[Acknowledged] = []
+    times: dict[str, list[tuple[float, ...]]] = {}
+    name = "owner"
+    owner = _Process(run, partitions, name, 0)
+    try:
+        owner.wait("readable")
+        for incarnation, way in enumerate(_plan(run, until), 1):
+            time.sleep(work_s)
+            owner.send("hold")
+            owner.wait("held")
+            killed, gone = owner.kill()
+            acknowledged += owner.acknowledged
+            if way == TIME_OUT:
+                name = f"owner-{incarnation}"
+            owner = _Process(run, partitions, name, incarnation)
+            started, opened = owner.wait("started"), owner.wait("open")
+            readable = owner.wait("readable")
+            committed = owner.wait("committed")
+            away = started - gone  # Python's start: not the system's
+            figures = (gone - killed, away, opened - started, committed - killed - away)
+            nanoseconds = (*figures, readable - killed - (0 if way == TIME_OUT else away))
+            times.setdefault(way, []).append(tuple(ns / 1e6 for ns in nanoseconds))
+        owner.send("end")
+        owner.wait("closed")
+    finally:
+        owner.kill()
+    acknowledged += owner.acknowledged
+    found = {}
+    for way, rows in times.items():
+        medians = [round(median(column), 3) for column in zip(*rows, strict=True)]
+        found[way] = {"kills": len(rows), **dict(zip(_FIGURES, medians, strict=True))}
+    return found, acknowledged
+
+
+def _plan(run: Run, until: int) -> Iterator[str]:
+    """The way of each restart. Of the time-out one, under names that nobody had."""
+    *first, way = ways(run)
+    yield from first
+    for n in range(KILLS_MAX):
+        if n >= KILLS_MIN and run.now() >= until:
+            return
+        yield way
+
+
+class _Process:
+    """An owner that runs. It ends with its parent's process group, or when the pipe that it listens to does."""
+
+    def __init__(self, run: Run, partitions: int, name: str, incarnation: int) -> None:
+        spec = {
+            "system": run.system.name,
+            "folder": str(folder(run)),
+            "options": asdict(run.options),
+            "partitions": partitions,
+            "name": name,
+            "incarnation": incarnation,
+        }
+        self._run = run
+        self.acknowledged: list[Acknowledged] = []
+        self._told: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
+        self._moments: dict[str, int] = {}
+        self._child = subprocess.Popen(
+            [
+                sys.executable,
+                "-m",
+                "planstep.bench.compare.workloads.faults_owner",
+                json.dumps(spec),
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            bufsize=1,
+        )
+        self._listener = threading.Thread(target=self._listen, name="bench-owner", daemon=True)
+        self._listener.start()
+
+    def _listen(self) -> None:
+        assert self._child.stdout is not None
+        for line in self._child.stdout:
+            what, _, rest = line.rstrip("\n").partition(" ")
+            if not line.endswith("\n"):
+                break  # cut off by the kill
+            if what == "acknowledged":
+                told = Acknowledged(*map(int, rest.split()))
+                if not self.acknowledged:
+                    self._told.put(("at", f"committed {told.at}"))
+                self.acknowledged.append(told)
+            else:
+                self._told.put((what, rest))
+        self._told.put(("failed", "it ended by itself"))
+
+    def wait(self, what: str) -> int:
+        """When that was, time.monotonic_ns(). ValueError when it does not come."""
+        while what not in self._moments:
+            try:
+                said, rest = self._told.get(timeout=patience(self._run) / 1e9)
+            except queue.Empty:
+                said, rest = "failed", f"it has waited too long to be {what}"
+            if said != "at":
+                raise ValueError(f"the process that owns the store: {rest}")
+            name, at = rest.split()
+            self._moments[name] = int(at)
+        return self._moments[what]
+
+    def send(self, what: str) -> None:
+        assert self._child.stdin is not None
+        self._child.stdin.write(f"{what}\n")
+
+    def kill(self) -> tuple[int, int]:
+        """When it was killed, and when it was gone, time.monotonic_ns(); all that it told is there then."""
+        killed = time.monotonic_ns()
+        self._child.kill()
+        self._child.wait()
+        gone = time.monotonic_ns()
+        self._listener.join()
+        for pipe in (self._child.stdin, self._child.stdout):
+            assert pipe is not None
+            pipe.close()
+        return killed, gone

@@ -1,0 +1,157 @@
+"""The process that owns the store and is killed: workers in a closed loop, each commit told as it is acknowledged.
+
+    python -m planstep.bench.compare.workloads.faults_owner SPEC      by faults_killed.py, SPEC: JSON
+
+    stdin   "hold"   worker 0 stops where it has written and not committed, and says so: amid work, for certain
+            "end"    closes the store in good order
+            nothing more: its parent is gone, so is it
+
+    stdout  "at WHAT NS"                                  started, open, readable, held, closed; time.monotonic_ns()
+            "acknowledged PARTITION BEGIN END NS"         records that a commit consumed, when its reply had come
+            "failed WHY"
+
+Worker w takes input partition w, and writes to every partition of the output. A line is one write to the pipe: what
+was told is with the parent, however this process ends.
+
+Next: base.py.
+"""
+
+import json
+import os
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ...judges.trace import identities
+from ..systems import open_system
+from ..systems.base import Cancelled, Follower, Impossible, Options, System, Work
+from .faults_dropped import CONSUMER, IN, OUT, marked
+
+PACE_S = 0.002
+"""A worker's transactions begin no faster than one in so many seconds: input can be made for that."""
+
+
+def _say(line: str) -> None:
+    os.write(1, line.encode() + b"\n")
+
+
+def _at(what: str) -> None:
+    _say(f"at {what} {time.monotonic_ns()}")
+
+
+class Owner:
+    """`incarnation` marks what this process writes: the reader waits for that."""
+
+    def __init__(self, system: System, partitions: int, name: str, incarnation: int) -> None:
+        self.system, self.partitions = system, partitions
+        self._name, self._incarnation = name, incarnation
+        self.hold, self._stop = threading.Event(), threading.Event()
+        works = [self._work_of(number) for number in range(partitions)]
+        works.append(self._reading(system.follower(OUT)))
+        self._threads = [
+            threading.Thread(target=self._guarded, args=(work,), daemon=True) for work in works
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def _guarded(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except Exception as error:
+            _say(f"failed {type(error).__name__}: {error}")
+
+    def end(self) -> None:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _reading(self, follower: Follower) -> Callable[[], None]:
+        def work() -> None:
+            waits_for = set(range(self.partitions))
+            while waits_for and not self._stop.is_set():
+                for partition, _, values in follower.poll(0.25):
+                    if self._incarnation in identities(values)[2]:
+                        waits_for.discard(partition)
+            _at("readable")
+
+        return work
+
+    def _work_of(self, number: int) -> Callable[[], None]:
+        def work() -> None:
+            worker = self.system.worker(f"{self._name}-{number}", CONSUMER, number)
+            due = time.monotonic()
+            while not self._stop.is_set():
+                work = worker.begin()
+                proposed = False
+                try:
+                    begin, end = self._pass_on(work, number)
+                    if number == 0 and self.hold.is_set():
+                        _at("held")
+                        threading.Event().wait()
+                    proposed = True
+                    work.commit()
+                    if begin < end:
+                        _say(f"acknowledged {number} {begin} {end} {time.monotonic_ns()}")
+                except Cancelled as error:
+                    if not proposed:
+                        work.rollback()
+                    if not error.retryable:
+                        raise
+                due += PACE_S
+                early = due - time.monotonic()
+                if early > 0:
+                    time.sleep(early)
+                else:
+                    due -= early  # late ones are not made up for
+            worker.close()
+
+        return work
+
+    def _pass_on(self, work: Work, partition: int) -> tuple[int, int]:
+        """A record for each partition of the output; which of the input they were."""
+        taken = work.read(IN, partition, self.partitions)
+        values = marked(taken.values, self._incarnation)
+        for target, (value, key) in enumerate(zip(values, taken.keys, strict=True)):
+            work.write(OUT, [value], [key], target)
+        try:
+            work.flush()
+        except Impossible:
+            pass  # it goes with the commit
+        return taken.begin, taken.end
+
+
+def _warm_up(name: str, folder: Path, options: Options) -> None:
+    """Opening an empty store imports all that opening imports: that is Python's start, not recovery."""
+    folder.mkdir()
+    open_system(name, folder, options).close()
+    shutil.rmtree(folder)
+
+
+def main() -> None:
+    spec: dict[str, Any] = json.loads(sys.argv[1])
+    name, folder, options = spec["system"], Path(spec["folder"]), Options(**spec["options"])
+    try:
+        _warm_up(name, folder / f"empty-{spec['incarnation']}", options)
+        _at("started")
+        system = open_system(name, folder, options)
+        _at("open")
+        owner = Owner(system, spec["partitions"], spec["name"], spec["incarnation"])
+        for line in sys.stdin:
+            if line == "hold\n":
+                owner.hold.set()
+            elif line == "end\n":
+                owner.end()
+                system.close()
+                _at("closed")
+                return
+    except Exception as error:
+        _say(f"failed {type(error).__name__}: {error}")
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,227 @@
+"""The talk's model task: records partitioned by writer become records partitioned by user, exactly once.
+
+    "in", loaded before ─▶ worker w has partitions w, w + W, …
+       each piece when it is due: read ─▶ write by key, to all partitions of "out" ─▶ flush
+       each commit interval: commit ─▶ the next transaction              a follower reads "out" beside
+
+The offered rate is an open loop: a piece is due at its time whether or not the one before is done, and its
+records' times count from there. At maximum rate nothing is due, and no latency but the commit's means anything.
+
+Next: plain.py.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import ClassVar
+
+from ...judges.trace import Batch
+from ..measure import Schedule
+from ..systems.base import Cancelled
+from .base import Run, Verdict, Workload
+from .driving import (
+    DEMO_BYTES,
+    Arrivals,
+    Attempt,
+    Doing,
+    Input,
+    Watching,
+    load,
+    piece,
+    read_by,
+    threads,
+)
+from .verifying import passed_on
+
+IN, OUT, CONSUMER = "in", "out", "resharder"
+PIECES = 10
+"""A commit interval has about so many pieces."""
+_PIECE_SECONDS_MIN = 0.005
+_MAX_BYTES = 400_000_000
+"""Input of a run at maximum rate; it ends when that is used up, or after `duration`."""
+_MAX_PIECE_BYTES = 1 << 20
+_LEAD_NS = 100_000_000
+_IN_VAIN_MAX = 200
+_GIVEN_UP, _GRACE_NS = 1.5, 1_000_000_000
+"""Of `duration`: who is still behind by then, by more than that, does no more."""
+
+
+class Plan:
+    """How much is due when: pieces of `records` every `interval` seconds, `pieces` a worker."""
+
+    def __init__(self, run: Run) -> None:
+        shape = run.shape
+        size = shape.record_size or DEMO_BYTES
+        self.workers = min(shape.workers, shape.partitions)
+        if shape.rate is None:
+            self.records = max(1, min(10_000, _MAX_PIECE_BYTES // size))
+            self.interval = 0.0
+            # Input for whatever system: it takes what it can in the time.
+            self.pieces = max(1, _MAX_BYTES // (self.records * size * self.workers))
+            self.per_commit = 0
+            return
+        wanted = max(_PIECE_SECONDS_MIN, min(shape.commit_interval, shape.commit_interval / PIECES))
+        a_second = shape.rate * 1e6 / size / self.workers
+        self.records = max(1, round(a_second * wanted))
+        self.interval = self.records / a_second
+        self.pieces = max(1, int(shape.duration / self.interval))
+        self.per_commit = max(1, round(shape.commit_interval / self.interval))
+
+    def offered(self, size: int) -> float:
+        """MB/s, where all input comes to `size` bytes."""
+        return size / 1e6 / (self.pieces * self.interval)
+
+    def counts(self, partitions: int) -> list[int]:
+        """Records of each input partition: what its worker takes from it in turn."""
+        found = []
+        for partition in range(partitions):
+            worker = partition % self.workers
+            mine = len(range(worker, partitions, self.workers))
+            nth = partition // self.workers
+            found.append(len(range(nth, self.pieces, mine)) * self.records)
+        return found
+
+
+class Reshard(Workload):
+    name = "reshard"
+    about = "the talk's model task: from partitions by writer to partitions by user, exactly once"
+    feeds: ClassVar = {OUT: f"{IN}/{CONSUMER}"}
+
+    def prepare(self, run: Run) -> None:
+        partitions = run.shape.partitions
+        run.system.prepare({IN: partitions, OUT: partitions})
+        counts = Plan(run).counts(partitions)
+        run.kept["input"] = load(run, IN, counts, Input(run.shape))
+        run.kept["counts"] = counts
+
+    def run(self, run: Run) -> None:
+        plan = Plan(run)
+        shape = run.shape
+        counts = run.kept["counts"]
+        arrivals = Arrivals(counts)
+        doing = [Doing(run, f"resharder-{w}", CONSUMER, w) for w in range(plan.workers)]
+        paced = shape.rate is not None
+        begin = run.now() + (_LEAD_NS if paced else 0)
+        watching = Watching(run, OUT, arrivals if paced else None)
+        with watching:
+            threads(
+                run,
+                [_work(run, plan, one, w, arrivals, begin) for w, one in enumerate(doing)],
+            )
+            if paced:
+                watching.expected = sum(batch.records for batch in run.trace.batches)
+        for one in doing:
+            one.settle()
+        run.transactions = sum(one.committed for one in doing)
+        run.cancelled = sum(one.cancelled for one in doing)
+        run.payload = sum(batch.bytes for batch in run.trace.batches)
+        ended = max((row.reply or 0 for row in run.trace.transactions), default=begin)
+        run.seconds = (ended - begin) / 1e9
+        if paced:
+            run.offered = plan.offered(run.kept["input"])
+            run.lag_limit_ms = 100 * shape.commit_interval
+            write = run.latency("write_ms")
+            for batch in run.trace.batches:
+                if batch.written is not None:
+                    write.add(batch.written - batch.intended)
+            read_by(run, arrivals)
+
+    def verify(self, run: Run) -> Verdict:
+        return passed_on(run, IN, OUT, CONSUMER, run.kept["counts"], by_key=True)
+
+
+def _work(
+    run: Run, plan: Plan, doing: Doing, number: int, arrivals: Arrivals, begin: int
+) -> Callable[[], None]:
+    partitions = run.shape.partitions
+    mine = range(number, partitions, plan.workers)
+    lag = run.latency("generator_lag_ms")
+
+    def due() -> Iterator[tuple[int, int]]:
+        if plan.interval:
+            ahead = int(number * plan.interval / plan.workers * 1e9)  # workers are not due together
+            first = begin + run.zero + ahead
+            given_up = first + int(_GIVEN_UP * run.shape.duration * 1e9)
+            for n, moment in Schedule(first, plan.interval, plan.pieces, lag):
+                if moment < given_up - _GRACE_NS and run.zero + run.now() > given_up:
+                    return  # the rate is not sustained: what is left to do would tell nothing more
+                yield n, moment - run.zero
+        else:
+            until = begin + int(run.shape.duration * 1e9)
+            for n in range(plan.pieces):
+                if run.now() >= until:
+                    return
+                yield n, run.now()
+
+    def do(attempt: Attempt, n: int, moment: int) -> Batch | None:
+        partition = mine[n % len(mine)]
+        taken = attempt.work.read(IN, partition, plan.records)
+        if not taken.values:
+            return None
+        attempt.work.write(OUT, taken.values, taken.keys)
+        doing.consumed(attempt, IN, partition, taken.begin, taken.end)
+        if plan.interval:
+            arrivals.is_due(partition, taken.begin, len(taken.values), moment)
+        durable = run.now() if plan.interval and doing.flush(attempt) else None
+        source = (IN, partition)
+        return piece(run, attempt, doing.name, source, taken.begin, taken.values, moment, durable)
+
+    def transact(
+        pieces: list[tuple[int, int]], coming: Iterator[tuple[int, int]], skipped: int
+    ) -> bool:
+        """One transaction, of `pieces` that a former one did not get through, and what comes; False at the end.
+        `skipped`: as if it had so many more."""
+        attempt = doing.begin()
+        batches: list[Batch] = []
+        size, opened, more = 0, run.now(), True
+        try:
+            for n, moment in pieces:
+                if (batch := do(attempt, n, moment)) is not None:
+                    batches.append(batch)
+            while more and not _is_full(run, plan, len(pieces) + skipped, opened):
+                following = next(coming, None)
+                if following is None:
+                    more = False
+                    break
+                pieces.append(following)
+                if (batch := do(attempt, *following)) is not None:
+                    batches.append(batch)
+            if not batches:
+                attempt.work.rollback()  # it has done nothing: no row tells of it
+                return more
+            doing.commit(attempt)
+        except Cancelled as error:
+            if attempt.proposed is None:
+                doing.rollback(attempt, error.cause)
+            if not error.retryable:
+                raise
+            return True
+        replied = run.now()
+        for batch in batches:
+            size += batch.bytes
+            run.trace.batches.append(
+                batch if batch.written is not None else batch._replace(written=replied)
+            )
+        pieces.clear()
+        return more
+
+    def work() -> None:
+        pieces: list[tuple[int, int]] = []
+        coming = due()
+        # The first transactions are of different lengths, so that commits are spread over the interval.
+        skipped = number * plan.per_commit // plan.workers
+        in_vain = 0
+        while (transact(pieces, coming, skipped) or pieces) and not run.stop.is_set():
+            skipped = 0
+            in_vain = in_vain + 1 if pieces else 0
+            if in_vain > _IN_VAIN_MAX:
+                raise Cancelled(f"{in_vain} transactions in a row were cancelled", retryable=False)
+
+    return work
+
+
+def _is_full(run: Run, plan: Plan, pieces: int, opened: int) -> bool:
+    if plan.interval:
+        return pieces >= plan.per_commit
+    return pieces > 0 and run.now() - opened >= run.shape.commit_interval * 1e9
+
+
+WORKLOAD = Reshard()

@@ -1,0 +1,72 @@
+"""Judges the history of a run by its trace alone: it asks no engine, and believes none.
+
+    Trace ─▶ History (columns) ─┬─▶ certificate.py   places: rows, real time, positions, offsets
+                                ├─▶ delivery.py      the store's records: exactly once, in order, whole
+                                ├─▶ kafka.py         the reader beside it, and the order of logs
+                                └─▶ stable.py        where data lies in place: when it could be read
+                                                │
+                                            Findings
+
+Pure Python, loops over ints: bench/micro/bench_check.py has a million transactions judged.
+
+Next: findings.py, the names; history.py; generate.py, histories to try it on.
+"""
+
+from collections.abc import Collection, Mapping
+
+from ..trace import Trace, uncollected
+from .certificate import check_certificate
+from .delivery import check_delivery
+from .feeds import Offsets, Starts
+from .findings import Findings
+from .history import History
+from .kafka import ALLOWED, ALLOWED_ELSEWHERE, anomalies, check_logs, check_reader
+from .stable import readable
+
+PLACES, KAFKA, NONE = "places", "kafka", "none"
+MODES = (PLACES, KAFKA, NONE)
+
+__all__ = ["KAFKA", "MODES", "NONE", "PLACES", "Findings", "anomalies", "judge"]
+
+
+def judge(
+    trace: Trace,
+    *,
+    mode: str = NONE,
+    feeds: Mapping[str, str] | None = None,
+    offsets: Offsets | None = None,
+    starts: Starts | None = None,
+    stored: Collection[str] | None = None,
+) -> Findings:
+    """All that is wrong with a history.
+
+    mode     "places": commits told (step, n), so the whole certificate is checked, and nothing is allowed;
+             "kafka": neither places nor rows, what Kafka's model allows is marked as such (kafka.ALLOWED);
+             "none": neither, and nothing is allowed (a system without places, SQLite)
+    feeds    {"output topic": "input topic/consumer"}: each record of the input that was consumed is in the
+             output once. An input record's identity is (partition, offset) — or, when the input's records are
+             in `trace.records` too, what they say (chains pass it on) — or, where `offsets` names the
+             partition, (partition, number among these)
+    offsets  {("input topic", partition): ascending offsets of its records}, of inputs with gaps
+    starts   {("input topic/consumer", partition): position before the run}, if it was not 0
+    stored   the topics that were read into `trace.records`; None: every topic that a transaction produced to, and
+             those of `feeds`. What of these is not there is lost
+
+    ValueError for a trace that names a transaction twice, or another mode.
+    """
+    if mode not in MODES:
+        raise ValueError(f"mode is one of {', '.join(MODES)}, not {mode!r}")
+    findings = Findings(ALLOWED if mode == KAFKA else ALLOWED_ELSEWHERE)
+    findings.looked_at["transactions"] = len(trace.transactions)
+    with uncollected():
+        history = History(trace, places=mode == PLACES)
+        check_delivery(history, findings, feeds or {}, offsets or {}, starts or {}, stored)
+        if mode == PLACES:
+            check_certificate(history, findings, starts or {})
+        else:
+            check_logs(history, findings)
+        if mode == KAFKA:
+            findings.readable = readable(history)
+        check_reader(history, findings)
+        del history  # millions of tuples: gone before the collector looks again
+    return findings

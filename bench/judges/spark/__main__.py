@@ -1,0 +1,97 @@
+"""Judges a comparison's folder with Spark: python -m planstep.bench.judges.spark DIR [--master URL] [--json].
+
+    DIR/traces/, DIR/results.json ─▶ DIR/spark.json {"spark", "figures"}      stderr: a line for each job
+
+Exit status: 0 when nothing forbidden was found and Python's checker says the same; 1 when that is not so, or a
+trace cannot be judged; 3 when Spark cannot start, with the reason as the last line.
+
+Next: prove.py.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import sys
+import tempfile
+import threading
+from pathlib import Path
+from typing import Any
+
+from .folders import BadTrace
+from .prove import prove
+from .session import NoSpark, start
+
+RESULT = "spark.json"
+WRONG, CANNOT_START = 1, 3
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m planstep.bench.judges.spark",
+        description="Judge the runs of `planstep compare --out DIR` with Spark; DIR/spark.json has the result.",
+    )
+    parser.add_argument("folder", type=Path, metavar="DIR")
+    parser.add_argument("--master", metavar="URL", help="a cluster's; default: local[*]")
+    parser.add_argument("--memory", metavar="SIZE", default="2g", help="of Spark's driver")
+    parser.add_argument("--json", action="store_true", help="the result on stdout, too")
+    parser.add_argument("--attended", action="store_true", help="end when stdin does")
+    asked = parser.parse_args(arguments)
+    if asked.attended:
+        threading.Thread(target=_end_with_parent, daemon=True).start()
+    if not asked.folder.is_dir():
+        return _say(WRONG, f"{asked.folder} is no folder")
+    home = asked.folder.resolve()
+    try:
+        scratch = Path(tempfile.mkdtemp(prefix=".spark-", dir=None if "," in str(home) else home))
+    except OSError as error:
+        return _say(WRONG, f"{asked.folder} cannot be written to: {error}")
+    try:
+        spark = start("planstep compare", scratch, asked.master, asked.memory)
+        try:
+            made = prove(spark, asked.folder, lambda line: print(line, file=sys.stderr, flush=True))
+        finally:
+            spark.stop()
+    except NoSpark as error:
+        return _say(CANNOT_START, str(error))
+    except BadTrace as error:
+        return _say(WRONG, str(error))
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    _replace(asked.folder / RESULT, json.dumps(made, indent=1) + "\n")
+    if asked.json:
+        json.dump(made, sys.stdout, indent=1)
+        print()
+    return _say(*_verdict(made["spark"]))
+
+
+def _verdict(made: dict[str, Any]) -> tuple[int, str]:
+    found: dict[str, int] = {}
+    for check in made["checks"]:
+        for name, n in check["found"].items():
+            found[name] = found.get(name, 0) + n
+    words = [f"{n} × {name}" for name, n in found.items()] + made["disagreements"][:5]
+    read = f"{made['rows_read']:,} rows in {made['seconds']:.0f} s"
+    return (WRONG, f"{read}: {'; '.join(words)}") if words else (0, f"{read}: nothing is wrong")
+
+
+def _say(status: int, text: str) -> int:
+    print(text, file=sys.stderr, flush=True)
+    return status
+
+
+def _replace(path: Path, text: str) -> None:
+    fresh = path.with_name(path.name + ".new")
+    fresh.write_text(text, encoding="utf-8")
+    fresh.replace(path)
+
+
+def _end_with_parent() -> None:
+    """Nobody would read what comes of it; Java ends with this process."""
+    while os.read(0, 1 << 10):
+        pass
+    os._exit(WRONG)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

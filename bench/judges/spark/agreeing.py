@@ -1,0 +1,153 @@
+"""Whether Python's checker came to the same: the only place where the two meet.
+
+    Spark's counts of a run ─┬─ results.json: the entry of its cell, over its repeats
+                             └─ no such file: bench/check judges the trace, here and now
+    Spark's percentiles ────── the entry's latencies: a run's own, the median of several
+
+An entry's `missing`, `duplicated`, `out_of_order` and "foreign" are what was the greater of the checker's count and
+the workload's own, so these are compared by presence; whatever else an entry has of the workload's own (balances,
+scattered keys) Spark does not look at.
+
+Next: __main__.py.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import median
+from typing import Any
+
+from ...compare.ranking import entries
+from ..python import findings as names
+from ..python import judge
+from ..trace import Trace
+from .figures import LATENCIES
+from .folders import TracedRun
+from .wins import PERCENTILES, of_repeats
+
+_ADDED = {"missing": names.LOST, "duplicated": names.REPEATED, "out_of_order": names.REORDERED}
+_BY_PRESENCE = (*_ADDED.values(), names.FOREIGN)
+_KNOWN = frozenset(
+    value for name, value in vars(names).items() if name.isupper() and isinstance(value, str)
+)
+"""The checker's names."""
+_TOLD_MS = 0.0015
+"""Both round to a microsecond."""
+Counts = Mapping[str, Mapping[str, int]]
+
+
+def entry_of(summary: Mapping[str, Any] | None, run: TracedRun) -> dict[str, Any]:
+    """{} where the comparison says nothing of the run."""
+    if not summary or not run.cell:
+        return {}
+    options = run.cell["options"]
+    found: Any = summary.get("systems", {})
+    for key in (
+        run.cell["system"],
+        run.cell["workload"],
+        options["durability"],
+        options["placement"],
+    ):
+        found = found.get(key, {})
+    return found if run.name in _traces(found) else {}
+
+
+def disagreements(
+    summary: Mapping[str, Any] | None, runs: Sequence[TracedRun], found: Counts
+) -> Iterator[tuple[str, str]]:
+    """(anomaly, in words), of anomalies. `found`: by run, anomaly → how often."""
+    judged = [run for run in runs if not entry_of(summary, run)]
+    for run in judged:
+        theirs = judge(Trace.load(run.folder), mode=run.mode, feeds=run.feeds).counts
+        yield from _compared(run.name, theirs, found.get(run.name, {}), ())
+    cells: dict[tuple[str, ...], list[TracedRun]] = {}
+    for run in runs:
+        if run not in judged:
+            cells.setdefault(tuple(_traces(entry_of(summary, run))), []).append(run)
+    for repeats in cells.values():
+        entry = entry_of(summary, repeats[0])
+        theirs = {
+            name: count
+            for kind in ("violations_by", "allowed_by")
+            for name, count in entry[kind].items()
+            if name in _KNOWN and (kind, name) != ("violations_by", names.LOST)
+        }
+        theirs |= {name: entry[added] for added, name in _ADDED.items() if entry[added]}
+        mine: dict[str, int] = {}
+        for run in repeats:
+            for name, count in found.get(run.name, {}).items():
+                mine[name] = mine.get(name, 0) + count
+        yield from _compared(", ".join(run.name for run in repeats), theirs, mine, _BY_PRESENCE)
+
+
+def not_there(summary: Mapping[str, Any] | None, runs: Sequence[TracedRun]) -> Iterator[str]:
+    """In words; of traces that the comparison kept, and that Spark has not seen."""
+    known = {run.name for run in runs}
+    for *_, entry in entries((summary or {}).get("systems", {})):
+        for name in _traces(entry):
+            if name not in known:
+                yield f"{name}: the results tell of its trace, and there is none"
+
+
+def differing_percentiles(
+    summary: Mapping[str, Any] | None, runs: Sequence[TracedRun], figures: Mapping[str, Any]
+) -> Iterator[str]:
+    """In words; of cells all of whose repeats are here."""
+    known = {run.name: run for run in runs}
+    seen = set()
+    for run in runs:
+        entry = entry_of(summary, run)
+        repeats = _traces(entry)
+        if not entry or repeats in seen or not set(repeats) <= set(known):
+            continue
+        seen.add(repeats)
+        mine = [figures["runs"][name] for name in repeats]
+        for latency in LATENCIES:
+            theirs = entry[latency]
+            for percentile in PERCENTILES:
+                values = of_repeats(mine, latency, percentile)
+                if not values or not theirs:
+                    continue
+                middle = median(values)
+                if math.isinf(middle) or abs(middle - theirs[percentile]) > _TOLD_MS:
+                    yield (
+                        f"{', '.join(repeats)}: {latency} {percentile} is {middle:g} by Spark, "
+                        f"{theirs[percentile]:g} in the results"
+                    )
+
+
+def differing_wins(
+    summary: Mapping[str, Any] | None, figures: Mapping[str, Any], mine: Sequence[Mapping[str, Any]]
+) -> Iterator[str]:
+    """In words; of latencies that Spark computes in every system that the results compare."""
+    if not summary:
+        return
+    told = {_place(one): (set(one["best"]), set(one["behind"])) for one in mine}
+    theirs = {_place(one): (set(one["best"]), set(one["behind"])) for one in summary["who_wins"]}
+    there = {
+        (run["workload"], run["durability"], latency)
+        for run in figures["runs"].values()
+        for latency in LATENCIES
+        if run["latencies"][latency]
+    }
+    for place in sorted(told.keys() | theirs.keys()):
+        workload, durability, figure = place
+        if (workload, durability, figure.partition(".")[0]) in there:
+            if told.get(place) != theirs.get(place):
+                yield f"who wins {figure} of {workload} ({durability}) is not what the results say"
+
+
+def _place(one: Mapping[str, Any]) -> tuple[str, str, str]:
+    return one["workload"], one["durability"], one["figure"]
+
+
+def _traces(entry: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(path.rpartition("/")[2] for path in entry.get("traces", ()))
+
+
+def _compared(
+    where: str, theirs: Mapping[str, int], mine: Mapping[str, int], by_presence: Sequence[str]
+) -> Iterator[tuple[str, str]]:
+    for name in sorted(theirs.keys() | mine.keys()):
+        a, b = theirs.get(name, 0), mine.get(name, 0)
+        if (bool(a) != bool(b)) if name in by_presence else a != b:
+            yield name, f"{where}: {name}: {b} by Spark, {a} by Python"

@@ -1,0 +1,322 @@
+"""The certificate check: the one order is known, so each claim of it is a window over a part of that order.
+
+    place order     T1 ── T2 ── T3 │ T4 ── T5 ── T6 │ T7 …      buckets of steps
+    real time       ◀── earliest reply of those behind           in a bucket; of later buckets by the driver
+    rows            last write before a read                     by row; of a hot row by bucket, carried over
+    positions       how far consumers had come                   by consumer and partition
+    offsets         how far what was published had come          by partition
+
+Every frame ends before or at its row: one that begins there and ends at the last row would be computed anew for
+each row. For real time the order is turned round instead.
+
+The meaning, and the counts, are bench/judges/python/certificate.py's.
+
+Next: reader.py.
+"""
+
+from typing import Any
+
+from ..python.findings import (
+    DIRTY_READ,
+    FOREIGN_READ,
+    FUTURE_READ,
+    OFFSET_GAP,
+    OFFSET_OVERLAP,
+    PLACE_MISSING,
+    PLACE_OF_ABORTED,
+    PLACE_REPEATED,
+    POSITION_GAP,
+    POSITION_OVERLAP,
+    REAL_TIME,
+    STALE_READ,
+)
+from ..trace import CONSUME, PRODUCE, READ, WRITE
+from .folders import PLACES
+from .loading import BEHIND_ALL, IS_ABORTED, IS_COMMITTED, IS_UNDETERMINED, TX, Traces, among
+
+BUCKETS = 32
+"""That a run's steps are divided into."""
+_BEFORE = "rows between unbounded preceding and 1 preceding"
+
+
+class Certificates:
+    """Of runs of mode "places". Each check gives frames (run, name, n)."""
+
+    def __init__(self, traces: Traces) -> None:
+        self._traces = traces
+        self._placed = traces.sql(
+            "select * from {transactions} where ranked and places", transactions=traces.transactions
+        )
+
+    def _buckets(self) -> Any:
+        """By run: `low`, its first step, and `width` of a bucket."""
+        return self._traces.sql(
+            f"""select run, min(step) as low, (max(step) - min(step)) div {BUCKETS} + 1 as width
+            from {{placed}} group by run""",
+            placed=self._placed,
+        )
+
+    def places(self) -> list[Any]:
+        """Of each committed transaction one, and of no other."""
+        repeated = self._traces.sql(
+            f"""select run, '{PLACE_REPEATED}' as name, count(*) - 1 as n from {{placed}}
+            where n != {BEHIND_ALL} group by run, step, n having count(*) > 1""",
+            placed=self._placed,
+        )
+        outcomes = self._traces.sql(
+            f"""select run, if(state = {IS_COMMITTED}, '{PLACE_MISSING}', '{PLACE_OF_ABORTED}') as name,
+              1 as n
+            from {{transactions}} where places and ((state = {IS_COMMITTED} and not placed)
+              or (state = {IS_ABORTED} and placed))""",
+            transactions=self._traces.transactions,
+        )
+        return [repeated, outcomes]
+
+    def real_time(self) -> list[Any]:
+        """Nobody began behind the reply to one whose place is behind his."""
+        traces = self._traces
+        bucketed = traces.sql(
+            f"""select /*+ broadcast(buckets) */ p.run, (step - low) div width as bucket,
+              (step - low) * {BEHIND_ALL + 1} + n as at, begin, reply
+            from {{placed}} p join {{buckets}} buckets on p.run = buckets.run""",
+            placed=self._placed,
+            buckets=self._buckets(),
+        )
+        found = traces.sql(
+            "select run, bucket, min(reply) as reply from {b} group by run, bucket", b=bucketed
+        ).collect()
+        earliest: dict[tuple[int, int], int | None] = {
+            (row.run, row.bucket): row.reply for row in found
+        }
+        behind = []
+        for run in {row.run for row in found}:
+            least: int | None = None
+            for bucket in range(BUCKETS, -1, -1):
+                behind.append((run, bucket, least))
+                known = [one for one in (least, earliest.get((run, bucket))) if one is not None]
+                least = min(known, default=None)
+        return [
+            traces.sql(
+                f"""select run, '{REAL_TIME}' as name, 1 as n from (
+                  select /*+ broadcast(behind) */ b.run, begin, least(behind.reply, min(b.reply) over
+                    (partition by b.run, b.bucket order by at desc
+                     range between unbounded preceding and 1 preceding)) as earliest
+                  from {{bucketed}} b join {{behind}} behind
+                  on b.run = behind.run and b.bucket = behind.bucket)
+                where begin > earliest""",
+                bucketed=bucketed,
+                behind=traces.values("run bigint, bucket bigint, reply bigint", behind),
+            )
+        ]
+
+    # rows ----------------------------------------------------------------------------------------
+
+    def reads(self) -> list[Any]:
+        """Each saw the last write before it. A write of an unknown fate counts from the first read on that saw it:
+        in the order a write of that version follows that read (`late`)."""
+        traces = self._traces
+        if not traces.of_mode(PLACES):
+            return []
+        operations = traces.keep(
+            traces.sql(
+                f"""select run, l, tx, step, n, nth, op = '{WRITE}' as writes, version, ranked, state
+                from {{operations}} where {among(traces.of_mode(PLACES))}""",
+                operations=traces.operations(READ, WRITE),
+            )
+        )
+        late = traces.keep(self._late(operations))
+        events = traces.sql(
+            """select run, l, tx, step, n, nth, writes, false as late, version, if(writes, tx, null) as w
+            from {operations} where ranked
+            union all
+            select run, l, tx, step, n, nth, false, true, version, version from {late}""",
+            operations=operations,
+            late=late,
+        )
+        wrong = traces.keep(
+            traces.sql(
+                f"""select m.run, m.l, m.tx, m.step, m.n, m.version, m.run * {TX} + m.version as t
+                from ({self._before_each()}) m left anti join {{late}} late
+                on m.l = late.l and m.nth = late.nth
+                where not m.writes and not m.late and m.version != m.before""",
+                **self._carried(events),
+                late=late,
+            )
+        )
+        if wrong.isEmpty():
+            return []
+        return [self._named(wrong, operations)]
+
+    def _late(self, operations: Any) -> Any:
+        """First reads of versions that nobody knows the place of."""
+        return self._traces.sql(
+            f"""select run, l, version, at.* from (
+              select o.run, o.l, o.version, min(struct(o.step, o.n, o.tx, o.nth)) as at
+              from {{operations}} o join (select distinct l, tx from {{operations}}
+                where writes and not ranked and state != {IS_ABORTED}) d
+              on o.l = d.l and o.version = d.tx
+              where o.ranked and not o.writes group by o.run, o.l, o.version)""",
+            operations=operations,
+        )
+
+    def _carried(self, events: Any) -> dict[str, Any]:
+        """Events with the bucket that they are sorted in, 0 but for hot rows; `carried`: who was the last to write
+        before a bucket."""
+        traces = self._traces
+        hot = among(traces.hot, "l")
+        bucketed = traces.sql(
+            f"""select /*+ broadcast(buckets) */ e.*,
+              if({hot}, (step - low) div width, 0) as bucket
+            from {{events}} e join {{buckets}} buckets on e.run = buckets.run""",
+            events=events,
+            buckets=self._buckets(),
+        )
+        carried = (
+            traces.sql(
+                f"""select l, bucket, last(w, true) over (partition by l order by bucket {_BEFORE}) as w
+                from (select l, bucket, max_by(w, struct(step, n, tx, writes, nth, late))
+                    filter (where w is not null) as w
+                  from {{bucketed}} where {hot} group by l, bucket)""",
+                bucketed=bucketed,
+            )
+            if traces.hot
+            else traces.values("l bigint, bucket bigint, w bigint", [])
+        )
+        return {"bucketed": bucketed, "carried": carried}
+
+    @staticmethod
+    def _before_each() -> str:
+        """SQL: events, and who wrote the row last before each."""
+        return f"""select /*+ broadcast(carried) */ b.*, coalesce(last(b.w, true) over
+              (partition by b.l, b.bucket order by step, n, tx, writes, nth, late {_BEFORE}),
+              carried.w, -1) as before
+            from {{bucketed}} b left join {{carried}} carried
+            on b.l = carried.l and b.bucket = carried.bucket"""
+
+    def _named(self, wrong: Any, operations: Any) -> Any:
+        """What is wrong with versions that are not the last."""
+        facts = """state as state_then, ranked as ranked_then, step as step_then, n as n_then"""
+        known = self._traces.with_owner(wrong, "t", facts)
+        return self._traces.sql(
+            f"""select k.run, case when k.version < 0 then '{STALE_READ}'
+                when k.version >= size then '{FOREIGN_READ}'
+                when state_then = {IS_ABORTED} then '{DIRTY_READ}'
+                when w.tx is null then '{FOREIGN_READ}'
+                when ranked_then and struct(step_then, n_then, k.version) >= struct(k.step, k.n, k.tx)
+                  then '{FUTURE_READ}'
+                else '{STALE_READ}' end as name, 1 as n
+            from {{known}} k join {{sizes}} s on k.run = s.run
+            left join (select distinct l, tx from {{operations}} where writes) w
+            on k.l = w.l and k.version = w.tx""",
+            known=known,
+            sizes=self._traces.sizes,
+            operations=operations,
+        )
+
+    # positions and offsets -----------------------------------------------------------------------
+
+    def positions(self) -> list[Any]:
+        """What was consumed tiles, in the one order, from 0 on. What undetermined ones consumed may fill a gap:
+        any of their attempts may count."""
+        traces = self._traces
+        ranges = traces.sql(
+            f"select * from {{ranges}} where op = '{CONSUME}' and {among(traces.of_mode(PLACES))}",
+            ranges=traces.ranges,
+        )
+        wrong = traces.keep(
+            traces.sql(
+                f"""select run, l, at, begin from (
+                  select *, greatest(0, coalesce(max(end) over (partition by l
+                    order by step, n, tx, nth {_BEFORE}), 0)) as at
+                  from {{ranges}} where ranked) where begin != at""",
+                ranges=ranges,
+            )
+        )
+        bridged = traces.values("l bigint, at bigint, begin bigint", self._bridged(wrong, ranges))
+        return [
+            traces.sql(
+                f"""select run, if(w.begin > w.at, '{POSITION_GAP}', '{POSITION_OVERLAP}') as name, 1 as n
+                from {{wrong}} w left anti join {{bridged}} b
+                on w.l = b.l and w.at = b.at and w.begin = b.begin""",
+                wrong=wrong,
+                bridged=bridged,
+            )
+        ]
+
+    def _bridged(self, wrong: Any, ranges: Any) -> list[tuple[int, int, int]]:
+        """Gaps that ranges of undetermined ones lead across. Few: one of these begins where the gap does."""
+        gaps = self._traces.sql(
+            f"""select distinct w.l, w.at, w.begin, r.begin as from_, r.end as to
+            from {{wrong}} w join {{ranges}} r on w.l = r.l
+            where w.begin > w.at and r.state = {IS_UNDETERMINED} and r.begin >= w.at and r.end <= w.begin""",
+            wrong=wrong,
+            ranges=ranges,
+        ).collect()
+        steps: dict[tuple[int, int, int], list[tuple[int, int]]] = {}
+        for row in gaps:
+            steps.setdefault((row.l, row.at, row.begin), []).append((row.from_, row.to))
+        found = []
+        for (lane, at, begin), spans in steps.items():
+            reached = {at}
+            for start, end in sorted(spans):  # a range leads forward: one pass, by begin
+                if start in reached:
+                    reached.add(end)
+            if begin in reached:
+                found.append((lane, at, begin))
+        return found
+
+    def offsets(self, log: Any) -> list[Any]:
+        """What commits told tiles, too, but for room that holds records of nobody, or of who was told nothing; and
+        a log has no holes."""
+        traces = self._traces
+        runs = among(traces.of_mode(PLACES))
+        holes = traces.sql(
+            f"""select run, '{OFFSET_GAP}' as name, 1 as n from (
+              select run, offset, lag(offset) over (partition by l order by offset) as before
+              from {{log}} where {runs}) where offset > before + 1""",
+            log=log,
+        )
+        wrong = traces.keep(
+            traces.sql(
+                f"""select run, l, begin, at from (
+                  select p.run, p.l, p.begin, greatest(coalesce(first, -1), coalesce(max(p.end) over
+                    (partition by p.l order by p.step, p.n, p.tx, p.nth {_BEFORE}), -1)) as at
+                  from {{ranges}} p left join
+                    (select l, min(offset) as first from {{log}} where {runs} group by l) f on p.l = f.l
+                  where p.op = '{PRODUCE}' and p.ranked and {among(traces.of_mode(PLACES), "p.run")})
+                where begin >= 0 and at >= 0 and begin != at""",
+                ranges=traces.ranges,
+                log=log,
+            )
+        )
+        if wrong.isEmpty():
+            return [holes]
+        return [
+            holes,
+            traces.sql(
+                f"""select w.run, if(w.begin > w.at, '{OFFSET_GAP}', '{OFFSET_OVERLAP}') as name, 1 as n
+                from {{wrong}} w left join {{owned}} a on w.l = a.l and w.at = a.offset
+                left join {{owned}} b on w.l = b.l and w.begin - 1 = b.offset
+                where w.begin < w.at
+                  or coalesce(b.others - a.others + a.other, 0) != w.begin - w.at""",
+                wrong=wrong,
+                owned=self._of_others(log, wrong),
+            ),
+        ]
+
+    def _of_others(self, log: Any, wrong: Any) -> Any:
+        """(l, offset) of partitions with gaps in what was told: `other`: a record of nobody, or of one that was
+        told nothing; `others`: so many up to here."""
+        traces = self._traces
+        taken = traces.sql(
+            f"""select l, offset, if(owner >= 0, run * {TX} + owner, null) as t from {{log}}
+            where l in (select distinct l from {{wrong}})""",
+            log=log,
+            wrong=wrong,
+        )
+        return traces.sql(
+            f"""select l, offset, other, sum(other) over (partition by l order by offset) as others
+            from (select l, offset,
+              if(coalesce(state, 0) in ({IS_COMMITTED}, {IS_ABORTED}), 0, 1) as other from {{taken}})""",
+            taken=traces.with_owner(taken, "t", "state"),
+        )

@@ -1,0 +1,358 @@
+"""Exactly once and in order: what was consumed, joined with the input, joined with what the store holds.
+
+    consumed ranges × inputs ─▶ points   each record that a topic that is fed must hold, and whose it is
+    points ∪ records, in one sort by (topic, source, ordinal)
+        a record without a point   foreign, or of an aborted one        a second record   repeated
+        a point without a record   lost
+    records by (lane, owner) ∪ what owners said ─▶ parts: how many should be there, how many are
+        fewer   lost, or torn where another part is whole               more              foreign
+    records by (lane, source), in order of offsets                      a step back       reordered
+
+The meaning is ../python/delivery.py's, the way is not: a sort and a window in place of its dictionaries. An
+input's records are those of inputs.parquet, or of the store where the input is an output, too; where neither is
+there an input record's identity is its partition and offset.
+
+It counts otherwise where one input was consumed twice: an output record that names no transaction is then of the
+one with the higher number, the checker takes the one that consumed from further behind.
+
+Next: certificate.py.
+"""
+
+from typing import Any
+
+from ..python.findings import (
+    ABORTED_VISIBLE,
+    FOREIGN,
+    INCONSISTENT_OFFSET,
+    LOST,
+    REORDERED,
+    REPEATED,
+    TORN,
+)
+from ..trace import CONSUME, PRODUCE
+from .loading import (
+    ABSENT,
+    IS_ABORTED,
+    IS_COMMITTED,
+    IS_UNDETERMINED,
+    LANE,
+    TX,
+    Traces,
+    among,
+)
+
+EXPECTED, DOUBTFUL, GIVEN_UP = range(3)
+"""Kinds of points: of committed ranges, and of nobody's between these; of undetermined and of aborted ones."""
+EXPLAINED, OF_NOBODY, OF_GIVEN_UP = range(3)
+BLOCK = 16
+"""Offsets: ranges and records meet in blocks of so many, and are compared there."""
+NOT_COUNTED = -2
+"""In place of an owner: a record that is noted already."""
+
+
+class Delivery:
+    """`log`: all records with their owners, by lane, for the checks behind this one; `found` (run, name, n)."""
+
+    def __init__(self, traces: Traces) -> None:
+        self._traces = traces
+        told = traces.keep(self._told())
+        placed = traces.keep(self._placed())
+        parts = traces.keep(self._parts(placed, told))
+        self._wrong = wrong = traces.keep(self._uncounted(parts))
+        if not wrong.isEmpty():
+            placed = traces.keep(self._counted(placed, wrong))
+            parts = traces.keep(self._parts(placed, told))
+        self._records, self._by_owner = placed, parts
+        self.log = traces.keep(self._log(placed))
+
+    # what should be there ------------------------------------------------------------------------
+
+    def _points(self) -> Any:
+        """(o, source, ordinal, kind, tx) of each record of an input that somebody consumed."""
+        traces = self._traces
+        fed = traces.values(
+            "l bigint, o bigint, partition bigint, inputs bigint",
+            [(one.lane, one.o, one.partition, one.inputs) for one in traces.fed],
+        )
+        taken = traces.sql(
+            f"""select /*+ broadcast(fed) */ fed.o, fed.partition, fed.inputs, c.l, c.begin, c.end,
+              case when c.ranked then {EXPECTED} when c.state = {IS_UNDETERMINED} then {DOUBTFUL}
+                when c.state = {IS_ABORTED} then {GIVEN_UP} end as kind, c.tx
+            from {{ranges}} c join {{fed}} fed on c.l = fed.l where c.op = '{CONSUME}'""",
+            ranges=traces.ranges,
+            fed=fed,
+        )
+        between = traces.sql(
+            f"""select o, partition, inputs, l, at as begin, begin as end, kind, -1L as tx from (
+              select *, coalesce(max(end) over (partition by o, l order by begin, end
+                rows between unbounded preceding and 1 preceding), 0) as at
+              from {{taken}} where kind = {EXPECTED}) where begin > at""",
+            taken=taken,
+        )
+        spans = traces.sql(
+            "select * from {taken} where kind is not null and end > begin union all select * from {between}",
+            taken=taken,
+            between=between,
+        )
+        inputs = self._inputs()
+        if inputs is None:
+            return traces.sql(
+                """select o, partition as source, explode(sequence(begin, end - 1)) as ordinal, kind, tx
+                from {spans}""",
+                spans=spans,
+            )
+        known, frame = inputs
+        mine = among(known, "inputs")
+        return traces.sql(
+            f"""select o, partition as source, explode(sequence(begin, end - 1)) as ordinal, kind, tx
+            from {{spans}} where not {mine}
+            union all
+            select s.o, i.source, i.ordinal, s.kind, s.tx from (
+              select *, explode(sequence(begin div {BLOCK}, (end - 1) div {BLOCK})) as block
+              from {{spans}} where {mine}) s
+            join {{inputs}} i on s.inputs = i.l and s.block = i.block
+            where i.offset >= s.begin and i.offset < s.end""",
+            spans=spans,
+            inputs=frame,
+        )
+
+    def _inputs(self) -> tuple[list[int], Any] | None:
+        """The input lanes of which records are known, and these; None if there are none."""
+        traces = self._traces
+        wanted = sorted({one.inputs for one in traces.fed if one.inputs >= 0})
+        if not wanted:
+            return None
+        listed = ", ".join(map(str, wanted))
+        both = traces.sql(
+            f"""select l, offset, source, ordinal, offset div {BLOCK} as block from {{inputs}}
+            where l in ({listed})
+            union all
+            select l, offset, source, ordinal, offset div {BLOCK} as block from {{records}}
+            where l in ({listed})""",
+            inputs=traces.inputs,
+            records=traces.records,
+        )
+        known = [row.l for row in both.select("l").distinct().collect()]
+        return (known, both) if known else None
+
+    # what is there -------------------------------------------------------------------------------
+
+    def _placed(self) -> Any:
+        """Records of the topics that are looked at, each with its owner; `nth` of those that are alike. And a row
+        without a lane (l) for each input record that has none. `why`: EXPLAINED by what was consumed, or not."""
+        traces = self._traces
+        looked_at = traces.values("l bigint, o bigint", traces.looked_at.items())
+        fed = among(sorted({one.o for one in traces.fed}), "o")
+        return traces.sql(
+            f"""select o, l, offset, source, ordinal, tx, nth, expected, doubtful,
+              case when tx < 0 and expected < 0 and doubtful is null and given_up is not null
+                  then {OF_GIVEN_UP}
+                when not fed or expected is not null or doubtful is not null then {EXPLAINED}
+                when given_up is null then {OF_NOBODY} else {OF_GIVEN_UP} end as why,
+              if(fed and tx < 0, coalesce(expected, doubtful, tx), tx) as owner
+            from (
+              select o, l, offset, source, ordinal, tx, {fed} as fed,
+                max(if(kind = {EXPECTED}, owner, null)) over w as expected,
+                max(if(kind = {DOUBTFUL}, owner, null)) over w as doubtful,
+                max(if(kind = {GIVEN_UP}, owner, null)) over w as given_up,
+                count(l) over w as nth,
+                lead(o) over (partition by o, source, ordinal order by l nulls first, offset)
+                  is null as ends
+              from (
+                select o, source, ordinal, null as l, null as offset, null as tx, kind, tx as owner
+                from {{points}}
+                union all
+                select /*+ broadcast(looked_at) */ looked_at.o, r.source, r.ordinal, r.l, r.offset,
+                  r.tx, null, null
+                from {{records}} r join {{looked_at}} looked_at on r.l = looked_at.l)
+              window w as (partition by o, source, ordinal order by l nulls first, offset
+                rows between unbounded preceding and current row))
+            where l is not null or ends""",
+            points=self._points(),
+            records=traces.records,
+            looked_at=looked_at,
+        )
+
+    def _told(self) -> Any:
+        """By (l, owner): how many `records` an owner said it wrote there, `first` from which offset on."""
+        return self._traces.sql(
+            f"""select /*+ broadcast(looked_at) */ p.l, p.tx as owner, max(p.state) as state,
+              sum(if(p.records != 0 or p.begin < 0 or not p.ranked, p.records, p.end - p.begin))
+                as records, min(if(p.ranked and p.begin >= 0, p.begin, null)) as first
+            from {{ranges}} p join {{looked_at}} looked_at on p.l = looked_at.l
+            where p.op = '{PRODUCE}' and (p.ranked or p.state = {IS_UNDETERMINED})
+            group by p.l, p.tx""",
+            ranges=self._traces.ranges,
+            looked_at=self._traces.values("l bigint, o bigint", self._traces.looked_at.items()),
+        )
+
+    def _parts(self, placed: Any, told: Any) -> Any:
+        """By (l, owner), what was told and what is there: one aggregation of both."""
+        return self._traces.sql(
+            f"""select l, owner, l div {LANE} as run,
+              max(state) as state, max(told) as told, max(first) as first,
+              sum(got) as got, sum(named) as named, sum(unnamed) as unnamed,
+              sum(of_nobody) as of_nobody, sum(of_given_up) as of_given_up, min(offset) as offset
+            from (
+              select l, owner, state, records as told, first, 0 as got, 0 as named, 0 as unnamed,
+                0 as of_nobody, 0 as of_given_up, null as offset from {{told}}
+              union all
+              select l, owner, null, null, null, if(nth = 1 and why = {EXPLAINED}, 1, 0),
+                if(why = {EXPLAINED} and tx >= 0, 1, 0), if(why = {EXPLAINED} and tx < 0, 1, 0),
+                if(why = {OF_NOBODY}, 1, 0), if(why = {OF_GIVEN_UP}, 1, 0),
+                if(why = {EXPLAINED}, offset, null)
+              from {{placed}} where l is not null)
+            group by l, owner""",
+            told=told,
+            placed=placed,
+        )
+
+    def _uncounted(self, parts: Any) -> Any:
+        """Parts that should not be there, or not all of them; `all`: none of their records counts, `named`: those
+        that name the transaction do not; the unexplained never do."""
+        traces = self._traces
+        doubted = traces.keep(
+            traces.sql(
+                f"""select *, if(owner >= 0, run * {TX} + owner, null) as t from {{parts}}
+                where (told is null and owner >= 0) or of_nobody > 0 or of_given_up > 0""",
+                parts=parts,
+            )
+        )
+        if doubted.isEmpty():
+            return traces.values(
+                "run bigint, l bigint, owner bigint, all boolean, named boolean, aborted bigint, "
+                "foreign bigint",
+                [],
+            )
+        producers = traces.sql(
+            f"select distinct t, true as producer from {{ranges}} where op = '{PRODUCE}' and ranked",
+            ranges=traces.ranges,
+        )
+        known = traces.with_owner(doubted, "t", "state as known").join(producers, "t", "left")
+        return traces.sql(
+            f"""select run, l, owner, told is null and owner >= 0 and state in ({ABSENT}, {IS_ABORTED}) as all,
+              told is null and state in ({IS_COMMITTED}, {IS_UNDETERMINED}) and producer as named,
+              if(state = {IS_ABORTED}, named + unnamed + of_nobody, 0) + of_given_up as aborted,
+              if(state = {IS_ABORTED}, 0, of_nobody) + case when told is not null then 0
+                when state = {ABSENT} then if(owner >= 0, named + unnamed, 0)
+                when state != {IS_ABORTED} and producer then named else 0 end as foreign
+            from (
+              select /*+ broadcast(sizes) */ k.run, l, owner, told, named, unnamed, of_nobody,
+                of_given_up, coalesce(producer, false) as producer,
+                coalesce(known, if(owner >= 0 and owner < size, {IS_UNDETERMINED}, {ABSENT})) as state
+              from {{known}} k left join {{sizes}} sizes on k.run = sizes.run)
+            where of_nobody > 0 or of_given_up > 0 or (told is null and owner >= 0 and
+              (state in ({ABSENT}, {IS_ABORTED}) or (producer and named > 0)))""",
+            known=known,
+            sizes=traces.sizes,
+        )
+
+    def _counted(self, placed: Any, wrong: Any) -> Any:
+        """As `_placed`, without what does not count: `nth` of that is 0."""
+        marked = self._traces.sql(
+            f"""select p.* except (nth, owner),
+              if(p.why = {EXPLAINED} or w.all, p.owner, {NOT_COUNTED}) as owner,
+              p.l is not null and p.why = {EXPLAINED}
+                and not coalesce(w.all or (w.named and p.tx >= 0), false) as counts
+            from {{placed}} p left join {{wrong}} w on p.l = w.l and p.owner = w.owner""",
+            placed=placed,
+            wrong=wrong,
+        )
+        numbered = self._traces.keep(
+            self._traces.sql(
+                """select *, if(counts, count(if(counts, 1, null)) over w, 0) as nth,
+                  row_number() over w as row,
+                  count(if(counts, 1, null)) over (partition by o, source, ordinal) as there
+                from {marked}
+                window w as (partition by o, source, ordinal order by l nulls first, offset
+                  rows between unbounded preceding and current row)""",
+                marked=marked,
+            )
+        )
+        columns = "source, ordinal, tx, nth, expected, doubtful, why, owner"
+        return self._traces.sql(
+            f"""select o, l, offset, {columns} from {{numbered}} where l is not null
+            union all
+            select o, null, null, {columns} from {{numbered}}
+            where there = 0 and row = 1 and why != {OF_GIVEN_UP}""",
+            numbered=numbered,
+        )
+
+    def _log(self, placed: Any) -> Any:
+        others = f"not {among(self._traces.looked_at, 'l')}"
+        return self._traces.sql(
+            f"""select l div {LANE} as run, * from (
+              select l, offset, source, ordinal, tx, owner, nth from {{placed}} where l is not null
+              union all
+              select l, offset, source, ordinal, tx, tx, null from {{records}}
+              where {others})""",
+            placed=placed,
+            records=self._traces.records,
+        ).repartition("l")
+
+    # what is wrong -------------------------------------------------------------------------------
+
+    def found(self) -> list[Any]:
+        """Each (run, name, n)."""
+        traces = self._traces
+        short = traces.sql(
+            """select run, l, owner, state, told, got from {parts} where got < told""",
+            parts=self._by_owner,
+        )
+        settled = traces.sql(
+            f"""select s.run, case when s.state = {IS_UNDETERMINED} then if(whole, '{TORN}', null)
+                when whole and got = 0 then '{TORN}' else '{LOST}' end as name,
+              if(s.state = {IS_UNDETERMINED} or (whole and got = 0), 1, told - got) as n
+            from {{short}} s left join (
+              select run, owner, sum(got) > 0 as whole from {{parts}} where (run, owner) in
+                (select run, owner from {{short}}) group by run, owner) w
+            on s.run = w.run and s.owner = w.owner""",
+            parts=self._by_owner,
+            short=short,
+        )
+        missing = traces.sql(
+            f"""select /*+ broadcast(topics) */ topics.run, '{LOST}' as name, 1 as n
+            from {{records}} r join {{topics}} topics on r.o = topics.o
+            left anti join {{short}} s on topics.run = s.run and r.expected = s.owner
+            where r.l is null and r.expected is not null""",
+            records=self._records,
+            topics=self._runs,
+            short=short,
+        )
+        doubtful = traces.sql(
+            f"""select /*+ broadcast(topics) */ topics.run, '{TORN}' as name, 1 as n from (
+              select o, doubtful, count(if(nth = 1, 1, null)) as there, count(if(l is null, 1, null)) as gone
+              from {{records}} where doubtful is not null and expected is null group by o, doubtful) d
+            join {{topics}} topics on d.o = topics.o where there > 0 and gone > 0""",
+            records=self._records,
+            topics=self._runs,
+        )
+        foreign = traces.sql(
+            f"""select run, '{FOREIGN}' as name, got - told as n from {{parts}} where got > told
+            union all select run, '{FOREIGN}', foreign from {{wrong}}
+            union all select run, '{ABORTED_VISIBLE}', aborted from {{wrong}}""",
+            parts=self._by_owner,
+            wrong=self._wrong,
+        )
+        shifted = traces.sql(
+            f"""select run, '{INCONSISTENT_OFFSET}' as name, 1 as n from (
+              select run, offset - first as shift, coalesce(lag(offset - first) over
+                (partition by l order by offset), 0) as before
+              from {{parts}} where first is not null and offset is not null)
+            where shift != 0 and shift != before""",
+            parts=self._by_owner,
+        )
+        order = traces.sql(
+            f"""select run, '{REORDERED}' as name, 1 as n from (
+              select run, ordinal, lag(ordinal) over (partition by l, source order by offset) as before
+              from {{log}} where nth = 1) where ordinal < before
+            union all select run, '{REPEATED}', 1 from {{log}} where nth > 1""",
+            log=self.log,
+        )
+        return [settled, missing, doubtful, foreign, shifted, order]
+
+    @property
+    def _runs(self) -> Any:
+        return self._traces.values(
+            "o bigint, run bigint", [(o, run) for o, (run, _) in enumerate(self._traces.topics)]
+        )

@@ -1,0 +1,115 @@
+"""The traces of a comparison as they lie there: which runs, what each can be held to, whether its files are whole.
+
+    DIR/traces/<run>/run.json     mode and feeds (see check.judge): "history" and "feeds"; where an older one says
+                                  nothing, what its system and workload are known for
+                     *.parquet    footers only: columns of schema 1, and how many rows
+
+Next: loading.py.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, get_type_hints
+
+from ...compare.systems import SYSTEMS
+from ...compare.workloads import NAMES, workload
+from ..trace import SCHEMA, Batch, Lane, Operation, Resources, Transaction
+
+PLACES, KAFKA, NONE = "places", "kafka", "none"
+_SQL = {int: "bigint", float: "double", str: "string"}
+
+
+def _columns(kind: Any) -> dict[str, str]:
+    hints = get_type_hints(kind)
+    return {
+        name: _SQL[next(part for part in _SQL if part in (hint, *getattr(hint, "__args__", ())))]
+        for name, hint in hints.items()
+    }
+
+
+_RECORDS = {"lane": "int", **dict.fromkeys(("offset", "source", "ordinal", "tx"), "bigint")}
+COLUMNS: dict[str, dict[str, str]] = {
+    "transactions": _columns(Transaction),
+    "operations": _columns(Operation),
+    "batches": _columns(Batch),
+    "resources": _columns(Resources),
+    "lanes": _columns(Lane),
+    "records": _RECORDS,
+    "seen": {**_RECORDS, "poll": "bigint", "at": "bigint"},
+    "inputs": {name: _RECORDS[name] for name in ("lane", "offset", "source", "ordinal")},
+}
+"""Schema 1, as Spark's: nothing is inferred."""
+ORDERED = ("operations", "seen", "lanes")
+"""Whose order in the file means something: they get a column `nth`."""
+OPTIONAL = ("inputs",)
+
+
+class BadTrace(ValueError):
+    """A trace that cannot be judged: which file, and what is wrong with it."""
+
+
+class TracedRun(NamedTuple):
+    """`rows` by table, as its files say."""
+
+    number: int
+    name: str
+    folder: Path
+    mode: str
+    feeds: Mapping[str, str]
+    about: dict[str, Any]
+    rows: Mapping[str, int]
+
+    @property
+    def cell(self) -> dict[str, Any]:
+        found: dict[str, Any] = self.about.get("cell", {})
+        return found
+
+
+def runs(folder: Path) -> list[TracedRun]:
+    """BadTrace where a file is missing or no Parquet of this schema."""
+    traces = folder / "traces"
+    found = sorted(path for path in traces.glob("*") if path.is_dir())
+    if not found:
+        raise BadTrace(f"{traces} has no traces: they are kept with --out DIR")
+    return [_run(number, path) for number, path in enumerate(found)]
+
+
+def _run(number: int, folder: Path) -> TracedRun:
+    try:
+        about = json.loads((folder / "run.json").read_text())
+    except (OSError, ValueError) as error:
+        raise BadTrace(f"{folder / 'run.json'}: {error}") from None
+    if not isinstance(about, dict) or about.get("schema") != SCHEMA:
+        raise BadTrace(f"{folder / 'run.json'}: not a trace of schema {SCHEMA}")
+    cell = about.get("cell", {})
+    system, work = cell.get("system", ""), cell.get("workload", "")
+    mode = about.get("history") or (
+        NONE if system not in SYSTEMS else KAFKA if system.startswith("kafka") else PLACES
+    )
+    feeds = about.get("feeds")
+    if feeds is None:
+        feeds = dict(workload(work).feeds) if work in NAMES else {}
+    rows = {}
+    for name, columns in COLUMNS.items():
+        path = folder / f"{name}.parquet"
+        if path.exists() or name not in OPTIONAL:
+            rows[name] = _looked_into(path, columns)
+    return TracedRun(number, folder.name, folder, mode, feeds, about, rows)
+
+
+def _looked_into(path: Path, columns: Mapping[str, str]) -> int:
+    """How many rows its footer tells; BadTrace where it cannot be read, or has other columns."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        footer = pq.read_metadata(path)
+    except (OSError, pa.ArrowException) as error:
+        raise BadTrace(f"{path} cannot be read: {error}") from None
+    kinds = {"int32": "int", "int64": "bigint", "double": "double", "string": "string"}
+    there = {one.name: kinds.get(str(one.type)) for one in footer.schema.to_arrow_schema()}
+    missing = [name for name, kind in columns.items() if there.get(name) != kind]
+    if missing:
+        raise BadTrace(f"{path} has not the columns of schema {SCHEMA}: {', '.join(missing)}")
+    return int(footer.num_rows)

@@ -1,0 +1,199 @@
+"""In which order transactions wrote to a log, and what follows from that: where commits carry no places.
+
+    a log    A A B B A C      stretches of one owner: A again behind B is an internal send skip
+    edges    A→B B→A A→C      ww: the next one in a partition      wr: consumed what the other one wrote
+
+A cycle needs an edge back, from a later transaction to an earlier one, and lies within the numbers that edges
+back span, where these overlap:
+
+    0 ─▶ 1 ─▶ 2 ─▶ 3 ─▶ 4 ─▶ 5 ─▶ 6 ─▶ 7          4 ─▶ 2: only edges within [2, 4] are kept, and so a graph
+              ╰◀───────╯                           of millions is a few small ones
+
+What is left of each span is looked at in one place, by forward and backward reach. The meaning, and the counts, are
+bench/judges/python/kafka.py's check_logs; it goes about it by Tarjan's algorithm over all edges.
+
+Next: figures.py.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from ..python.findings import G0, G1C, G1C_WW, INTERNAL_SEND_SKIP, NON_MONOTONIC_SEND
+from ..trace import CONSUME, CONSUMER, TOPIC
+from .folders import KAFKA, NONE
+from .loading import TX, Traces, among
+
+WW, WR = 1, 2
+_NEEDED = ((G0, WW, WW), (G1C, WR, WR), (G1C_WW, WW | WR, WR))
+"""Name, edges that a cycle may have, and that it must have one of."""
+
+
+def check_logs(traces: Traces, log: Any) -> list[Any]:
+    """Of runs without places; each (run, name, n). `log`: see Delivery."""
+    runs = traces.of_mode(KAFKA, NONE)
+    if not runs:
+        return []
+    stretches = traces.keep(_stretches(traces, log, runs))
+    return [_order(traces, stretches), _cycles(traces, log, stretches, runs)]
+
+
+def _stretches(traces: Traces, log: Any, runs: list[int]) -> Any:
+    """Where owners change: (run, l, offset, tx), and `before`, whose records lie before."""
+    return traces.sql(
+        f"""select * from (
+          select /*+ broadcast(sizes) */ log.run, l, offset, owner as tx,
+            lag(owner) over (partition by l order by offset) as before
+          from {{log}} log join {{sizes}} sizes on log.run = sizes.run
+          where {among(runs, "log.run")} and owner >= 0 and owner < size)
+        where before is null or before != tx""",
+        log=log,
+        sizes=traces.sizes,
+    )
+
+
+def _order(traces: Traces, stretches: Any) -> Any:
+    known = traces.with_owner(
+        traces.sql(f"select *, run * {TX} + tx as t from {{s}}", s=stretches), "t", "worker, reply"
+    )
+    later = traces.sql(
+        f"""select run, tx, reply, again, run * {TX} + later as t, later from (
+          select *, row_number() over (partition by l, tx order by offset) > 1 as again,
+            max(tx) over (partition by l, coalesce(worker, '') order by offset
+              rows between unbounded preceding and 1 preceding) as later
+          from {{known}})
+        where again or later > tx""",
+        known=known,
+    )
+    return traces.sql(
+        f"""select run, if(again, '{INTERNAL_SEND_SKIP}', '{NON_MONOTONIC_SEND}') as name,
+          count(*) as n from {{later}} where again or reply <= begin group by run, again""",
+        later=traces.with_owner(later, "t", "begin"),
+    )
+
+
+# cycles ------------------------------------------------------------------------------------------
+
+
+def _cycles(traces: Traces, log: Any, stretches: Any, runs: list[int]) -> Any:
+    edges = traces.keep(
+        traces.sql(
+            f"""select run, a, b, bit_or(kind) as kind from (
+              select run, before as a, tx as b, {WW} as kind from {{stretches}} where before is not null
+              union all
+              select run, a, b, {WR} from {{consumed}}) group by run, a, b""",
+            stretches=stretches,
+            consumed=_consumed(traces, log, runs),
+        )
+    )
+    spans = traces.sql(
+        """select run, span, min(low) as low, max(high) as high from (
+          select run, low, high, sum(if(reached is null or low > reached, 1, 0)) over
+            (partition by run order by low, high) as span
+          from (
+            select run, b as low, a as high, max(a) over (partition by run order by b, a
+              rows between unbounded preceding and 1 preceding) as reached
+            from {edges} where a > b))
+        group by run, span""",
+        edges=edges,
+    )
+    kept = traces.sql(
+        """select e.run, s.span, e.a, e.b, e.kind from {edges} e join {spans} s
+        on e.run = s.run and e.a >= s.low and e.a <= s.high and e.b >= s.low and e.b <= s.high""",
+        edges=edges,
+        spans=spans,
+    )
+    counted = kept.groupBy("run", "span").applyInArrow(_count, "run bigint, name string, n bigint")
+    return traces.sql("select * from {counted} where n > 0", counted=counted)
+
+
+def _consumed(traces: Traces, log: Any, runs: list[int]) -> Any:
+    """Who consumed (b) what whom had written (a), by the highest record of each range, where inputs are outputs."""
+    topics = {
+        (lane.run, lane.name, lane.partition): lane.l for lane in traces.lanes if lane.kind == TOPIC
+    }
+    pairs = []
+    for lane in traces.lanes:
+        source = (lane.run, lane.name.rpartition("/")[0], lane.partition)
+        if lane.kind == CONSUMER and source in topics:
+            pairs.append((lane.l, topics[source]))
+    return traces.sql(
+        f"""select run, owner as a, taken as b from (
+          select run, is_end, begin, taken, last(if(is_end, null, offset), true) over w as highest,
+            last(if(is_end, null, owner), true) over w as owner
+          from (
+            select run, l, offset, owner, false as is_end, null as begin, null as taken from {{log}}
+            where l in (select source from {{pairs}}) and {among(runs)}
+            union all
+            select /*+ broadcast(pairs) */ r.run, pairs.source, r.end - 1, null, true, r.begin, r.tx
+            from {{ranges}} r join {{pairs}} pairs on r.l = pairs.l
+            where r.op = '{CONSUME}' and r.ranked and {among(runs, "r.run")})
+          window w as (partition by l order by offset, is_end
+            rows between unbounded preceding and current row))
+        where is_end and highest >= begin and owner >= 0 and owner != taken""",
+        log=log,
+        ranges=traces.ranges,
+        pairs=traces.values("l bigint, source bigint", pairs),
+    )
+
+
+def _count(table: Any) -> Any:
+    """Cycles of one span."""
+    import pyarrow as pa
+
+    edges = list(zip(*(table.column(name).to_pylist() for name in ("a", "b", "kind")), strict=True))
+    counts = []
+    for _, may, must in _NEEDED:
+        chosen = [(a, b) for a, b, kind in edges if kind & may]
+        home = {tx: n for n, part in enumerate(components(chosen)) for tx in part}
+        cyclic = {
+            home[a] for a, b, kind in edges if kind & must and home.get(a, -1) == home.get(b, -2)
+        }
+        counts.append(len(cyclic))
+    run = table.column("run")[0].as_py()
+    return pa.table(
+        {
+            "run": pa.array([run] * len(counts), pa.int64()),
+            "name": [name for name, _, _ in _NEEDED],
+            "n": pa.array(counts, pa.int64()),
+        }
+    )
+
+
+def components(edges: list[tuple[int, int]]) -> Iterator[set[int]]:
+    """Sets of more than one that all reach one another: by Kosaraju, the order in which searches end and then
+    what reaches each, latest first."""
+    forward: dict[int, list[int]] = {}
+    backward: dict[int, list[int]] = {}
+    for a, b in edges:
+        if a != b:
+            forward.setdefault(a, []).append(b)
+            backward.setdefault(b, []).append(a)
+    ended: list[int] = []
+    known: set[int] = set()
+    for root in forward:
+        if root in known:
+            continue
+        known.add(root)
+        path = [(root, iter(forward[root]))]
+        while path:
+            tx, following = path[-1]
+            to = next((to for to in following if to not in known), None)
+            if to is None:
+                ended.append(tx)
+                path.pop()
+            else:
+                known.add(to)
+                path.append((to, iter(forward.get(to, ()))))
+    taken: set[int] = set()
+    for root in reversed(ended):
+        if root in taken:
+            continue
+        found, todo = {root}, [root]
+        while todo:
+            for to in backward.get(todo.pop(), ()):
+                if to not in taken and to not in found:
+                    found.add(to)
+                    todo.append(to)
+        taken |= found
+        if len(found) > 1:
+            yield found

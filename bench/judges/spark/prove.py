@@ -1,0 +1,307 @@
+"""Spark's verdict on a comparison: what each check found in each run, and whether Python's checker found the same.
+
+    Traces ─▶ Delivery ─▶ log ─┬▶ certificate.py ┐
+                               ├▶ reader.py      ├▶ (run, anomaly, how often) ─▶ checks ─▶ agreeing.py
+                               └▶ logs.py        ┘
+           ─▶ Figures ─▶ latencies, throughput … ─▶ wins.py
+
+Each check is a job over all runs at once. Next: loading.py.
+"""
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+from ..python import findings as names
+from ..python.kafka import ALLOWED, ALLOWED_ELSEWHERE
+from .agreeing import differing_percentiles, differing_wins, disagreements, entry_of, not_there
+from .certificate import Certificates
+from .delivery import Delivery
+from .figures import Figures, told
+from .folders import KAFKA, NONE, PLACES, BadTrace, TracedRun
+from .loading import Traces
+from .logs import check_logs
+from .reader import check_reader
+from .session import is_local, java_of
+from .stores import NOT_AS_STORED, Stored, stores
+from .wins import who_wins
+
+SETTINGS = {
+    "spark.sql.sources.parallelPartitionDiscovery.threshold": "10000",  # by a job else, from 32 files on
+    "spark.sql.files.openCostInBytes": "65536",  # a run's files are small, and many
+}
+Tell = Callable[[str], None]
+CHECKS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "stores: as traced": (
+        "what Spark reads in the stores that were left for it, is what their traces say, record by record",
+        (NOT_AS_STORED,),
+    ),
+    "delivery: exactly once": (
+        "each record that was consumed, or that a commit says was written, is in the store once",
+        (names.LOST, names.REPEATED, names.FOREIGN, names.ABORTED_VISIBLE),
+    ),
+    "delivery: whole or not at all": (
+        "what a transaction wrote is in all of its partitions, or in none",
+        (names.TORN,),
+    ),
+    "delivery: order": ("records of one source grow in each partition", (names.REORDERED,)),
+    "delivery: offsets": (
+        "records lie where their commits were told",
+        (names.INCONSISTENT_OFFSET,),
+    ),
+    "certificate: places": (
+        "each committed transaction has a place of its own, and no aborted one has",
+        (names.PLACE_MISSING, names.PLACE_REPEATED, names.PLACE_OF_ABORTED),
+    ),
+    "certificate: real time": (
+        "a transaction that began after another one's reply stands behind it",
+        (names.REAL_TIME,),
+    ),
+    "certificate: reads": (
+        "each read saw the last write before its place",
+        (names.DIRTY_READ, names.STALE_READ, names.FUTURE_READ, names.FOREIGN_READ),
+    ),
+    "certificate: positions": (
+        "what was consumed tiles: no gap, no overlap",
+        (names.POSITION_GAP, names.POSITION_OVERLAP),
+    ),
+    "certificate: offsets": (
+        "what was published tiles, and logs have no holes",
+        (names.OFFSET_GAP, names.OFFSET_OVERLAP),
+    ),
+    "reader: polls": (
+        "each poll goes on where the one before ended; what nobody saw is counted, and allowed",
+        (
+            *(names.POLL_SKIP, names.INTERNAL_POLL_SKIP, names.NON_MONOTONIC_POLL),
+            *(names.INTERNAL_NON_MONOTONIC_POLL, names.UNSEEN),
+        ),
+    ),
+    "reader: records": (
+        "what the reader was shown lies there in the end, of transactions that had asked to commit",
+        (names.ABORTED_READ, names.PRECOMMITTED_READ, names.INCONSISTENT_OFFSET, names.LOST),
+    ),
+    "logs: order": (
+        "where there are no places, transactions lie in each log one behind the other, as they were sent",
+        (names.INTERNAL_SEND_SKIP, names.NON_MONOTONIC_SEND),
+    ),
+    "logs: cycles": (
+        "where there are no places, no transactions follow one another in a circle",
+        (names.G0, names.G1C, names.G1C_WW),
+    ),
+}
+"""What each says, and the anomalies that it finds."""
+
+
+def prove(spark: Any, folder: Path, tell: Tell = lambda line: None) -> dict[str, Any]:
+    """{"spark": …, "figures": …} of a comparison's folder, as docs/compare.md has them. `tell` is given a line for
+    each job. BadTrace, a ValueError, names a file that cannot be judged."""
+    began = time.monotonic()
+    proof = Proof(Traces.of(spark, folder), _summary(folder), tell)
+    with settings(spark):
+        proof.read()
+        if is_local(spark.sparkContext.master):
+            proof.hold_against(folder)
+        proof.check()
+        figures = proof.figures()
+    won = who_wins(figures)
+    proof.compare(figures, won)
+    return {
+        "spark": {
+            "ran": True,
+            "why_not": None,
+            "version": spark.version,
+            "master": spark.sparkContext.master,
+            "java": java_of(spark),
+            "seconds": round(time.monotonic() - began, 2),
+            "jobs": proof.jobs,
+            "rows_read": proof.rows_read,
+            "agrees_with_python": not proof.disagreements,
+            "checks": proof.checks(),
+            "disagreements": proof.disagreements,
+            "who_wins": won,
+        },
+        "figures": figures,
+    }
+
+
+@contextmanager
+def settings(spark: Any) -> Iterator[None]:
+    """The session is the caller's: as it was afterwards."""
+    before = {name: spark.conf.get(name, None) for name in SETTINGS}
+    for name, value in SETTINGS.items():
+        spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, former in before.items():
+            if former is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, former)
+
+
+def _summary(folder: Path) -> dict[str, Any] | None:
+    """Of the comparison; None where it is not there, or has not got so far."""
+    try:
+        found = json.loads((folder / "results.json").read_text())
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) and "systems" in found else None
+
+
+class Proof:
+    """`found` by check, by run: anomaly → how often."""
+
+    def __init__(self, traces: Traces, summary: Mapping[str, Any] | None, tell: Tell) -> None:
+        self.traces, self._summary, self._tell = traces, summary, tell
+        self.jobs: list[dict[str, Any]] = []
+        self.found: dict[str, dict[str, dict[str, int]]] = {name: {} for name in CHECKS}
+        self.rows_read = 0
+        self.disagreements: list[str] = []
+        self._rows: dict[str, int] = {}
+        self._doubted: set[str] = set()
+
+    @contextmanager
+    def _job(self, name: str, rows: int) -> Iterator[None]:
+        self._tell(f"Spark: {name}")
+        self.traces.spark.sparkContext.setJobDescription(name)
+        began = time.monotonic()
+        yield
+        seconds = round(time.monotonic() - began, 3)
+        self.jobs.append({"name": name, "seconds": seconds, "rows": rows})
+
+    def read(self) -> None:
+        """BadTrace unless Spark sees in each table of each run what its file says there is."""
+        expected = {
+            (table, run.number): rows
+            for run in self.traces.runs
+            for table, rows in run.rows.items()
+            if rows
+        }
+        self.rows_read = sum(expected.values())
+        with self._job("rows of all tables", self.rows_read):
+            counted = self.traces.counts()
+            self.traces.check_numbers()
+        for key, rows in expected.items():
+            if counted.get(key) != rows:
+                table, run = key
+                path = self.traces.runs[run].folder / f"{table}.parquet"
+                raise BadTrace(f"{path} has {rows} rows, and Spark read {counted.get(key, 0)}")
+
+    def hold_against(self, folder: Path) -> None:
+        """The stores that are still there."""
+        there = stores(self.traces, folder)
+        if there:
+            held: list[Stored] = []
+
+            def read() -> list[Any]:
+                held.append(Stored(self.traces, there))
+                return held[0].found()
+
+            name, rows = "stores: as traced", self.traces.rows
+            self._check(name, rows("records", there) + rows("inputs", there), read)
+            self.rows_read += held[0].rows if held else 0
+
+    def check(self) -> None:
+        traces, rows = self.traces, self.traces.rows
+        certificates = Certificates(traces)
+        delivery: list[Delivery] = []
+
+        def deliver() -> list[Any]:
+            delivery.append(Delivery(traces))
+            return delivery[0].found()
+
+        places, others = traces.of_mode(PLACES), traces.of_mode(KAFKA, NONE)
+        self._check("delivery", rows("records") + rows("inputs"), deliver, always=True)
+        log = delivery[0].log
+        for name, table, make in (
+            ("certificate: places", "transactions", certificates.places),
+            ("certificate: real time", "transactions", certificates.real_time),
+            ("certificate: reads", "operations", certificates.reads),
+            ("certificate: positions", "operations", certificates.positions),
+            ("certificate: offsets", "records", lambda: certificates.offsets(log)),
+        ):
+            self._check(name, rows(table, places), make)
+        self._check("reader", rows("seen"), lambda: check_reader(traces, log))
+        self._check("logs", rows("records", others), lambda: check_logs(traces, log))
+
+    def _check(
+        self, job: str, rows: int, make: Callable[[], list[Any]], always: bool = False
+    ) -> None:
+        """`always`: no rows may be what is wrong."""
+        mine = {name: anomalies for name, (_, anomalies) in CHECKS.items() if name.startswith(job)}
+        self._rows |= dict.fromkeys(mine, rows)
+        with self._job(job, rows):
+            frames = make() if rows or always else []
+            noted = (
+                self.traces.sql(
+                    """select run, name, cast(sum(n) as bigint) as n from {noted}
+                    where name is not null group by run, name having sum(n) > 0""",
+                    noted=reduce(lambda a, b: a.unionAll(b), frames),
+                ).collect()
+                if frames
+                else []
+            )
+        for row in noted:
+            check = next(name for name, anomalies in mine.items() if row.name in anomalies)
+            run = self.traces.runs[row.run].name
+            self.found[check].setdefault(run, {})[row.name] = row.n
+
+    def figures(self) -> dict[str, Any]:
+        runs = self.traces.runs
+        names_of = {run.number: told(run, entry_of(self._summary, run)) for run in runs}
+        rows = self.traces.rows("transactions") + self.traces.rows("batches")
+        with self._job("figures", rows + self.traces.rows("seen")):
+            return Figures(self.traces, names_of).of(runs)
+
+    def compare(self, figures: Mapping[str, Any], won: list[dict[str, Any]]) -> None:
+        runs = self.traces.runs
+        with self._job("agreement with Python", 0):
+            for anomaly, text in disagreements(self._summary, runs, self.by_run()):
+                self._doubted.add(anomaly)
+                self.disagreements.append(text)
+            self.disagreements += not_there(self._summary, runs)
+            self.disagreements += differing_percentiles(self._summary, runs, figures)
+            self.disagreements += differing_wins(self._summary, figures, won)
+
+    def by_run(self) -> dict[str, dict[str, int]]:
+        """All checks' together."""
+        made: dict[str, dict[str, int]] = {}
+        for found in self.found.values():
+            for run, counts in found.items():
+                mine = made.setdefault(run, {})
+                for name, count in counts.items():
+                    mine[name] = mine.get(name, 0) + count
+        return made
+
+    def checks(self) -> list[dict[str, Any]]:
+        runs = {run.name: run for run in self.traces.runs}
+        made = []
+        for name, (what, anomalies) in CHECKS.items():
+            found: dict[str, int] = {}
+            allowed: dict[str, int] = {}
+            for run, counts in self.found[name].items():
+                for anomaly, count in counts.items():
+                    into = allowed if anomaly in allowed_in(runs[run]) else found
+                    into[anomaly] = into.get(anomaly, 0) + count
+            made.append(
+                {
+                    "name": name,
+                    "what": what,
+                    "rows": self._rows.get(name, 0),
+                    "found": found,
+                    "allowed": allowed,
+                    "by_run": self.found[name],
+                    "agrees": self._doubted.isdisjoint(anomalies),
+                }
+            )
+        return made
+
+
+def allowed_in(run: TracedRun) -> tuple[str, ...]:
+    """Anomalies that its system's model allows."""
+    return ALLOWED if run.mode == KAFKA else ALLOWED_ELSEWHERE

@@ -1,0 +1,106 @@
+"""What the reader that ran beside was shown, against what lies there in the end: Kafka's list of anomalies.
+
+    shown ∪ stored, by partition in order of offsets   each shown record meets the one that lies at its offset
+    shown, as it was shown                             each follows the one before, poll by poll
+
+How many records lie between two that were shown is a difference of two counts (`upto`), looked up nowhere.
+The meaning, and the counts, are bench/judges/python/kafka.py's check_reader.
+
+Next: logs.py.
+"""
+
+from typing import Any
+
+from ..python.findings import (
+    ABORTED_READ,
+    INCONSISTENT_OFFSET,
+    INTERNAL_NON_MONOTONIC_POLL,
+    INTERNAL_POLL_SKIP,
+    LOST,
+    NON_MONOTONIC_POLL,
+    POLL_SKIP,
+    PRECOMMITTED_READ,
+    UNSEEN,
+)
+from .loading import ABSENT, IS_ABORTED, IS_COMMITTED, IS_UNDETERMINED, TX, Traces
+
+
+def check_reader(traces: Traces, log: Any) -> list[Any]:
+    """Each (run, name, n). `log`: see Delivery."""
+    met = traces.keep(_met(traces, log))
+    unseen = traces.sql(
+        f"""select run, '{UNSEEN}' as name, max(stored) - max(upto) as n from {{met}}
+        group by run, l having max(stored) > max(upto)""",
+        met=met,
+    )
+    polls = traces.sql(
+        f"""select run, case when offset <= last and poll = before then '{INTERNAL_NON_MONOTONIC_POLL}'
+            when offset <= last then '{NON_MONOTONIC_POLL}'
+            when poll = before then '{INTERNAL_POLL_SKIP}' else '{POLL_SKIP}' end as name, 1 as n
+        from (
+          select run, offset, poll, upto, there, lag(offset) over w as last, lag(poll) over w as before,
+            lag(upto) over w as reached
+          from {{met}} window w as (partition by l order by nth))
+        where last >= 0 and (offset <= last
+          or (offset > last + 1 and upto - if(there, 1, 0) > reached))""",
+        met=met,
+    )
+    return [unseen, polls, *_whose(traces, met)]
+
+
+def _met(traces: Traces, log: Any) -> Any:
+    """Shown records: `there`: a record lies at its offset, `same`: with its identity; `owner`, whose it is; `upto`,
+    so many lie up to it, of `stored` in all."""
+    return traces.sql(
+        """select run, l, nth, poll, at, offset, tx, upto, stored, upto > 0 and final.offset = offset as there,
+          upto > 0 and final.offset = offset and final.source = source and final.ordinal = ordinal
+            and final.tx = tx as same,
+          case when tx >= 0 then tx when final.offset = offset then final.owner else -1 end as owner
+        from (
+          select *, count(if(nth is null, 1, null)) over w as upto,
+            last(if(nth is null, struct(offset, source, ordinal, tx, owner), null), true) over w as final,
+            count(if(nth is null, 1, null)) over (partition by l) as stored
+          from (
+            select run, l, offset, source, ordinal, tx, owner, null as nth, null as poll, null as at from {log}
+            where l in (select distinct l from {seen})
+            union all
+            select run, l, offset, source, ordinal, tx, null, nth, poll, at from {seen})
+          window w as (partition by l order by offset, nth nulls first
+            rows between unbounded preceding and current row))
+        where nth is not null""",
+        log=log,
+        seen=traces.seen,
+    )
+
+
+def _whose(traces: Traces, met: Any) -> list[Any]:
+    """Of records whose transaction was not over, or ended otherwise; and that are not there in the end."""
+    told = traces.sql(
+        f"""select run, l, at, there, same, tx, owner, if(owner >= 0, run * {TX} + owner, null) as t,
+          coalesce(owner != lag(owner) over w or poll != lag(poll) over w, true) as first
+        from {{met}} window w as (partition by l order by nth)""",
+        met=met,
+    )
+    known = traces.sql(
+        f"""select /*+ broadcast(sizes) */ k.*,
+          coalesce(state, if(owner >= 0 and owner < size, {IS_UNDETERMINED}, {ABSENT})) as fate
+        from {{known}} k left join {{sizes}} sizes on k.run = sizes.run""",
+        known=traces.with_owner(told, "t", "state, proposed"),
+        sizes=traces.sizes,
+    )
+    noted = traces.sql(
+        f"""select run, stack(3,
+            if(first and at >= 0 and at < proposed, '{PRECOMMITTED_READ}', null),
+            if(fate = {IS_ABORTED}, '{ABORTED_READ}', null),
+            case when same or (fate = {IS_ABORTED} and tx >= 0) then null
+              when there then '{INCONSISTENT_OFFSET}'
+              when fate = {IS_COMMITTED} or tx < 0 then '{LOST}' else '{ABORTED_READ}' end) as name
+        from {{known}} where not same or fate = {IS_ABORTED} or (first and at < proposed)""",
+        known=known,
+    )
+    return [
+        traces.sql(
+            "select run, name, count(*) as n from {noted} where name is not null group by run, name",
+            noted=noted,
+        )
+    ]

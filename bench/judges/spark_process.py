@@ -1,0 +1,108 @@
+"""Has Spark judge what a comparison left behind, in a process of its own: its Java's memory is not ours, and Spark
+that fails is a comparison without Spark, not none.
+
+    DIR/results.json, traces/, stores/ ─▶ python -m planstep.bench.judges.spark DIR ─▶ DIR/spark.json
+                                                 │ each line that it says is progress
+    cannot start, dies, takes too long ─▶ {"ran": False, "why_not": …}: Python's verdicts stand
+    cannot judge a trace ─▶ the same, and a disagreement
+
+Next: spark/__main__.py, the child.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ..compare.subprocess_runner import end_group, environment, undivided
+
+RESULT = "spark.json"
+WRONG, CANNOT_START = 1, 3
+"""Exit statuses of the child; its last line says why."""
+_PROGRESS = "Spark: "
+_PATIENCE_S, _GRACE_S = 3600.0, 10.0
+
+
+def without(why: str) -> dict[str, Any]:
+    """What is told where Spark did not run."""
+    return {
+        "ran": False,
+        "why_not": why,
+        "version": None,
+        "master": None,
+        "java": None,
+        "seconds": 0.0,
+        "jobs": [],
+        "rows_read": 0,
+        "agrees_with_python": None,
+        "checks": [],
+        "disagreements": [],
+    }
+
+
+def prove_apart(
+    folder: Path, master: str | None = None, tell: Callable[[str], None] = lambda line: None
+) -> dict[str, Any]:
+    """{"spark": …, "figures": …}, the latter only where Spark came to its end. KeyboardInterrupt ends it.
+
+    master   None: local[*]
+    """
+    (folder / RESULT).unlink(missing_ok=True)
+    command = [sys.executable, "-m", "planstep.bench.judges.spark", os.fspath(folder.resolve())]
+    if master is not None:
+        command += ["--master", master]
+    said: list[str] = []
+    child = reading = None
+    try:
+        with undivided():
+            child = subprocess.Popen(
+                [*command, "--attended"],
+                env=environment(),
+                stdin=subprocess.PIPE,  # its end is this process's end
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                text=True,
+                errors="replace",
+                process_group=0,
+            )
+        reading = threading.Thread(target=_read, args=(child, said, tell), daemon=True)
+        reading.start()
+        status = child.wait(_PATIENCE_S)
+    except subprocess.TimeoutExpired:
+        return {"spark": without(f"it had not ended after {_PATIENCE_S:.0f} s")}
+    finally:
+        if child is not None:
+            with undivided():
+                end_group(child)
+                for scratch in folder.glob(".spark-*"):  # had it no time for that
+                    shutil.rmtree(scratch, ignore_errors=True)
+        if reading is not None:
+            reading.join(
+                _GRACE_S
+            )  # Python's workers have a group of their own, and end with their Java
+    last = said[-1] if said else "it said nothing"
+    if status == CANNOT_START:
+        return {"spark": without(last)}
+    try:
+        made = json.loads((folder / RESULT).read_text())
+        return {"spark": made["spark"], "figures": made["figures"]}
+    except (OSError, ValueError, KeyError):
+        told = without(f"it ended with status {status}: {last}")
+        if status == WRONG:  # a trace that cannot be judged: that is no agreement
+            told |= {"agrees_with_python": False, "disagreements": [last]}
+        return {"spark": told}
+
+
+def _read(child: "subprocess.Popen[str]", said: list[str], tell: Callable[[str], None]) -> None:
+    assert child.stderr is not None
+    with child.stderr:
+        for line in child.stderr:
+            if line.strip():
+                said.append(line.strip())
+                if line.startswith(_PROGRESS):  # else it is Java's, about itself
+                    tell(said[-1])

@@ -1,0 +1,353 @@
+"""What a run leaves behind to be judged: every transaction, what it did where, what readers saw. Schema version 1.
+
+    run.json               the cell, settings, seed, machine, bytes by link, durable steps; `schema`
+    transactions.parquet   one row for each that was begun
+    operations.parquet     what they read, consumed, wrote and produced
+    batches.parquet        pieces of work, from the moment they were due to the moment they were read
+    records.parquet        what the store holds in the end, read by the verifier
+    inputs.parquet         … and of the topics that others are made of; may be missing
+    seen.parquet           what the reader that ran beside it was shown, in the order in which it was
+    lanes.parquet          what an `operations.lane`, `records.lane`, `seen.lane` number stands for
+    resources.parquet      CPU, memory, bytes, every quarter of a second
+
+Times are nanoseconds since the run's zero, by one monotonic clock. `tx` numbers the run's transactions from 0
+in the order in which they were begun; each attempt is one. A record begins with its identity, 24 bytes:
+
+    source   of a record that a transaction made of another one: that one's partition
+    ordinal  … and number there; a generated record's own
+    tx       number of the transaction that wrote it, -1 where records are passed on as they are
+
+So a reader knows whose a record is without asking the engine, and a checker believes neither.
+
+Next: python/history.py, which judges; ../compare/measure.py.
+"""
+
+import gc
+import json
+import struct
+import threading
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from planstep.errors import MissingExtra
+
+SCHEMA = 1
+IDENTITY_BYTES = 24
+_IDENTITY = struct.Struct("<qqq")
+
+INPUT_COLUMNS = ("lane", "offset", "source", "ordinal")
+
+CONSUME, PRODUCE, READ, WRITE = "consume", "produce", "read", "write"
+COMMITTED, ABORTED, UNDETERMINED = "committed", "aborted", "undetermined"
+TOPIC, CONSUMER, ROW = "topic", "consumer", "row"
+
+
+class Lane(NamedTuple):
+    """What lies in an order of its own: a partition, a consumer's positions in one, a row.
+
+    TOPIC: name and partition. CONSUMER: "topic/consumer" and partition. ROW: table, -1, and the key as text.
+    """
+
+    kind: str
+    name: str
+    partition: int = -1
+    key: str = ""
+
+
+class Transaction(NamedTuple):
+    """`id` is the system's own; `step`, `n` its place where there is one, `epoch` the producer's elsewhere.
+
+    begin       when its owner began
+    staged      when the last of what it wrote was durable: on the side, or in place; None: it went with the commit
+    proposed    when its owner asked for the commit
+    planned     when its place was durable
+    decided     when its outcome was durable
+    visible     when all of it could be read by others
+    reply       when its owner knew
+
+    None where a system has no such moment, or does not tell. `participants`: tablets. `cause`: why it aborted.
+    `requests` … `tablet_bytes`: what it cost, None where the system does not count.
+    """
+
+    tx: int
+    id: str
+    worker: str
+    outcome: str
+    step: int | None = None
+    n: int | None = None
+    epoch: int | None = None
+    participants: int | None = None
+    begin: int | None = None
+    staged: int | None = None
+    proposed: int | None = None
+    planned: int | None = None
+    decided: int | None = None
+    visible: int | None = None
+    reply: int | None = None
+    cause: str | None = None
+    requests: float | None = None
+    messages: float | None = None
+    appends: float | None = None
+    syncs: float | None = None
+    hops: int | None = None
+    hops_visible: int | None = None
+    client_bytes: int | None = None
+    tablet_bytes: int | None = None
+
+
+class Operation(NamedTuple):
+    """CONSUME   lane of CONSUMER, [begin, end) of offsets
+    PRODUCE   lane of TOPIC, [begin, end) of offsets where the commit told them, else -1, -1; `records`
+    READ      lane of ROW; `version`: number of the transaction whose value it saw, -1: the initial one, or none
+    WRITE     lane of ROW
+    """
+
+    tx: int
+    op: str
+    lane: int
+    begin: int = -1
+    end: int = -1
+    records: int = 0
+    version: int = -1
+
+
+class Batch(NamedTuple):
+    """A piece of work: `records` from `lane` (TOPIC), from `begin` on, `bytes` of payload.
+
+    intended    when it was due
+    written     when it was durable: staged, in place, or committed where there is no such thing
+    published   when it was visible
+    read        when the last of its records had come to the reader
+
+    None where that did not happen, or nobody looked. `tx` is -1 of plain writes.
+    """
+
+    tx: int
+    worker: str
+    lane: int
+    begin: int
+    records: int
+    bytes: int
+    intended: int
+    written: int | None = None
+    published: int | None = None
+    read: int | None = None
+
+
+class Resources(NamedTuple):
+    """Since the run's zero, but `rss_bytes`."""
+
+    at: int
+    cpu_seconds: float
+    rss_bytes: int
+    disk_bytes: int
+    syncs: int
+    client_bytes: int
+    tablet_bytes: int
+
+
+class Records:
+    """Records by column: whose they are (see the module), and where they lie. `at`, `poll`: of those seen."""
+
+    __slots__ = ("at", "lane", "offset", "ordinal", "poll", "source", "tx")
+
+    def __init__(self) -> None:
+        self.lane = array("i")
+        self.offset = array("q")
+        self.source = array("q")
+        self.ordinal = array("q")
+        self.tx = array("q")
+        self.poll = array("q")
+        self.at = array("q")
+
+    def __len__(self) -> int:
+        return len(self.offset)
+
+    def add(
+        self,
+        lane: int,
+        offsets: Iterable[int],
+        values: Sequence[bytes],
+        poll: int = -1,
+        at: int = -1,
+    ) -> None:
+        """A run of records of one partition."""
+        count = len(values)
+        sources, ordinals, txs = identities(values)
+        self.lane.extend([lane] * count)
+        self.offset.extend(offsets)
+        self.source.extend(sources)
+        self.ordinal.extend(ordinals)
+        self.tx.extend(txs)
+        if poll >= 0:
+            self.poll.extend([poll] * count)
+            self.at.extend([at] * count)
+
+
+def identity(source: int, ordinal: int, tx: int = -1) -> bytes:
+    """How a record begins."""
+    return _IDENTITY.pack(source, ordinal, tx)
+
+
+def identities(values: Sequence[bytes]) -> tuple[Sequence[int], Sequence[int], Sequence[int]]:
+    """(sources, ordinals, txs) of records."""
+    head = array("q")
+    head.frombytes(b"".join([value[:IDENTITY_BYTES] for value in values]))
+    if len(head) != 3 * len(values):
+        raise ValueError("a record without identity: shorter than 24 bytes")
+    return head[0::3], head[1::3], head[2::3]
+
+
+@dataclass
+class Trace:
+    """What a run has recorded so far. Threads share it: what they do is one `append` each.
+
+    Invariant: a transaction's operations are there once its row is.
+    """
+
+    transactions: list[Transaction] = field(default_factory=list)
+    operations: list[Operation] = field(default_factory=list)
+    batches: list[Batch] = field(default_factory=list)
+    resources: list[Resources] = field(default_factory=list)
+    records: Records = field(default_factory=Records)
+    seen: Records = field(default_factory=Records)
+    inputs: Records = field(default_factory=Records)
+    """Without `tx`: they were there before."""
+    lanes: list[Lane] = field(default_factory=list)
+    about: dict[str, Any] = field(default_factory=dict)
+    """run.json."""
+
+    def __post_init__(self) -> None:
+        self._numbers = {lane: n for n, lane in enumerate(self.lanes)}
+        self._lock = threading.Lock()
+        self._begun = 0
+
+    def lane(self, kind: str, name: str, partition: int = -1, key: str = "") -> int:
+        """Its number."""
+        lane = Lane(kind, name, partition, key)
+        found = self._numbers.get(lane)
+        if found is None:
+            with self._lock:
+                found = self._numbers.get(lane)
+                if found is None:
+                    found = len(self.lanes)
+                    self.lanes.append(lane)
+                    self._numbers[lane] = found
+        return found
+
+    def begun(self) -> int:
+        """The number of one more transaction."""
+        with self._lock:
+            self._begun += 1
+            return self._begun - 1
+
+    # to and from Parquet -------------------------------------------------------------------
+
+    def save(self, folder: Path) -> None:
+        """MissingExtra without pyarrow."""
+        pa, pq = _arrow()
+        folder.mkdir(parents=True, exist_ok=True)
+        tables = {
+            "transactions": _table(pa, Transaction, self.transactions),
+            "operations": _table(pa, Operation, self.operations),
+            "batches": _table(pa, Batch, self.batches),
+            "resources": _table(pa, Resources, self.resources),
+            "lanes": _table(pa, Lane, self.lanes),
+            "records": _columns(pa, self.records, ("lane", "offset", "source", "ordinal", "tx")),
+            "seen": _columns(pa, self.seen, Records.__slots__),
+            "inputs": _columns(pa, self.inputs, INPUT_COLUMNS),
+        }
+        for name, table in tables.items():
+            pq.write_table(table, folder / f"{name}.parquet", compression="zstd")
+        (folder / "run.json").write_text(
+            json.dumps({"schema": SCHEMA, **self.about}, indent=1) + "\n"
+        )
+
+    @classmethod
+    def load(cls, folder: Path) -> "Trace":
+        """ValueError for another schema; OSError where a file is missing."""
+        with uncollected():
+            return cls._load(folder)
+
+    @classmethod
+    def _load(cls, folder: Path) -> "Trace":
+        _, pq = _arrow()
+        about = json.loads((folder / "run.json").read_text())
+        if about.pop("schema", None) != SCHEMA:
+            raise ValueError(f"{folder}: not a trace of schema {SCHEMA}")
+        trace = cls(about=about)
+        for name, kind in (
+            ("transactions", Transaction),
+            ("operations", Operation),
+            ("batches", Batch),
+            ("resources", Resources),
+            ("lanes", Lane),
+        ):
+            columns = pq.read_table(folder / f"{name}.parquet").to_pydict()
+            rows = zip(*(columns[field] for field in kind._fields), strict=True)
+            getattr(trace, name).extend(map(kind._make, rows))
+        for name in ("records", "seen", "inputs"):
+            if name == "inputs" and not (folder / "inputs.parquet").exists():
+                continue  # of an older run
+            table = pq.read_table(folder / f"{name}.parquet")
+            for column in table.column_names:
+                getattr(getattr(trace, name), column).extend(table[column].to_pylist())
+        trace.__post_init__()
+        trace._begun = max((row.tx + 1 for row in trace.transactions), default=0)
+        return trace
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Garbage is not looked for meanwhile: among millions of rows that stay it would be, again and again."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()
+
+
+def _arrow() -> tuple[Any, Any]:
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError:
+        raise MissingExtra("traces", "bench") from None
+    return pa, pq
+
+
+_TYPES = {
+    "int": "int64",
+    "int | None": "int64",
+    "float": "float64",
+    "float | None": "float64",
+    "str": "string",
+    "str | None": "string",
+}
+
+
+def _table(pa: Any, kind: Any, rows: Sequence[tuple[Any, ...]]) -> Any:
+    columns = list(zip(*rows, strict=True)) if rows else [()] * len(kind._fields)
+    hints = {
+        name: hint if isinstance(hint, str) else getattr(hint, "__name__", str(hint))
+        for name, hint in kind.__annotations__.items()
+    }
+    return pa.table(
+        {
+            name: pa.array(column, getattr(pa, _TYPES[hints[name]])())
+            for name, column in zip(kind._fields, columns, strict=True)
+        }
+    )
+
+
+def _columns(pa: Any, records: Records, names: Iterable[str]) -> Any:
+    types = {"lane": pa.int32()}
+    return pa.table(
+        {name: pa.array(getattr(records, name), types.get(name, pa.int64())) for name in names}
+    )

@@ -1,0 +1,101 @@
+"""Each workload of the comparison on each system, the systems of a workload side by side.
+
+A workload runs for a time that is given, so that is not what is shown: the column is the workload's own figure
+(FIGURES), read from its result as seconds. The rest of the result is in `extra_info`.
+"""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from planstep.bench.compare.cell import Cell, Result
+from planstep.bench.compare.systems import HEADLINE, SYSTEMS
+from planstep.bench.compare.systems.base import Options
+from planstep.bench.compare.workloads.base import Shape
+
+SHAPE = Shape(rate=2.0, partitions=20, commit_interval=0.2, duration=3.0)
+
+
+def _end_to_end(result: Result) -> float | None:
+    return None if result.end_to_end_ms is None else result.end_to_end_ms["p50"] / 1000
+
+
+FIGURES: dict[str, tuple[str, Callable[[Result], float | None]]] = {
+    "reshard": ("end to end, p50", _end_to_end),
+    "plain": ("end to end, p50", _end_to_end),
+    "chain": ("end to end, p50", _end_to_end),
+    "plain-beside": ("end to end of a plain write, p50", _end_to_end),
+    "held-open": (
+        "end to end while another one is open, p50",
+        lambda result: result.extra["while_held"]["p50"] / 1000,
+    ),
+    "transfer": (
+        "seconds a transaction",
+        lambda result: 1 / result.extra["workers"]["per_second"],
+    ),
+    "contention": (
+        "seconds a transaction of the hot consumer",
+        lambda result: 1 / result.extra["hot_consumer"]["per_second"],
+    ),
+    "interval": (
+        "seconds a megabyte, commits each 100 ms",
+        lambda result: 1 / result.extra["100"]["mb_s"],
+    ),
+}
+
+
+class _Figure:
+    """A clock that goes on by what it is told."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+figure = _Figure()
+
+
+@pytest.mark.benchmark(timer=figure)
+@pytest.mark.parametrize("system", SYSTEMS)
+@pytest.mark.parametrize("workload", FIGURES)
+def test_workload(benchmark: Any, tmp_path: Path, workload: str, system: str) -> None:
+    name, read = FIGURES[workload]
+    benchmark.group = f"{workload}: {name}"
+    cell = Cell(
+        workload,
+        system,
+        Options(placement=HEADLINE.get(system, "shared")),
+        SHAPE,
+        keep_trace=False,
+    )
+    result = run(cell, tmp_path)
+    assert result.verified, result.reason or result.problems
+    shown = read(result)
+    assert shown is not None, "the rate was not sustained: there is no figure to show"
+
+    def tell() -> None:
+        figure.now += shown
+
+    benchmark.pedantic(tell, rounds=1)
+    benchmark.extra_info.update(
+        (key, value) for key, value in result.dump().items() if key not in ("cell", "settings")
+    )
+
+
+def run(cell: Cell, folder: Path) -> Result:
+    """In a process of its own, as the comparison runs it."""
+    spec = folder / "spec.json"
+    spec.write_text(json.dumps({"cell": cell.dump(), "folder": str(folder / "cell")}))
+    subprocess.run(
+        [sys.executable, "-m", "planstep.bench.compare.run_cell", str(spec)],
+        check=True,
+        timeout=120,
+    )
+    return Result.load(json.loads((folder / "cell" / "result.json").read_text()))

@@ -1,0 +1,285 @@
+"""Writers and a reader at work while the disk fails, and what each was told.
+
+    two writers ─▶ transactions: a record to each of two topics, a row    ─▶ acknowledged │ refused │ unknown
+    a reader    ─▶ snapshots: both topics agree, always
+    the main    ─▶ trims, checkpoints, and at the end: does it go on, or is it closed for good?
+
+`check` looks at what a store holds afterwards: all that was acknowledged, once; nothing that was refused; of
+the unknown all or nothing, as `outcome` says.
+
+Next: ../rows/ioerr.py.
+"""
+
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ....api.engine import Engine
+from ....api.opening import Mode
+from ....errors import (
+    Aborted,
+    Conflict,
+    EngineClosed,
+    HostStopped,
+    IoError,
+    Overloaded,
+    PlanstepError,
+    Undetermined,
+)
+from ....proto.kafka_settings import KafkaSettings
+from ....store.verify import verify
+
+WRITERS = 2
+EACH = 8
+"""Transactions of a writer before the checkpoint in the middle, and again behind it."""
+PARTITIONS = 3
+ENDS_WITHIN = 60.0
+VERSIONS = (1, 2)
+
+
+def kafka_settings(version: int) -> KafkaSettings:
+    """Times that a check can wait for. Version 1 promises as much as 2 where no request comes twice: its
+    client asks again only where it was refused, not where an answer is late."""
+    return KafkaSettings(
+        protocol_version=version,
+        request_timeout_ms=2_000 if version == 1 else 1_000,
+        delivery_timeout_ms=2_000,
+        max_block_ms=2_000,
+        retry_backoff_ms=5,
+        concurrent_backoff_ms=2,
+        add_partitions_backoff_ms=2,
+        marker_retry_ms=20,
+    )
+
+
+@dataclass
+class Log:
+    """What the callers were told. Values are unique; `unknown`: value → id of its transaction."""
+
+    acknowledged: list[str] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
+    unknown: dict[str, str] = field(default_factory=dict)
+    wrong: list[str] = field(default_factory=list)
+    errors: dict[str, int] = field(default_factory=dict)
+    looks: int = 0
+    failed_looks: int = 0
+    closed: bool = False
+
+    def saw(self, error: BaseException) -> None:
+        name = type(error).__name__
+        self.errors[name] = self.errors.get(name, 0) + 1
+
+
+class Shift:
+    """One engine's day. `mode` says whether there are tables; `begin`: the first transaction's number."""
+
+    def __init__(self, db: Engine, mode: Mode, log: Log, begin: int = 0) -> None:
+        self.db, self.log, self.begin = db, log, begin
+        self.tables = mode == "deterministic"
+        self._done = threading.Event()
+        self._lock = threading.Lock()
+
+    def create(self) -> bool:
+        """False when the disk did not even let it."""
+        for name in ("a", "b", "t"):
+            if not self._may_fail(lambda name=name: self._topic(name)):
+                return False
+        return not self.tables or self._may_fail(
+            lambda: self.db.create_table("rows", 2, exist_ok=True)
+        )
+
+    def _topic(self, name: str) -> None:
+        self.db.create_topic(name, PARTITIONS, format="utf8", exist_ok=True)
+
+    def _may_fail(self, call: Any) -> bool:
+        """Whether it did not: with an error of the library's own."""
+        try:
+            call()
+        except HostStopped as error:
+            self.log.wrong.append(f"the engine met a bug of its own: {error!r}")
+        except PlanstepError as error:
+            self.log.saw(error)
+        except Exception as error:
+            self.log.wrong.append(f"an error without a type of its own: {error!r}")
+        else:
+            return True
+        return False
+
+    def work(self) -> None:
+        reader = threading.Thread(target=self._read, daemon=True)
+        reader.start()
+        for half in (0, 1):
+            self._write_all(self.begin + half * EACH)
+            self._may_fail(self._make_dead)
+            self.checkpoint()
+        self._done.set()
+        self._join([reader])
+
+    def _write_all(self, begin: int) -> None:
+        writers = [
+            threading.Thread(target=self._write, args=(number, begin), daemon=True)
+            for number in range(WRITERS)
+        ]
+        for writer in writers:
+            writer.start()
+        self._join(writers)
+
+    def _join(self, threads: list[threading.Thread]) -> None:
+        deadline = time.monotonic() + ENDS_WITHIN
+        for thread in threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+            if thread.is_alive():
+                self.log.wrong.append(f"a call has not ended after {ENDS_WITHIN:g} s")
+
+    def checkpoint(self) -> None:
+        for node in self.db._runtime.nodes:
+            store: Any = node.host.store
+            self._may_fail(store.checkpoint)
+
+    def _make_dead(self) -> None:
+        """Bytes that nobody wants any more, for files to be rewritten and removed."""
+        topic = self.db.topic("t")
+        for partition in range(PARTITIONS):
+            topic.write("y" * 4000, partition=partition)
+        for partition, bounds in enumerate(topic.describe().partitions):
+            topic.trim(bounds.end, partition)
+
+    def _write(self, number: int, begin: int) -> None:
+        for n in range(begin, begin + EACH):
+            value = f"{number}-{n}:" + "x" * (n * 97 % 900)
+            if not self.transaction(f"w{number}", value, n):
+                return
+
+    def transaction(self, worker: str, value: str, n: int) -> bool:
+        """False when the engine is closed."""
+        log, tx = self.log, None
+        try:
+            tx = self.db.transaction(worker=worker)
+            with tx:
+                tx.write("a", value, partition=n % PARTITIONS)
+                tx.write("b", value, partition=(n + 1) % PARTITIONS)
+                if self.tables:
+                    tx.put("rows", worker, value)
+        except HostStopped as error:
+            log.wrong.append(f"the engine met a bug of its own: {error!r}")
+            log.unknown[value] = "" if tx is None else tx.id
+            return False
+        except (Undetermined, EngineClosed) as error:
+            log.saw(error)
+            log.unknown[value] = "" if tx is None else tx.id
+            return not isinstance(error, EngineClosed)
+        except (Aborted, Conflict, IoError, Overloaded) as error:
+            log.saw(error)
+            log.refused.append(value)
+        except Exception as error:
+            log.wrong.append(f"an error without a type of its own: {error!r}")
+            log.unknown[value] = "" if tx is None else tx.id
+        else:
+            log.acknowledged.append(value)
+        return True
+
+    def _read(self) -> None:
+        while not self._done.wait(0.003):
+            try:
+                a, b = self.look()
+            except EngineClosed as error:
+                self.log.saw(error)
+                return
+            except PlanstepError as error:
+                self.log.saw(error)
+                self.log.failed_looks += 1
+                continue
+            except Exception as error:
+                self.log.wrong.append(f"a read's error without a type of its own: {error!r}")
+                return
+            self.log.looks += 1
+            if self.tables and a != b:
+                self.log.wrong.append(f"torn: {sorted(a ^ b)[:3]} is in one topic only")
+            if gone := [value for value in self.log.refused if value in a or value in b]:
+                self.log.wrong.append(f"refused, and visible: {gone[0]:.20}")
+
+    def look(self) -> tuple[set[str], set[str]]:
+        """The values of both topics: of one moment, where the mode has snapshots."""
+        if not self.tables:
+            a, b = (self.db.topic(name).read(max_records=10_000) for name in ("a", "b"))
+            return {str(value) for value in a.values}, {str(value) for value in b.values}
+        with self.db.snapshot() as view:
+            found = []
+            for topic in ("a", "b"):
+                batch = view.read(topic, max_records=10_000)
+                found.append({str(value) for value in batch.values})
+        return found[0], found[1]
+
+    def ends(self) -> None:
+        """The disk is well again: the engine goes on, reads too, or it is closed, and says so each time."""
+        for attempt in range(4):
+            before = len(self.log.acknowledged)
+            if self.create():
+                self.log.closed = not self.transaction("end", f"end-{attempt}", attempt)
+            else:
+                self.log.closed = self._is_closed()
+            if len(self.log.acknowledged) > before:
+                if not self._may_fail(self.look):
+                    self.log.wrong.append("the disk is well, and reads do not go on")
+                return
+            if self.log.closed:
+                break
+            self.checkpoint()
+        if not self.log.closed:
+            self.log.wrong.append("the disk is well, and the engine neither goes on nor is closed")
+        elif not self._is_closed():
+            self.log.wrong.append("closed, and not closed")
+
+    def _is_closed(self) -> bool:
+        try:
+            self.db.create_topic("z", 1)
+        except EngineClosed:
+            return True
+        except PlanstepError:
+            pass
+        return False
+
+
+def check(db: Engine, mode: Mode, log: Log, path: Path) -> list[str]:
+    """What is wrong with what a store holds after all; closes the engine."""
+    wrong: list[str] = []
+    shift = Shift(db, mode, Log())
+    if not shift.create():
+        return [f"the store cannot be used: {shift.log.errors} {shift.log.wrong}"]
+    if mode == "kafka":  # its writers' next transactions end what they had left open
+        for number in range(WRITERS):
+            shift.transaction(f"w{number}", f"after-{number}", 0)
+        shift.transaction("end", "after-end", 0)
+    deadline = time.monotonic() + 5.0
+    while True:  # mode kafka: what is decided becomes visible a moment later
+        a, b = shift.look()
+        missing = [v for v in [*log.acknowledged, *shift.log.acknowledged] if v not in a & b]
+        if not missing or mode != "kafka" or time.monotonic() > deadline:
+            break
+        time.sleep(0.01)
+    wrong += [f"acknowledged and lost: {value:.20}" for value in missing]
+    wrong += [f"refused and there: {value:.20}" for value in log.refused if value in a | b]
+    wrong += [f"torn: {value:.20}" for value in sorted(a ^ b)]
+    for value, tx in log.unknown.items():
+        if tx and mode == "deterministic":
+            state = db.outcome(tx).state
+            while state == "planned" and time.monotonic() < deadline:  # it is, at its participants
+                time.sleep(0.01)
+                state = db.outcome(tx).state
+            if (state == "committed") != (value in a):
+                wrong.append(f"{value:.20} is {'' if value in a else 'not '}there, but {state}")
+    for topic in ("a", "b"):
+        values = [str(value) for value in db.topic(topic).read(max_records=10_000).values]
+        if len(values) != len(set(values)):
+            wrong.append(f"topic {topic}: a record is there twice")
+    if mode == "deterministic":
+        rows = {str(value) for _, value in db.table("rows").scan()}
+        wrong += [f"a row of a transaction that is not there: {row:.20}" for row in rows - a]
+    wrong += shift.log.wrong
+    hosts = len(db._runtime.nodes)
+    db.close()
+    for host in range(hosts):
+        wrong += [f"host {host}, verify: {problem}" for problem in verify(path / f"host-{host}")]
+    return wrong

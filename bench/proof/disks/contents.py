@@ -1,0 +1,67 @@
+"""All that a store shows, in plain values that compare and print, and the digests of what it holds.
+
+    contents   topics: bounds, records, positions; tables: rows; how transactions ended    by the face
+    digests    tablet → [sum of a hash of each key with its value, keys]                   from the store
+
+Left out: which engine generation it is, and counters.
+
+Next: forked.py.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import msgpack
+
+import planstep
+from planstep.proto.ids import tablet_text
+from planstep.store.readonly import ReadOnlyStore
+from planstep.store.table import hash_entry
+
+Contents = dict[str, Any]
+
+
+def contents(db: planstep.Engine, outcomes: bool = False) -> Contents:
+    """Everything visible, as json could hold it. `outcomes`: the newest hundred too."""
+    shown: Contents = {}
+    with db._look() as view:
+        for name, topic in sorted(db.topics().items()):
+            for partition, (start, end) in sorted(view.bounds(name).items()):
+                records, at = [], start
+                while at < end:
+                    batch = view.read(name, at, partition, 10_000)
+                    if not len(batch):  # markers of mode kafka are no records
+                        break
+                    records += [
+                        [r.offset, repr(r.value), repr(r.key), repr(r.headers), r.timestamp_ms]
+                        for r in batch
+                    ]
+                    at = batch.ends[partition]
+                shown[f"topic {name}/{partition} {topic.format}"] = [start, end, records]
+            for consumer in sorted(topic.consumers()):
+                at_all = sorted(view.position(name, consumer).items())
+                shown[f"consumer {consumer} of {name}"] = [list(item) for item in at_all]
+        for name, table in sorted(db.tables().items()):
+            rows = [[repr(key), repr(value)] for key, value in view.scan(name)]
+            shown[f"table {name} {table.format}"] = rows
+    if outcomes:
+        shown["outcomes"] = sorted(
+            [str(o.tx), o.state, None if o.place is None else list(o.place)]
+            for o in db.transactions(100)
+        )
+    return shown
+
+
+def digests(host: Path) -> dict[str, list[int]]:
+    """Of each tablet of one host's store, what is behind its checkpoint in the log included."""
+    store = ReadOnlyStore.open(host)
+    found: dict[str, list[int]] = {}
+    try:
+        for key, value in store.scan(b"", b"\xff" * 8):
+            tablet = found.setdefault(tablet_text(int.from_bytes(key[:4], "big")), [0, 0])
+            packed: bytes = msgpack.packb(value, use_bin_type=True)
+            tablet[0] = tablet[0] + hash_entry(key, packed) & (1 << 64) - 1
+            tablet[1] += 1
+    finally:
+        store.close()
+    return found

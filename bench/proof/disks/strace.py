@@ -1,0 +1,240 @@
+"""The story in a process of its own, watched from outside: every write and sync of it, LMDB's too.
+
+    strace ─▶ child: Story over the engine's own files ─▶ calls, and what the story says (writes to `said`)
+       └▶ lines ─▶ events, as recorder.py has them ─▶ images.py
+
+Where strace is installed and may attach. Calls of several threads come as they end; until then what a sync
+covers is in doubt, as it should be. What LMDB maps (its lock file), the mark and leases are nobody's after a
+power loss, and left out.
+
+Next: images.py.
+"""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from ....api.opening import Durability
+from ....store.files import Files
+from .engines import open_engine
+from .recorder import Event, Trace
+from .user_story import Story
+
+SAID = "said"
+_CALLS = (
+    "openat,close,lseek,write,writev,pwrite64,pwritev,pwritev2,fdatasync,fsync,ftruncate,fallocate,rename,"
+    "renameat,renameat2,unlink,unlinkat,mkdir,mkdirat"
+)
+_OURS = re.compile(r"(log-|data-)\d{8}-\d{8}|(meta|data|spare|reserve)(\.\w+)?")
+_LINE = re.compile(r"(\d+) +(.*)")
+_CALL = re.compile(r"(\w+)\((.*)\) += (-?\d+)(.*)", re.DOTALL)
+_RESUMED = re.compile(r"<\.\.\. (\w+) resumed>(.*)", re.DOTALL)
+_HEX = re.compile(r'"((?:\\x[0-9a-f]{2})*)"')
+_PATH = re.compile(r'(?:(?:\d+|AT_FDCWD)<((?:\\x[0-9a-f]{2}|[^>])*)>, )?"((?:\\x[0-9a-f]{2})*)"')
+_THROUGH = re.compile(r"/proc/self/fd/(\d+)(.*)")
+_FD = re.compile(r"^(\d+)<((?:\\x[0-9a-f]{2}|[^>])*)>")
+_OPENED = re.compile(r"<((?:\\x[0-9a-f]{2}|[^>])*)>")
+_SECONDS = 60
+
+
+def child(root: str, seed: str, durability: Durability, hosts: str) -> None:
+    """What runs below strace."""
+    fd = os.open(Path(root) / SAID, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+    def say(event: Event) -> None:
+        os.write(fd, json.dumps(event).encode())
+
+    path = Path(root) / "s"
+    count = int(hosts)
+    Story(
+        int(seed), lambda: open_engine(path, Files(), hosts=count, durability=durability), say
+    ).play()
+
+
+def available() -> str | None:
+    """None where it works, else why not."""
+    program = shutil.which("strace")
+    if program is None:
+        return "strace is not installed"
+    tried = subprocess.run([program, "-o", os.devnull, "true"], capture_output=True, text=True)
+    return None if tried.returncode == 0 else "strace may not attach to processes"
+
+
+def record(root: Path, seed: int, durability: Durability, hosts: int) -> Trace:
+    """The events of one story, played below `root`."""
+    root.mkdir(parents=True)
+    code = "import sys; from planstep.bench.proof.disks.strace import child; child(*sys.argv[1:])"
+    lines = root / "calls"
+    words = [
+        "strace",
+        "-f",
+        "-y",
+        "-xx",
+        "-s",
+        str(1 << 24),
+        "--seccomp-bpf",
+        "-e",
+        f"trace={_CALLS}",
+    ]
+    words += [
+        "-o",
+        str(lines),
+        sys.executable,
+        "-c",
+        code,
+        str(root),
+        str(seed),
+        durability,
+        str(hosts),
+    ]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=_SECONDS)
+    if done.returncode:
+        raise RuntimeError(f"the story, seed {seed}, ended with {done.returncode}: {done.stderr}")
+    with lines.open() as text:
+        return list(Reading(root).events(text))
+
+
+class _Arguments(NamedTuple):
+    whole: str
+    text: str
+    fd: int
+    path: str
+    strings: list[bytes]
+    numbers: list[int]
+
+
+class Reading:
+    """From strace's lines to events. Invariant: `known` are the files and folders that are there."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = os.fspath(root) + "/"
+        self.known: dict[str, int] = {}  # name → size; -1: a folder
+        self.durable: dict[int, bool] = {}  # descriptor → opened with O_DSYNC
+        self.at: dict[int, int] = {}  # descriptor → where it writes next
+        self.folders: dict[int, str] = {}  # descriptor → what it was opened for
+        self._begun: dict[str, str] = {}
+
+    def events(self, lines: Iterable[str]) -> Iterator[Event]:
+        for line in lines:
+            found = _LINE.match(line.rstrip("\n"))
+            if found is None:
+                continue
+            thread, text = found.groups()
+            if text.endswith("<unfinished ...>"):
+                self._begun[thread] = text.removesuffix("<unfinished ...>").rstrip()
+                continue
+            if resumed := _RESUMED.match(text):
+                text = self._begun.pop(thread) + resumed.group(2)
+            call = _CALL.match(text)
+            if call is None or call.group(3) == "-1":
+                continue
+            result, opened = int(call.group(3)), _OPENED.match(call.group(4))
+            if opened is not None:
+                self.folders[result] = _text(opened.group(1))
+            yield from self._of(call.group(1), _arguments(call.group(2)), result)
+
+    def _paths(self, given: _Arguments) -> list[str]:
+        """Those that a call names: in the folder of a descriptor before it, or through one."""
+        found = []
+        for folder, name in _PATH.findall(given.whole):
+            path = os.path.join(_text(folder), _text(name))
+            if through := _THROUGH.fullmatch(path):
+                path = self.folders[int(through.group(1))] + through.group(2)
+            found.append(path)
+        return found
+
+    def _name(self, path: str) -> str | None:
+        """Relative to the root; None for what is not ours."""
+        if not path.startswith(self.root):
+            return None
+        name = path.removeprefix(self.root)
+        return name if _OURS.fullmatch(name.rsplit("/", 1)[-1]) else None
+
+    def _of(self, call: str, given: _Arguments, result: int) -> Iterator[Event]:
+        if call == "openat":
+            yield from self._open(given, result)
+        elif call in ("rename", "renameat", "renameat2"):
+            source, target = map(self._name, self._paths(given))
+            if source is not None and target is not None:
+                self.known[target] = self.known.pop(source)
+                yield ("rename", source, target)
+        elif call in ("unlink", "unlinkat"):
+            name = self._name(self._paths(given)[0])
+            if name is not None and self.known.pop(name, None) is not None:
+                yield ("remove", name)
+        elif call in ("mkdir", "mkdirat"):
+            path = self._paths(given)[0]
+            if path.startswith(self.root) and not path.endswith("/leases"):
+                name = path.removeprefix(self.root)
+                self.known[name] = -1
+                yield ("folder", name)
+        elif given.path == self.root + SAID:
+            if call == "write":
+                yield tuple(json.loads(given.strings[0]))
+        elif call in ("fsync", "fdatasync"):
+            folder = (given.path + "/").removeprefix(self.root).rstrip("/")
+            name = self._name(given.path)
+            if name is not None and self.known.get(name, -1) >= 0:
+                yield ("sync", name)
+            elif given.path + "/" == self.root or self.known.get(folder) == -1:
+                yield ("sync_folder", folder)
+        elif call == "lseek":
+            self.at[given.fd] = result
+        elif (name := self._name(given.path)) is not None:
+            yield from self._change(call, name, given)
+
+    def _open(self, given: _Arguments, fd: int) -> Iterator[Event]:
+        path = self._paths(given)[0]
+        self.durable[fd] = "O_DSYNC" in given.text
+        self.at[fd] = 0
+        name = self._name(path)
+        if name is not None and "O_CREAT" in given.text and name not in self.known:
+            self.known[name] = 0
+            yield ("create", name, 0)
+
+    def _change(self, call: str, name: str, given: _Arguments) -> Iterator[Event]:
+        numbers, size = given.numbers, self.known[name]
+        if call == "fallocate":
+            end = numbers[-2] + numbers[-1]
+            if end > size:
+                self.known[name] = end
+                yield ("write", name, size, bytes(end - size))
+        elif call == "ftruncate":
+            self.known[name] = numbers[-1]
+            if numbers[-1] < size:
+                yield ("shrink", name, numbers[-1])
+            elif numbers[-1] > size:
+                yield ("write", name, size, bytes(numbers[-1] - size))
+        elif call in ("write", "writev", "pwrite64", "pwritev", "pwritev2"):
+            data = b"".join(given.strings)
+            durable = self.durable[given.fd] or given.text.endswith("DSYNC")
+            if call in ("write", "writev"):
+                offset = self.at[given.fd]
+                self.at[given.fd] = offset + len(data)
+            else:  # pwritev2 has flags behind it, as a name or as 0
+                offset = numbers[-2 if call == "pwritev2" and not durable else -1]
+            self.known[name] = max(size, offset + len(data))
+            yield ("write", name, offset, data)
+            if durable:
+                yield ("flush", name, offset, len(data))
+
+
+def _arguments(text: str) -> _Arguments:
+    fd = _FD.match(text)
+    path = _text(fd.group(2)) if fd is not None else ""
+    strings = [bytes.fromhex(found.replace("\\x", "")) for found in _HEX.findall(text)]
+    rest = _HEX.sub("", text)
+    numbers = [int(n) for n in re.findall(r"(?:^|[ ,])(\d+)(?=,|$)", rest)]
+    return _Arguments(
+        text, rest, int(fd.group(1)) if fd is not None else -1, path, strings, numbers
+    )
+
+
+def _text(hexed: str) -> str:
+    return bytes.fromhex(hexed.replace("\\x", "")).decode() if "\\x" in hexed else hexed

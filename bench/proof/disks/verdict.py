@@ -1,0 +1,99 @@
+"""Is a damaged copy answered rightly? Verified, read, opened by an owner, read again: each by the real engine.
+
+                        ┌ the same as ever ─────────────────────────────▶ unseen
+    verify, read, open ─┼ refused: a typed error ───────────────────────▶ refused
+                        ├ other content, and `verify` names a problem ──▶ named
+                        └ other content else ──────────▶ wrong: a violation
+    an untyped error, a killed process, no end ────────▶ a violation
+
+The end of a killed store's log is no exception: the owner's mark says which turn was synced. The second reader
+sees what the owner left, who may have taken files for empty, or written on from what was damaged.
+
+Next: ../rows/bitflip.py.
+"""
+
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import planstep
+from planstep.errors import PlanstepError
+from planstep.store.verify import verify
+
+from .contents import Contents, contents
+from .damage import Damage
+from .sample import Sample, quickly
+
+OK = ("unseen", "refused", "named")
+_WAYS = "reader", "owner", "later reader"
+
+
+@dataclass
+class Verdict:
+    """`end` is one of OK or "wrong"; `who` refused or named it first; `why` in words."""
+
+    end: str
+    who: str = ""
+    why: str = ""
+
+
+@dataclass
+class Looks:
+    """What `_WAYS` in gave: contents, or why there are none."""
+
+    problems: list[str] = field(default_factory=list)
+    shown: dict[str, Contents] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict)
+    untyped: list[str] = field(default_factory=list)
+
+
+def look(store: Path) -> Looks:
+    """`store` is verified, and looked at in all of `_WAYS`; nothing raises."""
+    looks = Looks()
+    try:
+        for host in sorted(store.glob("host-*")):
+            looks.problems += [f"{host.name}: {p.tablet} {p.key}: {p.what}" for p in verify(host)]
+    except Exception as error:
+        looks.untyped.append(f"verify: {error!r}")
+    for way in _WAYS:
+        try:
+            with planstep.open(store, create=False, read_only=way != "owner") as db:
+                looks.shown[way] = contents(db)
+        except PlanstepError as error:
+            looks.refused[way] = f"{type(error).__name__}: {error}"
+            if not str(error):
+                looks.untyped.append(f"{way}: {type(error).__name__} without a word")
+        except Exception as error:
+            looks.untyped.append(f"{way}: {error!r}")
+    return looks
+
+
+def judged(task: tuple[Sample, Contents, Damage, Path]) -> Verdict:
+    """In a child: plants the damaged copy below the folder, and looks."""
+    sample, whole, damage, folder = task
+    quickly()
+    store = folder / "image"
+    shutil.rmtree(store, ignore_errors=True)
+    sample.planted(store, damage.exchanged)
+    looks = look(store)
+    shutil.rmtree(store, ignore_errors=True)
+    if looks.untyped:
+        return Verdict("wrong", why="; ".join(looks.untyped))
+    if all(shown == whole for shown in looks.shown.values()):
+        if looks.refused:
+            who = next(iter(looks.refused))
+            return Verdict("refused", who, looks.refused[who])
+        return Verdict("unseen", "verify" if looks.problems else "")
+    if looks.problems and damage.is_valid_by_itself:
+        return Verdict("named", "verify", looks.problems[0])
+    for way, shown in looks.shown.items():
+        if shown != whole:
+            return Verdict("wrong", way, f"{way} shows {_difference(whole, shown)}")
+    raise AssertionError("one of them differs")
+
+
+def _difference(whole: Contents, shown: Contents) -> str:
+    for name in sorted(whole.keys() | shown.keys()):
+        if whole.get(name) != shown.get(name):
+            return f"{name}: {shown.get(name)!r:.150} in place of {whole.get(name)!r:.150}"
+    return "nothing else"

@@ -1,0 +1,1 @@
+"""Histories of the real engine under kills: written, read back, judged. Next: run.py."""

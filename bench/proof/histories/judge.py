@@ -1,0 +1,156 @@
+"""Judges what readers saw: all of it must be the state at its step, which the writers' places tell.
+
+    places      T1 ── T2 ── T3 ──┬── T4 ── …        a look at the step of T3: every row's version is the last
+    rows         w           w   │                  writer's so far, every log ends behind the last record so
+    records      +2    +1        │                  far, every position is where the last consumer came to
+                               a look
+    bank: the sum; ring: one; `taken`: the positions; lists: who appended last, in order
+
+A state that no order of the transactions explains is a violation also where each read by itself could be true.
+
+Next: ../rows/history.py.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from itertools import pairwise
+
+from ...judges.trace import COMMITTED, CONSUME, WRITE, Trace
+from .run import Made
+from .schema import BALANCE, LISTS, TAIL, Look, World
+
+_NOWHERE = 1 << 62
+
+
+def judge_looks(made: Made) -> Iterator[str]:
+    """What is wrong, in words."""
+    world, trace = made.plan.world, made.trace
+    places = {
+        row.tx: (row.step, _NOWHERE if row.n is None else row.n)
+        for row in trace.transactions
+        if row.outcome == COMMITTED and row.step is not None
+    }
+    yield from _backwards(made)
+    yield from _by_themselves(made)
+    yield from _rows(made, places)
+    yield from _logs(made, places)
+    yield from _positions(made, places)
+    yield from _lists(made, places, world, trace)
+
+
+Places = dict[int, tuple[int, int]]
+
+
+def _all(made: Made) -> list[tuple[str, Look]]:
+    """By step."""
+    looks = [(name, one) for name, theirs in made.looks.items() for one in theirs]
+    return sorted(looks, key=lambda one: one[1].step)
+
+
+def _backwards(made: Made) -> Iterator[str]:
+    for name, looks in made.looks.items():
+        for before, after in pairwise(looks):
+            if after.step < before.step:
+                yield f"{name} saw step {before.step}, and then step {after.step}"
+
+
+def _by_themselves(made: Made) -> Iterator[str]:
+    world = made.plan.world
+    for name, one in _all(made):
+        if one.total != world.accounts * BALANCE:
+            yield f"{name} at step {one.step}: the accounts hold {one.total:,} together"
+        if one.ringed != world.ring:
+            yield f"{name} at step {one.step}: a ring of {one.ringed} keys, not {world.ring}"
+        if one.counts != one.positions:
+            yield f"{name} at step {one.step}: taken {one.counts}, positions {one.positions}"
+
+
+def _rows(made: Made, places: Places) -> Iterator[str]:
+    """The writes in order, and at each look all rows at once."""
+    world, trace = made.plan.world, made.trace
+    writes = [
+        (places[tx], lane, tx)
+        for tx, op, lane, *_ in trace.operations
+        if op == WRITE and tx in places
+    ]
+    writes.sort()
+    state, at = [-1] * world.rows, 0
+    for name, one in _all(made):
+        while at < len(writes) and writes[at][0][0] <= one.step:
+            _, lane, tx = writes[at]
+            state[lane] = tx
+            at += 1
+        if state != one.versions:
+            pairs = zip(state, one.versions, strict=True)
+            wrong = [lane for lane, (a, b) in enumerate(pairs) if a != b]
+            lane = wrong[0]
+            yield (
+                f"{name} at step {one.step}: {len(wrong)} rows are not as the last writers left them; "
+                f"{trace.lanes[lane].name}[{trace.lanes[lane].key}] is of {one.versions[lane]}, "
+                f"not {state[lane]}"
+            )
+
+
+def _logs(made: Made, places: Places) -> Iterator[str]:
+    """Offsets are in the order of places; a log ends where its records' places go beyond the step.
+
+    Of a plain write whose owner was killed nobody knows the place: it may lie on either side.
+    """
+    trace, first = made.trace, min(made.plan.world.topic_lanes().values())
+    steps: dict[int, list[int]] = {}
+    last: dict[int, tuple[int, int]] = {}
+    for lane, tx in zip(trace.records.lane, trace.records.tx, strict=True):
+        before = last.get(lane, (0, 0))
+        place = places.get(tx, before)
+        if place < before:
+            where = f"{trace.lanes[lane].name}/{trace.lanes[lane].partition}"
+            yield f"{where}: a record of {tx}, at {place}, lies behind one of {before}"
+        last[lane] = max(place, before)
+        steps.setdefault(lane, []).append(last[lane][0] if tx in places else -last[lane][0])
+    for name, one in _all(made):
+        for i, end in enumerate(one.ends):
+            known = steps.get(first + i, [])
+            order = [abs(step) for step in known[max(0, end - 1) : end + 1]]
+            least = bisect_right(known, one.step, key=abs)
+            if end == least:
+                continue
+            unknown = all(step < 0 for step in known[min(end, least) : max(end, least)])
+            if not unknown:
+                log = trace.lanes[first + i]
+                yield (
+                    f"{name} at step {one.step}: {log.name}/{log.partition} ends at {end}, and {least} "
+                    f"of its records are of steps up to then; about the end: {order}"
+                )
+
+
+def _positions(made: Made, places: Places) -> Iterator[str]:
+    trace, first = made.trace, made.plan.world.consumer_lanes
+    moves: dict[int, list[tuple[int, int]]] = {}
+    for tx, op, lane, _, end, _, _ in trace.operations:
+        if op == CONSUME and tx in places:
+            moves.setdefault(lane, []).append((places[tx][0], end))
+    for theirs in moves.values():
+        theirs.sort()
+    for name, one in _all(made):
+        for partition, position in enumerate(one.positions):
+            theirs = moves.get(first + partition, [])
+            at = bisect_right(theirs, (one.step, _NOWHERE))
+            expected = theirs[at - 1][1] if at else 0
+            if position != expected:
+                yield (
+                    f"{name} at step {one.step}: the consumer stands at {position} of partition "
+                    f"{partition}, and had come to {expected}"
+                )
+
+
+def _lists(made: Made, places: Places, world: World, trace: Trace) -> Iterator[str]:
+    """In the end each list says who appended last, in the order of their places."""
+    first = world.row_lanes()[LISTS]
+    writers: dict[int, list[tuple[tuple[int, int], int]]] = {}
+    for tx, op, lane, *_ in trace.operations:
+        if op == WRITE and tx in places and first <= lane < first + world.lists:
+            writers.setdefault(lane - first, []).append((places[tx], tx))
+    for key, (count, tail) in made.lists.items():
+        order = [tx for _, tx in sorted(writers.get(key, []))][1:]  # but for who made the list
+        if count != len(order) or tail != order[-TAIL:]:
+            yield f"list {key} has {count} elements, the last are {tail}; appended: {order[-TAIL:]}"

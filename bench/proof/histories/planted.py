@@ -1,0 +1,56 @@
+"""Bugs of the engine, planted into a writing process: for the row's negative controls.
+
+    blind   a vote does not look at the rows that were read
+    ahead   an outcome is told, and another process shown, what the owner's next transaction does not see yet
+
+Next: writer.py.
+"""
+
+import time
+from typing import Any
+
+from ....host.versions import History
+from ....proto.ids import COORDINATOR_ID, tablet_prefix, tx_parse
+from ....proto.messages import ShardPart
+from ....runtime.outcome import Outcome
+from ....runtime.runtime import Runtime, outcome_of
+from ....tablets.shard import Shard
+from ..patching import exchange
+
+_AHEAD_SECONDS = 0.002
+
+
+def plant(name: str) -> None:
+    if name == "blind":
+        _blind()
+    elif name == "ahead":
+        _ahead()
+    elif name:
+        raise ValueError(f"no such bug: {name}")
+
+
+def _blind() -> None:
+    honest = Shard.check
+
+    def blind(self: Shard, body: Any, early: bool) -> Any:
+        return honest(self, ShardPart(*body)._replace(reads=(), ranges=()), early)
+
+    exchange(Shard, "check", blind)
+
+
+def _ahead() -> None:
+    release, outcome = History.release, Runtime.outcome
+
+    def late(self: History, step: int, *told: Any) -> None:
+        release(self, self.released, *told)
+        if told:
+            time.sleep(_AHEAD_SECONDS)
+        release(self, step)
+
+    def early(self: Runtime, tx: bytes | str) -> Outcome:
+        tx = tx_parse(tx) if isinstance(tx, str) else tx
+        record = self.nodes[0].host.store.get(tablet_prefix(COORDINATOR_ID) + b"o" + tx)
+        return outcome(self, tx) if record is None else outcome_of(tx, record)
+
+    exchange(History, "release", late)
+    exchange(Runtime, "outcome", early)

@@ -1,0 +1,393 @@
+"""A history of the real engine: lives of a writing process, ended by kill -9, with two reading processes beside.
+
+    life 1 ──▶ kill -9     life 2 ──▶ kill -9     …     the last life closes its store
+      └ tape ─┐              └ tape ─┐ resolves what life 1 left undecided
+    readers ──┼─ look ── look ───────┼── look ──────▶
+              ▼                      ▼
+            Trace: transactions, operations, then the store's records       + looks of everything at a step
+
+What the writers were told is on their tapes; nothing is taken from the engine's own books but the outcomes
+of what a killed life could not be told.
+
+Next: judge.py, which judges the looks; the trace is bench/check's.
+"""
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from array import array
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import planstep
+
+from ...compare.subprocess_runner import end_group, environment
+from ...judges.trace import (
+    ABORTED,
+    COMMITTED,
+    UNDETERMINED,
+    Operation,
+    Trace,
+    Transaction,
+)
+from ..rows.registry import Asked
+from . import journal as tape
+from .journal import entries, used
+from .reader import STOP
+from .schema import FEEDS, TOPICS, Look, World, look
+from .writer import Life
+
+READERS = 2
+_PATIENCE_S = 900.0
+_LOOK_S = 0.002
+_WORDS_ENDED = 8
+"""About, of an ended transaction: how far a life has come is seen by its tape's length."""
+_SAMPLE = 32
+"""Rows of each look that go into the trace: all of them are compared elsewhere."""
+_READ, _READ_BYTES = 50_000, 64 << 20
+_OPERATIONS = {tape.READ: "read", tape.WRITE: "write", tape.CONSUME: "consume"}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """`kills`: how many of the lives are ended by kill -9; there is one more life."""
+
+    name: str
+    hosts: int
+    transactions: int
+    kills: int
+    world: World = field(default_factory=World)
+    planted: str = ""
+
+
+@dataclass
+class Made:
+    """`resolved`: by id, how what a killed life left undecided ended, as the next one was told."""
+
+    plan: Plan
+    trace: Trace
+    looks: dict[str, list[Look]] = field(default_factory=dict)
+    lists: dict[int, tuple[int, list[int]]] = field(default_factory=dict)
+    """Of each list in the end: how many appended, who were the last."""
+    resolved: dict[str, str] = field(default_factory=dict)
+    asked: int = 0
+    """Committed, as their owners were told by an outcome."""
+    wrong: list[str] = field(default_factory=list)
+    kills: int = 0
+    opened_s: list[float] = field(default_factory=list)
+    writing_s: float = 0.0
+
+
+def make(asked: Asked, plan: Plan) -> Made:
+    """Runs it to its end; the store and the tapes are gone afterwards."""
+    store, tapes = asked.folder / plan.name, asked.memory / f"tapes-{plan.name}"
+    trace = Trace(
+        lanes=plan.world.lanes(), about={"history": "places", "feeds": FEEDS, "run": plan.name}
+    )
+    made = Made(plan, trace)
+    course = _Course(asked, made, store, tapes)
+    try:
+        course.run()
+        course.read_back()
+    finally:
+        course.end()
+        shutil.rmtree(tapes, ignore_errors=True)
+        shutil.rmtree(store, ignore_errors=True)
+    return made
+
+
+class _Course:
+    """Invariant: what it has started is ended by `end`."""
+
+    def __init__(self, asked: Asked, made: Made, store: Path, tapes: Path) -> None:
+        self._asked, self._made, self._plan = asked, made, made.plan
+        self._store, self._tapes = store, tapes
+        self._draw = random.Random(f"{asked.seed}-{made.plan.name}-kills")
+        self._children: list[subprocess.Popen[bytes]] = []
+        self._zero = time.monotonic_ns()
+        self._open: dict[int, array[int]] = {}  # begun, and not known how it ended
+        self._ended: dict[int, array[int]] = {}
+        self._numbers = 0  # given so far; some of them to nobody, when a life was killed
+        self._begun = 0
+        tapes.mkdir(parents=True)
+
+    def run(self) -> None:
+        plan, made = self._plan, self._made
+        readers: list[subprocess.Popen[bytes]] = []
+        before: Path | None = None
+        quota = plan.transactions // (plan.kills + 1)
+        for number in range(plan.kills + 1):
+            last = number == plan.kills
+            ids = {} if before is None else self._undecided(before)
+            folder = self._tapes / f"life-{number}"
+            folder.mkdir()
+            # One that is to be killed has more to do than it will get to.
+            amount = max(1, plan.transactions - self._begun) if last else 2 * quota
+            life = Life(
+                os.fspath(self._store),
+                os.fspath(folder),
+                plan.hosts,
+                plan.world,
+                self._asked.seed,
+                number,
+                amount,
+                self._numbers,
+                ids,
+                number == 0,
+                plan.planted,
+            )
+            spec = folder.with_suffix(".json")
+            spec.write_text(life.dump())
+            began = time.monotonic()
+            writer = self._start("writer", os.fspath(spec), said=folder / "said")
+            if before is not None:
+                self._decode(before)  # while the next life is on its way
+            if number == 0 and self._waits(writer, folder / "client-0"):
+                readers = [self._reader(n) for n in range(READERS)]
+            words = None if last else int(quota * _WORDS_ENDED * self._draw.uniform(0.5, 1.0))
+            self._live(writer, folder, words)
+            made.writing_s += time.monotonic() - began
+            before = folder
+            self._asked.tell(f"{plan.name}: life {number + 1} of {plan.kills + 1} has ended")
+            if made.wrong:
+                break
+        assert before is not None
+        self._undecided(before)
+        self._decode(before)
+        self._settle()
+        (self._tapes / STOP).touch()
+        for n, reader in enumerate(readers):
+            self._wait(reader, f"reader {n}", self._tapes / f"reader-{n}.said")
+            self._looks(f"reader-{n}")
+
+    # processes ------------------------------------------------------------------------------------
+
+    def _start(self, module: str, *arguments: str, said: Path) -> "subprocess.Popen[bytes]":
+        command = [sys.executable, "-m", f"{__package__}.{module}", *arguments]
+        with said.open("wb") as stream:
+            child = subprocess.Popen(
+                command, env=environment(), stdout=stream, stderr=stream, process_group=0
+            )
+        self._children.append(child)
+        return child
+
+    def _reader(self, number: int) -> "subprocess.Popen[bytes]":
+        name = f"reader-{number}"
+        return self._start(
+            "reader",
+            os.fspath(self._store),
+            os.fspath(self._tapes),
+            name,
+            json.dumps(list(self._plan.world)),
+            said=self._tapes / f"{name}.said",
+        )
+
+    @staticmethod
+    def _waits(writer: "subprocess.Popen[bytes]", path: Path) -> bool:
+        """Until the file is there; False: the writer has ended before that."""
+        while not path.exists():
+            if writer.poll() is not None:
+                return False
+            time.sleep(_LOOK_S)
+        return True
+
+    def _live(self, writer: "subprocess.Popen[bytes]", folder: Path, words: int | None) -> None:
+        """Until it ends, or is killed: once so many words say how transactions ended."""
+        if words is None:
+            self._wait(writer, "the writer", folder / "said")
+            if not (folder / "closed").exists():
+                self._made.wrong.append("the writer's last life has not closed its store")
+        else:
+            deadline = time.monotonic() + _PATIENCE_S
+            ends = folder / "ends"
+            while writer.poll() is None and time.monotonic() < deadline:
+                if ends.exists() and used(ends) >= words:
+                    writer.send_signal(signal.SIGKILL)
+                    self._made.kills += writer.wait() == -signal.SIGKILL
+                time.sleep(_LOOK_S)
+            if writer.poll() != -signal.SIGKILL:
+                self._wait(writer, "the writer", folder / "said", 0.0)
+        opened = folder / "opened"
+        if opened.exists():
+            self._made.opened_s.append(int(opened.read_text()) / 1e9)
+
+    def _wait(
+        self,
+        child: "subprocess.Popen[bytes]",
+        who: str,
+        said: Path,
+        patience: float = _PATIENCE_S,
+    ) -> None:
+        try:
+            status = child.wait(patience)
+        except subprocess.TimeoutExpired:
+            end_group(child)
+            self._made.wrong.append(f"{who} had not ended after {patience:.0f} s")
+            return
+        if status:
+            words = said.read_text(errors="replace").strip()[-600:]
+            self._made.wrong.append(f"{who} ended with status {status}: {words}")
+
+    def end(self) -> None:
+        for child in self._children:
+            end_group(child)
+
+    # tapes ----------------------------------------------------------------------------------------
+
+    def _undecided(self, folder: Path) -> dict[int, str]:
+        """Reads how transactions ended, and which did not; notes where the next life's numbers begin."""
+        for kind, words in entries(folder / "ends"):
+            assert kind == tape.ENDED
+            if words[0] in self._ended:
+                self._made.wrong.append(f"transaction {words[0]} was told twice how it ended")
+            self._ended[words[0]] = words
+        ids = {}
+        for path in self._clients(folder):
+            for _, words in entries(path):
+                number, _, _, generation, counter = words[:5]
+                self._begun += 1
+                self._numbers = max(self._numbers, number + 1)
+                if number not in self._ended and generation != tape.PLAIN:
+                    ids[number] = f"{generation}-{counter}"
+        return ids
+
+    @staticmethod
+    def _clients(folder: Path) -> list[Path]:
+        return [path for path in sorted(folder.iterdir()) if path.name.startswith(("f", "client"))]
+
+    def _decode(self, folder: Path) -> None:
+        """The life's transactions go into the trace; those that nobody knows the end of wait for it."""
+        for number, words in list(self._open.items()):
+            if number in self._ended:
+                self._row("resolved", words, self._ended.pop(number))
+                del self._open[number]
+        for path in self._clients(folder):
+            for _, words in entries(path):
+                ended = self._ended.pop(words[0], None)
+                if ended is None:
+                    self._open[words[0]] = words
+                else:
+                    self._row(f"{folder.name}-{path.name}", words, ended)
+        shutil.rmtree(folder)
+
+    def _settle(self) -> None:
+        for words in self._open.values():
+            if words[3] != tape.PLAIN and not self._made.wrong:
+                self._made.wrong.append(f"{words[3]}-{words[4]} was never told how it ended")
+            self._row("lost", words, None)
+
+    def _row(self, worker: str, words: "array[int]", ended: "array[int] | None") -> None:
+        number, begin, proposed, generation, counter = words[:5]
+        zero, spans = self._zero, {}
+        step = n = reply = None
+        outcome = UNDETERMINED
+        if ended is not None:
+            outcome = COMMITTED if ended[1] == tape.IS_COMMITTED else ABORTED
+            step, n, reply = (None if word == tape.UNKNOWN else word for word in ended[2:5])
+            reply = None if reply is None else reply - zero
+            spans = {
+                ended[i]: (ended[i + 1], ended[i + 2]) for i in range(5, len(ended), 3)
+            }  # fmt: skip
+        name = f"{generation}-{counter}" if generation != tape.PLAIN else f"plain-{number}"
+        if worker == "resolved":
+            self._made.resolved[name] = outcome
+        elif (
+            outcome == COMMITTED and not spans and tape.PRODUCE in words[5 :: tape.OPERATION_WORDS]
+        ):
+            self._made.asked += 1  # else it would know its offsets
+        trace = self._made.trace
+        append = trace.operations.append
+        for i in range(5, len(words), tape.OPERATION_WORDS):
+            code, lane, first, last, version = words[i : i + tape.OPERATION_WORDS]
+            if code == tape.PRODUCE:
+                append(Operation(number, "produce", lane, *spans.get(lane, (-1, -1)), first))
+            else:
+                append(Operation(number, _OPERATIONS[code], lane, first, last, 0, version))
+        trace.transactions.append(
+            Transaction(
+                number,
+                name,
+                worker,
+                outcome,
+                step,
+                n,
+                begin=begin - zero,
+                proposed=proposed - zero,
+                reply=reply,
+            )
+        )
+
+    def _looks(self, name: str) -> None:
+        """A reader's looks; a part of each goes into the trace, as a transaction that only reads."""
+        path = self._tapes / name
+        if not path.exists():
+            return
+        draw = random.Random(f"{self._asked.seed}-{name}")
+        looks = self._made.looks[name] = []
+        trace, rows = self._made.trace, range(self._plan.world.rows)
+        for kind, words in entries(path):
+            assert kind == tape.LOOKED
+            seen = Look.of(list(words), self._plan.world)
+            looks.append(seen)
+            number, self._numbers = self._numbers, self._numbers + 1
+            for lane in draw.sample(rows, min(_SAMPLE, len(rows))):
+                version = seen.versions[lane]
+                trace.operations.append(Operation(number, "read", lane, version=version))
+            trace.transactions.append(
+                Transaction(
+                    number,
+                    f"{name}-{len(looks)}",
+                    name,
+                    COMMITTED,
+                    seen.step,
+                    begin=seen.begin - self._zero,
+                    proposed=seen.begin - self._zero,
+                    reply=seen.reply - self._zero,
+                )
+            )
+
+    # what is there in the end ---------------------------------------------------------------------
+
+    def read_back(self) -> None:
+        """Records, lists, and once more the outcomes: another observer must be told the same."""
+        world, made = self._plan.world, self._made
+        if not self._store.exists():
+            return
+        lanes = world.topic_lanes()
+        begin = time.monotonic_ns()
+        with planstep.open(self._store, read_only=True) as db, db.snapshot() as view:
+            made.looks["the end"] = [look(view, world, begin, time.monotonic_ns)]
+            made.lists = {key: (row[1], row[2]) for key, row in view.scan("lists")}
+            for topic in TOPICS:
+                for partition, (first, last) in view.bounds(topic).items():
+                    at = first
+                    while at < last:
+                        batch = view.read(topic, at, partition, _READ, _READ_BYTES)
+                        offsets = [offset for _, offset in batch.offsets]
+                        made.trace.records.add(lanes[topic] + partition, offsets, batch.values)
+                        at = batch.ends[partition]
+            self._found()
+            for name, outcome in made.resolved.items():
+                state = db.outcome(name).state
+                if (state == "committed") != (outcome == COMMITTED):
+                    made.wrong.append(f"{name} was {outcome} after reopening, and is {state} now")
+
+    def _found(self) -> None:
+        """Where records lie whose owner was killed before anybody could tell: where the store has them."""
+        trace = self._made.trace
+        untold = {row.tx for row in trace.transactions if row.outcome == COMMITTED}
+        untold &= {o.tx for o in trace.operations if o.op == "produce" and o.begin < 0}
+        first: dict[tuple[int, int], int] = {}
+        records = trace.records
+        for lane, offset, tx in zip(records.lane, records.offset, records.tx, strict=True):
+            if tx in untold:
+                first.setdefault((tx, lane), offset)
+        for at, one in enumerate(trace.operations):
+            if one.tx in untold and (begin := first.get((one.tx, one.lane))) is not None:
+                if one.op == "produce":
+                    trace.operations[at] = one._replace(begin=begin, end=begin + one.records)

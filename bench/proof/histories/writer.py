@@ -1,0 +1,426 @@
+"""A life of the process that writes: eight threads, dozens of transactions under way in each, until kill -9.
+
+    before   what the last life left undecided ─▶ db.outcome(id) ─▶ ENDED, now that everybody knows
+    then     each thread draws: a transfer, a turn of the ring, appends to lists and logs, one batch of the
+             consumer's, a plain write, something that only reads; two threads wait for each of theirs, the
+             others submit. Now and then one does not wait, asks for the outcome, and looks behind it. BEGUN is
+             on the tape before a commit is asked for, ENDED when its owner was told
+
+Run as python -m planstep.bench.proof.histories.writer SPEC, a JSON file (Life).
+
+What it leaves out: rows that are deleted (who would say what their absence is a version of?), and
+undetermined plain writes are never resolved: their id is nobody's.
+
+Next: reader.py.
+"""
+
+import itertools
+import json
+import random
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import planstep
+
+from ...judges.trace import identity
+from .journal import (
+    BEGUN,
+    CONSUME,
+    ENDED,
+    IS_ABORTED,
+    IS_COMMITTED,
+    OPERATION_WORDS,
+    PLAIN,
+    PRODUCE,
+    READ,
+    UNKNOWN,
+    WRITE,
+    Tape,
+)
+from .planted import plant
+from .schema import (
+    ACCOUNTS,
+    IN,
+    LISTS,
+    LOG,
+    OUT,
+    PARTITIONS,
+    RING,
+    SHARDS,
+    TAIL,
+    TAKEN,
+    TOPICS,
+    WORKER,
+    World,
+)
+
+THREADS = 8
+WAITING = 2
+"""Threads that wait for each commit."""
+WINDOW = 24
+"""Transactions under way of each of the others."""
+TAPE_WORDS = 1 << 24
+_FILL = b"." * 40
+_ASK_AGAIN_S = 0.0002
+_MIX = (
+    ("transfer", 24),
+    ("asking", 4),
+    ("append", 16),
+    ("log", 16),
+    ("consume", 10),
+    ("produce", 14),
+    ("turn", 6),
+    ("look", 6),
+    ("level", 2),
+    ("plain", 2),
+    ("regret", 2),
+)
+clock = time.monotonic_ns
+
+
+@dataclass(frozen=True)
+class Life:
+    """`numbers`: transactions are numbered from here on; `ids`: undecided ones of the life before, by number.
+
+    `transactions`: how many the life has, unless it is killed. `planted`: the bug of the negative control.
+    """
+
+    store: str
+    tapes: str
+    hosts: int
+    world: World
+    seed: int
+    life: int
+    transactions: int
+    numbers: int
+    ids: dict[int, str]
+    first: bool = False
+    planted: str = ""
+
+    def dump(self) -> str:
+        return json.dumps(asdict(self) | {"world": list(self.world)})
+
+    @classmethod
+    def load(cls, text: str) -> "Life":
+        told = json.loads(text)
+        told["world"] = World(*told["world"])
+        told["ids"] = {int(number): tx for number, tx in told["ids"].items()}
+        return cls(**told)
+
+
+class Writer:
+    def __init__(self, life: Life, db: planstep.Engine) -> None:
+        self.life, self.db, self.world = life, db, life.world
+        self.rows = life.world.row_lanes()
+        self.topics = life.world.topic_lanes()
+        self.numbers = itertools.count(life.numbers)
+        self.last = life.numbers + life.transactions
+        self._ends = Tape(Path(life.tapes) / "ends", TAPE_WORDS)
+        self._lock = threading.Lock()
+        self.failed: BaseException | None = None
+
+    def ended(self, tx: int, future: "Future[planstep.Commit]") -> None:
+        """A future's callback; also what is told of one that was waited for."""
+        reply, error = clock(), future.exception()
+        if error is None:
+            done = future.result()
+            self.end(tx, IS_COMMITTED, done.place, reply, done.published)
+        elif isinstance(error, planstep.Aborted):
+            self.end(tx, IS_ABORTED, None, reply, {})
+        elif not isinstance(error, planstep.Undetermined):
+            self.failed = error
+
+    def end(
+        self,
+        tx: int,
+        outcome: int,
+        place: planstep.Place | None,
+        reply: int,
+        published: dict[tuple[str, int], tuple[int, int] | None],
+    ) -> None:
+        step, n = place if place is not None else (UNKNOWN, UNKNOWN)
+        words = [tx, outcome, step, UNKNOWN if n is None else n, reply]
+        for (topic, partition), span in published.items():
+            if span is not None:
+                words += (self.topics[topic] + partition, *span)
+        with self._lock:
+            self._ends.add(ENDED, words)
+
+    def resolve(self) -> None:
+        """What the life before left undecided; an id that nothing is known of was never asked for."""
+        for tx, name in self.life.ids.items():
+            self.asked(tx, name)
+
+    def asked(self, tx: int, name: str) -> str:
+        """Until there is an outcome: it is a reply, which nothing that begins later may come before."""
+        while (outcome := self.db.outcome(name)).state in ("open", "planned"):
+            time.sleep(_ASK_AGAIN_S)
+        reply = clock()
+        if outcome.state == "committed":
+            self.end(tx, IS_COMMITTED, outcome.place, reply, {})
+        else:
+            self.end(tx, IS_ABORTED, None, reply, {})
+        return outcome.state
+
+    def prepare(self) -> None:
+        """Names, and first rows: ordinary transactions."""
+        for name in TOPICS:
+            self.db.create_topic(name, partitions=PARTITIONS)
+        for table in self.world.tables:
+            self.db.create_table(table, shards=SHARDS)
+        tape = Tape(Path(self.life.tapes) / "first", TAPE_WORDS)
+        client = Client(self, 0, tape)
+        client.commit(client.first_rows)
+        tape.close()
+
+    def run(self) -> None:
+        clients = [
+            Client(self, n, Tape(Path(self.life.tapes) / f"client-{n}", TAPE_WORDS))
+            for n in range(THREADS)
+        ]
+        threads = [threading.Thread(target=client.run) for client in clients]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        if self.failed is not None:
+            raise self.failed
+
+
+class Client:
+    """One thread. `_made`: words of the transaction's operations."""
+
+    def __init__(self, writer: Writer, number: int, tape: Tape) -> None:
+        self._writer, self._db, self._world = writer, writer.db, writer.world
+        self._number, self._tape = number, tape
+        life = writer.life
+        self._draw = random.Random(f"{life.seed}-{life.life}-{number}")
+        self._made: list[int] = []
+        self._tx = 0
+        self._consuming: Future[Any] | None = None
+        self._rows, self._topics = writer.rows, writer.topics
+
+    def run(self) -> None:
+        writer = self._writer
+        names = [name for name, _ in _MIX]
+        shares = list(itertools.accumulate(share for _, share in _MIX))
+        under_way: deque[Future[Any]] = deque()
+        waits = self._number < WAITING
+        try:
+            while writer.failed is None:
+                kind = self._draw.choices(names, cum_weights=shares)[0]
+                busy = self._consuming is not None and not self._consuming.done()
+                if kind == "consume" and busy:
+                    kind = "log"  # what it would consume is not known yet
+                if kind in ("plain", "regret", "asking"):
+                    if not getattr(self, kind)():
+                        break
+                    continue
+                future = self.submit(getattr(self, kind))
+                if future is None:
+                    break
+                if kind == "consume":
+                    self._consuming = future
+                under_way.append(future)
+                if waits or len(under_way) >= WINDOW:
+                    under_way.popleft().exception()
+            for future in under_way:
+                future.exception()
+        except BaseException as error:
+            writer.failed = error
+            raise
+
+    # how ------------------------------------------------------------------------------------------
+
+    def _begin(self) -> bool:
+        self._tx = next(self._writer.numbers)
+        self._made = []
+        return self._tx < self._writer.last
+
+    def submit(self, body: Callable[[planstep.Transaction], None]) -> "Future[Any] | None":
+        """None: there were enough."""
+        if not self._begin():
+            return None
+        number = self._tx
+        future = self._prepared(body).submit()
+        future.add_done_callback(partial(self._writer.ended, number))
+        return future
+
+    def commit(self, body: Callable[[planstep.Transaction], None]) -> None:
+        future = self.submit(body)
+        assert future is not None
+        future.result()
+
+    def _prepared(self, body: Callable[[planstep.Transaction], None]) -> planstep.Transaction:
+        """With all that it is to do; on the tape, as the next thing is to ask for its end."""
+        begin, tx = clock(), self._db.transaction()
+        body(tx)
+        generation, counter = tx.id.split("-")
+        words = [self._tx, begin, clock(), int(generation), int(counter)]
+        self._tape.add(BEGUN, words + self._made)
+        return tx
+
+    def regret(self) -> bool:
+        """Something that its owner takes back: nothing of it may ever be seen."""
+        if not self._begin():
+            return False
+        tx = self._prepared(self.both)
+        tx.rollback()
+        self._writer.end(self._tx, IS_ABORTED, None, clock(), {})
+        return True
+
+    def asking(self) -> bool:
+        """Does not wait for the disk, asks how it ended, and looks at once. False: there were enough."""
+        if not self._begin():
+            return False
+        number, tx = self._tx, self._prepared(self.both)
+        try:
+            done = tx.commit(timeout=0)
+        except planstep.Aborted:
+            self._writer.end(number, IS_ABORTED, None, clock(), {})
+        except planstep.Undetermined:
+            if self._writer.asked(number, tx.id) == "unknown":
+                raise AssertionError(f"{tx.id} was sent, and nothing is known of it") from None
+        else:
+            self._writer.end(number, IS_COMMITTED, done.place, clock(), done.published)
+        return self.submit(self.look) is not None
+
+    def plain(self) -> bool:
+        """A write without a transaction of the caller's. False: there were enough."""
+        if not self._begin():
+            return False
+        number, begin = self._tx, clock()
+        partition = self._draw.randrange(PARTITIONS)
+        lane = self._topics[IN] + partition
+        self._operation(PRODUCE, lane, 1)
+        self._tape.add(BEGUN, [number, begin, begin, PLAIN, PLAIN, *self._made])
+        record = identity(number, 0, number) + _FILL
+        written = self._db.topic(IN).write(record, partition=partition)
+        span = (written.offset, written.offset + 1)
+        told = {(IN, partition): span}
+        self._writer.end(number, IS_COMMITTED, written.place, clock(), dict(told))
+        return True
+
+    def _operation(
+        self, code: int, lane: int, begin: int = -1, end: int = -1, version: int = -1
+    ) -> None:
+        self._made += (code, lane, begin, end, version)
+
+    def _get(self, tx: planstep.Transaction, table: str, key: int) -> Any:
+        row: Any = tx.get(table, key)
+        self._operation(READ, self._rows[table] + key, version=row[0])
+        return row
+
+    def _put(self, tx: planstep.Transaction, table: str, key: int, *value: Any) -> None:
+        tx.put(table, key, [self._tx, *value])
+        self._operation(WRITE, self._rows[table] + key)
+
+    def _write(self, tx: planstep.Transaction, topic: str, partition: int, count: int) -> None:
+        """New records, which begin here."""
+        number, made = self._tx, self._made
+        first = sum(made[i + 2] for i in range(0, len(made), OPERATION_WORDS) if made[i] == PRODUCE)
+        values = [identity(number, first + i, number) + _FILL for i in range(count)]
+        tx.write_batch(topic, values, partition=partition)
+        self._operation(PRODUCE, self._topics[topic] + partition, count)
+
+    # what -----------------------------------------------------------------------------------------
+
+    def first_rows(self, tx: planstep.Transaction) -> None:
+        for table, key, value in self._world.first_rows(self._tx):
+            tx.put(table, key, value)
+            self._operation(WRITE, self._rows[table] + key)
+
+    def transfer(self, tx: planstep.Transaction) -> None:
+        payer, paid = self._draw.sample(range(self._world.accounts), 2)
+        amount = self._draw.randrange(1, 10)
+        _, has = self._get(tx, ACCOUNTS, payer)
+        _, had = self._get(tx, ACCOUNTS, paid)
+        self._put(tx, ACCOUNTS, payer, has - amount)
+        self._put(tx, ACCOUNTS, paid, had + amount)
+
+    def append(self, tx: planstep.Transaction) -> None:
+        key = self._draw.randrange(self._world.lists)
+        _, count, tail = self._get(tx, LISTS, key)
+        self._put(tx, LISTS, key, count + 1, [*tail[1 - TAIL :], self._tx])
+
+    def log(self, tx: planstep.Transaction) -> None:
+        for partition in self._draw.sample(range(PARTITIONS), 2):
+            self._write(tx, LOG, partition, 2)
+
+    def both(self, tx: planstep.Transaction) -> None:
+        self.transfer(tx)
+        self.log(tx)
+
+    def produce(self, tx: planstep.Transaction) -> None:
+        self._write(tx, IN, self._draw.randrange(PARTITIONS), 2)
+
+    def consume(self, tx: planstep.Transaction) -> None:
+        """Of its own partition, now and then of another one's: then one of the two comes too late."""
+        draw, partition = self._draw, self._number % PARTITIONS
+        if draw.random() < 0.05:
+            partition = draw.randrange(PARTITIONS)
+        batch = tx.read(IN, WORKER, max_records=8, partition=partition)
+        if not batch:
+            self.append(tx)
+            return
+        begin, end = batch.offsets[0][1], batch.ends[partition]
+        number = self._tx
+        values = [value[:16] + number.to_bytes(8, "little") + _FILL for value in batch.values]
+        tx.write_batch(OUT, values, partition=partition)
+        self._operation(PRODUCE, self._topics[OUT] + partition, len(values))
+        self._operation(CONSUME, self._world.consumer_lanes + partition, begin, end)
+        _, taken = self._get(tx, TAKEN, partition)
+        self._put(tx, TAKEN, partition, taken + end - begin)
+
+    def turn(self, tx: planstep.Transaction) -> None:
+        """a ─▶ b ─▶ c ─▶ d becomes a ─▶ c ─▶ b ─▶ d."""
+        a = self._draw.randrange(self._world.ring)
+        _, b = self._get(tx, RING, a)
+        _, c = self._get(tx, RING, b)
+        _, d = self._get(tx, RING, c)
+        self._put(tx, RING, a, c)
+        self._put(tx, RING, b, d)
+        self._put(tx, RING, c, b)
+
+    def look(self, tx: planstep.Transaction) -> None:
+        for key in self._draw.sample(range(self._world.accounts), 3):
+            self._get(tx, ACCOUNTS, key)
+        self._get(tx, LISTS, self._draw.randrange(self._world.lists))
+
+    def level(self, tx: planstep.Transaction) -> None:
+        """What is in a few neighbouring accounts is levelled."""
+        begin = self._draw.randrange(self._world.accounts - 4)
+        rows: list[Any] = list(tx.scan(ACCOUNTS, begin=begin, end=begin + 4))
+        for key, (version, _) in rows:
+            self._operation(READ, self._rows[ACCOUNTS] + int(key), version=version)
+        total = sum(balance for _, (_, balance) in rows)
+        for i, (key, _) in enumerate(rows):
+            share = total // len(rows) + (i < total % len(rows))
+            self._put(tx, ACCOUNTS, int(key), share)
+
+
+def main(spec: str) -> int:
+    life = Life.load(Path(spec).read_text())
+    plant(life.planted)
+    began = clock()
+    with planstep.open(life.store, mode="deterministic", hosts=life.hosts) as db:
+        writer = Writer(life, db)
+        (Path(life.tapes) / "opened").write_text(str(clock() - began))
+        if life.first:
+            writer.prepare()
+        writer.resolve()
+        writer.run()
+    (Path(life.tapes) / "closed").touch()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

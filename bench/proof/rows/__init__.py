@@ -1,0 +1,1 @@
+"""The rows of `planstep check`, a module each. Next: registry.py."""

@@ -1,0 +1,323 @@
+"""Wrong input of every kind: nothing crashes, hangs, grows, or raises what is not documented.
+
+    decoders     batches, messages, keys, values, log records, meta.pb, frames          bytes, mutated
+    bombs        nesting and claimed lengths                                            into each decoder
+    face         every public call, of both modes, one and two hosts                    odd arguments
+    names        of topics, tables, consumers                                           made up
+    commands     planstep's own, their arguments and files to import                    mutated
+
+In children, a piece each: one that dies or hangs costs that piece, and is a violation. After each piece the
+engine still works and holds what it held. The control decodes claimed lengths without looking at them.
+
+Next: ../disks/mutating.py.
+"""
+
+import resource
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from string import ascii_letters, digits
+from typing import Any
+
+import planstep
+from planstep.proto import batch as batches
+from planstep.proto.keys import check_name
+
+from ..disks import decoders, faces
+from ..disks.contents import contents
+from ..disks.forked import apart
+from ..disks.mutating import bombs, odd
+from ..parallel import spread
+from ..patching import exchange
+from .registry import Asked, Found
+
+INPUTS = 100_000
+NAMES = 10_000
+SLOW_SECONDS = 1.0
+HANG_SECONDS = 40.0
+"""For a whole piece; a single input that takes 20 s is a hang too."""
+GROWTH_BYTES = 64 << 20
+_PIECE = 500
+_LOOK_EVERY = 4
+"""So many calls come to one of which it is looked at whether it was refused and changed something."""
+
+
+@dataclass(frozen=True)
+class _Task:
+    group: str
+    first: int
+    count: int
+    seed: int
+    folder: Path
+    planted: bool = False
+
+
+@dataclass
+class _Told:
+    inputs: int = 0
+    slow: int = 0
+    grown: int = 0
+    wrong: tuple[str, ...] = ()
+
+
+def run(asked: Asked) -> Found:
+    total = asked.of(INPUTS)
+    shares = {
+        **{f"decode {name}": total * 5 // 100 for name in decoders.DECODERS},
+        "decode meta.pb": total * 2 // 100,
+        "decode frame": total * 8 // 100,
+        "names": max(NAMES * total // INPUTS, 1),
+        "bombs": len(bombs()),
+        "commands": max(20, total * 3 // 1000),
+        "face of deterministic on 1": total * 20 // 100,
+        "face of deterministic on 2": total * 6 // 100,
+        "face of kafka on 1": total * 4 // 100,
+        "face of kafka on 2": total * 2 // 100,
+    }
+    left = total - sum(shares.values())
+    shares["face of deterministic on 1"] += max(0, left)
+    return _run(asked, shares, planted=False)
+
+
+def control(asked: Asked) -> Found:
+    """Batches are decoded by a decoder that believes what they claim."""
+    inputs = asked.of(2_000, 500)
+    found = _run(asked, {"decode batch with checksum": inputs}, planted=True)
+    return found.planted("IndexError", "MemoryError")
+
+
+def _run(asked: Asked, shares: dict[str, int], planted: bool) -> Found:
+    asked.memory.mkdir(parents=True, exist_ok=True)
+    tasks = [
+        _Task(group, first, min(_PIECE, count - first), asked.seed, asked.memory, planted)
+        for group, count in shares.items()
+        for first in range(0, count, _PIECE)
+    ]
+    found = Found(seeds=(asked.seed, asked.seed))
+    slow = grown = 0
+    for task, (told, why) in spread(_piece, tasks, asked.workers):
+        found.runs += told.inputs
+        found.faults[task.group] += told.inputs
+        found.violations += told.wrong
+        slow, grown = slow + told.slow, max(grown, told.grown)
+        where = f"{task.group}, inputs {task.first} to {task.first + task.count}, seed {task.seed}"
+        found.must(not why, f"{where}: {why}")
+        found.must(told.grown < GROWTH_BYTES, f"{where}: it grew by {told.grown >> 20} MiB")
+        asked.tell(f"{found.runs:,} inputs, {len(found.violations)} violations")
+    found.figures = {"slower_than_1_s": slow, "most_grown_MiB": grown >> 20}
+    return found
+
+
+def _piece(task: _Task) -> tuple[_Told, str]:
+    ended = apart(_fed, task, HANG_SECONDS)
+    return ended.value or _Told(), ended.why
+
+
+def _fed(task: _Task) -> _Told:
+    """In a child."""
+    if task.planted:
+        _believing()
+    kind, _, which = task.group.partition(" ")
+    make: Callable[..., Callable[[Random, int], str]] = {
+        "decode": _decoding,
+        "bombs": _bombing,
+        "names": _naming,
+        "face": _facing,
+        "commands": _commanding,
+    }[kind]
+    feed = make(task, which)
+    told, wrong = _Told(), list[str]()
+    for n in range(min(50, task.count)):  # what is loaded or cached once is no growth
+        feed(Random(f"warm {task.group} {n}"), n)
+    before = _resident()
+    for n in range(task.first, task.first + task.count):
+        began = time.monotonic()
+        why = feed(Random(f"{task.group} {n} {task.seed}"), n)
+        seconds = time.monotonic() - began
+        told.inputs += 1
+        told.slow += seconds > SLOW_SECONDS
+        if why or seconds > 20:
+            wrong.append(f"{why or 'it hung'} [{task.group} {n}, seed {task.seed}]")
+    wrong += [why for why in [feed(Random(0), -1)] if why]
+    told.grown = max(0, _resident() - before)
+    told.wrong = tuple(wrong[:50])
+    return told
+
+
+def _resident() -> int:
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+    except OSError:
+        most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return most if sys.platform == "darwin" else most << 10
+
+
+# groups: each makes a function of (random, number) that says what is wrong; number -1: at the end ----------
+
+
+def _decoding(task: _Task, which: str) -> Callable[[Random, int], str]:
+    if which == "meta.pb":
+        folder = task.folder / f"{task.group}-{task.first}"
+        folder.mkdir()
+        return lambda random, n: decoders.stored_meta(random, folder)
+    if which == "frame":
+        return lambda random, n: decoders.frame(random)
+    return lambda random, n: decoders.decode_all(random, which)
+
+
+def _bombing(task: _Task, which: str) -> Callable[[Random, int], str]:
+    made = bombs()
+
+    def feed(random: Random, n: int) -> str:
+        name, data = made[n]
+        wrong = [
+            f"{name}: {why}"
+            for decoder, (_, decode, allowed) in decoders.DECODERS.items()
+            if (why := decoders.fed(decoder, decode, allowed, data))
+        ]
+        return "; ".join(wrong)
+
+    return feed
+
+
+def _naming(task: _Task, which: str) -> Callable[[Random, int], str]:
+    letters = "abcXYZ019._-/\\ \0\n\u00e4\ud800~*:"
+
+    def feed(random: Random, n: int) -> str:
+        text = "".join(
+            random.choices(letters, k=random.choice([0, 1, 2, 3, 8, 199, 200, 201, 5000]))
+        )
+        name: Any = random.choice([text, text, text.strip("/\\ \0\n\u00e4\ud800~*:"), odd(random)])
+        return _named_wrongly(name)
+
+    return feed
+
+
+def _named_wrongly(name: Any) -> str:
+    """What is wrong with how a name is taken, by the rule as it is documented."""
+    is_name = isinstance(name, str) and len(name) <= 200 and name not in ("", ".", "..")
+    is_name = is_name and set(name) <= set(ascii_letters + digits + "._-")
+    try:
+        check_name(name)
+    except planstep.InvalidName as error:
+        if is_name:
+            return f"{name!r:.80} is refused as a name"
+        return "" if str(error) else "InvalidName without a word"
+    except BaseException as error:
+        return f"check_name of {type(name).__name__}: {error!r:.100}"
+    return "" if is_name else f"{name!r:.80} is taken for a name"
+
+
+def _facing(task: _Task, which: str) -> Callable[[Random, int], str]:
+    _, mode, _, hosts = which.split()
+    db = faces.begun(int(hosts), mode)
+    calls = list(faces.targets(db))
+    looks = mode == "deterministic"  # in kafka the one before may come to its end meanwhile
+    if looks:  # and retention that was accepted would trim between two looks
+        exchange(db._runtime.chores, "run", lambda now_ms=None: None)
+    held = faces.kept(db)
+    with suppress(planstep.MissingExtra):  # Arrow is loaded once, and no growth
+        db.topic(faces.KEPT).to_arrow()
+
+    def feed(random: Random, n: int) -> str:
+        if n < 0:
+            now = faces.kept(db)
+            return _still_works(db) if now == held else f"afterwards {now} in place of {held}"
+        why = faces.called(random, db, *random.choice(calls), holds=looks and not n % _LOOK_EVERY)
+        for topic in db.topics():
+            if topic not in ("t", faces.KEPT):
+                db.drop_topic(topic)
+        if "t" not in db.topics():
+            db.create_topic("t", partitions=2).write_batch([b"v"] * 4)
+        for table in db.tables():
+            if table not in ("rows", faces.KEPT):
+                db.drop_table(table)
+        if mode == "deterministic" and "rows" not in db.tables():
+            db.create_table("rows", shards=2).put("k", 1)
+        return why
+
+    return feed
+
+
+def _still_works(db: planstep.Engine) -> str:
+    try:
+        contents(db)
+        db.create_topic("still").write(b"works")
+        shown = db.topic("still").read().values
+        db.close()
+        return "" if shown == [b"works"] else f"afterwards a write is read as {shown}"
+    except Exception as error:
+        return f"afterwards the engine does not work: {error!r:.200}"
+
+
+def _commanding(task: _Task, which: str) -> Callable[[Random, int], str]:
+    from typer.testing import CliRunner
+
+    from planstep.cli.app import app
+
+    store = task.folder / f"commands-{task.first}"
+    with planstep.open(store) as db:
+        db.create_topic("t", partitions=2, format="json").write_batch([1, 2, 3])
+        db.create_table("rows").put("k", 1)
+        held = contents(db)
+    runner = CliRunner()
+    heads = [
+        ["topic", "read"], ["topic", "write"], ["topic", "create"], ["topic", "trim"], ["table", "get"],
+        ["table", "put"], ["table", "scan"], ["consumer", "list"], ["consumer", "seek"], ["tx", "explain"],
+        ["tx", "list"], ["verify"], ["export"], ["stats"], ["log", "dump"], ["import"],
+    ]  # fmt: skip
+    words = [
+        "t",
+        "rows",
+        "-1",
+        "99999999999999999999",
+        "..",
+        "",
+        "\x00",
+        "é",
+        "--json",
+        "--limit",
+        "nan",
+        "[",
+        '{"',
+        "@",
+    ]
+
+    def feed(random: Random, n: int) -> str:
+        if n < 0:
+            with planstep.open(store, read_only=True) as db:
+                now = contents(db)
+            gone = [name for name in held if name not in now]
+            return f"afterwards {gone} is gone" if gone else ""
+        line = [*random.choice(heads), str(store)]
+        line += [random.choice(words) for _ in range(random.randrange(4))]
+        given = random.choice([None, b"\xff\xfe", b'{"a":' * 2_000, b"1\n2\n[", b"a,b\n\x00,1\n"])
+        ended = runner.invoke(app, line, input=given)
+        error = ended.exception
+        told = isinstance(error, faces.REFUSALS) and bool(str(error))  # a line, says cli/app.py
+        if error is None or told or isinstance(error, SystemExit):
+            return ""
+        return f"planstep {' '.join(map(repr, line[:2] + line[3:]))}: {error!r:.150}"
+
+    return feed
+
+
+# the control ---------------------------------------------------------------------------------
+
+
+def _believing() -> None:
+    """A batch's columns are cut where it says, whether that is in it or not."""
+
+    def part(self: Any, column: int, lo: int, hi: int) -> list[bytes | None]:
+        flags = batches._HEADER.unpack_from(self.data)[2]
+        if flags >> 2 * column & 3 == 2:
+            return [None] * min(hi - lo, 10)
+        at = 32
+        ends = [batches._CRC.unpack_from(self.data, at + 4 * n)[0] for n in range(min(hi - lo, 10))]
+        return [self.data[end] for end in ends]
+
+    exchange(batches.Batch, "part", part)

@@ -1,0 +1,151 @@
+"""Bytes that change while they lie still: found and named, or without effect on anything that is shown.
+
+    12 stores (both modes, 1 and 2 hosts, closed, killed, killed while closing)
+        × 3,000 flips, 500 stale, zeroed, exchanged pages and files, 200 truncations
+        ─▶ verified, read, opened, each copy in a process of its own ─▶ bench/compare/ranking.py
+
+What the figures tell apart: `refused` at opening or reading, `named` by `planstep verify` only (an older page of
+the tables: each value in it has its checksum; all else must be refused), `unseen` (nothing that is shown is
+different). A whole store put back in an older state is not noticed by anything in it.
+
+The control takes the checksums and digests away.
+
+Next: ../disks/sample.py.
+"""
+
+import time
+import zlib
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from planstep.proto import batch
+from planstep.store import log, rewrite, sealed, table, verify
+
+from ..disks.contents import Contents
+from ..disks.damage import Damage, draw
+from ..disks.forked import apart
+from ..disks.sample import KINDS, Sample, make, quickly
+from ..disks.verdict import Looks, Verdict, judged, look
+from ..parallel import spread
+from ..patching import exchange
+from .registry import Asked, Found
+
+FLIPS, PAGES, FILES, TRUNCATED = 3_000, 350, 150, 200
+_PIECE = 25
+_SECONDS = 20.0
+
+
+@dataclass(frozen=True)
+class _Task:
+    folder: Path
+    samples: list[tuple[Sample, Contents]]
+    numbers: list[tuple[str, int]]
+    seed: int
+    blind: bool
+
+
+def run(asked: Asked) -> Found:
+    return _run(asked, blind=False)
+
+
+def control(asked: Asked) -> Found:
+    """The same without checksums and digests. Misses, and nothing else, are what it must show."""
+    found = _run(asked, blind=True)
+    missed = int(found.figures.get("wrong", 0))
+    least = 1_000 * found.runs // (FLIPS + PAGES + FILES + TRUNCATED)
+    if missed <= least:
+        return Found(found.runs, figures={**found.figures, "misses_expected": least})
+    return found
+
+
+def _run(asked: Asked, blind: bool) -> Found:
+    shares = {"flip": FLIPS, "page": PAGES, "file": FILES, "truncated": TRUNCATED}
+    total = asked.of(sum(shares.values()))
+    samples = list(_samples(asked, blind))
+    numbers = [
+        (kind, number)
+        for kind, figure in shares.items()
+        for number in range(max(1, round(figure * total / sum(shares.values()))))
+    ]
+    pieces = [
+        _Task(asked.memory / f"{n}", samples, numbers[n : n + _PIECE], asked.seed, blind)
+        for n in range(0, len(numbers), _PIECE)
+    ]
+    found, ends = Found(seeds=(asked.seed, asked.seed)), Counter[str]()
+    for _, results in spread(_judge, pieces, asked.workers):
+        for damage, verdict in results:
+            found.runs += 1
+            found.faults[damage.kind] += 1
+            ends[verdict.end] += 1
+            ends["seen by " + verdict.who] += verdict.end in ("refused", "named")
+            if verdict.end == "wrong":
+                where = f"{samples[damage.sample][0].kind}; {damage.what}"
+                found.violations.append(f"{where}: {verdict.why}")
+        asked.tell(f"{found.runs:,} of {len(numbers):,} copies, {len(found.violations)} violations")
+    found.figures = dict(sorted((k.replace(" ", "_"), n) for k, n in ends.items() if n))
+    return found
+
+
+def _samples(asked: Asked, blind: bool) -> Iterator[tuple[Sample, Contents]]:
+    folder = asked.memory / "samples"
+    for kind in KINDS:
+        asked.tell(f"making a store: {kind}")
+        sample = make(kind, folder, asked.seed, _blinded if blind else quickly)
+        store = folder / f"whole {kind}"
+        sample.planted(store)
+        ended = apart(partial(_whole, blind), store)
+        looks = ended.value
+        if ended.why or looks.problems or looks.refused or looks.untyped:
+            raise AssertionError(
+                f"{kind}: an undamaged copy is not well: {ended.why} {looks}"[:2000]
+            )
+        reader, *others = looks.shown.values()
+        assert [reader] * 2 == others, f"{kind}: those who look at an undamaged copy differ"
+        yield sample, reader
+
+
+def _whole(blind: bool, store: Path) -> Looks:
+    (_blinded if blind else quickly)()
+    return look(store)
+
+
+def _judge(task: _Task) -> list[tuple[Damage, Verdict]]:
+    if task.blind:
+        work: Any = _judged_blind
+    else:
+        work = judged
+    told = []
+    plain = [sample for sample, _ in task.samples]
+    task.folder.mkdir(parents=True, exist_ok=True)
+    for kind, number in task.numbers:
+        damage = draw(plain, kind, number, task.seed)
+        sample, whole = task.samples[damage.sample]
+        began = time.monotonic()
+        ended = apart(work, (sample, whole, damage, task.folder), _SECONDS)
+        verdict = ended.value
+        if ended.why:
+            after = f" after {time.monotonic() - began:.1f} s"
+            verdict = Verdict("wrong", why=ended.why + after)
+        told.append((damage, verdict))
+    return told
+
+
+def _blinded() -> None:
+    """In a child: every checksum is 0, when it is written and when it is compared; so is each digest."""
+    quickly()
+    constant = SimpleNamespace(**{**vars(zlib), "crc32": lambda data, value=0: 0})
+    for module in (log, rewrite, batch):
+        exchange(module, "zlib", constant)
+    exchange(sealed, "crc32", constant.crc32)
+    for digesting in (table, verify):
+        exchange(digesting, "hash_entry", lambda key, value: 0)
+
+
+def _judged_blind(task: tuple[Sample, Contents, Damage, Path]) -> Verdict:
+    _blinded()
+    return judged(task)

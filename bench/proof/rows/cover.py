@@ -1,0 +1,268 @@
+"""Row `cover`: which lines and branches the tests have taken, of the cores and of the whole package.
+
+    tests/…  ─┬─▶ a process with coverage.py, and all that it starts ─┐
+    tests/…  ─┴─▶ another one at the same time                       ─┴▶ data ─▶ by folder ─▶ cores, package
+
+Quick: the cores only, by the tests that drive them. It takes a checkout, as tests/ is no part of what is
+installed. Coverage says what no test has looked at, and nothing about what was looked at: that is row `mutants`.
+
+Not counted: generated code, benchmarks, notebooks (a kernel runs these), what is for type checkers only, and
+our own assertions, which nothing can reach.
+
+Negative control: tests that do nothing.
+
+Next: ../../../../tests/tablets/test_partition.py, the cores by themselves.
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NamedTuple
+
+from ...compare.subprocess_runner import end_group, last_words
+from .registry import Asked, Found
+
+CORES = ("tablets", "coordinator", "proxy")
+CORES_PERCENT, PACKAGE_PERCENT = 98.0, 90.0
+QUICK = (
+    ("tests/kafka", *(f"--ignore=tests/kafka/test_{name}.py" for name in ("face", "face_room"))),
+    ("tests/tablets", "tests/sim", "tests/protocol"),
+)
+"""What drives the cores most, for what it takes."""
+_NOT_MEASURED = tuple(
+    f"--deselect=tests/proof/test_oom.py::test_{name}"
+    for name in (
+        "an_allocation_that_fails",
+        "the_allocations_of_an_action_are_counted",
+        "a_commit_that_is_shown_too_early_is_caught",
+        "what_a_store_says_of_itself_is_read_without_memory_or_not_at_all",
+    )
+)
+"""They count allocations, and coverage allocates."""
+FULL = (
+    ("tests/bench",),
+    ("tests/cli",),
+    ("tests/spark",),
+    ("tests/store", "tests/kafka", "tests/protocol", "tests/golden", "tests/proto"),
+    ("tests/api", "tests/tablets", "tests/sim", "tests/aio"),
+    ("tests/reshard", "tests/operations", "tests/arrow"),
+    ("tests/proof", *_NOT_MEASURED, "tests/test_history.py", "tests/test_testing.py"),
+)
+"""The longest first: two run at a time."""
+_PATIENCE_S = 1800.0
+_LOOK_S = 0.1
+_SETTINGS = """\
+[run]
+branch = true
+parallel = true
+patch = subprocess, fork, _exit
+plugins = coverage_unlocked
+data_file = {data}
+source =
+    {sources}
+omit =
+    */bench/bench_*.py
+    */bench/conftest.py
+    */bench/notebooks/0*.py
+    *_pb2.py
+[report]
+exclude_also =
+    if TYPE_CHECKING:
+    @overload
+    @abstractmethod
+    raise AssertionError
+"""
+_FOLDERS = ("tablets", "coordinator", "proxy", "proto", "bench", "engine")
+_PYTEST = """\
+import sys, pytest
+if __name__ == "__main__":  # a process that multiprocessing spawned reads this file too
+    sys.exit(pytest.main(sys.argv[1:]))
+"""
+_UNLOCKED = """\
+from coverage.collector import Collector
+
+def coverage_init(registry, options):
+    Collector.lock_data = Collector.unlock_data = lambda self: None
+"""
+"""Ctrl-C between coverage's lock and its unlock hangs every thread at its next new file, and tests interrupt.
+What the lock guards is one entry of a dictionary: the interpreter's lock does as well."""
+
+
+class Counted(NamedTuple):
+    statements: int = 0
+    taken: int = 0
+    branches: int = 0
+    branches_taken: int = 0
+
+    def plus(self, other: "Counted") -> "Counted":
+        return Counted(*map(sum, zip(self, other, strict=True)))
+
+    @property
+    def percent(self) -> float:
+        """Of statements and branches together, as coverage.py has it."""
+        all_ = self.statements + self.branches
+        return round(100 * (self.taken + self.branches_taken) / all_, 2) if all_ else 0.0
+
+    @property
+    def branch_percent(self) -> float:
+        return round(100 * self.branches_taken / self.branches, 2) if self.branches else 0.0
+
+
+def run(asked: Asked) -> Found:
+    return covered(asked, QUICK if asked.quick else FULL, whole=not asked.quick)
+
+
+def control(asked: Asked) -> Found:
+    nothing = asked.folder / "test_nothing.py"
+    nothing.write_text("def test_nothing() -> None:\n    assert True\n")
+    found = covered(asked, ((os.fspath(nothing),),), whole=False)
+    return found if found.skipped else found.planted("the cores: 0.0 %")
+
+
+def covered(asked: Asked, groups: Sequence[tuple[str, ...]], whole: bool) -> Found:
+    """`whole`: the package has to reach its figure, too."""
+    found = Found()
+    root = _checkout()
+    if root is None:
+        found.skipped = "tests/ is not beside the package: coverage is a matter of a checkout"
+        return found
+    for name in ("coverage", "pytest"):
+        if find_spec(name) is None:
+            found.skipped = f"{name} is not installed: pip install --group dev"
+            return found
+    settings = asked.folder / "coveragerc"
+    data = asked.folder / "data" / "coverage"
+    data.parent.mkdir()
+    measured = _FOLDERS if whole else CORES
+    sources = "\n    ".join(os.fspath(root / name) for name in measured)
+    settings.write_text(_SETTINGS.format(data=data, sources=sources))
+    (asked.folder / "runs_pytest.py").write_text(_PYTEST)
+    (asked.folder / "coverage_unlocked.py").write_text(_UNLOCKED)
+    _run(asked, root, settings, groups, found)
+    counted = _counted(asked, root, settings)
+    cores = sum_of(counted, CORES)
+    package = sum_of(counted, measured)
+    found.events = package.statements + package.branches
+    found.figures |= {"cores_percent": cores.percent, "cores_branch_percent": cores.branch_percent}
+    _must_reach(found, "the cores", cores, CORES_PERCENT)
+    if whole:
+        found.figures |= {
+            "package_percent": package.percent,
+            "package_branch_percent": package.branch_percent,
+        }
+        _must_reach(found, "the package", package, PACKAGE_PERCENT)
+    found.figures |= {f"{name}_percent": counted[name].percent for name in sorted(counted)}
+    return found
+
+
+def _must_reach(found: Found, what: str, counted: Counted, percent: float) -> None:
+    found.must(
+        min(counted.percent, counted.branch_percent) >= percent,
+        f"{what}: {counted.percent} % of lines and branches, {counted.branch_percent} % of branches alone are "
+        f"covered: {percent} % are to be reached",
+    )
+
+
+def sum_of(counted: dict[str, Counted], names: Sequence[str]) -> Counted:
+    """Of all folders that are these or lie in them."""
+    total = Counted()
+    for folder, one in counted.items():
+        if folder.split("/")[0] in names:
+            total = total.plus(one)
+    return total
+
+
+def _checkout() -> Path | None:
+    """The folder of pyproject.toml and tests/, if this package lies in one."""
+    root = Path(__file__).resolve().parents[3]
+    there = (root / "pyproject.toml").is_file() and (root / "tests" / "tablets").is_dir()
+    return root if there else None
+
+
+# tests ------------------------------------------------------------------------------------------
+
+
+def _run(
+    asked: Asked, root: Path, settings: Path, groups: Sequence[tuple[str, ...]], found: Found
+) -> None:
+    """`asked.workers` groups at a time; what fails is a violation, for what it left out was not measured."""
+    own = os.fspath(root / "engine"), os.fspath(asked.folder)
+    paths = [*own, os.environ.get("PYTHONPATH", "")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+    command = [sys.executable, "-m", "coverage", "run", f"--rcfile={settings}"]
+    command += [os.fspath(asked.folder / "runs_pytest.py"), "-q", "-p", "no:cacheprovider"]
+    left = list(enumerate(groups))
+    running: dict[int, tuple[subprocess.Popen[bytes], float]] = {}
+    try:
+        while left or running:
+            while left and len(running) < max(1, asked.workers):
+                number, group = left.pop(0)
+                scratch = asked.folder / f"tests-{number}"
+                with (asked.folder / f"said-{number}").open("wb") as said:
+                    child = subprocess.Popen(
+                        [*command, f"--basetemp={scratch}", *group],
+                        cwd=root,
+                        env=environment,
+                        stdin=subprocess.DEVNULL,
+                        stdout=said,
+                        stderr=said,
+                        process_group=0,
+                    )
+                running[number] = child, time.monotonic()
+            time.sleep(_LOOK_S)
+            for number, (child, began) in list(running.items()):
+                late = time.monotonic() - began > _PATIENCE_S
+                if child.poll() is not None or late:
+                    end_group(child)
+                    del running[number]
+                    said_at = asked.folder / f"said-{number}"
+                    what = " ".join(groups[number][:1])
+                    asked.tell(f"{what}: {last_words(said_at)}")
+                    _ended(said_at, what, child.returncode, late, found)
+    finally:
+        for child, _ in running.values():
+            end_group(child)
+
+
+def _ended(said: Path, what: str, status: int, late: bool, found: Found) -> None:
+    text = said.read_text(errors="replace")
+    found.runs += sum(int(passed) for passed in re.findall(r"(\d+) passed", text)[-1:])
+    if late:
+        found.violations.append(f"{what} had not ended after {_PATIENCE_S:.0f} s")
+    elif status:
+        failed = [line for line in text.splitlines() if line.startswith(("FAILED", "ERROR"))]
+        why = "; ".join(failed[:5]) or last_words(said)
+        found.violations.append(f"{what} ended with status {status}: {why}")
+
+
+# what was taken ---------------------------------------------------------------------------------
+
+
+def _counted(asked: Asked, root: Path, settings: Path) -> dict[str, Counted]:
+    """By folder, as in "tablets" and "engine/planstep/store"."""
+    from coverage import Coverage
+
+    told = asked.folder / "coverage.json"
+    measured = Coverage(config_file=os.fspath(settings), data_suffix=False)
+    measured.set_option("run:plugins", [])  # it measures nothing itself
+    measured.combine([os.fspath(asked.folder / "data")])
+    measured.json_report(outfile=os.fspath(told))
+    found: dict[str, Counted] = {}
+    for name, one in json.loads(told.read_text())["files"].items():
+        path = Path(name) if Path(name).is_absolute() else Path.cwd() / name
+        folder = path.resolve().relative_to(root).parent.as_posix()
+        summary = one["summary"]
+        counts = Counted(
+            summary["num_statements"],
+            summary["covered_lines"],
+            summary.get("num_branches", 0),
+            summary.get("covered_branches", 0),
+        )
+        found[folder] = found.get(folder, Counted()).plus(counts)
+    return found

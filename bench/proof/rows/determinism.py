@@ -1,0 +1,108 @@
+"""Row determinism: the same seed in two other processes, under other hash seeds, gives the same bytes.
+
+    PYTHONHASHSEED=1 ─▶ process ─▶ seed, digest of all it changed, saw and counted ─┐
+    PYTHONHASHSEED=2 ─▶ process, from the last seed to the first ─▶ …               ─┴▶ equal, seed by seed
+
+A core that iterates over a set, looks at an address in memory or at a clock shows here; and what one seed leaves
+behind for the next.
+
+Next: ../worlds/seed.py.
+"""
+
+import hashlib
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+from unittest.mock import patch
+
+from ....coordinator.plan import Coordinator
+from ..worlds.seed import MODES, play
+from .registry import Asked, Found
+
+SEEDS = 200
+TRANSACTIONS = 200
+SECONDS_MAX = 1_200
+_PROGRAM = "import sys; from planstep.bench.proof.rows.determinism import tell; tell(*sys.argv[1:])"
+
+
+def run(asked: Asked) -> Found:
+    return compared(asked, MODES)
+
+
+def control(asked: Asked) -> Found:
+    """A coordinator that gives places in the order of a set."""
+    asked = replace(asked, runs=3)
+    return compared(asked, ("deterministic",), plant=True).planted("B30")
+
+
+def compared(asked: Asked, modes: tuple[str, ...], plant: bool = False) -> Found:
+    seeds = asked.seeds(SEEDS)
+    found = Found(seeds=(seeds[0], seeds[-1]))
+    words = [str(seeds[0]), str(len(seeds)), ",".join(modes), "planted" if plant else ""]
+    children = [
+        subprocess.Popen(
+            [sys.executable, "-c", _PROGRAM, *words, order],
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for hash_seed, order in (("1", "forward"), ("2", "backward"))
+    ]
+    try:
+        said = [
+            {
+                line.split()[0]: line
+                for line in child.communicate(timeout=SECONDS_MAX)[0].splitlines()
+            }
+            for child in children
+        ]
+    finally:
+        for child in children:
+            child.kill()
+            child.wait()
+    for seed in seeds:
+        lines = [one.get(str(seed), "") for one in said]
+        found.runs += 1
+        if not all(lines):
+            found.violations.append(f"seed {seed} came to no end\n{asked.again(seed)}")
+        elif lines[0] != lines[1]:
+            found.violations.append(
+                f"B30: seed {seed} is {lines[0]!r} here and {lines[1]!r} there\n{asked.again(seed)}"
+            )
+        else:
+            found.events += int(lines[0].split()[2])
+    found.figures["equal"] = found.runs - len(found.violations)
+    return found
+
+
+def tell(first: str, count: str, modes: str, plant: str, order: str) -> None:
+    """In a process of its own: a line for each seed."""
+    with planted() if plant else _nothing():
+        seeds = range(int(first), int(first) + int(count))
+        for seed in seeds if order == "forward" else reversed(seeds):
+            played = play(seed, tuple(modes.split(",")), TRANSACTIONS)
+            whole: list[Any] = [played.digest, played.settings, played.violations]
+            whole += [sorted(played.faults.items()), sorted(played.reached.items())]
+            digest = hashlib.sha256(repr(whole).encode()).hexdigest()
+            print(seed, digest, played.events, flush=True)
+
+
+@contextmanager
+def _nothing() -> Iterator[None]:
+    yield
+
+
+@contextmanager
+def planted() -> Iterator[None]:
+    live = Coordinator._live
+
+    def unordered(self: Coordinator, requests: list[Any]) -> list[Any]:
+        by_tx = {request.tx: request for request in live(self, requests)}
+        return [by_tx[tx] for tx in set(by_tx)]
+
+    with patch.object(Coordinator, "_live", unordered):
+        yield

@@ -1,0 +1,209 @@
+"""Stores of every version of the format: opened, verified, compared, written on, opened again.
+
+    formats/*.tar.xz ─▶ unpacked ─▶ verify ─▶ reader: contents, outcomes, digests = the stored json
+                                            ─▶ owner: the same; writes on; closes; opens: still the same, and more
+    both once more in a process whose LMDB would make files of its version 1.0: files stay as they are
+
+The control changes one byte of the archived store, of the archive, and one figure of an expectation.
+
+Next: ../formats/make.py.
+"""
+
+import json
+import os
+import shutil
+import struct
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Any, cast
+
+import planstep
+from planstep.api.opening import Mode
+from planstep.store.meta import FORMAT
+from planstep.store.verify import verify
+
+from ..disks.contents import contents
+from ..disks.forked import apart
+from ..disks.sample import Kind, quickly, settled
+from ..formats import make
+from .registry import Asked, Found
+
+_MAGIC = struct.pack("=I", 0xBEEFC0DE)
+_ENGINES = (None, "1")
+"""What $LMDB_DEFAULT_LIB_VERSION says."""
+
+
+def stored() -> list[tuple[str, Kind]]:
+    """Names and kinds of all that ship."""
+    found = []
+    for path in sorted(make.HERE.glob("format-*.tar.xz")):
+        name = path.name.removesuffix(".tar.xz")
+        _, _, mode, hosts, end = name.split("-")
+        found.append((name, Kind(cast(Mode, mode), int(hosts), end)))
+    return found
+
+
+def run(asked: Asked) -> Found:
+    found = Found()
+    names = stored()
+    versions = {name.split("-")[1] for name, _ in names}
+    every = {str(n) for n in range(1, FORMAT + 1)}
+    found.must(
+        versions == every, f"stores of versions {sorted(versions)} ship, not {sorted(every)}"
+    )
+    found.must(len(names) >= 8 * FORMAT, f"only {len(names)} stored stores ship")
+    for name, kind in names:
+        archive = (make.HERE / f"{name}.tar.xz").read_bytes()
+        expected = json.loads((make.HERE / f"{name}.json").read_text())
+        _one(found, asked, name, kind, archive, expected)
+        asked.tell(f"{name}: {len(found.violations)} violations so far")
+    for engine in _ENGINES:
+        _other_engine(found, asked, engine)
+    found.figures["versions"] = len(versions)
+    return found
+
+
+def control(asked: Asked) -> Found:
+    """One byte of what is archived, one of an expectation, one of the archive itself: each must be noticed."""
+    found = Found()
+    for number, (name, kind) in enumerate(stored()):
+        random = Random(f"{asked.seed} {name}")
+        archive = (make.HERE / f"{name}.tar.xz").read_bytes()
+        expected = json.loads((make.HERE / f"{name}.json").read_text())
+        planted = Found()
+        if number % 3 == 0:
+            sample = make.unpacked(archive, kind)
+            path = min(n for n in sample.files if "/log-" in n)
+            data = bytearray(sample.files[path])
+            data[100] ^= 1 << random.randrange(8)  # in the first records
+            sample.files[path] = bytes(data)
+            archive = make.packed(sample)
+        elif number % 3 == 1:
+            tablet = random.choice(sorted(expected["digests"]["host-0"]))
+            expected["digests"]["host-0"][tablet][0] ^= 1
+        else:
+            broken = bytearray(archive)
+            broken[len(broken) // 2] ^= 1
+            archive = bytes(broken)
+        _one(planted, asked, name, kind, archive, expected)
+        found.runs += 1
+        if planted.violations:
+            found.violations.append(planted.violations[0])
+    return found if len(found.violations) == found.runs else Found(found.runs)
+
+
+def _one(
+    found: Found, asked: Asked, name: str, kind: Kind, archive: bytes, expected: dict[str, Any]
+) -> None:
+    found.runs += 1
+    store = asked.memory / name
+    try:
+        sample = make.unpacked(archive, kind)
+    except Exception as error:
+        found.violations.append(f"{name}: the archive cannot be read: {error}")
+        return
+    try:
+        for way in (_verified, _read, _written):
+            shutil.rmtree(store, ignore_errors=True)
+            sample.planted(store)
+            ended = apart(_seen_by, (way, store), 30.0)
+            if ended.why:
+                found.violations.append(f"{name}: {way.__name__[1:]}: {ended.why}")
+                continue
+            found.events += 1
+            differing = [what for what in ended.value if ended.value[what] != expected.get(what)]
+            for what in differing:
+                new, old = ended.value[what], expected.get(what, {})
+                where = next(k for k in sorted({**new, **old}) if new.get(k) != old.get(k))
+                found.violations.append(
+                    f"{name}: {way.__name__[1:]}: {what} of {where} is {new.get(where)!r:.200}, not "
+                    f"{old.get(where)!r:.200}"
+                )
+    finally:
+        shutil.rmtree(store, ignore_errors=True)
+
+
+def _seen_by(task: tuple[Callable[[Path], dict[str, Any]], Path]) -> dict[str, Any]:
+    way, store = task
+    quickly()
+    return way(store)
+
+
+def _verified(store: Path) -> dict[str, Any]:
+    for host in sorted(store.glob("host-*")):
+        problems = verify(host)
+        assert not problems, f"verify {host.name}: {problems[:3]}"
+    return {}
+
+
+def _read(store: Path) -> dict[str, Any]:
+    return make.seen(store)
+
+
+def _written(store: Path) -> dict[str, Any]:
+    """The owner sees what the reader saw, goes on from there, and it is all there after reopening."""
+    with planstep.open(store, create=False) as db:
+        deterministic = db.mode == "deterministic"
+        shown = json.loads(json.dumps(contents(db, outcomes=deterministic)))
+        with db.transaction() as tx:
+            tx.read("of-bytes", "later", max_records=3)
+            tx.write_batch("of-bytes", [b"later"] * 3, partition=0)
+            if deterministic:
+                tx.put("in-msgpack", "later", {"n": 1})
+    _verified(store)
+    with planstep.open(store) as db:
+        topic = db.topic("of-bytes")
+        settled(db)  # mode kafka: markers come after the answer
+        assert topic.read(partition=0).values[-3:] == [b"later"] * 3, "what was added is not there"
+        at = sum(topic.position("later").values())
+        # Mode kafka: markers have offsets too.
+        assert at == 3 if deterministic else at >= 3, f"3 were read, the position is {at}"
+        if deterministic:
+            assert db.table("in-msgpack").get("later") == {"n": 1}
+    return {"contents": shown}
+
+
+def _other_engine(found: Found, asked: Asked, engine: str | None) -> None:
+    """A stored store and a new one, where LMDB is told to make files of another version."""
+    environment = {k: v for k, v in os.environ.items() if k != "LMDB_DEFAULT_LIB_VERSION"}
+    if engine is not None:
+        environment["LMDB_DEFAULT_LIB_VERSION"] = engine
+    name, kind = stored()[0]
+    old, new = asked.memory / "old", asked.memory / "new"
+    make.unpacked((make.HERE / f"{name}.tar.xz").read_bytes(), kind).planted(old)
+    program = (
+        "import sys; from pathlib import Path; from planstep.bench.proof.rows import format; "
+        "format.under_engine(Path(sys.argv[1]), Path(sys.argv[2]))"
+    )
+    command = [sys.executable, "-c", program, os.fspath(old), os.fspath(new)]
+    child = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    found.runs += 1
+    said = child.stderr.strip().splitlines()[-1:] or [""]
+    found.must(child.returncode == 0, f"under LMDB's engine {engine}: {said[0]}")
+    for store in (old, new):
+        for path in sorted(store.rglob("data.mdb")):
+            head = path.read_bytes()[:24]
+            version = int.from_bytes(head[20:24], sys.byteorder) if head[16:20] == _MAGIC else 0
+            what = (
+                f"under engine {engine}: {path.parent.parent.name} is of LMDB's version {version}"
+            )
+            found.must(version == 1, what)
+        shutil.rmtree(store, ignore_errors=True)
+
+
+def under_engine(old: Path, new: Path) -> None:
+    """In a process of its own, whose environment chose the engine for new files."""
+    quickly()
+    _verified(old)
+    _written(old)
+    with planstep.open(new, mode="deterministic", hosts=2) as db:
+        db.create_topic("t", partitions=2).write_batch(
+            [b"v"] * 8, keys=[b"%d" % n for n in range(8)]
+        )
+        db.create_table("u").put("k", 1)
+    _verified(new)
+    with planstep.open(new, read_only=True) as db:
+        assert len(db.topic("t").read()) == 8 and db.table("u").get("k") == 1

@@ -1,0 +1,114 @@
+"""What a small transaction costs as a store gets older: CPU and memory, window by window.
+
+    a child     COUNT small transactions ─▶ for each of WINDOWS: CPU of a transaction, RSS
+    the judge   the last windows against the early ones: at most CPU_MOST and RSS_MOST times as much
+
+The file system is in memory, durability "os": what is left is the engine's own work, checkpoints included. A
+transaction writes a record, and where there are tables one of ROWS rows, which lie apart.
+
+Negative control: a transaction that does a little more each time, and keeps it.
+
+What it leaves out: growth beyond COUNT; how long anything takes by the clock.
+
+Next: leak.py, whose row this is part of.
+"""
+
+import json
+import shutil
+import subprocess
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import planstep
+
+from ...compare.measure import rss_bytes
+from ...compare.subprocess_runner import end_group, environment
+from .registry import Asked, Found
+
+FULL: dict[str, int] = {"deterministic": 300_000, "kafka": 50_000}
+QUICK_PART, CONTROL_COUNT = 25, 4_000
+WINDOWS = 20
+_EARLY, _LATE = slice(2, 7), slice(-5, None)
+CPU_MOST = RSS_MOST = 2.2
+"""So far; what is to be: hardly more than 1."""
+_LITTLE_BYTES = 32 << 20
+"""Memory that says nothing: an interpreter that has warmed up, in a short run."""
+ROWS, _STRIDE, _VALUE = 100_000, 7919, b"v" * 100
+_SECONDS = 3600.0
+
+
+@dataclass(frozen=True)
+class Age:
+    """One window: microseconds of CPU a transaction, bytes at its end."""
+
+    cpu_us: float
+    rss: int
+
+
+def watch(asked: Asked, found: Found, counts: dict[str, int], planted: bool = False) -> None:
+    for mode, count in counts.items():
+        ages = _aged(asked.memory / f"growth-{mode}", mode, count, planted)
+        found.events += count
+        found.must(bool(ages), f"{mode}: nothing was measured over {count:,} transactions")
+        if not ages:
+            continue
+        early, late = ages[_EARLY], ages[_LATE]
+        for name, most, least in (("cpu_us", CPU_MOST, 0.0), ("rss", RSS_MOST, _LITTLE_BYTES)):
+            before, after = (median(getattr(age, name) for age in part) for part in (early, late))
+            found.figures[f"{mode} {name} early"] = round(before)
+            found.figures[f"{mode} {name} late"] = round(after)
+            found.must(
+                after <= most * before + least * (count < FULL[mode]),
+                f"{mode}: {name} has grown from {before:,.0f} to {after:,.0f}, to more than {most} "
+                f"times as much, over {count:,} transactions",
+            )
+
+
+def counts(asked: Asked) -> dict[str, int]:
+    part = QUICK_PART if asked.quick else 1
+    return {mode: count // part for mode, count in FULL.items()}
+
+
+def _aged(store: Path, mode: str, count: int, planted: bool) -> list[Age]:
+    words = [sys.executable, "-m", __name__, str(store), mode, str(count), str(int(planted))]
+    child = subprocess.Popen(
+        words, env=environment(), stdout=subprocess.PIPE, text=True, process_group=0
+    )
+    try:
+        said, _ = child.communicate(timeout=_SECONDS)
+    finally:
+        end_group(child)
+        shutil.rmtree(store, ignore_errors=True)
+    return [] if child.returncode else [Age(**json.loads(line)) for line in said.splitlines()]
+
+
+def main(store: str, mode: Any, count: int, planted: bool) -> None:
+    kept: list[bytes] = []
+    with planstep.open(store, mode=mode, durability="os") as db:
+        db.create_topic("t", 2)
+        tables = mode == "deterministic"
+        if tables:
+            db.create_table("rows")
+        done = 0
+        for window in range(WINDOWS):
+            upto = count * (window + 1) // WINDOWS
+            began, first = time.process_time(), done
+            while done < upto:
+                with db.transaction(worker="w") as tx:
+                    tx.write("t", _VALUE, partition=done % 2)
+                    if tables:
+                        tx.put("rows", done * _STRIDE % ROWS, done)
+                if planted:
+                    kept.append(b"x" * ((1 << 16) + done))
+                    sum(range(len(kept) ** 2 // 200))
+                done += 1
+            spent = (time.process_time() - began) / max(1, done - first)
+            print(json.dumps(asdict(Age(spent * 1e6, rss_bytes()))), flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), bool(int(sys.argv[4])))

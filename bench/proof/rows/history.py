@@ -1,0 +1,171 @@
+"""Row `history`: a million transactions of the real engine, with kills, judged by three that know nothing of
+each other.
+
+    ../histories/run.py ─▶ Trace ─┬─▶ check.judge           the certificate, in linear time
+                           ├─▶ ../histories/judge.py    what other processes saw is the state at its step
+                           └─▶ Spark, where it is    the same files, none of the checker's code
+    check.plant ─▶ ten histories with one anomaly each: every judge of traces must find every one
+
+Negative controls: votes that do not look at the rows that were read; outcomes told, and turns shown to other
+processes, before they are released (../histories/planted.py).
+
+What it leaves out: mode "kafka", which is row `kafka`; phantoms (a range is judged by its rows' versions).
+
+Next: ../histories/run.py.
+"""
+
+import time
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from ...judges.python import PLACES, judge
+from ...judges.python.findings import REAL_TIME, STALE_READ, Findings
+from ...judges.python.plant import KINDS, plant
+from ...judges.spark_process import prove_apart
+from ...judges.trace import ABORTED, COMMITTED, UNDETERMINED, Trace
+from ..histories.judge import judge_looks
+from ..histories.run import Made, Plan, make
+from ..histories.schema import FEEDS, World
+from .registry import Asked, Found
+
+FIGURE = 1_000_000
+"""Transactions, of both placements together."""
+_APART = 0.06
+"""Of these on three hosts, which take four times as long."""
+_SMALL = 0.02
+"""… and of the history that anomalies are planted in."""
+_SHOWN = 20
+
+
+def run(asked: Asked) -> Found:
+    total = asked.of(FIGURE, 2_000)
+    found = Found(seeds=(asked.seed, asked.seed))
+    traces = asked.folder / "proof" / "traces"
+    small: Trace | None = None
+    spark = not asked.quick and _can_spark()
+    seconds: dict[str, float] = {"writing": 0.0, "judging": 0.0}
+    for plan in _plans(total, asked.quick):
+        made = make(asked, plan)
+        small = _judged(made, found, seconds)
+        if spark:
+            made.trace.save(traces / plan.name)
+        del made  # millions of rows
+    assert small is not None
+    planted = dict(_planted(small, asked.seed))
+    missed = [kind for kind, trace in planted.items() if not _judge(trace).counts.get(kind)]
+    found.figures["planted_found"] = len(KINDS) - len(missed)
+    found.must(not missed, f"planted, and not found: {', '.join(missed)}")
+    found.figures["spark_agrees"] = "not asked" if asked.quick else "not there"
+    if spark:
+        for kind, trace in planted.items():
+            trace.save(traces / _folder(kind))
+        _by_spark(asked, traces.parent, found)
+    found.figures["writes_a_second"] = round(found.runs / seconds["writing"])
+    found.figures["checker_seconds"] = round(seconds["judging"], 1)
+    found.reaches([("transactions", found.runs, total)])
+    return found
+
+
+def control(asked: Asked) -> Found:
+    """Rows that were read may have changed by the commit, and nobody minds; outcomes run ahead of reads."""
+    hot = World(accounts=40, ring=30, lists=10)
+    found = Found(seeds=(asked.seed, asked.seed))
+    for bug, said in (("blind", STALE_READ), ("ahead", REAL_TIME)):
+        made = make(asked, Plan(bug, 1, asked.runs or 3_000, 1, hot, planted=bug))
+        one = Found()
+        _judged(made, one, {"writing": 0.0, "judging": 0.0})
+        one = one.planted(said)
+        if not one.violations:
+            return one
+        found.add(one)
+    return found
+
+
+def _plans(total: int, quick: bool) -> list[Plan]:
+    """The last one's history is the small one."""
+    if quick:
+        return [Plan("three", 3, total // 5, 1), Plan("one", 1, total - total // 5, 1)]
+    apart, small = int(total * _APART), int(total * _SMALL)
+    return [
+        Plan("one", 1, total - apart - small, 15),
+        Plan("three", 3, apart, 4),
+        Plan("small", 1, small, 2),
+    ]
+
+
+def _judge(trace: Trace) -> Findings:
+    return judge(trace, mode=PLACES, feeds=FEEDS)
+
+
+def _judged(made: Made, found: Found, seconds: dict[str, float]) -> Trace:
+    """Adds what there was and what is wrong with it."""
+    trace, name = made.trace, made.plan.name
+    began = time.perf_counter()
+    findings = _judge(trace)
+    seconds["judging"] += time.perf_counter() - began
+    seconds["writing"] += made.writing_s
+    looks = list(judge_looks(made))
+    outcomes = [row.outcome for row in trace.transactions]
+    looked = sum(map(len, made.looks.values()))
+    found.runs += len(outcomes) - looked + 1  # a look in the end is in no trace
+    found.events += len(trace.operations) + len(trace.records)
+    found.faults["kill"] += made.kills
+    found.faults["conflict"] += outcomes.count(ABORTED)
+    found.faults["undecided at a kill"] += len(made.resolved) + outcomes.count(UNDETERMINED)
+    figures = found.figures
+    figures["committed"] = figures.get("committed", 0) + outcomes.count(COMMITTED)
+    figures["told_by_outcome"] = figures.get("told_by_outcome", 0) + made.asked
+    figures["looks"] = figures.get("looks", 0) + looked
+    slowest = max(made.opened_s, default=0.0)
+    figures["opened_s_max"] = max(figures.get("opened_s_max", 0.0), round(slowest, 3))
+    wrong = [*made.wrong, *findings.problems(), *looks]
+    found.violations += [f"{name}: {text}" for text in wrong[:_SHOWN]]
+    if len(wrong) > _SHOWN:
+        found.violations.append(f"{name}: and {len(wrong) - _SHOWN:,} more")
+    found.must(made.kills == made.plan.kills, f"{name}: {made.kills} kills, not {made.plan.kills}")
+    for what in ("reads", "ranges", "published", "records"):
+        found.must(findings.looked_at.get(what, 0) > 0, f"{name}: no {what} were looked at")
+    found.must(made.asked > 0, f"{name}: nobody was told by an outcome")
+    found.must(looked > 1, f"{name}: no other process has looked at anything")
+    return trace
+
+
+def _planted(trace: Trace, seed: int) -> Iterator[tuple[str, Trace]]:
+    for kind in KINDS:
+        yield kind, plant(trace, kind, seed)
+
+
+def _folder(kind: str) -> str:
+    return "planted-" + kind.replace(" ", "-")
+
+
+# Spark ------------------------------------------------------------------------------------------
+
+
+def _can_spark() -> bool:
+    return find_spec("pyspark") is not None
+
+
+def _by_spark(asked: Asked, folder: Path, found: Found) -> None:
+    """Spark's verdict, and whether each planted anomaly is in it; it compares itself with the checker's."""
+    began = time.perf_counter()
+    told: dict[str, Any] = prove_apart(folder, tell=asked.tell)["spark"]
+    found.figures["spark_seconds"] = round(time.perf_counter() - began, 1)
+    if not told["ran"] and told["agrees_with_python"] is None:
+        found.figures["spark_agrees"] = "not there"
+        found.figures["spark_why_not"] = str(told["why_not"])[:200]
+        return
+    by_run: dict[str, dict[str, int]] = {}
+    for check in told["checks"]:
+        for name, counts in check["by_run"].items():
+            by_run.setdefault(name, {}).update(counts)
+    missed = [kind for kind in KINDS if not by_run.get(_folder(kind), {}).get(kind)]
+    found.figures["spark_agrees"] = bool(told["agrees_with_python"])
+    found.figures["planted_found_by_spark"] = len(KINDS) - len(missed)
+    found.must(not missed, f"planted, and not found by Spark: {', '.join(missed)}")
+    found.violations += [f"Spark: {text}" for text in told["disagreements"][:_SHOWN]]
+    for name, counts in by_run.items():
+        if not name.startswith("planted-") and counts:
+            found.violations.append(f"Spark, {name}: {counts}")

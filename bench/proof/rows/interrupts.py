@@ -1,0 +1,81 @@
+"""Row `interrupts`: signals' handlers raise at any bytecode of a commit, stacks end in the midst of one.
+
+    positions, spread over a commit's bytecodes ─▶ pieces ─▶ ../disks/striking.py, each in a child of its own
+    alarms of the system's, at random moments   ─▶
+    room for 0, 1, 2 … calls                    ─▶
+
+What must hold: the turn is finished, or was never there; the exception reaches the caller; the engine goes on, for
+other threads too; handlers are where they were. The control puts off nothing but SIGINT and looks at no stack.
+
+Next: ../disks/striking.py.
+"""
+
+from collections import Counter
+from dataclasses import replace
+
+from ..disks.forked import Apart, apart
+from ..disks.striking import MODES, Piece, Told, bytecodes, strike
+from ..parallel import spread
+from .registry import Asked, Found
+
+STRIKES = 1_600
+ALARMS = 400
+DEPTHS = 120
+"""Room for fewer calls than this: more is enough for any."""
+_PIECE = 40
+_OF_CONTROL = 120
+_SECONDS = 120.0
+
+
+def run(asked: Asked) -> Found:
+    return _run(asked, MODES, planted=False)
+
+
+def control(asked: Asked) -> Found:
+    """Where only SIGINT is put off, and stacks are not looked at, handlers and depths must stop an engine."""
+    few = replace(asked, runs=asked.runs or _OF_CONTROL)
+    return _run(few, MODES[:1], planted=True).planted("the engine stopped", "was raised")
+
+
+def _run(asked: Asked, modes: tuple[str, ...], planted: bool) -> Found:
+    asked.memory.mkdir(parents=True, exist_ok=True)
+    found, pieces = Found(seeds=(asked.seed, asked.seed)), list[Piece]()
+    for mode in modes:
+        made = apart(bytecodes, Piece("signal", mode, (), asked.memory / f"counted-{mode}"))
+        if made.why:
+            raise AssertionError(f"the bytecodes of a commit could not be counted: {made.why}")
+        found.figures[f"bytecodes_{mode}"] = made.value
+        each = max(1, asked.of(STRIKES) // len(modes))
+        places = tuple(1 + (asked.seed + n * made.value // each) % made.value for n in range(each))
+        alarms = max(1, asked.of(ALARMS) // len(modes))
+        for kind, at in (
+            ("signal", places),
+            ("alarm", tuple(range(asked.seed, asked.seed + alarms))),
+            ("depth", tuple(range(0, DEPTHS, 1 if asked.of(DEPTHS) >= DEPTHS else 5))),
+        ):
+            for n in range(0, len(at), _PIECE):
+                folder = asked.memory / f"{mode}-{kind}-{n}"
+                pieces.append(Piece(kind, mode, at[n : n + _PIECE], folder, planted))
+    strikes, ends = Counter[str](), Counter[str]()
+    for piece, ended in spread(_piece, pieces, asked.workers):
+        told: Told = ended.value or Told(wrong=[f"{piece.mode}, {piece.kind}: {ended.why}"])
+        found.runs += told.runs
+        found.violations += told.wrong
+        strikes[piece.kind] += told.strikes
+        ends.update(put_off=told.put_off, raised=told.raised, committed=told.committed)
+        asked.tell(f"{found.runs:,} strikes, {len(found.violations)} violations")
+    found.faults.update(strikes)
+    found.figures["ends"] = dict(ends)
+    if not planted:
+        found.reaches(
+            [
+                ("strikes of signals", strikes["signal"], asked.of(STRIKES) // 2),
+                ("strikes while handlers were put off", ends["put_off"], asked.of(STRIKES) // 8),
+                ("alarms that struck", strikes["alarm"], asked.of(ALARMS) // 20),
+            ]
+        )
+    return found
+
+
+def _piece(piece: Piece) -> Apart:
+    return apart(strike, piece, _SECONDS)

@@ -1,0 +1,411 @@
+"""Row `ioerr`: the n-th operation fails, once and for ever, in the middle of an engine's day.
+
+    seed ─▶ what fails: a write, a sync, an allocation, a name, a commit of LMDB; a read, an open of a file; any
+            call of a backup, a restore, an export (../disks/copied.py);
+            n; EIO or ENOSPC; once, for ever
+        └▶ writers and a reader over it (../disks/concurrent_load.py) ─▶ errors typed? goes on, or closed for good?
+              └▶ opened again on a disk that is well ─▶ all that was acknowledged, nothing that was refused
+
+Modes deterministic and kafka, hosts 1 and 3. The log's files fail in the engine's own file layer; LMDB's
+commits by a wrapper around its environment, and, where strace is there, in the system calls themselves.
+What fails is the seed's; which of the writers meets it, the scheduler's. A single failure may keep a store
+from opening, that once; it closes an open one only where LMDB panics: its own calls, or the error "panic".
+
+Reads and opens fail over a store that has something to read: it was left by a process before, killed or closed.
+Opening it refuses, or a call does, with an error that speaks of no damage; where it was once, the next try
+works. Segments and data files are meant; with strace LMDB's file too, as far as it is read by calls.
+
+It leaves out pages of LMDB's map that cannot be read: the system ends the process then (SIGBUS). What is
+damaged on the way back is row bitflip's.
+
+Next: ../disks/concurrent_load.py, ../disks/read_faults.py.
+"""
+
+import errno
+import json
+import random
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from ....api.engine import Engine
+from ....api.opening import Durability, Mode
+from ....errors import PlanstepError
+from ....store.files import Files
+from ..disks import copied, strace
+from ..disks.concurrent_load import VERSIONS, Log, Shift, check, kafka_settings
+from ..disks.engines import abandon, open_engine, stores_of
+from ..disks.failing import FastFiles, FaultyFiles
+from ..disks.read_faults import BEGIN, blamed, day_before, opened
+from ..disks.stores import table_file
+from ..disks.tables import ERRORS, break_tables
+from ..parallel import Died, in_order
+from .registry import Asked, Found
+
+RUNS = 400
+SEGMENT_BYTES = 8 << 10
+_LIMITS = {
+    "write": 60,
+    "sync": 3,
+    "allocate": 12,
+    "rename": 6,
+    "remove": 5,
+    "sync_folder": 14,
+    "shrink": 1,
+    "table": 3,
+    "read": 90,
+    "open": 24,
+}
+"""Kinds, and about how many of them there are in a run."""
+_ANY = 1 << 20
+"""Of calls: which it is, those that there are tell."""
+_AT_OPENING = {"read": 6, "open": 9}
+"""As `_LIMITS`, before the store is open."""
+_OVER_A_STORE = ("read", "open", "shrink", *copied.KINDS)
+"""Kinds that strike where there is a store already."""
+_PLACES: list[tuple[Mode, int]] = [
+    ("deterministic", 1),
+    ("deterministic", 3),
+    ("kafka", 1),
+    ("kafka", 3),
+]
+_INJECTED = {
+    "table": ("pwrite64,writev", "fdatasync"),
+    "read": ("pread64", "read"),
+    "open": ("openat",),
+}
+_READING = (*_AT_OPENING, "export")
+_CALLS = {"read": 6, "open": 4}
+"""About how many of LMDB's file there are at an opening."""
+_NAMES = {
+    "table": "commits of LMDB",
+    "read": "read failed",
+    "open": "open failed",
+    **{kind: f"call of {kind}" for kind in copied.KINDS},
+}
+_SECONDS = 90
+_FOLDERS_MAX = 64
+
+
+@dataclass(frozen=True)
+class Task:
+    """`times`: None for ever; `swallows`: the planted bug; `injected`: by strace, into LMDB's own calls, or,
+    where it copies, the kind of call; `version`: of mode kafka's protocol."""
+
+    seed: int
+    mode: Mode
+    hosts: int
+    durability: Durability
+    kind: str
+    nth: int
+    code: int
+    times: int | None
+    folder: Path
+    error: str = ""
+    injected: str = ""
+    swallows: bool = False
+    version: int = 2
+
+    def __str__(self) -> str:
+        what = self.injected or f"{self.kind} {self.error}".strip()
+        often = "for ever" if self.times is None else "once"
+        version = f" {self.version}" if self.mode == "kafka" else ""
+        return (
+            f"seed {self.seed}, mode {self.mode}{version}, {self.hosts} hosts, {self.durability}: {what} "
+            f"{self.nth} fails {often} with {errno.errorcode[self.code]}"
+        )
+
+
+@dataclass
+class Seen:
+    """`refused`: the first attempt to open it was; `opened`: it was open at last."""
+
+    struck: int = 0
+    opened: bool = True
+    refused: bool = False
+    log: Log = field(default_factory=Log)
+    wrong: list[str] = field(default_factory=list)
+
+
+class Swallowing(FaultyFiles):
+    """The planted bugs: a write that fails is taken for one that did not, a read for the file's end."""
+
+    def write(self, fd: int, buffers: Sequence[bytes], offset: int, sync: bool) -> None:
+        if self._error("write") is None:
+            FastFiles.write(self, fd, buffers, offset, sync)
+
+    def read(self, fd: int, offset: int, length: int) -> bytes:
+        return b"" if self._error("read") else FastFiles.read(self, fd, offset, length)
+
+
+def run(asked: Asked) -> Found:
+    why_not = strace.available()
+    tasks = [_task(seed, asked.memory, why_not is None) for seed in asked.seeds(RUNS, 40)]
+    found = _all(tasks, asked)
+    found.figures["strace"] = why_not or "used"
+    return found
+
+
+def control(asked: Asked) -> Found:
+    """An engine that takes a failed write for a good one, or a failed read for the end of what there is; a backup
+    that calls a copy damaged which it cannot read."""
+    found = Found(seeds=(asked.seed, asked.seed + 3))
+    for kind, first, call in (("write", 12, ""), ("read", 1, ""), ("backup", -6, "pread")):
+        tasks = [
+            Task(
+                seed,
+                "deterministic",
+                1,
+                "full",
+                kind,
+                first + seed % 5,
+                errno.EIO,
+                1,
+                asked.memory,
+                injected=call,
+                swallows=True,
+            )
+            for seed in range(asked.seed, asked.seed + 4)
+        ]
+        swallowed = _all(tasks, asked).planted("Corruption(", "verify: ", "as Corruption")
+        if not swallowed.violations:
+            return swallowed
+        found.add(swallowed)
+    return found
+
+
+def _task(seed: int, folder: Path, may_trace: bool) -> Task:
+    rng = random.Random(f"ioerr {seed}")
+    kinds = [*_LIMITS, "write", "table", "table", "read", *copied.KINDS]
+    turn, at = divmod(seed, len(kinds))
+    kind, (mode, hosts) = kinds[at], _PLACES[turn % len(_PLACES)]
+    number = turn + turn // len(_PLACES) + at
+    durability: Durability = (
+        "os" if hosts == 1 and (kind == "sync" or rng.random() < 0.3) else "full"
+    )
+    error = ERRORS[rng.randrange(len(ERRORS))] if kind == "table" else ""
+    injected, times = "", None if rng.random() < 0.4 else 1
+    limit, below = _LIMITS.get(kind, _ANY), rng.random() < 0.5
+    if kind in _AT_OPENING:  # each place with each of the four in turn
+        below, times = bool(number & 1), None if number & 2 else 1
+        limit = _AT_OPENING[kind] if rng.random() < 0.5 else limit
+    if below and kind in _INJECTED and may_trace and hosts == 1:
+        injected, error = rng.choice(_INJECTED[kind]), ""
+        limit = _CALLS.get(kind, limit)
+    return Task(
+        seed,
+        mode,
+        hosts,
+        durability,
+        kind,
+        rng.randrange(limit),
+        errno.EIO if kind in _READING else rng.choice([errno.EIO, errno.EIO, errno.ENOSPC]),
+        times,
+        folder,
+        error,
+        injected,
+        version=rng.choice(VERSIONS),
+    )
+
+
+def _all(tasks: list[Task], asked: Asked) -> Found:
+    found = Found(seeds=(tasks[0].seed, tasks[-1].seed))
+    told: Counter[str] = Counter()
+    try:
+        for task, seen in in_order(play, tasks, asked.workers, asked.tell):
+            log = seen.log
+            found.runs += 1
+            found.events += len(log.acknowledged) + len(log.refused) + len(log.unknown)
+            found.faults[_class(task)] += bool(seen.struck)  # 0 of a class that never struck
+            told[f"kafka_version_{task.version}"] += task.mode == "kafka"
+            told["acknowledged"] += len(log.acknowledged)
+            told["refused"] += len(log.refused)
+            told["undetermined"] += len(log.unknown)
+            told["engines_closed"] += log.closed
+            told["refused_to_open"] += seen.refused
+            told["never_opened"] += not seen.opened
+            told["never_struck"] += not seen.struck
+            told["looks"] += log.looks
+            again = asked.again(task.seed)
+            found.violations += [f"{task}: {text}\n{again}" for text in [*log.wrong, *seen.wrong]]
+    except Died as error:
+        found.violations.append(f"a failing disk killed the process: {error}")
+    found.figures |= dict(told)
+    if found.runs >= 40:
+        struck = sum(found.faults.values())
+        found.reaches([("runs whose disk failed", struck, found.runs * 3 // 4)])
+    if found.runs >= RUNS:
+        found.reaches((f"runs of {name}", n, 1) for name, n in sorted(found.faults.items()))
+    return found
+
+
+def _class(task: Task) -> str:
+    what = _NAMES.get(task.kind, task.kind)
+    if task.injected and task.kind != "table":
+        what = f"LMDB's file: {what}"
+    return f"{what}, {'once' if task.times else 'for ever'}"
+
+
+def play(task: Task) -> Seen:
+    root = task.folder / f"ioerr-{task.seed}-{task.kind}-{task.swallows}"
+    root.mkdir(parents=True)
+    seen = Seen()
+    try:
+        if task.kind in _OVER_A_STORE:
+            killed = random.Random(f"ioerr killed {task.seed}").random() < 0.7
+            day_before(_open(task, root / "s", FastFiles()), task.mode, seen.log, killed)
+        if task.kind in copied.KINDS:
+            _copied(task, root, seen)
+        elif task.injected:
+            _injected(task, root, seen)
+        else:
+            _own(task, root, seen)
+        if seen.log.closed and task.times and not _panics(task):
+            seen.wrong.append("a single failure closed the engine for good")
+        if _may_try_again(task) and seen.log.failed_looks > seen.struck:
+            seen.wrong.append("the disk failed once, and more than one read failed")
+        seen.wrong += blamed(seen.log)
+        seen.wrong += _afterwards(task, root / "s", seen.log)
+    finally:
+        shutil.rmtree(root, ignore_errors=True)
+    return seen
+
+
+def _panics(task: Task) -> bool:
+    """Whether LMDB may: it then refuses everything until it is opened anew."""
+    return task.kind == "table" and (bool(task.injected) or task.error == "panic")
+
+
+def _may_try_again(task: Task) -> bool:
+    """Whether a call that met the failure has to succeed when it is repeated."""
+    return task.kind in _AT_OPENING and task.times is not None
+
+
+def _open(task: Task, path: Path, files: Files) -> Engine:
+    return open_engine(
+        path,
+        files,
+        mode=task.mode,
+        hosts=task.hosts,
+        durability=task.durability,
+        segment_bytes=SEGMENT_BYTES,
+        kafka=kafka_settings(task.version),
+    )
+
+
+def _shift(task: Task, db: Engine, log: Log) -> Shift:
+    return Shift(db, task.mode, log, BEGIN if task.kind in _OVER_A_STORE else 0)
+
+
+def _own(task: Task, root: Path, seen: Seen) -> None:
+    """Below faulty files, or faulty tables, from the first moment on."""
+    make = Swallowing if task.swallows else FaultyFiles
+    kind = "" if task.kind == "table" else task.kind
+    short = random.Random(task.seed).random()
+    files = make(
+        kind, task.nth, code=task.code, times=task.times, short=lambda size: int(size * short)
+    )
+    log = seen.log
+    again = _may_try_again(task)
+    db, seen.refused = opened(lambda: _open(task, root / "s", files), log, again)
+    if db is None:
+        seen.opened = False
+        seen.struck = files.failed
+        return
+    broken = []
+    if task.kind == "table":
+        broken = [break_tables(store, task.error, task.nth, task.times) for store in stores_of(db)]
+    shift = _shift(task, db, log)
+    try:
+        if shift.create():
+            shift.work()
+        seen.struck = files.failed + sum(env.failed for env in broken)
+        files.kind = ""
+        for env in broken:
+            env.nth = sys.maxsize
+        shift.ends()
+        shift._may_fail(db.close)
+    finally:
+        abandon(db)
+
+
+def _copied(task: Task, root: Path, seen: Seen) -> None:
+    """Nobody has the store open but who copies it."""
+    _open(task, root / "s", FastFiles()).close()
+    fails = copied.Fails(task.nth, task.code, task.times, task.injected)
+    seen.struck, where = copied.play(
+        task.kind,
+        root,
+        task.mode,
+        fails,
+        seen.log,
+        lambda path: _open(task, path, FastFiles()),
+        task.swallows,
+    )
+    seen.log.wrong = [f"{where}: {text}" for text in seen.log.wrong]
+
+
+def _injected(task: Task, root: Path, seen: Seen) -> None:
+    """In a process below strace, whose system calls on LMDB's file fail."""
+    if task.kind == "table":
+        db = _open(task, root / "s", FastFiles())
+        Shift(db, task.mode, Log()).create()
+        db.close()
+    path = table_file(root / "s" / "host-0")
+    when = f"{task.nth + 1}{'+' if task.times is None else ''}"
+    name = errno.errorcode[task.code]
+    words = ["strace", "-f", "-qq", "-o", str(root / "calls"), "-P", str(path)]
+    for fd in range(_FOLDERS_MAX):  # LMDB opens it through the folder's descriptor
+        words += ["-P", f"/proc/self/fd/{fd}/table/{path.name}"]
+    words += [
+        "-e",
+        f"trace={task.injected}",
+        "-e",
+        f"inject={task.injected}:error={name}:when={when}",
+    ]
+    code = "import sys; from planstep.bench.proof.rows.ioerr import child; child(*sys.argv[1:])"
+    given = json.dumps({"task": asdict(task), "log": asdict(seen.log)}, default=str)
+    words += [sys.executable, "-c", code, str(root), given]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=_SECONDS)
+    if done.returncode:
+        seen.wrong.append(f"the process ended with {done.returncode}: {done.stderr[-500:]}")
+        return
+    said = json.loads(done.stdout)
+    seen.log, seen.opened, seen.refused = Log(**said["log"]), said["opened"], said["refused"]
+    seen.struck = (root / "calls").read_text().count("(INJECTED)")
+
+
+def child(root: str, said: str) -> None:
+    """What runs below strace: goes on with the log that it is given, and tells it."""
+    given = json.loads(said)
+    task = Task(**{**given["task"], "folder": Path(root)})
+    seen = Seen(log=Log(**given["log"]))
+    again = _may_try_again(task)
+    db, seen.refused = opened(lambda: _open(task, Path(root) / "s", FastFiles()), seen.log, again)
+    if db is None:
+        seen.opened = False
+    else:
+        shift = _shift(task, db, seen.log)
+        if shift.create():
+            shift.work()
+        shift._may_fail(db.close)
+        abandon(db)
+    print(json.dumps(asdict(seen)))
+
+
+def _afterwards(task: Task, path: Path, log: Log) -> list[str]:
+    """The disk is well, the process another: what is there?"""
+    try:
+        db = _open(task, path, FastFiles())
+    except PlanstepError as error:
+        return [f"does not open again: {error!r}"]
+    try:
+        return check(db, task.mode, log, path)
+    except PlanstepError as error:
+        return [f"opened again, it cannot be read: {error!r}"]
+    finally:
+        abandon(db)

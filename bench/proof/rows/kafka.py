@@ -1,0 +1,145 @@
+"""Row `kafka`: mode "kafka" under kills, pauses and zombies shows what Kafka allows, and nothing else.
+
+    seeds ─▶ simulated worlds (../worlds/kafka/seed.py) ─┐
+    lives of the real engine, kill -9 (kafka_killed.py) ─┴▶ the same finder ─▶ forbidden: a violation
+                                                                             └▶ allowed: counted, by its name
+
+A send is a batch of one transaction for one partition. What is allowed goes by the protocol: writes interleave
+in both; torn and lost ones only in version 1, and only where requests arrive late. ARCHITECTURE.md says why.
+
+Next: kafka_killed.py.
+"""
+
+import os
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from ..parallel import spread
+from ..worlds.kafka.anomalies import ALLOWED
+from ..worlds.kafka.coverage import TABLES, UNREACHABLE, unreached
+from ..worlds.kafka.seed import USED_WRONGLY, WITH_LATE_REQUESTS, Settings, drawn, played
+from .kafka_killed import Lives, killed
+from .registry import Asked, Found
+
+SEEDS = 340
+SENDS = 200_000
+KILLS, KILLS_QUICK = 20, 3
+SENDS_KILLED = 20_000
+TRANSACTIONS = 200
+CONTROL_SEEDS = 6
+STORES = ((1, "shared", 2), (3, "separate", 1))
+"""(hosts, placement, protocol version) of the real engine's."""
+Item = int | Lives
+
+
+def run(asked: Asked) -> Found:
+    """A run is a simulated seed or a kill of the real engine; a single one is a seed."""
+    kills = _kills(asked)
+    seeds = asked.seeds(SEEDS)
+    if asked.runs is not None:
+        seeds = seeds[: asked.runs - kills]
+    items: list[Item] = [*_lives(asked, kills), *seeds]
+    found = Found(seeds=(seeds[0], seeds[-1]))
+    sums: dict[str, Counter[str]] = {}
+    for done, (item, (part, counted)) in enumerate(spread(_work, items, asked.workers), 1):
+        again = asked.again(None if isinstance(item, Lives) else item)
+        part.violations = [f"{text}\n{again}" for text in part.violations]
+        found.add(part)
+        for name, counter in counted.items():
+            sums.setdefault(name, Counter()).update(counter)
+        sent = sums["sends"]
+        asked.tell(f"{done} of {len(items)}, {sent.total():,} sends")
+    sends, reached = sums["sends"], sums.get("reached", Counter())
+    missing = unreached(reached)
+    found.figures = {
+        "simulated_sends": sends["simulated"],
+        "real_sends": sends["real"],
+        "transactions": dict(sums["transactions"]),
+        "allowed": {_kind(*kind): _counts(kind, sums) for kind in ((1, ""), (1, "late"), (2, ""))},
+        "transitions": f"{sum(map(len, TABLES.values())) - len(missing)} of "
+        f"{sum(map(len, TABLES.values()))}, {len(UNREACHABLE)} cannot be",
+        "unreached": [transition for transition in missing if transition not in UNREACHABLE],
+    }
+    for transition in UNREACHABLE:
+        found.must(transition not in reached, f"{transition}: it was said that nobody takes it")
+    found.reaches([("kills of the real engine", found.faults["kill -9"], kills)])
+    if asked.runs is None:
+        share = SEEDS // len(seeds)
+        found.reaches(
+            (
+                ("simulated sends", sends["simulated"], SENDS // share),
+                ("sends of the real engine", sends["real"], SENDS_KILLED // share),
+            )
+        )
+    return found
+
+
+def control(asked: Asked) -> Found:
+    """Version 1 with late EndTxn, and a judge that allows what version 2 does: transactions are torn."""
+    found = Found()
+    for seed in range(asked.seed, asked.seed + (asked.runs or CONTROL_SEEDS)):
+        settings = replace(_with_late_ends(drawn(seed)), strict=True)
+        result, _, _ = played(seed, TRANSACTIONS, settings)
+        found.runs += 1
+        found.faults.update(result.faults)
+        found.violations += [f"seed {seed}: {text}" for text in result.violations]
+    return found.planted("torn transaction")
+
+
+def _with_late_ends(settings: Settings) -> Settings:
+    faults = replace(settings.faults, late=0.3, any_late=False)
+    return replace(settings, version=1, late="ends", faults=faults)
+
+
+def _kills(asked: Asked) -> int:
+    """Of a number of runs that is asked for, the share that a full one has, and one at least."""
+    if asked.runs is None:
+        return KILLS_QUICK if asked.quick else KILLS
+    return max(1, asked.runs * KILLS // (SEEDS + KILLS)) if asked.runs > 1 else 0
+
+
+def _lives(asked: Asked, kills: int) -> Iterator[Lives]:
+    """Stores of which each has some of the kills."""
+    sends = 400 if asked.quick else 1_200
+    for number, (hosts, placement, version) in enumerate(STORES):
+        own = kills // len(STORES) + (number < kills % len(STORES))
+        folder = os.fspath(asked.folder / f"store-{number}")
+        if own:
+            yield Lives(folder, asked.seed, own, sends, hosts, placement, version)
+
+
+def _work(item: Item) -> tuple[Found, dict[str, Counter[str]]]:
+    """(what is found, counters by their names): in a process of its own."""
+    if isinstance(item, Lives):
+        found = killed(item)
+        allowed = found.figures.pop("allowed", Counter())
+        sends = found.figures.pop("sends", 0)
+        return found, {
+            "sends": Counter(real=sends),
+            "transactions": Counter(found.figures),
+            _kind(item.version, ""): allowed,
+        }
+    result, work, seen = played(item, TRANSACTIONS)
+    settings = result.settings
+    late = "late" if settings["version"] == 1 and settings["late"] else ""
+    found = Found(runs=1, events=result.events, faults=result.faults)
+    found.violations = [f"seed {item}: {text}" for text in result.violations]
+    return found, {
+        "sends": Counter(simulated=sum(len(tx.sends) for tx in work.history.txs)),
+        "transactions": Counter(tx.end for tx in work.history.txs),
+        "reached": result.reached,
+        _kind(settings["version"], late): seen,
+    }
+
+
+def _kind(version: int, late: str) -> str:
+    return f"version {version}, requests late" if late else f"version {version}"
+
+
+def _counts(kind: tuple[int, str], sums: dict[str, Counter[str]]) -> dict[str, Any]:
+    """How often each anomaly that may happen there did."""
+    seen = sums.get(_kind(*kind), Counter())
+    names = (*WITH_LATE_REQUESTS, "partition that hangs", *USED_WRONGLY) if kind[1] else ALLOWED
+    return {name: seen[name] for name in dict.fromkeys((*names, *sorted(seen)))}

@@ -1,0 +1,354 @@
+"""Row "kill9": SIGKILL at any moment, a thousand times, with readers that live on.
+
+    parent ── fork ─▶ writer: open, check all, then 3 streams at once ── each acknowledged ─▶ pipe
+       │   └─ fork ─▶ reader: a view of its own, opened before the kill
+       └─ SIGKILL ─▶ the next writer opens what is there: acknowledged ≤ stored ≤ acknowledged + 1 a stream,
+                     and nothing torn; the reader still answers as it did before
+
+A line goes to the pipe behind each commit that returned, so what the parent has read was promised. Stores are
+taken over by one writer after the other and closed by the last one only, then verified. The plan follows
+from the seed; where in the engine a signal meets it does not, on any machine.
+
+A killed process loses no page cache: what the power takes is row powerloss.
+
+Next: ../disks/killable.py, ../disks/streams.py.
+"""
+
+import os
+import random
+import threading
+import time
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ....api import opening
+from ....errors import PlanstepError
+from ....runtime import open_stores
+from ....store.files import Files
+from ....store.verify import verify
+from ..disks.killable import Child, Say, Silent, fork, keep_busy, small_steps
+from ..disks.streams import STREAMS, Stream, count, look, make
+from ..parallel import spread
+from ..patching import exchange
+from .registry import Asked, Found
+
+KILLS = 1_000
+ACKNOWLEDGED = 20_000
+READERS = 300
+_VERIFIED_EACH = 25
+_READER_LIVES = 4
+_LATE_SECONDS = 0.3
+
+
+class Lane(NamedTuple):
+    """A store that is killed again and again."""
+
+    mode: str
+    hosts: int
+    placement: str = "shared"
+    durability: str = "full"
+    disk: bool = False
+
+    def __str__(self) -> str:
+        where = "on a disk" if self.disk else "in memory"
+        return f"{self.mode}, {self.hosts} hosts, {self.placement}, {self.durability}, {where}"
+
+
+LANES = (
+    Lane("deterministic", 1, disk=True),
+    Lane("deterministic", 3, disk=True),
+    Lane("deterministic", 1),
+    Lane("deterministic", 3),
+    Lane("deterministic", 1, durability="os"),
+    Lane("deterministic", 3, placement="separate"),
+    Lane("kafka", 1),
+    Lane("kafka", 3),
+)
+"""A kill looks the same to a disk and to memory; the disk is slower, and a kill more often meets a sync."""
+
+
+class Work(NamedTuple):
+    lane: Lane
+    folder: Path
+    kills: int
+    seed: int
+    late: bool = False
+
+
+def run(asked: Asked) -> Found:
+    found = Found(seeds=(asked.seed, asked.seed))
+    kills = asked.of(KILLS, least=len(LANES))
+    works = []
+    for number, lane in enumerate(LANES):
+        folder = (asked.folder if lane.disk else asked.memory) / f"kill9-{number}"
+        share = kills // len(LANES) + (number < kills % len(LANES))
+        if share:
+            works.append(Work(lane, folder, share, asked.seed * 100 + number))
+    slowest, verified = 0.0, 0
+    for work, (done, seconds) in spread(kill_again, works, asked.workers):
+        found.add(done)
+        slowest = max(slowest, seconds)
+        verified += done.figures["verified"]
+        asked.tell(f"{found.runs:,} of {kills:,} kills; {work.lane}")
+    acknowledged = found.events
+    readers = found.faults["kill beside a reader"]
+    found.figures = {
+        "acknowledged": acknowledged,
+        "readers": readers,
+        "stores_verified": verified,
+        "opening_seconds_max": round(slowest, 3),
+    }
+    if asked.runs is None:
+        scale = kills / KILLS
+        found.reaches(
+            [
+                ("kills", found.runs, kills),
+                ("acknowledged transactions", acknowledged, int(ACKNOWLEDGED * scale)),
+                ("kills beside a reader", readers, int(READERS * scale)),
+            ]
+        )
+    return found
+
+
+def control(asked: Asked) -> Found:
+    """A log that says a record is durable, and writes it a moment later."""
+    lane = LANES[2]
+    found, _ = kill_again(Work(lane, asked.memory / "late", 8, asked.seed, late=True))
+    found.seeds = (asked.seed, asked.seed)
+    return found.planted("acknowledged lost", "were synced, says the file")
+
+
+class LateFiles(Files):
+    """The planted bug: `write` returns before anything is written, but for the first of a file."""
+
+    def __init__(self) -> None:
+        self._waiting: list[tuple[float, int, bytes, int]] = []
+        self._lock = threading.Lock()
+        threading.Thread(target=self._write_late, daemon=True).start()
+
+    def write(self, fd: int, buffers: Sequence[bytes], offset: int, sync: bool) -> None:
+        if not offset:
+            super().write(fd, buffers, offset, sync)
+            return
+        with self._lock:
+            due = time.monotonic() + _LATE_SECONDS
+            self._waiting.append((due, os.dup(fd), b"".join(buffers), offset))
+
+    def _write_late(self) -> None:
+        while True:
+            with self._lock:
+                if self._waiting and self._waiting[0][0] <= time.monotonic():
+                    _, fd, data, offset = self._waiting.pop(0)
+                    os.pwrite(fd, data, offset)
+                    os.close(fd)
+            time.sleep(0.0005)
+
+
+# a child's work --------------------------------------------------------------------------------
+
+
+def _open(lane: Lane, folder: Path) -> Any:
+    mode: Any = lane.mode
+    placement: Any = lane.placement
+    durability: Any = lane.durability
+    return opening.open(
+        folder, mode=mode, hosts=lane.hosts, placement=placement, durability=durability
+    )
+
+
+def _write(lane: Lane, folder: Path, late: bool, say: Say, listen: int) -> None:
+    """Until it is killed."""
+    small_steps()
+    if late:
+        exchange(open_stores, "Files", LateFiles)
+    began = time.monotonic()
+    db = _open(lane, folder)
+    seconds = time.monotonic() - began
+    make(db, lane.mode)
+    counts, left = count(db, lane.mode)
+    say(f"o {seconds:.4f} {' '.join(map(str, counts))}")
+    keep_busy(db)
+
+    def go_on(stream: Stream) -> None:
+        try:
+            while True:
+                stream.step()
+                say(f"a {stream.number} {stream.n}")
+                stream.tidy()
+        except BaseException as error:
+            say(f"x stream {stream.number} ended: {error!r}")
+            os._exit(1)
+
+    threads = [
+        threading.Thread(target=go_on, args=(Stream(db, lane.mode, k, counts[k], left[k]),))
+        for k in range(STREAMS)
+    ]
+    for thread in threads:
+        thread.start()
+    threads[0].join()
+
+
+def _look(lane: Lane, folder: Path, say: Say, listen: int) -> None:
+    """A view that was there before the kill, asked again and again."""
+    with opening.open(folder, read_only=True) as db:
+        while True:
+            say(f"r {' '.join(map(str, look(db, lane.mode)))}")
+            if not os.read(listen, 1):
+                return
+
+
+def _close(lane: Lane, folder: Path, say: Say, listen: int) -> None:
+    db = _open(lane, folder)
+    counts, _ = count(db, lane.mode)
+    say(f"o 0 {' '.join(map(str, counts))}")
+    db.close()
+
+
+# the parent's ----------------------------------------------------------------------------------
+
+
+class Killer:
+    """One store's kills. Invariant: `acknowledged` is by stream what was promised or seen to be there."""
+
+    def __init__(self, work: Work) -> None:
+        self.work = work
+        self.found = Found(figures={"verified": 0})
+        self.acknowledged = [0] * STREAMS
+        self.slowest = 0.0
+        self.opened = False
+        """A writer has said so at least once: there is a store to read."""
+        self.writer: Child | None = None
+        self.reader: Child | None = None
+        self.reads = ""
+        self.reader_kills = 0
+
+    def wrong(self, text: str) -> None:
+        self.found.violations.append(f"{self.work.lane}, kill {self.found.runs + 1}: {text}")
+
+    def heard(self, line: str) -> None:
+        kind, _, rest = line.partition(" ")
+        if kind == "a":
+            stream, n = map(int, rest.split())
+            if n != self.acknowledged[stream] + 1:
+                self.wrong(f"stream {stream}: {n} behind {self.acknowledged[stream]}")
+            self.acknowledged[stream] = n
+            self.found.events += 1
+        elif kind == "o":
+            seconds, *counts = rest.split()
+            self.slowest = max(self.slowest, float(seconds))
+            self.opened = True
+            self._compare(list(map(int, counts)))
+        else:
+            self.wrong(rest)
+
+    def _compare(self, counts: list[int]) -> None:
+        for stream, (promised, there) in enumerate(zip(self.acknowledged, counts, strict=True)):
+            if there < promised:
+                self.wrong(f"stream {stream}: {promised - there} of {promised} acknowledged lost")
+            elif there > promised + 1:
+                self.wrong(f"stream {stream}: {there} are there of {promised} and one under way")
+            self.found.faults["unacknowledged that counts"] += there == promised + 1
+        self.acknowledged = counts
+
+    def kill(self, draw: random.Random) -> None:
+        work = self.work
+        child = self.writer = fork(partial(_write, work.lane, work.folder, work.late))
+        if draw.random() < 0.2:
+            what = "kill while it opens"
+            for line in child.lines(time.monotonic() + draw.uniform(0.0, 0.05)):
+                self.heard(line)
+        else:
+            what = "kill while it commits"
+            self._hear(child, draw.randrange(5, 50))
+            if draw.random() < 0.6 and not work.late:
+                self._begin_to_read()
+            for line in child.lines(time.monotonic() + draw.uniform(0.0, 0.003)):
+                self.heard(line)
+        for line in child.kill():
+            self.heard(line)
+        if child.code != -9:
+            self.wrong(f"the writer ended with exit code {child.code} before it was killed")
+        self.found.runs += 1
+        self.found.faults[what] += 1
+        self._read_on()
+
+    def _hear(self, child: Child, acknowledged: int) -> None:
+        before = self.found.events
+        for line in child.lines():
+            self.heard(line)
+            if self.found.events - before >= acknowledged:
+                return
+
+    def _begin_to_read(self) -> None:
+        if self.reader is not None or not self.opened:
+            return
+        self.reader = fork(partial(_look, self.work.lane, self.work.folder))
+        self.reader_kills = 0
+        self.reads = self.reader.line()
+        if not self.reads.startswith("r "):
+            self.wrong(f"a reader: {self.reads}")
+            self.end_reader()
+
+    def _read_on(self) -> None:
+        """What a reader sees does not change with its store's owner, dead or followed by another."""
+        if self.reader is None:
+            return
+        self.reader.tell()
+        line = self.reader.line()
+        if line != self.reads:
+            self.wrong(f"a reader saw {self.reads!r}, and behind the kill {line!r}")
+        self.found.faults["kill beside a reader"] += 1
+        self.reader_kills += 1
+        if self.reader_kills >= _READER_LIVES:
+            self.end_reader()
+
+    def end(self) -> None:
+        """However it ended: no child is left."""
+        self.end_reader()
+        if self.writer is not None:
+            self.writer.kill()
+
+    def end_reader(self) -> None:
+        if self.reader is not None:
+            self.reader.kill()
+            self.reader = None
+
+    def verify(self) -> None:
+        for number in range(self.work.lane.hosts):
+            folder = self.work.folder / f"host-{number}"
+            if (folder / "table" / "data.mdb").exists():
+                for problem in verify(folder):
+                    self.wrong(f"host {number}: {problem}")
+                self.found.figures["verified"] += 1
+
+    def finish(self) -> None:
+        """Opened once more, closed in order, verified."""
+        child = fork(partial(_close, self.work.lane, self.work.folder))
+        for line in child.wait():
+            self.heard(line)
+        if child.code != 0:
+            self.wrong(f"closing ended with exit code {child.code}")
+        self.verify()
+
+
+def kill_again(work: Work) -> tuple[Found, float]:
+    """(what was found, the slowest opening in seconds)."""
+    killer = Killer(work)
+    try:
+        for number in range(work.kills):
+            killer.kill(random.Random(f"{work.seed}/{number}"))
+            if not work.late and number % _VERIFIED_EACH == _VERIFIED_EACH - 1:
+                killer.verify()
+            if killer.found.violations:
+                break  # what follows would say it again
+        else:
+            killer.finish()
+    except Silent:
+        killer.wrong("a child has said nothing for a minute")
+    except (OSError, PlanstepError) as error:
+        killer.wrong(f"the check: {error!r}")
+    finally:
+        killer.end()
+    return killer.found, killer.slowest

@@ -1,0 +1,397 @@
+"""Row "killpoints": a kill before each file operation of short plays, then before each of LMDB's own.
+
+    play ─▶ its N operations ─▶ for n = 1 … N: fork, play, SIGKILL before the n-th
+        └─▶ fork: open, compare with what had been acknowledged, play on to the end, compare, verify
+
+The log's files have one way in and out, store/files.py: each of its methods that changes something is a
+point; so are both sides of each commit of LMDB. LMDB's own writes and syncs are met by strace, where it is
+there and may trace, on plays that checkpoint; where not, the figures say so. Of backup and restore, what they
+remove at their ends is removed file by file, each a point.
+
+Next: ../disks/short_scripts.py.
+"""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+from ....runtime import backup, open_stores, replace_store
+from ....store import disk
+from ....store.files import Files
+from ....store.table import Table
+from ....store.verify import verify
+from ..disks.killable import Child, Say, Silent, fork, small_steps
+from ..disks.short_scripts import PLAYS, Play, Stage
+from ..parallel import spread
+from ..patching import exchange
+from .registry import SHARE, Asked, Found
+
+POINTS = 300
+_POINTS_MAX = 2_000
+_CALLS = ("pwrite64", "pwritev", "writev", "write", "fdatasync", "fsync", "msync")
+"""One after the other: strace counts each call apart."""
+_OPERATIONS = (
+    *("allocate", "write", "shrink", "sync", "sync_folder"),
+    *("rename", "exchange", "remove"),
+)
+_TRACED = ("consume, produce, table", "trim, seek, segments go", "rewriting")
+_TRACED_MAX = 200
+_TRACED_OF = 4
+_BY_NAME = {play.name: play for play in PLAYS}
+
+
+class Work(NamedTuple):
+    """Points of a play: `share` in `of` of them. `traced`: those of LMDB, by strace; `only`: file operations of
+    these names, and no other points."""
+
+    play: str
+    folder: Path
+    share: int = 0
+    of: int = 1
+    traced: bool = False
+    kind: type[Files] = Files
+    only: tuple[str, ...] = ()
+
+
+class Points:
+    """The process's operations so far; before the `n`-th it is killed. 0: never."""
+
+    def __init__(self, n: int) -> None:
+        self.n = n
+        self.count = 0
+        self._lock = threading.Lock()
+
+    def pass_by(self) -> None:
+        with self._lock:
+            self.count += 1
+            if self.count == self.n:
+                os.kill(os.getpid(), signal.SIGKILL)
+                time.sleep(60)  # it is on its way
+
+
+def killing(points: Points, kind: type[Files], names: tuple[str, ...] = _OPERATIONS) -> type[Files]:
+    """Files that are killed at their `points`."""
+
+    def before(name: str) -> Callable[..., Any]:
+        method = getattr(kind, name)
+
+        def operation(self: Files, *args: Any) -> Any:
+            points.pass_by()
+            return method(self, *args)
+
+        return operation
+
+    return type("Killing", (kind,), {name: before(name) for name in names})
+
+
+def _mark_commits(points: Points) -> None:
+    """Both sides of LMDB's commits are points."""
+
+    def around(method: Callable[..., Any]) -> Callable[..., Any]:
+        def commit(self: Table, *args: Any) -> Any:
+            points.pass_by()
+            result = method(self, *args)
+            points.pass_by()
+            return result
+
+        return commit
+
+    for name in ("checkpoint", "move", "mark_closed"):
+        setattr(Table, name, around(getattr(Table, name)))
+
+
+def _mark_removals(points: Points) -> None:
+    """Each file of a folder that backup and restore remove."""
+
+    def rmtree(path: Path, ignore_errors: bool = False) -> None:
+        for root, _, names in os.walk(path, topdown=False):
+            for name in names:
+                points.pass_by()
+                os.unlink(os.path.join(root, name))
+            os.rmdir(root)
+
+    exchange(backup, "shutil", SimpleNamespace(rmtree=rmtree))
+
+
+class HeldFiles(Files):
+    """The planted bug: a write waits for the next one, and is acknowledged all the same."""
+
+    held: tuple[int, list[bytes], int, bool] | None = None
+
+    def write(self, fd: int, buffers: Sequence[bytes], offset: int, sync: bool) -> None:
+        last, self.held = self.held, None
+        if last is not None:
+            super().write(*last)
+        if offset:
+            self.held = fd, [b"".join(buffers)], offset, sync
+        else:
+            super().write(fd, buffers, offset, sync)
+
+
+class RenamingFiles(Files):
+    """The planted bug: between two names there is a moment that has none."""
+
+    def exchange(self, one: Path, other: Path) -> bool:
+        aside = other.with_name("aside")
+        self.rename(other, aside)
+        self.rename(one, other)
+        self.rename(aside, one)
+        return True
+
+
+# children --------------------------------------------------------------------------------------
+
+
+def _play(work: Work, folder: Path, n: int, say: Say, listen: int) -> None:
+    """From the first step on; says each that has returned, and in the end how many points there were."""
+    small_steps()
+    play, points = _BY_NAME[work.play], Points(n)
+    kind = killing(points, work.kind if n or work.only else Files, work.only or _OPERATIONS)
+    for module in (open_stores, disk, backup, replace_store):
+        exchange(module, "Files", kind)
+    if not work.only:
+        _mark_commits(points)
+        _mark_removals(points)
+    stage = Stage(folder, **play.settings)
+    say(f"s {stage.digest()}")
+    for step in play.steps:
+        step(stage)
+        say(f"s {stage.digest()}" if not n else "s")
+    stage.db.close()
+    say(f"e {points.count}")
+
+
+def _play_when_told(play: Play, folder: Path, say: Say, listen: int) -> None:
+    """The same, once a tracer is there."""
+    os.read(listen, 1)
+    small_steps()
+    stage = Stage(folder, **play.settings)
+    say("s")
+    for step in play.steps:
+        step(stage)
+        say("s")
+    stage.db.close()
+    say("e 0")
+
+
+def _go_on(play: Play, folder: Path, digests: list[str], done: int, say: Say, listen: int) -> None:
+    """After a kill behind `done` of the digests: what is there, and on from it."""
+    small_steps()
+    stage = Stage(folder, **play.settings)
+    found = stage.digest()
+    at = max(done - 1, 0)
+    good = digests[at : at + 2] if done else digests[:1]
+    if found not in good:
+        earlier = digests.index(found) if found in digests else None
+        say(f"x {done} states were acknowledged, and what is there is state {earlier} of them")
+        return
+    at += good.index(found)
+    for step in play.steps[at:]:
+        step(stage)
+    if stage.digest() != digests[-1]:
+        say(f"x the play went on from state {at}, and does not end as it should")
+    stage.db.close()
+
+
+# the parent's ----------------------------------------------------------------------------------
+
+
+def _said(child: Child, found: list[str]) -> tuple[int, str]:
+    """(states acknowledged, what came last); complaints go to `found`."""
+    states, last = 0, ""
+    for line in child.wait():
+        last = line
+        states += line.startswith("s")
+        if line.startswith("x"):
+            found.append(line[2:])
+    return states, last
+
+
+def _point(
+    work: Work, where: str, digests: list[str], begin: Callable[[Path], Child]
+) -> tuple[Found, bool]:
+    """One kill, and what comes after; False when the play ended alive."""
+    play = _BY_NAME[work.play]
+    found = Found()
+    folder = _cleared(work)
+    wrong: list[str] = []
+    child = begin(folder)
+    states, last = _said(child, wrong)
+    killed = child.code == -signal.SIGKILL
+    if not killed and not last.startswith("e"):
+        wrong.append(f"the play ended with exit code {child.code}")
+    again = fork(partial(_go_on, play, folder, digests, states))
+    _said(again, wrong)
+    if again.code != 0 and not wrong:
+        wrong.append(f"going on ended with exit code {again.code}")
+    if not wrong:
+        for number in range(play.settings.get("hosts", 1)):
+            wrong += [str(problem) for problem in verify(folder / f"host-{number}")]
+    found.runs += killed
+    found.events += states
+    found.violations += [f"{work.play}, {where}: {text}" for text in wrong]
+    return found, killed
+
+
+def _cleared(work: Work) -> Path:
+    """Where the store will be; nothing is there, nor beside it."""
+    shutil.rmtree(work.folder, ignore_errors=True)
+    work.folder.mkdir(parents=True)
+    return work.folder / "store"
+
+
+def _plain(work: Work) -> tuple[list[str], int, list[str]]:
+    """Without a kill: (digests, points, complaints)."""
+    folder = _cleared(work)
+    child = fork(partial(_play, work, folder, 0))
+    lines = child.wait()
+    digests = [line[2:] for line in lines if line.startswith("s")]
+    last = lines[-1] if lines else "nothing was said"
+    if not last.startswith("e"):
+        return digests, 0, [f"{work.play}, without a kill: {last}"]
+    return digests, int(last[2:]), []
+
+
+def kill_at_points(work: Work) -> Found:
+    found = Found()
+    try:
+        digests, count, found.violations = _plain(work)
+        if found.violations:
+            return found
+        if work.traced:
+            found.add(_trace(work, digests))
+            return found
+        for n in range(1 + work.share, min(count, _POINTS_MAX) + 1, work.of):
+            begin = partial(_begin, work, n)
+            one, killed = _point(work, f"operation {n} of {count}", digests, begin)
+            found.add(one)
+            found.faults["kill before a file operation"] += killed
+    except Silent:
+        found.violations.append(f"{work.play}: a child has said nothing for a minute")
+    finally:
+        shutil.rmtree(work.folder, ignore_errors=True)
+    return found
+
+
+def _begin(work: Work, n: int, folder: Path) -> Child:
+    return fork(partial(_play, work, folder, n))
+
+
+# LMDB's own ------------------------------------------------------------------------------------
+
+
+def _trace(work: Work, digests: list[str]) -> Found:
+    """Each call until the play ends alive; `skipped` where strace may not trace."""
+    found = Found()
+    for call in _CALLS:
+        for n in range(1 + work.share, _TRACED_MAX, work.of):
+            try:
+                one, killed = _traced(work, digests, call, n)
+            except _NotTraced as error:
+                found.skipped = str(error)
+                return found
+            found.add(one)
+            found.faults["kill before a call of LMDB"] += killed
+            if not killed:
+                break
+    return found
+
+
+def _traced(work: Work, digests: list[str], call: str, n: int) -> tuple[Found, bool]:
+    tracers: list[subprocess.Popen[bytes]] = []
+
+    def begin(folder: Path) -> Child:
+        child = fork(partial(_play_when_told, _BY_NAME[work.play], folder))
+        tracers.append(_attach(child, folder / "host-0" / "table" / "data.mdb", call, n))
+        child.tell()
+        return child
+
+    try:
+        return _point(work, f"LMDB's {call} {n}", digests, begin)
+    finally:
+        for tracer in tracers:
+            _let_go(tracer)
+
+
+class _NotTraced(Exception):
+    """strace is not here, or may not trace."""
+
+
+def _attach(child: Child, path: Path, call: str, n: int) -> "subprocess.Popen[bytes]":
+    """A tracer that kills the child before its n-th such call on the file."""
+    strace = shutil.which("strace")
+    if strace is None:
+        child.kill()
+        raise _NotTraced("strace is not installed")
+    command = [strace, "-f", "-o", os.devnull, "-P", os.fspath(path), "-e", f"trace={call}"]
+    command += ["-e", f"inject={call}:signal=KILL:when={n}", "-p", str(child.pid)]
+    tracer = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    assert tracer.stderr is not None
+    said = tracer.stderr.readline().decode(errors="replace")
+    if not re.search(r"attached", said):
+        child.kill()
+        _let_go(tracer)
+        raise _NotTraced(f"strace may not trace: {said.strip()}")
+    return tracer
+
+
+def _let_go(tracer: "subprocess.Popen[bytes]") -> None:
+    tracer.kill()
+    tracer.communicate()
+
+
+# the row ---------------------------------------------------------------------------------------
+
+
+def run(asked: Asked) -> Found:
+    """Each play's points, in shares: so that two processes have both something to do to the end."""
+    found = Found(seeds=(asked.seed, asked.seed))
+    of = SHARE if asked.quick else 2
+    if asked.runs is not None:
+        of = max(1, len(PLAYS) * 40 // asked.runs)
+    shares = [asked.seed % of] if asked.quick or asked.runs is not None else range(of)
+    works = [
+        Work(play.name, asked.memory / f"points-{number}-{share}", share, of)
+        for number, play in enumerate(PLAYS)
+        for share in shares
+    ]
+    of = min(of, _TRACED_OF)
+    shares = sorted({share % of for share in shares})
+    works += [
+        Work(name, asked.memory / f"traced-{number}-{share}", share, of, traced=True)
+        for number, name in enumerate(_TRACED)
+        for share in shares
+    ]
+    skipped = None
+    for work, done in spread(kill_at_points, works, asked.workers):
+        skipped, done.skipped = done.skipped or skipped, None  # a part of the row is told, no skip
+        found.add(done)
+        asked.tell(f"{found.runs:,} points; {work.play}")
+    found.figures = {"plays": len(PLAYS), "acknowledged": found.events}
+    found.figures["lmdb_calls"] = skipped or found.faults["kill before a call of LMDB"]
+    if asked.runs is None:
+        found.reaches([("points", found.runs, POINTS // (SHARE if asked.quick else 1))])
+    return found
+
+
+def control(asked: Asked) -> Found:
+    """Files that keep a write back until the next one; a restore that gives one name away before the other."""
+    held = Work("one partition", asked.memory / "held", kind=HeldFiles)
+    found = kill_at_points(held).planted("states were acknowledged", "were synced, says the file")
+    if found.violations:
+        renamed = kill_at_points(
+            Work("restored", asked.memory / "named", kind=RenamingFiles, only=("rename",))
+        ).planted("what is there is state 0 of them")
+        if not renamed.violations:
+            return renamed
+        found.add(renamed)
+    return found

@@ -1,0 +1,115 @@
+"""Row `model`: every interleaving of a few transactions at two tablets, by the real hosts and cores.
+
+    scenes ─▶ explore, a process each ─▶ states, judged ─▶ violations, each with the moves that led there
+                                     └▶ what was reached: the false invariants, which must be broken
+
+An exploration that never saw an abort would prove little: so each of `FALSE` claims something that is not
+so, and not to find a state against it is a violation of the row.
+
+Next: ../worlds/exhaustive/search.py.
+"""
+
+import time
+
+from ..parallel import spread
+from ..worlds.exhaustive.search import (
+    ABORTS,
+    EARLY,
+    SHARED_STEP,
+    UNHEARD,
+    WAITS,
+    Explored,
+    explore,
+)
+from ..worlds.exhaustive.world import ASKED, BETWEEN, TWICE, Scene
+from ..worlds.mutants.deterministic import MUTANTS
+from ..worlds.mutants.mutant import Mutant, planted
+from .registry import Asked, Found
+
+STATES, QUICK_STATES = 100_000, 5_000
+CONFLICT = ("consume", "consume", "read")
+
+SCENES: tuple[tuple[Scene, int], ...] = (
+    # (scene, states at most); where that is never reached, every interleaving was seen
+    (Scene("two hosts, a crash", 2, 0, 1, CONFLICT, repeats=0, losses=0), 120_000),
+    (Scene("two hosts, a repeat", 2, 0, 1, CONFLICT, crashes=0, losses=0), 120_000),
+    (Scene("two hosts, a crash, a repeat", 2, 0, 1, CONFLICT, losses=0), 300_000),
+    (Scene("three hosts", 3, 1, 2, CONFLICT, crashes=0, repeats=0, losses=0), 60_000),
+    (Scene("three hosts, a crash", 3, 1, 2, CONFLICT[1:], repeats=0, losses=0), 60_000),
+    (Scene("both tablets vote", 2, 1, 0, ("consume", "next", "count"), repeats=0), 40_000),
+    (Scene("two transactions, a crash, a repeat, a loss", 2, 0, 1, CONFLICT[1:]), 60_000),
+    (Scene("tablets apart", 1, 0, 0, CONFLICT[1:], separate=True, losses=0), 15_000),
+)
+QUICK: tuple[tuple[Scene, int], ...] = (
+    (Scene("two transactions, a crash, a repeat", 2, 0, 1, CONFLICT[1:], losses=0), 12_000),
+    (Scene("two hosts", 2, 0, 1, CONFLICT, crashes=0, repeats=0, losses=0), 5_000),
+)
+
+FALSE: dict[str, str] = {
+    "no transaction ever aborts": ABORTS,
+    "a vote never arrives twice": TWICE,
+    "no participant ever asks how its transaction ended": ASKED,
+    "no crash falls between a plan and its execution": BETWEEN,
+    "two transactions never share a step": SHARED_STEP,
+    "no planned transaction waits for an earlier one": WAITS,
+    "nothing commits that nobody waits for": UNHEARD,
+}
+FALSE_THERE = {"a vote never comes before its plan": EARLY}
+"""Broken with three hosts only, hence in a full run."""
+_FAULTS = {"crash", "deliver, and crash behind the sync", "deliver twice", "lose"}
+
+
+def run(asked: Asked) -> Found:
+    scenes = QUICK if asked.quick else SCENES
+    if asked.runs is not None:
+        scenes = tuple((scene, min(most, asked.runs)) for scene, most in scenes)
+    found, reached = Found(), dict[str, int]()
+    began = time.monotonic()
+    exhausted = []
+    for (scene, _), explored in spread(_explore, scenes, asked.workers):
+        asked.tell(f"{scene.name}: {explored.states:,} states")
+        _add(found, explored)
+        for name, times in explored.reached.items():
+            reached[name] = reached.get(name, 0) + times
+        if explored.exhausted:
+            exhausted.append(scene.name)
+    seconds = time.monotonic() - began
+    claims = FALSE if asked.quick else {**FALSE, **FALSE_THERE}
+    if asked.runs is None:
+        found.reaches([("states", found.runs, QUICK_STATES if asked.quick else STATES)])
+        for claim, name in claims.items():
+            found.must(reached.get(name, 0) > 0, f"never seen: {name}. So {claim!r} may be true")
+    found.figures = {
+        "scenes": len(scenes),
+        "exhausted": "; ".join(sorted(exhausted)) or "none",
+        "false invariants reached": sum(name in reached for name in claims.values()),
+        "states per second": round(found.runs / seconds) if seconds else 0,
+        **{name: times for name, times in sorted(reached.items())},
+    }
+    return found
+
+
+BUG = next(mutant for mutant in MUTANTS if mutant.name == "vote-not-awaited")
+
+
+def control(asked: Asked) -> Found:
+    """A participant that does not wait for the last vote."""
+    found = Found()
+    _add(found, _explore((QUICK[-1][0], 5_000), BUG))
+    return found.planted("was decided True")
+
+
+def _explore(scene: tuple[Scene, int], bug: Mutant | None = None) -> Explored:
+    if bug is None:
+        return explore(*scene)
+    with planted(bug):
+        return explore(*scene)
+
+
+def _add(found: Found, explored: Explored) -> None:
+    found.runs += explored.states
+    found.events += explored.transitions
+    found.violations += [f"{explored.scene}: {text}" for text in explored.violations]
+    for fault, times in explored.faults.items():
+        if fault in _FAULTS:
+            found.faults[fault] += times

@@ -1,0 +1,182 @@
+"""Row `mutants`: bugs planted in the real cores, one at a time; the simulated worlds must notice each.
+
+    mutant ─▶ planted ─▶ play(seed) for seed after seed ─▶ wrong, and without the bug it is not ─▶ caught
+                                                    └ none of 500 ─▶ a violation: the worlds have a hole
+
+A quick run begins with the seed that has caught the mutant before (`KNOWN`), and goes on searching if that one
+does not any more. A seed that is wrong without any bug catches nothing: row `sim` is there to say so.
+
+Next: ../worlds/mutants/mutant.py, ../worlds/seed.py.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import lru_cache
+from statistics import median
+
+from ..parallel import spread
+from ..worlds.mutants import deterministic, kafka
+from ..worlds.mutants.mutant import Mutant, planted
+from ..worlds.result import Played
+from ..worlds.seed import play
+from .registry import Asked, Found
+
+MUTANTS = deterministic.MUTANTS + kafka.MUTANTS
+BY_NAME = {mutant.name: mutant for mutant in MUTANTS}
+SEEDS, QUICK_SEEDS = 500, 60
+TRANSACTIONS, QUICK_TRANSACTIONS = 200, 60
+PUBLISHED_LEAST = 12
+CONTROL_SEEDS = 10
+
+KNOWN: dict[str, tuple[int, int]] = {
+    "taken-before-durable": (28, 60),
+    "prepared-forgotten": (2, 60),
+    "false-vote-kept": (3, 60),
+    "waiter-not-woken": (3, 60),
+    "proposed-twice": (3, 60),
+    "first-slice-lost": (4, 60),
+    "seek-unseen": (15, 200),
+    "offsets-by-batch": (2, 60),
+    "told-before-durable": (28, 60),
+    "reads-unordered": (12, 200),
+    "zero-offset": (2, 60),
+    "voted-too-early": (3, 60),
+    "early-false-lost": (12, 60),
+    "blockers-cut-short": (106, 200),
+    "published-unordered": (12, 60),
+    "range-off-by-one": (3, 60),
+    "acknowledged-twice": (64, 200),
+    "offset-reused": (2, 60),
+    "trimmed-too-far": (59, 200),
+    "update-lost": (3, 60),
+    "version-ignored": (2, 60),
+    "answered-early": (2, 60),
+    "sent-before-durable": (7, 60),
+    "undone-in-part": (22, 60),
+    "snapshot-unserved": (12, 60),
+    "epoch-unchecked": (40, 60),
+    "zombie-unfenced": (6, 60),
+    "marker-repeated": (26, 200),
+    "never-timed-out": (3, 60),
+    "ids-again": (7, 60),
+}
+"""(seed, transactions) that have caught it; (1, `QUICK_TRANSACTIONS`) where none is named."""
+
+
+@dataclass(frozen=True)
+class Hunt:
+    """One mutant and the seeds that are tried, in this order."""
+
+    mutant: Mutant
+    seeds: tuple[int, ...]
+    transactions: int
+
+
+@dataclass
+class Hunted:
+    """`seed`: that caught it, None if none did; `tried`: how many seeds that took."""
+
+    seed: int | None = None
+    why: str = ""
+    tried: int = 0
+    events: int = 0
+    wrong_anyway: int = 0
+    faults: Counter[str] = field(default_factory=Counter)
+
+
+def run(asked: Asked) -> Found:
+    mutants = MUTANTS if asked.runs is None else MUTANTS[: asked.runs]
+    return _judged(asked, list(_hunts(asked, mutants)))
+
+
+def control(asked: Asked) -> Found:
+    """A mutant that changes nothing: it is caught by no seed, and the row has to say so."""
+    seeds = tuple(range(asked.seed, asked.seed + CONTROL_SEEDS))
+    return _judged(asked, [Hunt(SAME, seeds, QUICK_TRANSACTIONS)]).planted("same: not caught")
+
+
+SAME = Mutant(
+    "same",
+    "nothing: an empty queue is written otherwise",
+    "tablets.participant",
+    "Participant._plan",
+    "queue = space.get(QUEUE) or ()",
+    "queue = space.get(QUEUE) or tuple()",
+)
+
+
+def _hunts(asked: Asked, mutants: tuple[Mutant, ...]) -> Iterator[Hunt]:
+    for mutant in mutants:
+        if not asked.quick:
+            yield Hunt(mutant, tuple(range(asked.seed, asked.seed + SEEDS)), TRANSACTIONS)
+            continue
+        first, transactions = KNOWN.get(mutant.name, (1, QUICK_TRANSACTIONS))
+        others = range(asked.seed, asked.seed + QUICK_SEEDS)
+        seeds = (first, *(seed for seed in others if seed != first))
+        yield Hunt(mutant, seeds, transactions)
+
+
+def _judged(asked: Asked, hunts: list[Hunt]) -> Found:
+    found = Found(runs=len(hunts))
+    tried: list[int] = []
+    slowest, published, wrong_anyway = "", 0, 0
+    for hunt, hunted in spread(hunt_down, hunts, asked.workers):
+        mutant = hunt.mutant
+        found.events += hunted.events
+        found.faults.update(hunted.faults)
+        wrong_anyway += hunted.wrong_anyway
+        if hunted.seed is None:
+            found.violations.append(
+                f"{mutant.name}: not caught by {hunted.tried} seeds: {mutant.about}"
+            )
+            asked.tell(f"{mutant.name}: not caught by {hunted.tried} seeds")
+            continue
+        asked.tell(f"{mutant.name}: seed {hunted.seed}: {hunted.why}")
+        published += bool(mutant.source)
+        if hunted.tried > max(tried, default=0):
+            slowest = mutant.name
+        tried.append(hunted.tried)
+    found.figures = {
+        "caught": len(tried),
+        "re-creating published bugs": published,
+        "seeds needed, median": int(median(tried)) if tried else 0,
+        "seeds needed, most": f"{max(tried)} ({slowest})" if tried else 0,
+        "seeds wrong without a bug": wrong_anyway,
+    }
+    if len(hunts) == len(MUTANTS):
+        found.reaches([("re-creating published bugs", published, PUBLISHED_LEAST)])
+    found.seeds = (min(min(h.seeds) for h in hunts), max(max(h.seeds) for h in hunts))
+    return found
+
+
+def hunt_down(hunt: Hunt) -> Hunted:
+    hunted = Hunted()
+    mode = hunt.mutant.mode
+    for seed in hunt.seeds:
+        with planted(hunt.mutant):
+            why = _play(seed, mode, hunt.transactions, hunted)
+        hunted.tried += 1
+        if why:
+            if _wrong_anyway(seed, mode, hunt.transactions):
+                hunted.wrong_anyway += 1
+                continue
+            hunted.seed, hunted.why = seed, why.splitlines()[0][:160]
+            break
+    return hunted
+
+
+def _play(seed: int, mode: str, transactions: int, hunted: Hunted) -> str:
+    """What is wrong, "" if nothing is. Whatever the bug makes of the world's own code counts too."""
+    try:
+        played: Played = play(seed, (mode,), transactions)
+    except Exception as error:
+        return f"the world ended with {error!r}"
+    hunted.events += played.events
+    hunted.faults.update(played.faults)
+    return played.violations[0] or "wrong" if played.violations else ""
+
+
+@lru_cache(None)
+def _wrong_anyway(seed: int, mode: str, transactions: int) -> bool:
+    return bool(_play(seed, mode, transactions, Hunted()))

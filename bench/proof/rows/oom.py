@@ -1,0 +1,137 @@
+"""Allocations fail: whatever was under way happens wholly or not at all, and the engine goes on or says no.
+
+    a warm parent ─ fork for each position ─▶ memory.py: one action; its n-th allocation fails, or 100 from it,
+                                              or 100,000: as good as for ever
+
+A process that hangs in the start of a thread is killed, and its store looked at like any other.
+
+How many allocations an action makes is counted. Two thirds of the positions are spread over all of them, a third
+over the last eighth, where an action shows, answers and lets go. The figures say in how many which stage failed;
+a full run must have failed in each. The control shows rows before they are in the log.
+
+Next: ../disks/memory.py.
+"""
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from pathlib import Path
+from random import Random
+
+from ..disks.contents import Contents
+from ..disks.forked import apart
+from ..disks.memory import (
+    ACTIONS,
+    COMMITTED,
+    HANG_SECONDS,
+    STAGES,
+    Lived,
+    Position,
+    allocations,
+    hooks,
+    hung_in,
+    is_start,
+    live,
+    reopened,
+)
+from ..disks.sample import KINDS, Sample, make, quickly
+from ..disks.verdict import look
+from ..parallel import spread
+from .registry import Asked, Found
+
+POSITIONS = 2_400
+COUNTS = {1: "one", 100: "100 in a row", 100_000: "100,000 in a row"}
+_OF_CONTROL = 60
+_PIECE = 10
+
+
+@dataclass(frozen=True)
+class _Task:
+    folder: Path
+    sample: Sample
+    whole: Contents
+    positions: list[Position]
+    early: bool
+
+
+def run(asked: Asked) -> Found:
+    return _run(asked, ACTIONS, early=False)
+
+
+def control(asked: Asked) -> Found:
+    """Where the commit shows its rows before its record is appended, some positions must tell."""
+    few = replace(asked, runs=asked.runs or _OF_CONTROL)
+    found = _run(few, ("commit",), early=True)
+    return found if found.skipped else found.planted("the engine says Corruption")
+
+
+def _run(asked: Asked, actions: tuple[str, ...], early: bool) -> Found:
+    if hooks() is None:
+        return Found(skipped="this Python has no _testcapi, whose hooks make allocations fail")
+    asked.memory.mkdir(parents=True, exist_ok=True)
+    sample = make(KINDS[0], asked.memory / "made", asked.seed)
+    store = asked.memory / "whole"
+    sample.planted(store)
+    whole = apart(_shown, store).value
+    found, ends, stages = Found(seeds=(asked.seed, asked.seed)), Counter[str](), Counter[str]()
+    random = Random(asked.seed)
+    positions: list[Position] = []
+    each = max(1, asked.of(POSITIONS) // (len(COUNTS) * len(actions)))
+    for action in actions:
+        made = apart(allocations, (sample, action, asked.memory / "counted"))
+        if made.why:
+            raise AssertionError(f"the allocations of {action} could not be counted: {made.why}")
+        found.figures[f"allocations_of_{action}"] = made.value
+        end = made.value * 7 // 8
+        late = each if early else each // 3
+        parts = ((0, each - late), (end, late))
+        positions += [
+            Position(
+                action, first + int((n + random.random()) * (made.value - first) / many), count
+            )
+            for count in COUNTS
+            for first, many in parts
+            for n in range(many)
+        ]
+    pieces = [
+        _Task(asked.memory / f"{n}", sample, whole, positions[n : n + _PIECE], early)
+        for n in range(0, len(positions), _PIECE)
+    ]
+    for _, results in spread(_piece, pieces, asked.workers):
+        for position, lived, wrong in results:
+            found.runs += 1
+            found.faults[COUNTS[position.count]] += 1
+            ends[lived.raised or "went well"] += 1
+            stages[f"{position.action}: {lived.stage}"] += bool(lived.stage)
+            if wrong:
+                found.violations.append(f"{position}, in {lived.stage or 'none'}: {wrong}")
+        asked.tell(f"{found.runs:,} positions, {len(found.violations)} violations")
+    found.figures["ends"] = dict(sorted(ends.items()))
+    found.figures["failed_in"] = {name: n for name, n in stages.items() if n}
+    if found.runs >= POSITIONS * 4 // 5:
+        found.reaches(
+            (f"failures in {name}", stages[name], 1)
+            for name in (f"{action}: {stage}" for action in actions for stage in STAGES[action])
+        )
+    return found
+
+
+def _shown(store: Path) -> Contents:
+    quickly()
+    return look(store).shown["reader"]
+
+
+def _piece(task: _Task) -> list[tuple[Position, Lived, str]]:
+    told = []
+    for position in task.positions:
+        store = task.folder
+        first = apart(live, (task.sample, task.whole, position, store, task.early), HANG_SECONDS)
+        lived = first.value or Lived(acknowledged=position.action in COMMITTED)
+        wrong = first.why or lived.wrong
+        hung = bool(first.why) and is_start(hung_in(store).read_text())
+        if hung:
+            lived.raised, wrong = "Thread.start hung", ""
+        if hung or not first.why:
+            second = apart(reopened, (task.sample, task.whole, position, task.folder, lived))
+            wrong = wrong or second.why or second.value
+        told.append((position, lived, wrong))
+    return told

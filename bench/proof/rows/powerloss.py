@@ -1,0 +1,235 @@
+"""Row `powerloss`: the power goes at every point of recorded runs; each image opens with what was acknowledged.
+
+    seed ─▶ a run ─▶ trace ─▶ points ─▶ images ─▶ opened, compared, opened again, verified
+             │ bare     a DiskStore whose turns fail in all ways; the log by its own file layer, LMDB by the
+             │          difference that each of its commits made            three seeds of four
+             │ face     topics, tables, positions through transactions; hosts 1 and 2; recorded likewise
+             │ kafka    mode kafka, by both versions of its protocol: a worker's transactions over two topics
+             └ traced   the same in a child below strace, with LMDB's own calls, where strace is there
+
+One seed is a hundred images: `--seed S --runs 100` shows those of one again. What happens in a bare run is
+the seed's alone; in the others, threads of the engine's own decide where exactly the power goes.
+
+It leaves out what a disk does that lies about syncs (the negative control is one), that tears a sector of
+512 bytes, or that damages what it was not writing (row bitflip).
+
+Next: ../disks/recorder.py.
+"""
+
+import random
+import shutil
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ....api.engine import Engine
+from ....api.opening import Durability, Mode
+from ....errors import PlanstepError
+from ....store.files import Files
+from ....store.verify import verify
+from ..disks import bare, strace
+from ..disks.allowed import Allowed, is_said
+from ..disks.concurrent_load import VERSIONS, kafka_settings
+from ..disks.engines import Shown, abandon, open_engine, shown, stores_of
+from ..disks.failing import FastFiles
+from ..disks.images import Disk
+from ..disks.recorder import Recorder, Trace, watch_mark, watch_tables
+from ..disks.story_kafka import KafkaStory, settled
+from ..disks.user_story import Story
+from ..parallel import Died, in_order
+from .registry import Asked, Found
+
+IMAGES = 20_000
+EACH = 100
+"""Images of one seed."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """`judged`: the durability whose rule is applied; `lies`: the disk's syncs do nothing; `every_point`: an
+    image each, however many `images` are asked for; `version`: of mode kafka's protocol."""
+
+    seed: int
+    kind: str
+    durability: Durability
+    hosts: int
+    images: int
+    folder: Path
+    judged: Durability
+    lies: bool = False
+    every_point: bool = False
+    version: int = 2
+
+    def __str__(self) -> str:
+        hosts = "" if self.hosts == 1 else f", {self.hosts} hosts"
+        version = f" {self.version}" if self.kind == "kafka" else ""
+        return f"seed {self.seed}, {self.kind}{version}, durability {self.durability}{hosts}"
+
+
+@dataclass
+class Seen:
+    images: int = 0
+    points: int = 0
+    wrong: list[str] = field(default_factory=list)
+    told: Counter[str] = field(default_factory=Counter)
+
+
+def run(asked: Asked) -> Found:
+    why_not = strace.available()
+    tasks: list[Task] = []
+    left = asked.of(IMAGES)
+    for seed in range(asked.seed, asked.seed + -(-left // EACH)):
+        tasks.append(_task(seed, min(EACH, left), asked.memory, why_not is None))
+        left -= tasks[-1].images
+    found = _all(tasks, asked)
+    found.figures["strace"] = why_not or "used"
+    return found
+
+
+def control(asked: Asked) -> Found:
+    """What durability "os" leaves, by the rule of "full"; and a disk whose syncs do nothing."""
+    tasks = []
+    for seed in range(asked.seed, asked.seed + 4):
+        folder = asked.memory
+        tasks.append(Task(seed, "bare", "os", 1, EACH, folder, judged="full"))
+        tasks.append(Task(seed, "bare", "full", 1, EACH, folder, judged="full", lies=True))
+    return _all(tasks, asked).planted("acknowledged turns are lost, or something is torn")
+
+
+def _task(seed: int, images: int, folder: Path, may_trace: bool) -> Task:
+    durability: Durability = "os" if seed % 2 else "full"
+    if seed % 4:
+        return Task(seed, "bare", durability, 1, images, folder, durability)
+    turn = seed // 4
+    kind = ("face", "traced" if may_trace else "face", "kafka")[turn % 3]
+    hosts = 2 if turn // 3 % 2 else 1
+    durability = "os" if hosts == 1 and kind != "kafka" and turn // 6 % 2 else "full"
+    version = VERSIONS[turn // 6 % 2]
+    return Task(seed, kind, durability, hosts, images, folder, durability, version=version)
+
+
+def _all(tasks: list[Task], asked: Asked) -> Found:
+    found = Found(seeds=(tasks[0].seed, tasks[-1].seed))
+    kinds: Counter[str] = Counter()
+    try:
+        for task, seen in in_order(images_of, tasks, asked.workers, asked.tell):
+            kinds[_kind(task)] += seen.images
+            found.runs += seen.images
+            found.events += seen.points
+            found.faults.update(seen.told)
+            found.violations += [f"{text}\n{asked.again(task.seed, EACH)}" for text in seen.wrong]
+    except Died as error:
+        found.violations.append(f"opening an image killed the process: {error}")
+    found.figures |= {f"images_{kind}": count for kind, count in sorted(kinds.items())}
+    return found
+
+
+def _kind(task: Task) -> str:
+    return f"kafka_{task.version}" if task.kind == "kafka" else task.kind
+
+
+def images_of(task: Task) -> Seen:
+    """One run, and its images."""
+    root = task.folder / f"{_kind(task)}-{task.seed}-{task.durability}-{task.lies}"
+    try:
+        trace = _record(task, root / "run")
+        return _draw(task, trace, root / "image")
+    finally:
+        shutil.rmtree(root, ignore_errors=True)
+
+
+def _open(task: Task, path: Path, files: Files) -> Engine:
+    mode: Mode = "kafka" if task.kind == "kafka" else "deterministic"
+    return open_engine(
+        path,
+        files,
+        mode=mode,
+        hosts=task.hosts,
+        durability=task.durability,
+        kafka=kafka_settings(task.version),
+    )
+
+
+def _record(task: Task, root: Path) -> Trace:
+    if task.kind == "traced":
+        return strace.record(root, task.seed, task.durability, task.hosts)
+    root.mkdir(parents=True)
+    if task.kind == "bare":
+        return bare.Run(root, task.seed, task.durability).trace
+    files = Recorder(root)
+
+    def opened() -> Engine:
+        db = _open(task, root / "s", files)
+        for store in stores_of(db):
+            watch_tables(store, files)
+            watch_mark(store, files)
+        return db
+
+    story = KafkaStory if task.kind == "kafka" else Story
+    story(task.seed, opened, files.trace.append).play()
+    return files.trace
+
+
+def _draw(task: Task, trace: Trace, folder: Path) -> Seen:
+    rng = random.Random(f"images {task.seed} {task.durability}")
+    points = [at for at, event in enumerate(trace) if not is_said(event)] + [len(trace)]
+    chosen = Counter(points if task.every_point else ())
+    while sum(chosen.values()) < task.images:
+        rng.shuffle(points)
+        chosen.update(points[: task.images - sum(chosen.values())])
+    disk, allowed = Disk(task.lies), Allowed(task.judged, {})
+    seen = Seen(points=len(points))
+    told: Counter[str] = Counter()
+    for at in range(len(trace) + 1):
+        for _ in range(chosen[at]):
+            disk.image(folder, rng, told)
+            seen.images += 1
+            told["power lost"] += 1
+            if task.kind == "bare":
+                wrong = bare.judge(folder, allowed, task.durability, rng)
+            else:
+                wrong = _judge(folder, allowed, task, rng)
+            if wrong:
+                before = trace[at][:2] if at < len(trace) else ("end",)
+                seen.wrong.append(f"{task}, before event {at} {before}: {wrong}")
+        if at < len(trace):
+            disk.step(trace[at])
+            allowed.step(trace[at])
+    seen.told = told if task.kind == "bare" else Counter({"power lost": told["power lost"]})
+    return seen
+
+
+def _judge(root: Path, allowed: Allowed, task: Task, rng: random.Random) -> str:
+    """As bare.judge, through the face."""
+    db = None
+    path = root / "s"
+
+    def opened() -> Engine:
+        return _open(task, path, FastFiles())
+
+    def look(db: Engine) -> Shown:
+        return settled(db, allowed.allows) if task.kind == "kafka" else shown(db)
+
+    try:
+        db = opened()
+        found = look(db)
+        if wrong := allowed.judge(found):
+            return wrong
+        abandon(db)
+        db = opened()
+        if look(db) != found:
+            return "opened a second time, it shows something else"
+        if rng.random() < 0.3:
+            db.create_topic("after", exist_ok=True)
+            db.write("after", b"the power is back")
+            db.close()
+            for host in range(task.hosts):
+                if problems := verify(path / f"host-{host}"):
+                    return f"host {host}, verify: {problems[0]}"
+        return ""
+    except PlanstepError as error:
+        return f"it does not open, or cannot be read: {error!r}"
+    finally:
+        if db is not None:
+            abandon(db)
+        shutil.rmtree(root, ignore_errors=True)

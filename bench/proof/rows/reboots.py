@@ -1,0 +1,137 @@
+"""Row "reboots": a power loss at every event of every scenario, one run for each; then two in one run.
+
+    scenario × hosts × placement ─▶ a run without a fault: its events
+        └─▶ each event × {before, lost, kept, after} of the host whose turn it is, and the power loss of
+            each other host at that moment ─▶ the run once more, to its end ─▶ compared
+
+An event is a turn that takes one message. `lost`: the power goes while the turn is written; `kept`: it is
+durable, and nobody hears of it. YDB's RunTestWithReboots is the model; it reboots tablets, here it is
+hosts, since what shares a host shares its fate.
+
+Another third of the points is drawn: behind the first power loss comes another one, of that host or
+another, a few events later, mostly while what the first one left is being dealt with.
+
+Next: ../worlds/scripted/runner.py, then ../worlds/scripted/scenarios.py.
+"""
+
+import random
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any, NamedTuple
+
+from ..parallel import spread
+from ..worlds.scripted.kafka_runner import KAFKA_SCENARIOS, RebootedKafka
+from ..worlds.scripted.runner import MOMENTS, Cut, Forgetful, Rebooted
+from ..worlds.scripted.scenarios import SCENARIOS, Tablets
+from .registry import SHARE, Asked, Found
+
+POINTS = 2_000
+_CHUNK = 50
+_LATER_MAX = 8
+_TWICE = 0.5
+_BY_NAME = {scenario.name: scenario for scenario in SCENARIOS}
+_WAYS = tuple((hosts, separate) for hosts in (1, 2, 4) for separate in (False, True))
+
+
+class Story(NamedTuple):
+    name: str
+    hosts: int
+    separate: bool
+
+    def __str__(self) -> str:
+        placement = "separate" if self.separate else "shared"
+        return f"{self.name}, {self.hosts} hosts, {placement}"
+
+
+class Point(NamedTuple):
+    cut: Cut
+    again: tuple[int, int] | None = None
+
+
+def stories() -> list[Story]:
+    names = [*_BY_NAME, *KAFKA_SCENARIOS]
+    return [Story(name, hosts, separate) for name in names for hosts, separate in _WAYS]
+
+
+def lived(story: Story, point: Point | None, kind: type[Rebooted] = Rebooted) -> Any:
+    """A run of the story, with what was wrong in `violations`."""
+    cuts = () if point is None else (point.cut,)
+    again = None if point is None else point.again
+    if story.name in KAFKA_SCENARIOS:
+        script = KAFKA_SCENARIOS[story.name]
+        return RebootedKafka(script, story.hosts, story.separate, cuts, again).go()
+    scenario, tablets = _BY_NAME[story.name], Tablets(story.hosts)
+    run = kind(scenario.steps(tablets), story.hosts, story.separate, cuts, again).run()
+    if not run.violations:
+        run.violations += scenario.goal(tablets, run)
+    return run
+
+
+def points(story: Story, turns: list[int], draw: random.Random) -> Iterator[Point]:
+    """All single ones, and behind every other one of two power losses."""
+    for event, turn in enumerate(turns):
+        for host in range(story.hosts):
+            for moment in MOMENTS if host == turn else MOMENTS[:1]:
+                cut = Cut(event, moment, host)
+                yield Point(cut)
+                if draw.random() < _TWICE:
+                    second = host if draw.random() < 0.5 else draw.randrange(story.hosts)
+                    yield Point(cut, (draw.randrange(_LATER_MAX), second))
+
+
+def run(asked: Asked) -> Found:
+    found = Found(seeds=(asked.seed, asked.seed))
+    every: list[tuple[Story, Point]] = []
+    for number, story in enumerate(stories()):
+        plain = lived(story, None)
+        found.violations += [f"{story}, without a fault: {text}" for text in plain.violations]
+        draw = random.Random(asked.seed * 1_000 + number)
+        every += [(story, point) for point in points(story, plain.turns, draw)]
+    total = len(every)
+    runs = asked.runs if asked.runs is not None else total // (SHARE if asked.quick else 1)
+    every = _thinned(every, runs, asked.seed)
+    chunks = [every[at : at + _CHUNK] for at in range(0, len(every), _CHUNK)]
+    for _, done in spread(_live, chunks, asked.workers):
+        found.add(done)
+        asked.tell(f"{found.runs:,} of {len(every):,} points")
+    found.figures = {"points_there_are": total, "scenarios": len(_BY_NAME) + len(KAFKA_SCENARIOS)}
+    if asked.runs is None:
+        found.reaches([("points", found.runs, asked.of(POINTS))])
+    return found
+
+
+def _thinned(every: list[tuple[Story, Point]], runs: int, seed: int) -> list[tuple[Story, Point]]:
+    """So many of them, from all stories; others with another seed."""
+    if runs >= len(every):
+        return every
+    return [every[(i * len(every) // runs + seed) % len(every)] for i in range(runs)]
+
+
+def _live(chunk: list[tuple[Story, Point]]) -> Found:
+    found = Found()
+    for story, point in chunk:
+        one = lived(story, point)
+        found.runs += 1
+        found.events += one.events
+        found.faults[f"power loss {point.cut.moment}"] += 1
+        found.faults["power loss in recovery"] += one.reboots - 1 if point.again else 0
+        if not one.reboots:
+            found.violations.append(f"{story}, {point}: no host lost power")
+        found.violations += [f"{story}, {point}: {text}" for text in one.violations]
+    return found
+
+
+def control(asked: Asked) -> Found:
+    """A host that forgets, when it starts again, the proposals that it had prepared."""
+    found = Found(seeds=(asked.seed, asked.seed))
+    for name in ("several partitions", "consume, produce, table"):
+        story = Story(name, 2, False)
+        turns = lived(story, None).turns
+        single = (p for p in points(story, turns, random.Random(asked.seed)) if p.again is None)
+        for point in islice(single, 200):
+            one = lived(story, point, Forgetful)
+            found.runs += 1
+            found.events += one.events
+            found.faults[f"power loss {point.cut.moment}"] += 1
+            found.violations += [f"{story}, {point}: {text}" for text in one.violations]
+    return found.planted("a planned transaction was prepared here")

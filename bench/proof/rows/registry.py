@@ -1,0 +1,160 @@
+"""A row: what is run, what it has to reach, and the planted bug that shows it would have noticed.
+
+    Asked ─▶ Row.run ─▶ Found: runs, events, faults by class, violations, each with the command that shows it again
+    Asked ─▶ Row.control ─▶ Found with violations, the planted one among them, or the row proves nothing
+
+Row modules are imported when they are run: `planstep --help` must not pay for them.
+
+Next: the module of a row, then ../command.py.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+SHARE, LONGER = 20, 10
+"""A quick run is a twentieth of the figure."""
+AGAIN = "  again:"
+_SHOWN = 3
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the caller wants. `folder` is scratch on a disk, `memory` scratch in memory where there is some.
+
+    `runs` in place of the row's own number of them; `seed` is the first one. `row` and `negative` say what is
+    asked of whom, for `again`.
+    """
+
+    folder: Path
+    memory: Path
+    quick: bool = False
+    long: bool = False
+    seed: int = 1
+    runs: int | None = None
+    workers: int = 2
+    tell: Callable[[str], None] = lambda line: None
+    row: str = "ROW"
+    negative: bool = False
+
+    def of(self, figure: int, least: int = 1) -> int:
+        """How many runs: as asked, else the figure to reach; when quick a twentieth of it, when long ten times."""
+        if self.runs is not None:
+            return self.runs
+        if self.long:
+            return LONGER * figure
+        return max(least, figure // SHARE) if self.quick else figure
+
+    def seeds(self, figure: int, least: int = 1) -> range:
+        return range(self.seed, self.seed + self.of(figure, least))
+
+    def again(self, seed: int | None = None, runs: int = 1) -> str:
+        """A line for below a violation: the command that shows it again, by one seed where one is enough.
+
+        A control plants its bug by itself, so it is always played whole.
+        """
+        words = ["planstep check", self.row]
+        if seed is not None and not self.negative:
+            return " ".join([AGAIN, *words, f"--seed {seed} --runs {runs}"])
+        words += ["--quick"] * self.quick + ["--long"] * self.long
+        words += ["--negative"] * self.negative
+        words.append(f"--seed {self.seed}")
+        words += [] if self.runs is None else [f"--runs {self.runs}"]
+        return " ".join([AGAIN, *words])
+
+
+@dataclass
+class Found:
+    """What a run of a row did and saw.
+
+    `runs`: of whatever the row counts (seeds, kills, images); `faults`: how often each class struck;
+    `violations`: a text each; one without a line of `Asked.again` is seen again by the row as a whole.
+    `skipped`: why the row, or a part of it, did not run; `figures`: further numbers, by name.
+    """
+
+    runs: int = 0
+    events: int = 0
+    faults: Counter[str] = field(default_factory=Counter)
+    violations: list[str] = field(default_factory=list)
+    skipped: str | None = None
+    seeds: tuple[int, int] | None = None
+    figures: dict[str, Any] = field(default_factory=dict)
+
+    def add(self, other: "Found") -> None:
+        """Sums what was counted; figures are the caller's."""
+        self.runs += other.runs
+        self.events += other.events
+        self.faults.update(other.faults)
+        self.violations += other.violations
+        self.skipped = self.skipped or other.skipped
+
+    def must(self, holds: bool, violation: str) -> None:
+        if not holds:
+            self.violations.append(violation)
+
+    def reaches(self, figures: Iterable[tuple[str, int, int]]) -> None:
+        """(what, counted, least): a row that did less than it says is wrong too."""
+        for what, counted, least in figures:
+            self.must(counted >= least, f"only {counted:,} {what}: {least:,} are to be reached")
+
+    def planted(self, *words: str) -> "Found":
+        """A control's result: this one, where some violation has some of these words.
+
+        Else nothing was noticed: whatever went wrong was not what had been planted.
+        """
+        if any(one in text for one in words for text in self.violations):
+            return self
+        said = {"not_noticed": [*words], "said_instead": self.violations[:_SHOWN]}
+        return replace(self, violations=[], figures={**self.figures, **said})
+
+
+@dataclass(frozen=True)
+class Row:
+    """`reach` says the figure to reach; `skippable`: it takes what not every Linux has. Elsewhere any may be.
+    `waits`: it is for minutes that it takes, not for work; of all rows, such ones run beside the others."""
+
+    name: str
+    title: str
+    reach: str
+    skippable: bool = False
+    waits: bool = False
+
+    def run(self, asked: Asked) -> Found:
+        found: Found = import_module(f"{__package__}.{self.name}").run(asked)
+        return found
+
+    def control(self, asked: Asked) -> Found:
+        found: Found = import_module(f"{__package__}.{self.name}").control(asked)
+        return found
+
+
+ROWS = (
+    Row("sim", "seeds of the simulated world, all modes and placements", "10,000 seeds"),
+    Row("determinism", "the same seed in another process gives the same bytes", "200 seeds"),
+    Row("mutants", "planted bugs are caught", "every one, within 500 seeds; 12 published ones"),
+    Row("reboots", "a power loss before, at and after every event", "2,000 points"),
+    Row("model", "interleavings of a small world, breadth first", "100,000 states"),
+    Row("liveness", "a host is dead for ever: what does not need it ends", "1,000 seeds"),
+    Row("kill9", "kill -9 of the real engine, readers alive", "1,000 kills, 20,000 acknowledged"),
+    Row("killpoints", "a kill before each file operation", "300 points"),
+    Row("powerloss", "power loss: any subset of unsynced sectors", "20,000 images"),
+    Row("ioerr", "the n-th operation fails, once and for ever", "400 runs"),
+    Row("full", "full disks, full maps, limits", "200 runs, every refusal definite"),
+    Row(
+        "bitflip",
+        "flips, stale and swapped pages and files, truncations",
+        "3,000 flips, 500 pages and files, 200 truncations",
+    ),
+    Row("oom", "the n-th allocation fails", "2,000 positions", True),
+    Row("interrupts", "handlers raise at any bytecode, stacks end", "2,000 commits, every depth"),
+    Row("history", "the real engine, with kills, judged whole", "1,000,000 transactions"),
+    Row("kafka", "mode kafka under kills, pauses, zombies", "200,000 sends"),
+    Row("badinput", "mutated records, keys, names, messages, stores", "100,000 inputs"),
+    Row("leak", "a soak with retention: nothing grows", "10 minutes", waits=True),
+    Row("cover", "lines and branches that the tests take", "cores 98 %, package 90 %"),
+    Row("format", "stores of every version open, verify, digest alike", "every version"),
+)
+BY_NAME = {row.name: row for row in ROWS}

@@ -1,0 +1,217 @@
+"""The process that is soaked: everything at once, again and again, while it says how large it is.
+
+    one thread works    write ─ consume ─ transform ─ overwrite ─ look ─ roll back ─ create ─ drop ─┐
+                          └──────────────────────────────────────────────────────────────────────┘
+    another samples     descriptors, threads, memory, what the engine counts, what the folder holds
+                          └─▶ a line of JSON each
+
+Topics keep a bounded number of bytes (retention), tables a bounded number of rows: so what grows is a leak, or is
+named as kept (an outcome of each of the last million transactions, a mark of each dropped tablet).
+
+A reader in another process opens, looks, and stays a while with what it has pinned.
+
+Run as python -m planstep.bench.proof.rows.soak SPEC, a JSON file (Soak); a reader as … soak STORE SECONDS.
+
+What it leaves out: memory that is the allocator's and not ours; it is bounded as a whole.
+
+Next: leak.py, which judges.
+"""
+
+import contextlib
+import json
+import os
+import sys
+import threading
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import planstep
+
+_ROWS, _RECORDS, _PARTITIONS = 400, 200, 4
+_RETAINED = 1 << 20
+"""Bytes that a partition keeps."""
+_PACE_S = 0.05
+"""A round at least: while a reader keeps everything, the disk has to hold what is written."""
+_RARE = 20
+"""Every so many rounds names come and go."""
+SNAPSHOTS, RETENTION = "snapshots", "retention"
+"""Leaks to plant: snapshots that nobody closes, topics that keep everything."""
+
+
+@dataclass(frozen=True)
+class Soak:
+    """`small`: segments of 1 MiB and a checkpoint for each, so that in seconds all has happened often."""
+
+    store: str
+    samples: str
+    mode: str
+    seconds: float
+    every: float
+    small: bool = False
+    planted: str = ""
+
+    def dump(self) -> str:
+        return json.dumps(asdict(self))
+
+
+class _Work:
+    """A round of each kind of work; the mode says which there are."""
+
+    def __init__(self, db: planstep.Engine, soak: Soak) -> None:
+        self._db, self._planted = db, soak.planted
+        self._tables = db.mode == "deterministic"
+        kept = None if soak.planted == RETENTION else _RETAINED
+        for name in ("in", "out"):
+            db.create_topic(name, partitions=_PARTITIONS, retention_bytes=kept)
+        if self._tables:
+            db.create_table("rows", shards=2)
+        else:
+            db.create_topic("state", format="msgpack", retention_bytes=kept)
+        for name in ("in", "out"):  # filled to the brim: what grows now grows beyond it
+            for partition in range(_PARTITIONS):
+                values = [b"first" * 1000] * (_RETAINED // 5000)
+                db.topic(name).write_batch(values, partition=partition)
+        self._round = 0
+        self._held: list[Any] = []  # what is planted
+        self._value = b"v" * 500
+
+    def round(self) -> None:
+        db, number = self._db, self._round
+        self._round += 1
+        with db.topic("in").writer(f"writer-{number % 8}") as writer:
+            for n in range(_RECORDS):
+                writer.write(self._value, key=str(n))
+        with db.reader("in", consumer="worker", max_records=1000) as reader:
+            leased = reader.read(timeout=1.0)
+            while leased is not None:
+                with leased.tx as tx:
+                    tx.write_batch("out", leased.batch.values, keys=leased.batch.keys)
+                leased = reader.read(timeout=0.0)
+        with contextlib.suppress(planstep.Aborted):
+            self._overwrite(number)
+        tx = db.transaction()
+        tx.write("out", b"taken back", partition=0)
+        tx.rollback()
+        self._look()
+        db.topic("out").read(0, max_records=100)
+        if number % _RARE == 0:
+            self._come_and_go(number)
+
+    def _overwrite(self, number: int) -> None:
+        if self._tables:
+            with self._db.transaction() as tx:
+                for key in range(_ROWS):
+                    tx.put("rows", key, [number, self._value])
+                for key in range(number % 10):
+                    tx.delete("rows", key)
+            with self._db.transaction() as tx, self._db.transaction() as other:  # one conflicts
+                tx.put("rows", -1, tx.get("rows", -1, 0) + 1)
+                other.put("rows", -1, other.get("rows", -1, 0) + 1)
+        else:
+            with self._db.transaction(worker=f"worker-{number % 4}") as tx:
+                tx.write_batch("state", [number] * 20, keys=[str(n) for n in range(20)])
+
+    def _look(self) -> None:
+        if not self._tables:
+            return
+        view = self._db.snapshot()
+        view.count("rows")
+        if self._planted == SNAPSHOTS:
+            self._held.append(view)
+        else:
+            view.close()
+
+    def _come_and_go(self, number: int) -> None:
+        db, name = self._db, f"brief-{number}"
+        db.create_topic(name, partitions=2)
+        db.topic(name).create_consumer("c", kind="cumulative")
+        db.topic(name).write_batch([self._value] * 10, partition=0)
+        with db.transaction() as tx:
+            tx.read(name, "c")
+        db.topic(name).drop_consumer("c")
+        db.drop_topic(name)
+        if self._tables:
+            db.create_table(name)
+            db.table(name).put("k", self._value)
+            db.drop_table(name)
+
+
+def sample(db: planstep.Engine, began: float) -> dict[str, float]:
+    """What must not grow; `transactions`: how many there were, `at`: seconds."""
+    stats = db.stats()
+    stores: list[Any] = [node.host.store for node in db._runtime.nodes]
+    status = Path("/proc/self/status").read_text().splitlines()
+    memory = next(int(line.split()[1]) << 10 for line in status if line.startswith("RssAnon:"))
+    kept, disk = stats["memory"], stats["disk_bytes"]
+    return {
+        "at": time.monotonic() - began,
+        "transactions": stats["transactions"]["committed"],
+        "step": stats["step"],
+        "descriptors": len(os.listdir("/proc/self/fd")),
+        "threads": len(os.listdir("/proc/self/task")),
+        "memory_bytes": memory,
+        "log_bytes": disk["log"] + disk["aside"] + disk["other"],
+        "table_bytes": disk["tables"],
+        "leases": sum(len(list(store.folder.glob("leases/*"))) for store in stores),
+        "reader_slots": sum(store._table._env.info()["num_readers"] for store in stores),
+        "snapshots": stats["snapshots"]["open"],
+        "history_bytes": kept["history_bytes"],
+        "admission_bytes": kept["admission_bytes"],
+        "cache_bytes": kept["cache_bytes"],
+        "waiting": stats["transactions"]["waiting"],
+        "groups": len(db._groups) + len(db._consuming),
+    }
+
+
+def _make_small() -> None:
+    from planstep.runtime import open_stores
+    from planstep.store import behind
+
+    behind.CHECKPOINT_BYTES = 1 << 20
+    behind.CHECKPOINT_KEYS = 5_000
+    opening: Any = open_stores.open_runtime
+    opening.__kwdefaults__["segment_bytes"] = 1 << 20
+
+
+def read(store: str, seconds: float) -> int:
+    """As another process reads: a lease, a place in LMDB, and both gone with it."""
+    with planstep.open(store, read_only=True) as db:
+        for name in ("in", "out"):
+            db.topic(name).read(0, max_records=1000)
+        print("looking", flush=True)
+        time.sleep(seconds)
+    return 0
+
+
+def main(spec: str) -> int:
+    soak = Soak(**json.loads(Path(spec).read_text()))
+    if soak.small:
+        _make_small()
+    mode: Any = soak.mode
+    began, stop = time.monotonic(), threading.Event()
+    with planstep.open(soak.store, mode=mode) as db, open(soak.samples, "w") as samples:
+
+        def tell() -> None:
+            while not stop.wait(soak.every):
+                samples.write(json.dumps(sample(db, began)) + "\n")
+                samples.flush()
+
+        work = _Work(db, soak)
+        sampler = threading.Thread(target=tell)
+        sampler.start()
+        try:
+            while (now := time.monotonic()) - began < soak.seconds:
+                work.round()
+                rest = 0.0 if soak.small else _PACE_S - (time.monotonic() - now)
+                time.sleep(max(0.0, rest))
+        finally:
+            stop.set()
+            sampler.join()
+    return 0
+
+
+if __name__ == "__main__":
+    arguments = sys.argv[1:]
+    sys.exit(read(arguments[0], float(arguments[1])) if arguments[1:] else main(*arguments))

@@ -1,0 +1,421 @@
+"""The simulated world of mode "kafka": hosts, a line to their clients, clients, and time, from one seed.
+
+    Client (../../../proxy/kafka.py) ── the line: loses, repeats, delays, reorders ──▶ inbox ─▶ Host.run
+       ▲ timers, calls                                                                  │ frames, later,
+       └────────────────────────── answers, over the line ◀────────────────────────────┘ answers
+
+Everything that will happen waits in one queue, by its time; time goes from one event to the next. Hosts
+lose power before, at and after a sync, stop for a while, find their disk slow, failing or full, and their
+clock set; links are clogged and cut; clients end or are paused without a word, and a request that is
+held back arrives long after its client has given it up. Each concern draws from a fork of the seed,
+so that one draw more in one of them shifts no other.
+
+In version 1 a request must not be older than its time-out when it is executed (ARCHITECTURE.md): unless
+requests may be `late`, those that are go down with their connection.
+
+Next: ../worlds/kafka/workload.py.
+"""
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from heapq import heappop, heappush
+from math import inf
+from typing import Any
+
+from ....errors import NoSpace
+from ....host.host import Host
+from ....host.inputs import Arrived, Deliver, Input, Released, Tick, Together
+from ....proto.ids import GROUPS, TRANSACTIONS, host_of, tablet_id
+from ....proto.kafka import EndTxn, InitProducer, SwitchLog
+from ....proto.kafka_settings import KafkaSettings
+from ....proto.messages import NOBODY
+from ....store import MemoryStore
+from .hosts import Hosts
+from .kafka_clients import Client
+from .lines import Lines
+
+QUICK = KafkaSettings(
+    transaction_timeout_ms=700,
+    abort_scan_ms=70,
+    retry_backoff_ms=10,
+    concurrent_backoff_ms=3,
+    add_partitions_backoff_ms=3,
+    add_partitions_backoff_max_ms=9,
+    request_timeout_ms=80,
+    delivery_timeout_ms=400,
+    max_block_ms=900,
+    marker_retry_ms=15,
+    log_batch_records=8,
+    log_batch_delay_ms=4.0,
+)
+"""Time-outs short enough to pass often in a run."""
+_TICK_MS = 20
+_WEATHER_MS = 10, 60
+_LAST = "pause", "full", "jump", "clog", "cut", "stop"
+
+
+@dataclass
+class Faults:
+    """Probabilities: of a message on a line or between hosts, and of a turn. `late` is for an EndTxn, or
+    `any_late` request: it arrives when its client has long asked again. From `sluggish` on: of a turn, the
+    rest of what happens now and then. All zero heals the world."""
+
+    lose: float = 0.03
+    repeat: float = 0.05
+    slow: float = 0.1
+    crash: float = 0.004
+    fail: float = 0.01
+    late: float = 0.0
+    any_late: bool = False
+    sluggish: float = 0.0
+    """A sync takes its time."""
+    pause: float = 0.0
+    """A host stops, and goes on."""
+    full: float = 0.0
+    """A disk is full for a while."""
+    jump: float = 0.0
+    """A host's clock is set forward or back, by `jump_ms` at most."""
+    jump_ms: float = 1_500.0
+    clog: float = 0.0
+    cut: float = 0.0
+    stop: float = 0.0
+    """A client's process stops, and goes on."""
+
+
+NONE = Faults(0, 0, 0, 0, 0)
+_ON_A_LINE = ("lost", "repeated", "delayed", "reordered", "cut off", "held by a clog")
+CLASSES = (
+    *(f"{what} {how}" for what in ("request", "answer", "frame") for how in _ON_A_LINE),
+    *(f"host crash {when} the sync" for when in ("before", "at", "after")),
+    "client crash",
+    "client paused",
+    "client paused, then a zombie",
+    "clock set back",
+    "clock set forward",
+    "disk full",
+    "disk slow",
+    "host paused",
+    "link clogged",
+    "links clogged in turn",
+    "links cut",
+    "links cut one way",
+    "request late",
+    "turn failed",
+    "turn without space",
+)
+"""What can strike in a world, by the names that it is counted under."""
+
+
+class KafkaWorld(Hosts):
+    """Invariant: what happens depends on the arguments only, and on what its processes do.
+
+    `faults` are probabilities, `faulted` is what happened. `inputs_max`: of one turn, from clients and links.
+    """
+
+    def __init__(
+        self,
+        seed: int,
+        hosts: int = 1,
+        separate: bool = False,
+        settings: KafkaSettings = QUICK,
+        faults: Faults | None = None,
+        switches: bool = False,
+        inputs_max: int = 1 << 20,
+    ) -> None:
+        settings.check()
+        self.seed = seed
+        self.random = random.Random(f"{seed}/work")
+        self._drawn = random.Random(f"{seed}/hosts")
+        self._weather_drawn = random.Random(f"{seed}/weather")
+        self._late_drawn = random.Random(f"{seed}/late")
+        self.separate = separate
+        self.settings = settings
+        self.faults = Faults() if faults is None else faults
+        self.faulted: Counter[str] = Counter()
+        self.now = 1_000.0
+        self.hold: Callable[[Any], float] = lambda message: 0.0
+        """How many ms more a request takes to arrive: for worlds that follow a script."""
+        self.after_turn: Callable[[int], None] = lambda host: None
+        self.clients: list[Client] = []
+        self.events = self.switched = 0
+        self.inputs_max = inputs_max
+        self._strict = settings.protocol_version == 1 and not self.faults.late
+        self._queue: list[tuple[float, int, Callable[[], None]]] = []
+        self._order = 0
+        half = settings.request_timeout_ms / 2  # what is slow is not late
+        self.lines = Lines(f"{seed}/net", self.after, self.faulted, half)
+        self._set_lines()
+        self.inboxes: list[list[tuple[float, Input]]] = [[(inf, Tick())] for _ in range(hosts)]
+        """(when it goes down with its connection, what came in)."""
+        self._due = [False] * hosts
+        self._away = [False] * hosts
+        self._busy_until = [0.0] * hosts
+        self._full_until = [0.0] * hosts
+        self.skews = [0] * hosts
+        """How far a host's clock is off, ms."""
+        self._open(hosts)
+        for number in range(hosts):
+            self._poke(number)
+            self.after(_TICK_MS, partial(self._tick, number))
+            if switches:  # batching of the coordinators' logs, during the run
+                self._switch(number)
+        if any(getattr(self.faults, name) for name in _LAST):
+            self.after(_WEATHER_MS[1], self._weather)
+
+    def _host(self, number: int, store: MemoryStore) -> Host:
+        return Host(
+            number,
+            store,
+            self.hosts,
+            observe=self._observe,
+            mode="kafka",
+            separate=self.separate,
+            settings=self.settings,
+        )
+
+    def client(self) -> Client:
+        made = Client(self, len(self.clients) + 1)
+        self.clients.append(made)
+        return made
+
+    # time ----------------------------------------------------------------------------------
+
+    @property
+    def now_ms(self) -> int:
+        return int(self.now)
+
+    def clock(self, number: int) -> int:
+        """What a host takes the time for."""
+        return max(1, self.now_ms + self.skews[number])
+
+    def after(self, delay_ms: float, call: Callable[[], None]) -> None:
+        self._order += 1
+        heappush(self._queue, (self.now + delay_ms, self._order, call))
+
+    def step(self) -> None:
+        self.events += 1
+        self.now, _, call = heappop(self._queue)
+        call()
+
+    def run(self, ms: float) -> None:
+        until = self.now + ms
+        while self._queue[0][0] <= until:
+            self.step()
+        self.now = until
+
+    # lines ---------------------------------------------------------------------------------
+
+    def _set_lines(self) -> None:
+        lines, faults = self.lines, self.faults
+        lines.lose, lines.repeat, lines.slow = faults.lose, faults.repeat, faults.slow
+
+    def request(self, client: Client, items: list[Deliver]) -> None:
+        item = items[0] if len(items) == 1 else Together(tuple(items))
+        number, message = host_of(items[0].target), items[0].message
+        held_ms = self.hold(message)
+        timeout_ms = self.settings.request_timeout_ms
+        may_be_late = type(message) is EndTxn or self.faults.any_late
+        if may_be_late and self._late_drawn.random() < self.faults.late:
+            self.faulted["request late"] += 1
+            held_ms = timeout_ms * self._late_drawn.uniform(1.0, 5.0)
+        # Version 1 has many transactions in an epoch: it counts on connections that repeat nothing.
+        once = self.settings.protocol_version == 1 and type(message) is not InitProducer
+        until = self.now + timeout_ms if self._strict and not held_ms else inf
+        arrive = partial(self._arrive, number, item, until)
+        self.lines.send("request", (client.end, number), arrive, held_ms, once)
+
+    def _arrive(self, number: int, item: Input, until: float = inf) -> None:
+        if not self._away[number]:
+            self.inboxes[number].append((until, item))
+            self._poke(number)
+
+    def _arrive_later(self, number: int, life: int, item: Deliver) -> None:
+        if self.lives[number] == life:
+            self._arrive(number, item)
+
+    # hosts ---------------------------------------------------------------------------------
+
+    def _poke(self, number: int) -> None:
+        if not self._due[number]:
+            self._due[number] = True
+            self.after(self._drawn.uniform(0.1, 2.0), partial(self._turn, number))
+
+    def _tick(self, number: int) -> None:
+        self.after(_TICK_MS, partial(self._tick, number))
+        if self.nodes[number].ticks:
+            self._arrive(number, Tick())
+
+    def _turn(self, number: int) -> None:
+        self._due[number] = False
+        inbox = self.inboxes[number]
+        if self._away[number] or not inbox:
+            return
+        if self.now < self._busy_until[number]:
+            self._due[number] = True
+            self.after(self._busy_until[number] - self.now, partial(self._turn, number))
+            return
+        taken, self.inboxes[number] = inbox[: self.inputs_max], inbox[self.inputs_max :]
+        if self.inboxes[number]:
+            self._poke(number)
+        draw = self._drawn
+        if draw.random() < self.faults.sluggish:
+            self.faulted["disk slow"] += 1
+            ms = draw.uniform(2, self.settings.request_timeout_ms / 4)
+            self._busy_until[number] = self.now + ms
+            self.after(ms, partial(self._sync, number, self.lives[number], taken))
+        else:
+            self._sync(number, self.lives[number], taken)
+
+    def _sync(self, number: int, life: int, taken: list[tuple[float, Input]]) -> None:
+        """A turn, to the sync and what may become of it."""
+        if self.lives[number] != life:
+            return  # it lost power meanwhile
+        kept = [item for item in taken if self.now <= item[0]]
+        self.faulted["request down with its connection"] += len(taken) - len(kept)
+        inputs = [item for _, item in kept]
+        draw, faults = self._drawn, self.faults
+        crashes, fails = draw.random() < faults.crash, draw.random() < faults.fail
+        if crashes:
+            when = draw.choice(("before", "at", "after"))
+            self.faulted[f"host crash {when} the sync"] += 1
+            if when == "after" or (when == "at" and draw.random() < 0.5):
+                self._run(number, inputs, self.clock(number))  # durable, and nobody hears of it
+                self.after_turn(number)
+            elif when == "at":
+                self._fail(number, inputs, self.clock(number))
+            self.crash(number)
+        elif fails:
+            self.faulted["turn failed"] += 1
+            self._fail(number, inputs, self.clock(number))
+            self._again(number, kept)
+        else:
+            store = self.stores[number]
+            store.full = self.now < self._full_until[number] and draw.random() < 0.7
+            try:
+                released = self._run(number, inputs, self.clock(number))
+            except NoSpace:
+                self._without_space(number, kept)
+            else:
+                self._release(number, released)
+            finally:
+                store.full = False
+
+    def _again(self, number: int, kept: list[tuple[float, Input]], ms: float = 0.0) -> None:
+        """Frames are sent again; the rest comes again, as ../../../runtime/turn_loop.py has it."""
+        life = self.lives[number]
+        for until, item in kept:
+            if isinstance(item, (Deliver, Together)):
+                if ms:
+                    self.after(ms, partial(self._arrive_again, number, life, item, until))
+                else:
+                    self._arrive(number, item, until)
+
+    def _arrive_again(self, number: int, life: int, item: Input, until: float) -> None:
+        if self.lives[number] == life:
+            self._arrive(number, item, until)
+
+    def _without_space(self, number: int, kept: list[tuple[float, Input]]) -> None:
+        """As turn_loop.py does it: nothing of the turn was done, and it runs again with what was put aside; if that
+        is used up too, what can wait waits."""
+        self.faulted["turn without space"] += 1
+        if self._drawn.random() < 0.1:
+            self.faulted["turn without space in the reserve"] += 1
+            self._again(number, kept, self._drawn.uniform(1, 20))
+        else:
+            inputs = [item for _, item in kept]
+            self._release(number, self._run(number, inputs, self.clock(number), reserve=True))
+
+    def _release(self, number: int, released: Released) -> None:
+        self.after_turn(number)
+        for target, data in released.frames:
+            arrive = partial(self._arrive, target, Arrived(data))
+            self.lines.send("frame", (number, target), arrive)
+        for later in released.later:
+            arrive = partial(self._arrive_later, number, self.lives[number], later.deliver)
+            if later.delay_ms:
+                self.after(later.delay_ms, arrive)
+            else:
+                arrive()
+        for address, answer, _ in released.answers:
+            client = self.clients[(address & 0xFFFFF) - 1]
+            self.lines.send("answer", (number, client.end), partial(client.take, answer))
+
+    def _switch(self, number: int) -> None:
+        self.after(self._weather_drawn.uniform(20, 400), partial(self._switch, number))
+        self.switched += 1
+        batching = self._weather_drawn.random() < 0.5
+        for kind in (TRANSACTIONS, GROUPS):
+            self.tell(tablet_id(kind, number, 0), SwitchLog(batching))
+
+    def crash(self, number: int) -> None:
+        """The host loses what was not committed, its inbox included, and starts again a little later."""
+        self.inboxes[number] = []
+        self._away[number] = True
+        self._busy_until[number] = 0.0
+        self.after(self._drawn.uniform(1, 60), partial(self._come_back, number))
+        self._restart(number)
+
+    def _come_back(self, number: int) -> None:
+        self._away[number] = False
+        self._arrive(number, Tick())
+
+    def tell(self, target: int, message: Any) -> None:
+        """A message that nobody answers, as a chore sends it."""
+        self._arrive(host_of(target), Deliver(target, message, NOBODY))
+
+    # weather -------------------------------------------------------------------------------
+
+    def _weather(self) -> None:
+        """What happens to hosts, links and processes now and then, whatever they are doing."""
+        draw, faults = self._weather_drawn, self.faults
+        self.after(draw.uniform(*_WEATHER_MS), self._weather)
+        number = draw.randrange(self.hosts)
+        if draw.random() < faults.pause:
+            self.faulted["host paused"] += 1
+            self._busy_until[number] = self.now + draw.uniform(5, 200)
+        if draw.random() < faults.full:
+            self.faulted["disk full"] += 1
+            self._full_until[number] = self.now + draw.uniform(20, 400)
+        if draw.random() < faults.jump:
+            to = round(draw.uniform(-faults.jump_ms, faults.jump_ms))
+            self.faulted["clock set back" if to < self.skews[number] else "clock set forward"] += 1
+            self.skews[number] = to
+        if draw.random() < faults.stop:
+            self.faulted["client paused"] += 1
+            draw.choice(self.clients).pause(draw.uniform(20, 300))
+        here = draw.sample(range(self.hosts), draw.randint(1, self.hosts))
+        others = [n for n in range(self.hosts) if n not in here]
+        others += [client.end for client in self.clients if client.alive]
+        if draw.random() < faults.clog:
+            if draw.random() < 0.3:  # one after the other, and open again in another order
+                self.faulted["links clogged in turn"] += 1
+                for host in here:
+                    links = [(end, host) for end in others]
+                    clog = partial(self.lines.clog, links, draw.uniform(20, 150))
+                    self.after(draw.uniform(0, 100), clog)
+            else:
+                self.faulted["link clogged"] += 1
+                links = [(draw.choice(others), number), (number, draw.choice(others))]
+                self.lines.clog([draw.choice(links)], draw.uniform(10, 150))
+        if draw.random() < faults.cut:
+            some = draw.sample(others, draw.randint(1, len(others)))
+            into = [(end, host) for end in some for host in here]
+            out = [(host, end) for end, host in into]
+            which, links = draw.choice(
+                (("cut one way", into), ("cut one way", out), ("cut", into + out))
+            )
+            self.faulted[f"links {which}"] += 1
+            self.lines.cut(links, draw.uniform(20, 250))
+
+    def heal(self) -> None:
+        """No fault any more, and those that last end. Clocks stay as they are, and so does who has crashed."""
+        self.faults = replace(NONE)
+        self._set_lines()
+        self.lines.heal()
+        self._full_until = [0.0] * self.hosts
+        self._busy_until = [min(until, self.now) for until in self._busy_until]
+        for client in self.clients:
+            client.resume()

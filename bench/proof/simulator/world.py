@@ -1,0 +1,410 @@
+"""The simulator: the real cores, hosts and links; time, delivery and crashes from one seed.
+
+    virtual_time.py: what will happen, by its time ─▶ a frame arrives · a host takes its turn · a clock ticks
+        seed/net, seed/hosts, seed/disk … ─▶ what goes wrong: a draw in one concern shifts no other
+        └─▶ Host.run over a store in memory ─▶ results, histories, recorded inputs
+
+Time goes from one event to the next. Stores are in memory: a crash keeps what was committed and loses the
+rest, as the disk store is tested to do. Inputs of each turn are recorded and can be replayed into fresh
+cores: the changes must be the same byte for byte, under any PYTHONHASHSEED.
+
+`World` is the one of mode "deterministic"; what strikes it is in faults.py. Next: kafka_world.py,
+and bench/proof/worlds, which drives both.
+"""
+
+import random
+from collections import Counter, deque
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from ....errors import NoSpace
+from ....host.host import Host
+from ....host.inputs import (
+    Ahead,
+    Arrived,
+    Commit,
+    Deliver,
+    Input,
+    Released,
+    Rollback,
+    Tick,
+    frees,
+)
+from ....proto.ids import PROXY, tablet_id, tx_id
+from ....proto.messages import Withdraw
+from ....proxy.deterministic import Result
+from ....store import MemoryStore, Turn
+from .faults import HEALED, TURN, Faults, Lines, Odds
+from .hosts import Hosts as Hosts
+from .virtual_time import Timeline
+
+LAST = 200
+"""Events that are told when something is wrong."""
+
+
+class World(Timeline, Hosts):
+    """Hosts that exchange bytes. `turn_inputs`: what one turn takes at most.
+
+    Invariants: a transaction is answered once; what happens depends on the arguments and on what
+    is called only. `watch` is called with every turn that became durable, `told` with every answer,
+    `echoed` with a turn over nothing but the frame of the turn before it.
+    """
+
+    def __init__(
+        self,
+        seed: int,
+        hosts: int = 4,
+        faults: Faults | None = None,
+        merge: bool = True,
+        at_once: bool = True,
+        separate: bool = False,
+        rtt_ms: float = 0.0,
+        turn_inputs: int = 1_000,
+        tick_ms: float = 100.0,
+    ) -> None:
+        self.seed = seed
+        self.merge, self.at_once = merge, at_once
+        self.separate, self.rtt_ms = separate, rtt_ms
+        self.turn_inputs, self.tick_ms = turn_inputs, tick_ms
+        self.timeline()
+        self.counted: Counter[str] = Counter()
+        self.results: dict[bytes, Result] = {}
+        self.asked_at: dict[bytes, float] = {}
+        self.told_at: dict[bytes, float] = {}
+        self.ahead: dict[bytes, tuple[list[dict[int, tuple[int, Any]]], dict[int, Any]]] = {}
+        self.given_up: dict[bytes, None] = {}
+        self.sent_ahead = 0
+        self.watch: Callable[[int, Turn], None] = lambda number, turn: None
+        self.told: Callable[[Result], None] = lambda result: None
+        self.echoed: Callable[[int, Turn], None] = lambda number, turn: None
+        self.last: deque[tuple[float, int, str, Any]] = deque(maxlen=LAST)
+        self._random = random.Random(f"{seed}/hosts")
+        self._disk = random.Random(f"{seed}/disk")
+        self._lines = Lines(hosts, random.Random(f"{seed}/net"), self.counted)
+        self._counter = self._under_way = 0
+        self.inboxes: list[list[Input]] = [[] for _ in range(hosts)]
+        self.skew_ms = [0] * hosts
+        self.dead: dict[int, None] = {}
+        self._due = [False] * hosts
+        self._away = [False] * hosts
+        self._rests_until = [0.0] * hosts  # paused, or at a slow disk
+        self._open(hosts)
+        self.faults = Faults() if faults is None else faults
+        for number in range(hosts):
+            self.after(self._random.uniform(0, tick_ms), self._tick, number)
+
+    @property
+    def faults(self) -> Faults:
+        return self._faults
+
+    @faults.setter
+    def faults(self, faults: Faults) -> None:
+        self._faults = faults
+        self._odds = Odds(faults, TURN, self._disk)
+        self._lines.set(faults)
+
+    def _host(self, number: int, store: MemoryStore) -> Host:
+        proxy = tablet_id(PROXY, 0, store.generation) if number == 0 else None
+        host = Host(
+            number,
+            store,
+            self.hosts,
+            proxy=proxy,
+            observe=self._observe,
+            separate=self.separate,
+            rtt_ms=self.rtt_ms,
+        )
+        host.at_once = self.at_once and not self.separate
+        if host.proxy is not None:
+            host.proxy.merge = self.merge and not self.separate
+        return host
+
+    # clients -------------------------------------------------------------------------------
+
+    def _begin(self) -> bytes:
+        self._counter += 1
+        tx = tx_id(self.stores[0].generation, self._counter)
+        self.asked_at[tx] = self.now
+        return tx
+
+    def commit(self, parts: dict[int, Any]) -> bytes:
+        """Hands a transaction to the proxy; its result will be in `results`, unless host 0 dies."""
+        tx = self._begin()
+        self._put(0, Commit(tx, parts))
+        return tx
+
+    def commit_ahead(self, ahead: list[dict[int, tuple[int, Any]]], parts: dict[int, Any]) -> bytes:
+        """As `commit`, once all that goes ahead, piece by piece, is staged; else it is rolled back."""
+        tx = self._begin()
+        self._put(0, Ahead(tx, ahead[0]))
+        self.ahead[tx] = (ahead[1:], parts)
+        return tx
+
+    def rollback(self, tx: bytes) -> None:
+        """The client gives up what it has sent ahead."""
+        if self.ahead.pop(tx, None) is not None:
+            self.given_up[tx] = None
+            self._put(0, Rollback(tx))
+
+    def deliver(self, tablet: int, message: Any) -> None:
+        """A message from outside, as a chore or an administrator sends it."""
+        self._put(tablet >> 20 & 0xFF, Deliver(tablet, message))
+
+    # clocks --------------------------------------------------------------------------------
+
+    def now_ms(self, number: int) -> int:
+        """By the host's own clock."""
+        return int(self.now) + self.skew_ms[number]
+
+    def away(self, number: int) -> bool:
+        return self._away[number]
+
+    def _tick(self, number: int) -> None:
+        self.after(self.tick_ms, self._tick, number)
+        if self.nodes[number].ticks and not self._away[number]:
+            self._put(number, Tick())
+
+    # turns ---------------------------------------------------------------------------------
+
+    def _put(self, number: int, item: Input) -> None:
+        self.inboxes[number].append(item)
+        if not self._due[number] and not self._away[number]:
+            self._due[number] = True
+            rests = max(0.0, self._rests_until[number] - self.now)
+            self.after(rests + self._random.uniform(0.05, 0.6), self._turn, number)
+
+    def _take(self, number: int) -> list[Input]:
+        inbox = self.inboxes[number]
+        taken, self.inboxes[number] = inbox[: self.turn_inputs], inbox[self.turn_inputs :]
+        if self.inboxes[number]:
+            self._due[number] = True
+            self.after(0.1, self._turn, number)
+        return taken
+
+    def _turn(self, number: int) -> None:
+        self._due[number] = False
+        if self._away[number] or not self.inboxes[number]:
+            return
+        if self._rests_until[number] > self.now:
+            self._due[number] = True
+            self.after(self._rests_until[number] - self.now, self._turn, number)
+            return
+        kind = self._odds.strike()
+        if kind in ("pause", "crash_before", "jump"):
+            getattr(self, "_" + kind)(number)
+            if kind != "jump":
+                return
+        inputs = self._take(number)
+        if kind == "mix" and len(inputs) > 1:
+            self.counted["inputs mixed"] += 1
+            self._disk.shuffle(inputs)
+        self.last.append((self.now, number, kind, inputs))
+        if kind == "crash_at" and self._disk.random() < 0.5:
+            self.counted["crash at the sync, work lost"] += 1
+            self._fail(number, inputs, self.now_ms(number))
+            self.crash(number)
+        elif kind == "fail":
+            self.counted["turn failed"] += 1
+            self._fail(number, inputs, self.now_ms(number))
+            self._answer_failed(number, inputs)
+        else:
+            if kind == "full":
+                self._fill(number)
+            released = self._durable(number, inputs)
+            if released is None:
+                return
+            alone = len(inputs) == 1 and type(inputs[0]) is Arrived
+            if kind == "echo" and alone and not self.stores[number].full:
+                self.counted["frame taken twice"] += 1
+                self._release(number, self.lives[number], released)
+                released = self._run(number, inputs, self.now_ms(number))
+                self.echoed(number, self.turn)
+            if kind in ("crash_at", "crash_after"):
+                done = "at the sync, work kept" if kind == "crash_at" else "after the sync"
+                self.counted["crash " + done] += 1
+                self.crash(number)
+            elif kind == "slow":
+                self.counted["disk slow"] += 1
+                delay_ms = self._disk.uniform(1, 300)
+                self._rests_until[number] = self.now + delay_ms
+                self._under_way += 1
+                self.after(delay_ms, self._release, number, self.lives[number], released, 1)
+            else:
+                self._release(number, self.lives[number], released)
+
+    def _durable(self, number: int, inputs: list[Input]) -> Released | None:
+        """A turn that is durable now; as turn_loop.py has it when the disk is full: frees space, or fails."""
+        try:
+            released = self._run(number, inputs, self.now_ms(number))
+        except NoSpace:
+            self.counted["disk full"] += 1
+            rest: list[Input] = [
+                item
+                for item in inputs
+                if not isinstance(item, (Commit, Ahead))
+                or (isinstance(item, Commit) and all(map(frees, item.parts.values())))
+            ]
+            self._answer_failed(number, [item for item in inputs if item not in rest])
+            if not rest:
+                return None
+            if self._disk.random() < 0.2:
+                self.counted["disk full, reserve too"] += 1
+                self._fail(number, rest, self.now_ms(number))
+                self._answer_failed(number, rest)
+                return None
+            released = self._run(number, rest, self.now_ms(number), reserve=True)
+        self.watch(number, self.turn)
+        return released
+
+    def _release(self, number: int, life: int, released: Released, held: int = 0) -> None:
+        self._under_way -= held
+        if life != self.lives[number]:
+            return
+        for result in released.results:
+            if not result.step and result.reason is None:
+                self.sent_ahead += 1
+                self._put(0, self._then(result.tx))
+            else:
+                self._answered(result)
+        for target, data in released.frames:
+            for at in self._lines.ways(number, target, self.now):
+                self._under_way += 1
+                self.after(at - self.now, self._arrive, target, Arrived(data))
+        for later in released.later:
+            if later.delay_ms:
+                self._under_way += 1
+                self.after(later.delay_ms, self._arrive, number, later.deliver, life)
+            else:
+                self._put(number, later.deliver)
+
+    def _then(self, tx: bytes) -> Input:
+        """What a client sends next, once what it had sent ahead is staged."""
+        more, parts = self.ahead.pop(tx, ([], None))
+        if parts is None:
+            return Rollback(tx)  # inputs are mixed here: one may have come before what it is for
+        if more:
+            self.ahead[tx] = (more[1:], parts)
+            return Ahead(tx, more[0])
+        return Commit(tx, parts)
+
+    def _answered(self, result: Result) -> None:
+        assert result.tx not in self.results, "a transaction is answered once"
+        self.results[result.tx] = result
+        self.told(result)
+        proxy = self.nodes[0].proxy
+        if result.reason is not None and proxy is not None and result.tx in proxy.staging:
+            self._put(0, Rollback(result.tx))  # as a client does whose payload was refused
+        self.told_at[result.tx] = self.now
+
+    def _answer_failed(self, number: int, inputs: list[Input]) -> None:
+        """As ../../../runtime/turn_loop.py answers a turn that failed: clients hear of it, the rest comes again."""
+        proxy = self.nodes[0].proxy
+        assert proxy is not None and not proxy.finished, "a failed turn left answers"
+        for item in inputs:
+            if isinstance(item, (Commit, Ahead)):
+                self._answered(Result(item.tx, reason=(0, "failed")))
+                self.ahead.pop(item.tx, None)
+            elif not isinstance(item, Tick):
+                self._under_way += 1
+                self.after(20.0, self._arrive, number, item, self.lives[number])
+
+    def _arrive(self, number: int, item: Input, life: int | None = None) -> None:
+        self._under_way -= 1
+        if not self._away[number] and life in (None, self.lives[number]):
+            self._put(number, item)
+
+    # what strikes a host -------------------------------------------------------------------
+
+    def crash(self, number: int, away_ms: float | None = None) -> None:
+        """The host loses what was not committed, its inbox included, and starts again a little later."""
+        self.last.append((self.now, number, "crash", []))
+        self.inboxes[number] = []
+        self._rests_until[number] = 0.0
+        self._restart(number)
+        if number == 0:
+            self.ahead.clear()  # the clients are gone with the proxy
+        self._away[number] = True
+        if number not in self.dead:
+            if away_ms is None:
+                away_ms = self._random.uniform(0, self._random.choice((1, 50, 1_000)))
+            self._under_way += 1
+            self.after(away_ms, self._come_back, number, self.lives[number])
+        self._drop_older(range(self.hosts) if number == 0 else [number])
+
+    def kill(self, number: int) -> None:
+        """The host is dead for ever."""
+        self.dead[number] = None
+        self.crash(number)
+
+    def deafen(self, number: int) -> None:
+        """No frame reaches the host any more, healed or not: a fault that nothing survives."""
+        self._lines.deaf = (*self._lines.deaf, number)
+
+    def _come_back(self, number: int, life: int) -> None:
+        self._under_way -= 1
+        if life == self.lives[number] and number not in self.dead:
+            self._away[number] = False
+            self._put(number, Tick())
+
+    def _drop_older(self, hosts: Iterable[int]) -> None:
+        """As an engine does when it opens: what older ones had sent ahead goes."""
+        for number in hosts:
+            for tablet, tx in self.nodes[number].staged_before(self.stores[0].generation):
+                self._put(number, Deliver(tablet, Withdraw(tx)))
+
+    def _crash_before(self, number: int) -> None:
+        self.counted["crash before the sync"] += 1
+        self.crash(number)
+
+    def _pause(self, number: int) -> None:
+        self.counted["host paused"] += 1
+        pause_ms = self._random.uniform(1, self._random.choice((20, 200, 3_000)))
+        self._rests_until[number] = self.now + pause_ms
+        self._due[number] = True
+        self.after(pause_ms, self._turn, number)
+
+    def _jump(self, number: int) -> None:
+        ms = self._random.choice((100, 3_000, 100_000, 5_000_000))
+        ahead = self._random.random() < 0.5
+        self.counted["clock ahead" if ahead else "clock back"] += 1
+        self.skew_ms[number] += ms if ahead else -ms
+
+    def _fill(self, number: int) -> None:
+        self.stores[number].full = True
+        self._under_way += 1
+        self.after(self._disk.uniform(1, 200), self._space_again, number)
+
+    def _space_again(self, number: int) -> None:
+        self._under_way -= 1
+        self.stores[number].full = False
+
+    # the end -------------------------------------------------------------------------------
+
+    def heal(self) -> None:
+        """From now on nothing goes wrong. What is dead stays dead, and clocks stay where they are."""
+        self.faults = HEALED
+        for store in self.stores:
+            store.full = False
+
+    def settle(self, within_ms: float = 60_000.0, events_max: int = 100_000) -> float:
+        """Heals the world and runs until nothing is under way; returns the virtual time it took."""
+        self.heal()
+        began, last = self.now, self.events + events_max
+        while True:
+            self.pass_ms(self.tick_ms)
+            left = self.left()
+            if not left:
+                return self.now - began
+            if self.now - began > within_ms or self.events > last:
+                took = f"{self.now - began:.0f} ms and {self.events - last + events_max} events"
+                raise AssertionError(f"after {took} there is still {left}")
+
+    def left(self) -> str:
+        """What is under way, "" for nothing."""
+        if self._under_way or any(type(i) is not Tick for box in self.inboxes for i in box):
+            return "a message"
+        proxy = self.nodes[0].proxy
+        assert proxy is not None
+        if proxy.open:
+            return f"an open transaction: {next(iter(proxy.open))!r}"
+        return self.unfinished()

@@ -1,0 +1,55 @@
+"""What clients were told of their commits, held against what is stored.
+
+    Result.details[partition] = (begin, end) ─▶ slices from `begin` on have this place, and end at `end`
+
+Next: seed.py.
+"""
+
+from typing import Any
+
+from ....proto.ids import COORDINATOR_ID, PARTITION, host_of, kind_of, tablet_prefix, tx_text
+from ..simulator.world import World
+from .serial_model import Asked
+
+
+def told(world: World, work: Asked) -> list[str]:
+    """Where an answer names no offsets, or others than the records have."""
+    wrong = []
+    for tx, parts in work.asked.items():
+        result = world.results.get(tx)
+        if result is None or result.reason is not None:
+            continue
+        for tablet, part in parts.items():
+            if kind_of(tablet) != PARTITION or not part.slices or _dropped(world, tablet):
+                continue
+            detail = result.details.get(tablet)
+            repeated = part.dedupe and tablet in result.details and detail is None
+            records = sum(count for _, count in part.slices)
+            if not repeated and not _there(world, tablet, detail, records, (result.step, result.n)):
+                wrong.append(f"B20: {tx_text(tx)} was told {detail} of tablet {tablet:#x}")
+    return wrong
+
+
+def _dropped(world: World, tablet: int) -> bool:
+    key = tablet_prefix(COORDINATOR_ID) + b"x" + tablet_prefix(tablet)
+    return world.stores[0].get(key) is not None
+
+
+def _there(world: World, tablet: int, detail: Any, records: int, place: tuple[int, int]) -> bool:
+    if detail is None or detail[1] - detail[0] != records:
+        return False
+    store = world.stores[host_of(tablet)]
+    prefix = tablet_prefix(tablet)
+    begin, end = detail
+    meta = store.get(prefix + b"m")
+    if meta is None:
+        return False
+    start = meta[2]
+    while begin < end:
+        row = store.get(prefix + b"b" + begin.to_bytes(8, "big"))
+        if row is None:
+            return bool(end <= start or begin < start)  # trimmed since
+        if row[3:5] != place:
+            return False
+        begin += row[2]
+    return bool(begin == end)

@@ -1,0 +1,243 @@
+"""What may be so in a state of the small world, and what may not.
+
+    places at the coordinator ─▶ one after the other, here ─▶ decisions ─▶ the same wherever one was made?
+                                                           └▶ content of each tablet, of what it has decided
+
+The serial execution below is a second one, in plain dictionaries; of the engine it knows what a part is.
+
+Next: search.py.
+"""
+
+from typing import Any, NamedTuple
+
+import msgpack
+
+from .....proto.ids import COORDINATOR_ID, PARTITION, kind_of, tablet_prefix, tx_text
+from .....proto.messages import ADD
+from .world import Decision, Scene, State, parts_of
+
+PLANNED, COMMITTED, ABORTED, REFUSED = 1, 2, 3, 4
+_ENTRIES = 2
+"""Records in the partition before the first transaction."""
+Place = tuple[int, int]
+
+
+class Outcome(NamedTuple):
+    state: int
+    place: Place
+
+
+def outcomes(state: State) -> dict[bytes, Outcome]:
+    """What the coordinator knows of those that were asked for."""
+    values = state.hosts[0].values
+    prefix = tablet_prefix(COORDINATOR_ID) + b"o"
+    found = {}
+    for tx, _ in state.asked:
+        record = values.get(prefix + tx)
+        if record is not None:
+            found[tx] = Outcome(record[0], (record[1], record[2]))
+    return found
+
+
+class Model:
+    """Two tablets without protocol: rows as (place, number), records and positions as (place, …)."""
+
+    def __init__(self) -> None:
+        self.rows: dict[bytes, tuple[Place, int]] = {}
+        self.positions: dict[str, tuple[Place, int]] = {}
+        self.records: list[Place] = []
+
+    def holds(self, parts: dict[int, Any]) -> bool:
+        for tablet, part in parts.items():
+            if kind_of(tablet) == PARTITION:
+                for consumer, begin, end in part.ranges:
+                    position = self.positions.get(consumer, ((0, 0), 0))[1]
+                    if position != begin or end > _ENTRIES + len(self.records):
+                        return False
+            else:
+                for key, version in part.reads:
+                    row = self.rows.get(key)
+                    if (None if row is None else row[0]) != version:
+                        return False
+        return True
+
+    def apply(self, tablet: int, part: Any, place: Place) -> None:
+        if kind_of(tablet) == PARTITION:
+            for consumer, _, end in part.ranges:
+                self.positions[consumer] = (place, end)
+            for _, count in part.slices:
+                self.records += [place] * count
+            return
+        for key, op, value in part.writes:
+            number = msgpack.unpackb(value)
+            old = self.rows.get(key)
+            self.rows[key] = (place, number + old[1] if op == ADD and old is not None else number)
+
+
+def content(state: State, tablet: int) -> Model:
+    """A tablet's rows, positions and records as its host holds them."""
+    found = Model()
+    prefix = tablet_prefix(tablet)
+    for key, value in _rows(state, tablet):
+        kind, rest = key[4:5], key[5:]
+        if kind == b"r":
+            found.rows[rest] = (value[:2], msgpack.unpackb(value[2]))
+        elif kind == b"c":
+            found.positions[rest.decode()] = (value[:2], value[2])
+        elif kind == b"b":
+            offset = int.from_bytes(rest, "big")
+            if offset >= _ENTRIES:
+                assert offset == _ENTRIES + len(found.records), "B20: offsets have a gap"
+                found.records += [value[3:5]] * value[2]
+    meta = state.hosts[_home(tablet)].values.get(prefix + b"m")
+    if meta is not None:
+        assert meta[3] == _ENTRIES + len(found.records), "B20: the log ends elsewhere"
+    return found
+
+
+def _home(tablet: int) -> int:
+    return tablet >> 20 & 0xFF
+
+
+def _rows(state: State, tablet: int) -> list[tuple[bytes, Any]]:
+    prefix = tablet_prefix(tablet)
+    values = state.hosts[_home(tablet)].values
+    return sorted(item for item in values.items() if item[0][:4] == prefix)
+
+
+def serial(scene: Scene, state: State, known: dict[bytes, Outcome]) -> dict[bytes, bool]:
+    """How each that has a place has to end."""
+    model = Model()
+    kinds = dict(state.asked)
+    decisions = {}
+    for tx, outcome in sorted(known.items(), key=lambda item: item[1].place):
+        if outcome.state == REFUSED:
+            continue
+        parts = parts_of(scene, kinds[tx])
+        decisions[tx] = model.holds(parts)
+        if decisions[tx]:
+            for tablet, part in parts.items():
+                model.apply(tablet, part, outcome.place)
+    return decisions
+
+
+def judge(scene: Scene, state: State, before: State | None = None) -> list[str]:
+    """What is wrong with a state, or with coming to it from the one before."""
+    wrong: list[str] = []
+    known = outcomes(state)
+    decisions = serial(scene, state, known)
+    for tx, tablet, committed, *place in state.decided:
+        name = f"{tx_text(tx)} at tablet {tablet:#x}"
+        outcome = known.get(tx)
+        if outcome is None or outcome.state == REFUSED:
+            wrong.append(f"B2: {name} was executed without a place")
+        elif outcome.place != tuple(place):
+            wrong.append(f"B3: {name} was executed at {place}, its place is {outcome.place}")
+        elif committed != decisions[tx]:
+            wrong.append(f"B5, B7: {name} was decided {committed}, its place says otherwise")
+    for tx, outcome in known.items():
+        if outcome.state in (COMMITTED, ABORTED):
+            if decisions[tx] != (outcome.state == COMMITTED):
+                wrong.append(f"B12: the coordinator has {tx_text(tx)} otherwise than its place")
+    heard: dict[bytes, None] = {}
+    for tx, committed, step, n in state.told:
+        outcome = known.get(tx)
+        planned = outcome is not None and outcome.state != REFUSED
+        if tx in heard:
+            wrong.append(f"B13: the client of {tx_text(tx)} was told twice")
+        heard[tx] = None
+        if not planned and committed:
+            wrong.append(f"B12: the client of {tx_text(tx)} was told of a commit without a place")
+        if planned and (committed != decisions[tx] or not step):
+            wrong.append(f"B12: the client of {tx_text(tx)} was told otherwise than its place says")
+        if committed and outcome is not None and outcome.place != (step, n):
+            wrong.append(f"B12: the client of {tx_text(tx)} was told another place")
+        if committed:
+            here = {t for other, t, yes, *_ in state.decided if other == tx and yes}
+            parts = parts_of(scene, dict(state.asked)[tx])
+            lacking = {t for t, part in parts.items() if _effect(part)} - here
+            if lacking:
+                wrong.append(
+                    f"B8: {tx_text(tx)} was answered before tablet {min(lacking):#x} had it"
+                )
+    wrong += _contents(scene, state)
+    if before is not None:
+        wrong += _came(scene, before, state, known)
+    return wrong
+
+
+def _effect(part: Any) -> bool:
+    return bool(part.writes) if hasattr(part, "writes") else bool(part.ranges or part.slices)
+
+
+def _contents(scene: Scene, state: State) -> list[str]:
+    """Each tablet holds what it has decided to commit, in the order of places, and nothing else."""
+    wrong = []
+    for tablet in scene.tablets:
+        mine = tuple(decision for decision in state.decided if decision[1] == tablet)
+        # Most events leave a tablet as it was: what was said of it then is said again.
+        about = (state.hosts[_home(tablet)].key, scene, tablet, mine, state.asked)
+        said = _SAID.get(about)
+        if said is None:
+            if len(_SAID) >= _SAID_KEPT:
+                _SAID.clear()
+            said = _SAID[about] = _content_wrong(scene, state, tablet, mine)
+        wrong += said
+    return wrong
+
+
+_SAID: dict[tuple[Any, ...], list[str]] = {}
+_SAID_KEPT = 50_000
+
+
+def _content_wrong(
+    scene: Scene, state: State, tablet: int, decided: tuple[Decision, ...]
+) -> list[str]:
+    model = Model()
+    kinds = dict(state.asked)
+    for tx, _, committed, *place in sorted(decided, key=lambda decision: decision[3:]):
+        if committed:
+            part = parts_of(scene, kinds[tx])[tablet]
+            model.apply(tablet, part, (place[0], place[1]))
+    try:
+        found = content(state, tablet)
+    except AssertionError as error:
+        return [f"{error} at tablet {tablet:#x}"]
+    if vars(found) == vars(model):
+        return []
+    return [
+        f"B11, B14: tablet {tablet:#x} holds {vars(found)}, what was committed there is {vars(model)}"
+    ]
+
+
+def _came(scene: Scene, before: State, state: State, known: dict[bytes, Outcome]) -> list[str]:
+    wrong = []
+    last = tablet_prefix(COORDINATOR_ID) + b"l"
+    if state.hosts[0].values.get(last, 0) < before.hosts[0].values.get(last, 0):
+        wrong.append("B1: the step has fallen")
+    for tx, outcome in outcomes(before).items():
+        if tx not in known or known[tx].place != outcome.place:
+            wrong.append(f"B2: {tx_text(tx)} has lost its place {outcome.place}")
+    prefix = tablet_prefix(scene.tablets[0]) + b"c"
+    now, then = (s.hosts[scene.partition].values for s in (state, before))
+    if now is not then:
+        for key, row in then.items():
+            if key[:5] == prefix and (key not in now or now[key][2] < row[2]):
+                wrong.append(f"B21: the position of {key[5:].decode()} has fallen")
+    return wrong
+
+
+def unresolved(scene: Scene, state: State) -> list[str]:
+    """What is still under way at tablets, coordinator, proxy."""
+    found = []
+    for tablet in scene.tablets:
+        for key, _ in _rows(state, tablet):
+            if key[4:5] in (b"t", b"s") and len(key) == 17:
+                found.append(f"{tx_text(key[5:])} at tablet {tablet:#x}")
+            elif key[4:] == b"q":
+                found.append(f"the queue of tablet {tablet:#x}")
+    for tx, outcome in outcomes(state).items():
+        if outcome.state == PLANNED:
+            found.append(f"{tx_text(tx)} at the coordinator")
+    found += [f"{tx_text(tx)} at the proxy" for tx in state.hosts[0].open]
+    return found

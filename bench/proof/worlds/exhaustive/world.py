@@ -1,0 +1,393 @@
+"""A world small enough to see all of it: real hosts, what is on its way between them, and every next event.
+
+    State ── ask for · deliver · deliver and keep · lose · crash · crash behind the sync · tick ──▶ States
+      └ hosts, frozen: what their stores hold, and what the proxy has open
+
+Hosts are made anew for each turn (snapshot.py). Datagrams are a set: any of them may be next, be lost or come
+twice. Of links the world takes what they promise: the next message that the sender's store holds and the
+receiver has not taken, in a frame that may come twice; how links keep that promise over lost and reordered
+frames is the simulator's to try.
+
+Time is left out: a tick says that what could be late is late. It comes for nothing where nothing is on its
+way, else it counts as a repeat. Ids are given in the order of asking, so equal transactions need not be
+told apart: that is the symmetry.
+
+Next: invariants.py.
+"""
+
+import dataclasses
+from collections.abc import Iterator
+from functools import cached_property, lru_cache
+from hashlib import blake2b
+from typing import Any, NamedTuple
+
+import msgpack
+
+from .....host.inputs import Arrived, Commit, Deliver, Input, Released, Tick
+from .....proto.ids import PARTITION, SHARD, host_of, tablet_id, tablet_prefix, tx_id
+from .....proto.messages import (
+    ADD,
+    PUT,
+    Ask,
+    Done,
+    PartitionPart,
+    ReadSet,
+    ShardPart,
+    decode,
+    encode,
+)
+from .....proto.records_pb2 import LinkFrame
+from ...patching import exchange
+from .snapshot import Frozen, crashed, freeze, new, plain, thaw, without
+
+NOW_MS = 10_000
+"""Always: whatever waits has waited long enough when a tick comes."""
+ONE = b"\x01"  # msgpack's
+_DATAGRAM, _LOCAL = 0, 1
+_ALL = -1
+_TURNS_KEPT = 60_000
+_STEPS_MAX = 400
+DELIVER, DELIVER_ALL, DELIVER_TWICE = "deliver", "deliver all", "deliver twice"
+DELIVER_CRASH = "deliver, and crash behind the sync"
+ASKED = "a participant asks how its transaction ended"
+TWICE = "a vote arrives twice"
+BETWEEN = "a crash falls between a plan and its execution"
+Decision = tuple[bytes, int, bool, int, int]
+"""(transaction, tablet, committed, step, n), as the tablet says it."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Scene:
+    """Where the partition and the shard live, and what is asked of them: names of `KINDS`."""
+
+    name: str
+    hosts: int
+    partition: int
+    shard: int
+    asked: tuple[str, ...]
+    separate: bool = False
+    crashes: int = 1
+    repeats: int = 1
+    losses: int = 1
+
+    @cached_property
+    def tablets(self) -> tuple[int, int]:
+        return tablet_id(PARTITION, self.partition, 10), tablet_id(SHARD, self.shard, 20)
+
+
+@lru_cache(64)
+def parts_of(scene: Scene, kind: str) -> dict[int, Any]:
+    """What a transaction of that kind asks, by tablet. Before any of them the partition has two records."""
+    partition, shard = scene.tablets
+    first, second = KINDS[kind]
+    return {partition: first, shard: second}
+
+
+KINDS: dict[str, tuple[PartitionPart, ShardPart]] = {
+    # Consumes, writes a record and a row: two of them are in each other's way at both tablets.
+    "consume": (
+        PartitionPart((("c", 0, 1),), ((b"out", 1),)),
+        ShardPart(writes=((b"a", PUT, ONE),)),
+    ),
+    "next": (PartitionPart((("c", 1, 2),)), ShardPart(writes=((b"a", PUT, b"\x02"),))),
+    # Reads the row that the others write, and publishes where they do.
+    "read": (PartitionPart((), ((b"seen", 1),)), ShardPart(reads=((b"a", None),))),
+    # Meets none of them but where it publishes; both tablets vote, both receive.
+    "count": (
+        PartitionPart((("d", 0, 1),), ((b"more", 1),)),
+        ShardPart(writes=((b"n", ADD, ONE),)),
+    ),
+}
+
+
+class State(NamedTuple):
+    """`net`: (host, kind, bytes), sorted; `left`: kinds not asked for yet; `asked`: (tx, kind); `decided`:
+    as receivers said it; `told`: (tx, committed, step, n) to clients."""
+
+    hosts: tuple[Frozen, ...]
+    net: tuple[tuple[int, int, bytes], ...]
+    left: tuple[str, ...]
+    asked: tuple[tuple[bytes, str], ...]
+    decided: tuple[Decision, ...]
+    told: tuple[tuple[bytes, bool, int, int], ...]
+    crashes: int
+    repeats: int
+    losses: int
+
+    @property
+    def key(self) -> bytes:
+        rest: bytes = msgpack.packb(
+            (
+                [(host, kind, plain(data)) for host, kind, data in self.net],
+                self.left,
+                self.asked,
+                self.decided,
+                self.told,
+                self[6:],
+            )
+        )
+        return blake2b(b"".join([h.key for h in self.hosts]) + rest, digest_size=16).digest()
+
+
+class _Turned(NamedTuple):
+    """What a turn made of its host, and what came out of it."""
+
+    host: Frozen
+    decided: tuple[Decision, ...]
+    told: tuple[tuple[bytes, bool, int, int], ...]
+    parcels: tuple[tuple[int, int, bytes], ...]
+    notes: tuple[str, ...]
+    taken: tuple[tuple[int, int], ...]
+
+
+class Move(NamedTuple):
+    """One event at `host`: of a datagram, `parcel` in `net`, or of the link from host `source`."""
+
+    what: str
+    host: int
+    parcel: int = _ALL
+    source: int = _ALL
+    kind: str = ""
+
+
+class Small:
+    """Makes states and what follows from them. `reached` counts what has happened anywhere, by name."""
+
+    def __init__(self, scene: Scene) -> None:
+        self.scene = scene
+        self.reached: dict[str, int] = {}
+        self._turns: dict[tuple[bytes, bytes], _Turned] = {}
+        self._acknowledged: dict[tuple[bytes, int, int], Frozen] = {}
+
+    # from state to state -------------------------------------------------------------------
+
+    def first(self) -> State:
+        """Two records are in the partition, nothing is on its way."""
+        hosts = tuple(new(number) for number in range(self.scene.hosts))
+        budget = self.scene.crashes, self.scene.repeats, self.scene.losses
+        state = State(hosts, (), (), (), (), (), *budget)
+        records = PartitionPart((), ((b"first", 1), (b"second", 1)))
+        state = self._turn(state, 0, [Commit(tx_id(1, 0), {self.scene.tablets[0]: records})])
+        state = self.calm(state)
+        left = tuple(sorted(self.scene.asked))
+        self.reached.clear()
+        return state._replace(left=left, decided=(), told=())
+
+    def calm(self, state: State) -> State:
+        """All that is on its way arrives."""
+        for _ in range(_STEPS_MAX):
+            waiting = self.waiting(state)
+            if not waiting:
+                return state
+            state = self.take(state, Move(DELIVER_ALL, min(waiting)))
+        raise AssertionError(f"scene {self.scene.name}: messages without end")
+
+    def waiting(self, state: State) -> dict[int, int]:
+        """How many datagrams and links have something for a host."""
+        found: dict[int, int] = {}
+        for host, _, _ in state.net:
+            found[host] = found.get(host, 0) + 1
+        for frozen in state.hosts:
+            for host in frozen.queues:
+                found[host] = found.get(host, 0) + 1
+        return found
+
+    def moves(self, state: State) -> Iterator[Move]:
+        """All that may happen next."""
+        for kind in dict.fromkeys(state.left):
+            yield Move("ask for", 0, kind=kind)
+        if len(state.left) > 1:
+            yield Move("ask for all", 0)
+        arrivals = [Move(DELIVER, host, i) for i, (host, *_) in enumerate(state.net)]
+        for source, frozen in enumerate(state.hosts):
+            arrivals += [Move(DELIVER, host, source=source) for host in frozen.queues]
+        for move in arrivals:
+            yield move
+            if state.crashes:
+                yield move._replace(what=DELIVER_CRASH)
+            if state.repeats and (move.parcel == _ALL or state.net[move.parcel][1] == _DATAGRAM):
+                yield move._replace(what=DELIVER_TWICE)
+            if state.losses and move.parcel != _ALL and state.net[move.parcel][1] == _DATAGRAM:
+                yield move._replace(what="lose")
+        for host, several in self.waiting(state).items():
+            if several > 1:
+                yield Move(DELIVER_ALL, host)
+        for host in range(self.scene.hosts):
+            if state.crashes:
+                yield Move("crash", host)
+            if not arrivals or state.repeats:
+                yield Move("tick", host)
+
+    def take(self, state: State, move: Move) -> State:
+        what, number, parcel, source, kind = move
+        net = state.net
+        if what == "ask for" or what == "ask for all":
+            kinds = (kind,) if kind else state.left
+            left = list(state.left)
+            inputs: list[Input] = []
+            generation = state.hosts[0].generation
+            asked = list(state.asked)
+            for one in kinds:
+                left.remove(one)
+                tx = tx_id(generation, len(asked) + 1)
+                asked.append((tx, one))
+                inputs.append(Commit(tx, parts_of(self.scene, one)))
+            return self._turn(state._replace(left=tuple(left), asked=tuple(asked)), 0, inputs)
+        if what == "tick":
+            if self.waiting(state):
+                state = state._replace(repeats=state.repeats - 1)
+            return self._turn(state, number, [Tick()])
+        if what == "crash":
+            self._note_crash(state, number)
+            return self._crashed(state, number)
+        if what == DELIVER_ALL:
+            inputs = [_input(item) for item in net if item[0] == number]
+            for other, frozen in enumerate(state.hosts):
+                if number in frozen.queues:
+                    inputs.append(_frame(other, number, frozen.queues[number]))
+            state = state._replace(net=tuple(item for item in net if item[0] != number))
+            return self._turn(state, number, inputs)
+        if parcel == _ALL:
+            frame = _frame(source, number, state.hosts[source].queues[number][:1])
+            item: Input = frame
+            if what == DELIVER_TWICE:
+                self._note_repeat(frame)
+                state = state._replace(repeats=state.repeats - 1)
+                return self._turn(state, number, [frame, frame])
+        else:
+            item = _input(net[parcel])
+            rest = net[:parcel] + net[parcel + 1 :]
+            if what == "lose":
+                return state._replace(net=rest, losses=state.losses - 1)
+            if what == DELIVER_TWICE:
+                state = state._replace(repeats=state.repeats - 1)
+            else:
+                state = state._replace(net=rest)
+        if what == DELIVER_CRASH:
+            return self._crashed(self._turn(state, number, [item], heard=False), number)
+        return self._turn(state, number, [item])
+
+    def _turn(self, state: State, number: int, inputs: list[Input], heard: bool = True) -> State:
+        turn = self._turned(number, state.hosts[number], inputs)
+        for note in turn.notes:
+            self.note(note)
+        hosts = list(state.hosts)
+        hosts[number] = turn.host
+        for source, taken in turn.taken:
+            hosts[source] = self._without(hosts[source], number, taken)
+        told, net = state.told, state.net
+        if heard and turn.told:
+            told = tuple(sorted((*told, *turn.told)))
+        if heard and turn.parcels:
+            net = tuple(sorted({*net, *turn.parcels}))
+        decided = state.decided
+        if turn.decided:
+            decided = tuple(sorted({*decided, *turn.decided}))
+        return state._replace(hosts=tuple(hosts), net=net, told=told, decided=decided)
+
+    def _without(self, host: Frozen, target: int, taken: int) -> Frozen:
+        known = self._acknowledged.get((host.key, target, taken))
+        if known is None:
+            if len(self._acknowledged) >= _TURNS_KEPT:
+                self._acknowledged.clear()
+            known = self._acknowledged[host.key, target, taken] = without(host, target, taken)
+        return known
+
+    def _turned(self, number: int, frozen: Frozen, inputs: list[Input]) -> "_Turned":
+        """A turn is a function of the host and what comes in: the same one is run once."""
+        what = b"".join([_known_by(item) for item in inputs])
+        turn = self._turns.get((frozen.key, what))
+        if turn is None:
+            if len(self._turns) >= _TURNS_KEPT:
+                self._turns.clear()
+            turn = self._turns[frozen.key, what] = self._run(number, frozen, inputs)
+        return turn
+
+    def _run(self, number: int, frozen: Frozen, inputs: list[Input]) -> "_Turned":
+        host = thaw(frozen, self.scene.hosts, self.scene.separate)
+        decided: list[Decision] = []
+        notes: list[str] = []
+        send = host.delivery.send
+
+        def watched(target: int, message: Any) -> None:
+            kind = type(message)
+            if kind is Done:
+                at = (message.step, message.n)
+                decided.append((message.tx, message.tablet, message.committed, *at))
+            elif kind is Ask:
+                notes.append(ASKED)
+            send(target, message)
+
+        exchange(host.delivery, "send", watched)
+        released = host.run(inputs, NOW_MS)
+        if released.failures:
+            raise released.failures[0][1]
+        told = tuple((r.tx, r.reason is None, r.step, r.n) for r in released.results)
+        parcels = tuple(_parcels(number, released))
+        taken = tuple((other, link.taken) for other, link in host.links.items() if link.taken)
+        made = freeze(number, host)
+        return _Turned(made, tuple(decided), told, parcels, tuple(notes), taken)
+
+    def _crashed(self, state: State, number: int) -> State:
+        """What was not durable is gone, and what was about to be taken in."""
+        hosts = list(state.hosts)
+        hosts[number] = crashed(hosts[number])
+        net = tuple(item for item in state.net if item[0] != number)
+        return state._replace(hosts=tuple(hosts), net=net, crashes=state.crashes - 1)
+
+    # what has happened ---------------------------------------------------------------------
+
+    def note(self, what: str) -> None:
+        self.reached[what] = self.reached.get(what, 0) + 1
+
+    def _note_repeat(self, item: Arrived) -> None:
+        frame = LinkFrame.FromString(item.data)
+        if any(type(decode(part)[1]) is ReadSet for part in frame.messages):
+            self.note(TWICE)
+
+    def _note_crash(self, state: State, number: int) -> None:
+        for tablet in self.scene.tablets:
+            if (
+                host_of(tablet) == number
+                and tablet_prefix(tablet) + b"q" in state.hosts[number].values
+            ):
+                self.note(BETWEEN)
+
+
+def _parcels(number: int, released: Released) -> Iterator[tuple[int, int, bytes]]:
+    """Datagrams one by one; what frames carry for links is in the store as well."""
+    for target, data in released.frames:
+        for part in LinkFrame.FromString(data).datagrams:
+            yield target, _DATAGRAM, part
+    for later in released.later:
+        item = later.deliver
+        yield number, _LOCAL, encode(item.target, item.message, item.cause)
+
+
+def _input(item: tuple[int, int, bytes]) -> Input:
+    return Deliver(*decode(item[2]))
+
+
+def _frame(source: int, target: int, messages: tuple[bytes, ...]) -> Arrived:
+    frame = LinkFrame(source=source, target=target, first=1)
+    frame.messages.extend(messages)
+    return Arrived(frame.SerializeToString())
+
+
+def _known_by(item: Input) -> bytes:
+    """What tells inputs apart."""
+    if isinstance(item, Arrived):
+        return b"a" + _plain_frame(item.data)
+    if isinstance(item, Deliver):
+        return b"d" + plain(encode(item.target, item.message))
+    if isinstance(item, Commit):
+        return b"c" + item.tx + repr(item.parts).encode()
+    return b"t"
+
+
+@lru_cache(1 << 16)
+def _plain_frame(data: bytes) -> bytes:
+    frame = LinkFrame.FromString(data)
+    messages = [plain(part) for part in frame.messages]
+    packed: bytes = msgpack.packb((frame.source, frame.first, messages))
+    return packed

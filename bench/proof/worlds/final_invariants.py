@@ -1,0 +1,198 @@
+"""What must be true at the end of a run, each by the name of its invariant (RELIABILITY.md lists them).
+
+    stores ── B11, B20: equal to the serial execution       workloads ── B19, B22, B23: what each knows by itself
+    history ── B15: real time                                record ── B30, B31: replayed, byte for byte
+
+Next: seed.py.
+"""
+
+import math
+from typing import Any
+
+import msgpack
+
+from ....proto.ids import tablet_prefix, tx_text
+from ..simulator.world import World
+from .readers import Seen
+from .serial_model import Serial, stored
+from .workloads import ACCOUNTS, HOT, RING, START, WORKER, Named
+
+
+def at_the_end(world: World, work: Named) -> list[str]:
+    """Of a world that has settled."""
+    serial = Serial(world, work.asked, work.readers.seen)
+    wrong = [*serial.wrong]
+    wrong += _differences(stored(world), serial.model)
+    wrong += real_time(world, serial.order, work.readers.seen)
+    wrong += _totals(work)
+    wrong += _pairs(work.readers.seen)
+    wrong += _used_once(world, work)
+    wrong += _lists(world, work, serial)
+    wrong += _quiet(world)
+    return wrong
+
+
+def _differences(found: dict[bytes, Any], model: dict[bytes, Any]) -> list[str]:
+    wrong = []
+    for key in sorted({**found, **model}):
+        if found.get(key) != model.get(key):
+            text = f"B11: {key!r} holds {found.get(key)}, the committed one by one make"
+            wrong.append(f"{text} {model.get(key)}")
+    return wrong[:5]
+
+
+def real_time(world: World, order: list[tuple[int, int, bytes]], seen: list[Seen]) -> list[str]:
+    """Backwards, with the earliest reply of all that stand behind: what began after it is wrong."""
+    events: list[tuple[float, float, float, float, str]] = [
+        (step, n, world.asked_at[tx], world.told_at.get(tx, math.inf), tx_text(tx))
+        for step, n, tx in order
+    ]
+    for one in seen:
+        if one.completed is not None:
+            events.append((one.step, math.inf, one.invoked, one.completed, f"a {one.workload}"))
+    events.sort(key=lambda event: event[:2], reverse=True)
+    wrong, earliest, who = [], math.inf, ""
+    here, here_who, place = math.inf, "", (math.inf, math.inf)
+    for step, n, invoked, completed, name in events:
+        if (step, n) != place:  # those at one place, snapshots, have no order among them
+            place = (step, n)
+            if here < earliest:
+                earliest, who = here, here_who
+            here = math.inf
+        if earliest < invoked:
+            wrong.append(f"B15: {name} at {place} began after {who} had ended, which is behind it")
+        if completed < here:
+            here, here_who = completed, name
+    return wrong
+
+
+def _totals(work: Named) -> list[str]:
+    """B19: at every snapshot, and in what is stored at last."""
+    wrong = []
+    accounts, ring = work.accounts(), work.cycle()
+    last = {
+        "bank": [work.read(t, b"r" + k) for t, k in accounts],
+        "ring": [work.read(t, b"r" + k) for t, k in ring],
+    }
+    shown: list[tuple[str, list[Any], str]] = [(k, v, "the end") for k, v in last.items()]
+    for seen in work.readers.seen:
+        if seen.workload in ("bank", "ring"):
+            keys = sorted(seen.keys, key=lambda key: key.key)
+            shown.append((seen.workload, [seen.values[k] for k in keys], f"step {seen.step}"))
+    for kind, rows, when in shown:
+        if rows == [None] * len(rows):
+            continue
+        if None in rows:
+            wrong.append(f"B17: at {when} a part of the {kind} was there: {rows}")
+            continue
+        values = [msgpack.unpackb(row[2]) for row in rows]
+        if kind == "bank" and sum(values) != ACCOUNTS * START:
+            wrong.append(f"B19: at {when} the accounts held {sum(values)}: {values}")
+        if kind == "ring":
+            at, passed = 0, 0
+            while passed < RING:
+                at, passed = values[at], passed + 1
+                if at == 0:
+                    break
+            if at != 0 or passed != RING:
+                wrong.append(f"B19: at {when} the ring was {values}")
+    return wrong
+
+
+def _pairs(seen: list[Seen]) -> list[str]:
+    """B16: x and y carry the number of one transaction; who reads y after x sees no older one."""
+    wrong = []
+    shown: dict[bytes, list[tuple[float, float, int]]] = {b"x": [], b"y": []}
+    for one in seen:
+        if one.workload == "pair" and one.completed is not None:
+            ((key, row),) = one.values.items()
+            place = 0 if row is None else (row[0] << 20) + row[1]
+            shown[key.key].append((one.invoked, one.completed, place))
+    for began, _, y in shown[b"y"]:
+        for _, ended, x in shown[b"x"]:
+            if ended <= began and x > y:
+                wrong.append(f"B16: y was read at {began:.1f} ms from place {y}, behind x from {x}")
+    return wrong
+
+
+def _used_once(world: World, work: Named) -> list[str]:
+    """B22, B23: outputs tell which inputs made them; they, the position and the counter agree."""
+    wrong = []
+    ranges: dict[int, list[tuple[int, int]]] = {tablet: [] for tablet in work.at.inputs}
+    for tablet in work.at.outputs:
+        store, prefix = world.stores[tablet >> 20 & 0xFF], tablet_prefix(tablet) + b"b"
+        for _, (address, length, *_rest) in store.scan(prefix, prefix + b"\xff" * 9):
+            said = store.read_payload(address, length).split()
+            if len(said) == 3:
+                ranges[int(said[0])].append((int(said[1]), int(said[2])))
+    for tablet, several in ranges.items():
+        at = 0
+        for begin, end in sorted(several):
+            if begin != at:
+                name = "twice" if begin < at else "by nobody"
+                wrong.append(f"B22: input {min(at, begin)} of {tablet:#x} was used {name}")
+            at = end
+        row = work.read(tablet, b"c" + WORKER.encode())
+        counter = work.read(work.at.shards[tablet % 3], b"ru%d" % tablet)
+        found = (row[2] if row else 0, msgpack.unpackb(counter[2]) if counter else 0)
+        if found != (at, at):
+            wrong.append(f"B23: of {tablet:#x} {at} have outputs; position and counter: {found}")
+    row = work.read(work.at.hot, b"c" + HOT.encode())
+    counter = work.read(work.at.shards[0], b"rhot")
+    if (row[2] if row else 0) != (msgpack.unpackb(counter[2]) if counter else 0):
+        wrong.append(f"B22: the contended position is {row}, its counter {counter}")
+    return wrong
+
+
+def _lists(world: World, work: Named, serial: Serial) -> list[str]:
+    """An element for each commit, in the order of places; in the rows and in the partition."""
+    wrong = []
+    by_tablet: dict[int, list[int]] = {}
+    all_of_them: list[int] = []
+    for _, _, tx in serial.order:
+        if work.workload_of.get(tx) == "lists":
+            parts = work.asked[tx]
+            said = next(part.slices[0][0] for part in parts.values() if hasattr(part, "slices"))
+            element = int(said.split()[1])
+            all_of_them.append(element)
+            row = next(tablet for tablet, part in parts.items() if hasattr(part, "writes"))
+            by_tablet.setdefault(row, []).append(element)
+    for tablet, elements in by_tablet.items():
+        found = msgpack.unpackb(work.read(tablet, b"rlist")[2])
+        if found != elements[-len(found) :]:
+            wrong.append(f"B14: a list holds {found}, its appends were {elements}")
+    tablet = work.at.outputs[1]
+    store, prefix = world.stores[tablet >> 20 & 0xFF], tablet_prefix(tablet) + b"b"
+    rows = store.scan(prefix, prefix + b"\xff" * 9)
+    said = [store.read_payload(row[0], row[1]).split() for _, row in rows]
+    found = [int(words[1]) for words in said if words[0] == b"list"]
+    if found != all_of_them:
+        wrong.append(f"B20: a partition holds {found} in this order, places say {all_of_them}")
+    return wrong
+
+
+def _quiet(world: World) -> list[str]:
+    """B37: nobody waits for an answer but those whose proxy died."""
+    life = world.stores[0].generation
+    return [
+        f"B37: {tx_text(tx)} has no answer"
+        for tx in world.asked_at
+        if tx not in world.results
+        and int.from_bytes(tx[:4], "big") == life
+        and tx not in world.given_up
+    ]
+
+
+def replayed(world: World) -> list[str]:
+    """B30: fresh cores make the same changes of the same inputs; B31: and the same rows."""
+    changes = [turn.changes for turn in world.recorded]
+    rows = [store.scan(b"", b"\xff" * 16) for store in world.stores]
+    wrong = []
+    again = world.replay()
+    for number, (a, b) in enumerate(zip(changes, again, strict=True)):
+        if a != b:
+            wrong.append(f"B30: turn {number} was replayed to other changes")
+            break
+    if rows != [store.scan(b"", b"\xff" * 16) for store in world.stores]:
+        wrong.append("B31: replayed stores hold other rows")
+    return wrong

@@ -1,0 +1,1 @@
+"""Worlds of mode "kafka": work, coverage of its state machines, what must hold. Next: seed.py."""

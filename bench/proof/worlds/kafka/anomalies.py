@@ -1,0 +1,271 @@
+"""What is wrong with a history of transactions over logs, by the names of Jepsen's Kafka tests.
+
+    history   transactions and plain writes, each with what it sent where, in order, and how it ended
+              polls: reader, partition, [begin, end), what it was shown
+    logs      the partitions in the end, entry by entry, with markers
+
+Every value is sent once. A transaction's end is "committed" or "aborted" as its client was told it, or
+"unknown": then all of it or nothing counts.
+
+Next: reads.py.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+ALLOWED = ("G0", "G1c with ww", "internal send skip")
+"""Also without fault: writes of transactions interleave."""
+PLAIN, TRANSACTIONAL, COMMIT, ABORT = range(4)
+
+
+@dataclass(eq=False)
+class Tx:
+    """`asked_at`: when its client asked for its end, if it ever did; `commits`: for a commit. Without
+    `transactional`: one plain write, which may be there in part if it failed."""
+
+    who: str
+    transactional: bool = True
+    number: int = 0
+    sends: list[tuple[int, tuple[bytes, ...]]] = field(default_factory=list)
+    reads: list[bytes] = field(default_factory=list)
+    asked_at: float | None = None
+    commits: bool = False
+    end: str = "unknown"
+
+    def values(self) -> list[bytes]:
+        return [value for _, values in self.sends for value in values]
+
+
+class Poll(NamedTuple):
+    """`reader`: who goes on where it was and reads to the end, "" for a single poll of somebody else."""
+
+    reader: str
+    committed: bool
+    tablet: int
+    begin: int
+    end: int
+    shown: list[tuple[int, bytes]]
+    at: float
+
+
+class Entry(NamedTuple):
+    offset: int
+    records: int
+    producer: int
+    kind: int
+    values: list[bytes]
+
+
+Logs = dict[int, list[Entry]]
+Shown = Mapping[int, list[tuple[int, bytes]]]
+Graph = dict[Tx, dict[Tx, None]]
+Note = Callable[..., None]
+
+
+@dataclass
+class History:
+    txs: list[Tx] = field(default_factory=list)
+    polls: list[Poll] = field(default_factory=list)
+
+
+def visible(log: list[Entry]) -> list[tuple[int, bytes]]:
+    """(offset, value) of what counts: from the end on, each producer's next marker says."""
+    shown: list[tuple[int, bytes]] = []
+    ends: dict[int, int] = {}
+    for entry in reversed(log):
+        if entry.kind in (COMMIT, ABORT):
+            ends[entry.producer] = entry.kind
+        elif entry.kind == PLAIN or ends.get(entry.producer) == COMMIT:
+            offsets = range(entry.offset, entry.offset + len(entry.values))
+            shown += reversed(list(zip(offsets, entry.values, strict=True)))
+    return shown[::-1]
+
+
+def everything(log: list[Entry]) -> list[tuple[int, bytes]]:
+    return [(entry.offset + j, value) for entry in log for j, value in enumerate(entry.values)]
+
+
+def find(history: History, logs: Logs) -> dict[str, list[str]]:
+    """Examples of each anomaly by its name; names without one are left out."""
+    found: dict[str, list[str]] = {}
+
+    def note(name: str, *what: object) -> None:
+        found.setdefault(name, []).append(" ".join(map(str, what)))
+
+    by_value = {value: tx for tx in history.txs for value in tx.values()}
+    shown = {tablet: visible(log) for tablet, log in logs.items()}
+    counts = {value for rows in shown.values() for _, value in rows}
+    _logs(logs, note)
+    _polls(history, logs, shown, by_value, note)
+    for tx in history.txs:
+        values = tx.values()
+        there = [value for value in values if value in counts]
+        if len(there) < len(values):
+            if tx.end == "committed":
+                note("lost write", tx.who, values)
+            if tx.transactional and there:
+                note("torn transaction", tx.who, tx.end, len(there), "of", values)
+        if tx.transactional and there and (tx.end == "aborted" or not tx.commits):
+            note("aborted write counts", tx.who, there)
+    _orders(history, logs, shown, note)
+    _cycles(shown, by_value, note)
+    return found
+
+
+def _logs(logs: Logs, note: Note) -> None:
+    at: dict[bytes, tuple[int, int]] = {}
+    for tablet, log in logs.items():
+        end = 0
+        for entry in log:
+            if entry.offset != end:
+                note("gap", tablet, end, entry)
+            end = entry.offset + entry.records
+        for offset, value in everything(log):
+            if value in at:
+                note("duplicate", value, at[value], (tablet, offset))
+            at[value] = tablet, offset
+
+
+def _polls(
+    history: History, logs: Logs, shown: Shown, by_value: dict[bytes, Tx], note: Note
+) -> None:
+    truth = {
+        True: {tablet: dict(rows) for tablet, rows in shown.items()},
+        False: {tablet: dict(everything(log)) for tablet, log in logs.items()},
+    }
+    stands: dict[tuple[str, int], int] = {}
+    for poll in history.polls:
+        there = truth[poll.committed][poll.tablet]
+        last = poll.begin - 1
+        for offset, value in poll.shown:
+            if offset <= last or offset >= poll.end:
+                note("internal non-monotonic poll", poll)
+            last = offset
+            tx = by_value[value]
+            if truth[False][poll.tablet].get(offset) != value:
+                note("inconsistent offset", poll.tablet, offset, value)
+            if poll.committed and tx.transactional:
+                if tx.end == "aborted" or offset not in there:
+                    note("aborted read", poll.reader, offset, value)
+                if tx.asked_at is None or poll.at < tx.asked_at:
+                    note("precommitted read", poll.reader, offset, value)
+        offsets = {offset for offset, _ in poll.shown}
+        asked = range(max(poll.begin, 0), poll.end)
+        missed = [o for o in asked if o in there and o not in offsets]
+        if missed:
+            note("internal poll skip", poll, missed)
+        if not poll.reader:
+            continue
+        before = stands.get((poll.reader, poll.tablet), poll.begin)
+        if poll.begin > before:
+            note("poll skip", poll.reader, before, poll.begin)
+        if poll.begin < before or poll.end < poll.begin:
+            note("non-monotonic poll", poll.reader, before, poll.begin)
+        stands[poll.reader, poll.tablet] = poll.end
+    for (reader, tablet), end in stands.items():
+        log = logs[tablet]
+        if log and end < log[-1].offset + log[-1].records:
+            note("unseen", reader, tablet, end)
+
+
+def _orders(history: History, logs: Logs, shown: Shown, note: Note) -> None:
+    """Each producer's records lie in the order of its sends. Who was given another producer id, since epochs ran
+    out, is another producer: nothing fences what comes late of the one before, in Kafka neither."""
+    at = {
+        value: (entry.offset + j, entry.producer)
+        for log in logs.values()
+        for entry in log
+        for j, value in enumerate(entry.values)
+    }
+    counts = {value for rows in shown.values() for _, value in rows}
+    last: dict[tuple[str, int, int], int] = {}
+    for tx in history.txs:
+        mine: dict[int, list[int]] = {}
+        for tablet, values in tx.sends:
+            for value in values:
+                if value not in at:
+                    continue
+                offset, producer = at[value]
+                if offset < last.get((tx.who, tablet, producer), -1):
+                    note("non-monotonic send", tx.who, tablet, value)
+                last[tx.who, tablet, producer] = offset
+                if value in counts:
+                    mine.setdefault(tablet, []).append(offset)
+        for tablet, offsets in mine.items():
+            if tx.transactional and offsets != list(range(offsets[0], offsets[-1] + 1)):
+                note("internal send skip", tx.who, tablet, offsets)
+
+
+def _cycles(shown: Shown, by_value: dict[bytes, Tx], note: Note) -> None:
+    """Of transactions that wrote behind each other (ww), or read each other's writes (wr)."""
+    ww: Graph = {}
+    wr: Graph = {}
+    counting: dict[Tx, None] = {}
+    for rows in shown.values():
+        last = None
+        for _, value in rows:
+            tx = by_value[value]
+            counting[tx] = None
+            if last is not None and last is not tx:
+                ww.setdefault(last, {})[tx] = None
+            last = tx
+    for tx in counting:
+        for value in tx.reads:
+            if by_value[value] is not tx:
+                wr.setdefault(by_value[value], {})[tx] = None
+    both = {tx: {**ww.get(tx, {}), **wr.get(tx, {})} for tx in (*ww, *wr)}
+    for name, graph, of in (("G0", ww, ww), ("G1c", wr, wr), ("G1c with ww", both, wr)):
+        part = _parts(graph)
+        for tx, following in of.items():
+            for other in following:
+                if part[tx] == part[other]:
+                    note(name, tx.who, tx.values(), other.who, other.values())
+
+
+def _parts(graph: Graph) -> dict[Tx, int]:
+    """Which strongly connected part each is in: an edge is of a cycle if both its ends are in one (Tarjan)."""
+    index: dict[Tx, int] = {}
+    low: dict[Tx, int] = {}
+    part: dict[Tx, int] = {}
+    stack: list[Tx] = []
+    for root in graph:
+        if root in index:
+            continue
+        index[root] = low[root] = len(index)
+        stack.append(root)
+        path = [(root, iter(graph[root]))]
+        while path:
+            tx, following = path[-1]
+            for other in following:
+                if other not in index:
+                    index[other] = low[other] = len(index)
+                    stack.append(other)
+                    path.append((other, iter(graph.get(other, ()))))
+                    break
+                if other not in part:
+                    low[tx] = min(low[tx], index[other])
+            else:
+                path.pop()
+                if path:
+                    low[path[-1][0]] = min(low[path[-1][0]], low[tx])
+                if low[tx] == index[tx]:
+                    while tx not in part:
+                        part[stack.pop()] = index[tx]
+    return part
+
+
+def exactly_once(logs: Logs, inputs: Iterable[int], outputs: Iterable[int]) -> dict[str, list[str]]:
+    """Every input that counts has one output that counts, b"o<value>/<attempt>"."""
+    found: dict[str, list[str]] = {}
+    made = Counter(value.split(b"/")[0] for tablet in outputs for _, value in visible(logs[tablet]))
+    wanted = {b"o" + value: None for tablet in inputs for _, value in visible(logs[tablet])}
+    for value in wanted:
+        name = {0: "input lost", 1: ""}.get(made[value], "input used twice")
+        if name:
+            found.setdefault(name, []).append(str(value))
+    for value in made:
+        if value not in wanted:
+            found.setdefault("output of nothing", []).append(str(value))
+    return found

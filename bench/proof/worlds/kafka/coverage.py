@@ -1,0 +1,167 @@
+"""Which transitions of mode "kafka"'s state tables are taken: looked at from outside, while a world runs.
+
+    with watching() as reached: …        reached["transactional id: Ongoing -> PrepareCommit"] == 12
+
+The cores count nothing: the functions that look their tables up are wrapped where they are called. A transition
+is counted when it is asked for, also in a turn that is taken back afterwards.
+
+Next: seed.py.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from .....coordinator import kafka as coordinator
+from .....coordinator import transaction_rows
+from .....coordinator.kafka_states import (
+    CAME_FROM,
+    END_TXN_1,
+    END_TXN_2,
+    STATE_NAMES,
+)
+from .....proxy import producer
+from .....proxy.kafka_states import TRANSITIONS, State
+from .....tablets import kafka as partition
+from .....tablets.producers import ProducerState
+
+_IDS, _END_1, _END_2 = "transactional id", "EndTxn, version 1", "EndTxn, version 2"
+_PRODUCER, _BATCH, _MARKER = "producer", "batch at its partition", "marker at its partition"
+_ASKED_1 = "commit", "abort"
+_ASKED_2 = "commit again", "commit", "abort again", "abort"
+
+TABLES: dict[str, tuple[str, ...]] = {
+    _IDS: tuple(
+        f"{STATE_NAMES[before]} -> {STATE_NAMES[after]}"
+        for after, befores in CAME_FROM.items()
+        for before in befores
+    ),
+    _END_1: tuple(
+        f"{STATE_NAMES[state]}, {asked} -> {outcome or 'done before'}"
+        for state, outcomes in END_TXN_1.items()
+        for asked, outcome in zip(_ASKED_1, outcomes, strict=True)
+    ),
+    _END_2: tuple(
+        f"{STATE_NAMES[state]}, {asked} -> {outcome or 'done before'}"
+        for state, outcomes in END_TXN_2.items()
+        for asked, outcome in zip(_ASKED_2, outcomes, strict=True)
+    ),
+    _PRODUCER: tuple(
+        f"{old.value} -> {new.value}" for old, following in TRANSITIONS.items() for new in following
+    ),
+    _BATCH: tuple(
+        f"{kind} -> {what}"
+        for kind in ("plain", "transactional")
+        for what in (
+            "taken",
+            "duplicate",
+            "INVALID_PRODUCER_EPOCH",
+            "OUT_OF_ORDER_SEQUENCE_NUMBER",
+        )
+    ),
+    _MARKER: tuple(
+        f"version {version} -> {what}"
+        for version in (1, 2)
+        for what in ("taken", "INVALID_PRODUCER_EPOCH", "TRANSACTION_COORDINATOR_FENCED")
+    ),
+}
+"""Table: every transition of it, "from -> to"."""
+
+_REGISTERED = "whoever ends a transaction has registered it in this epoch, and from Ongoing an end raises the epoch"
+_ONE_END = "a client that has asked for a commit asks again until it is told; it does not abort"
+_NUMBERED = (
+    "markers are numbered, and a repeat is known by its number before anything else is looked at"
+)
+UNREACHABLE: dict[str, str] = {
+    **{f"{_END_1}: Empty, {asked} -> INVALID_TXN_STATE": _REGISTERED for asked in _ASKED_1},
+    f"{_END_2}: Empty, commit again -> PRODUCER_FENCED": _REGISTERED + ", and InitProducer again",
+    **{
+        f"{_END_2}: {state}, commit -> INVALID_TXN_STATE": _REGISTERED
+        for state in ("Empty", "CompleteCommit", "CompleteAbort")
+    },
+    **{
+        f"{_END_2}: {state}, commit -> CONCURRENT_TRANSACTIONS": "nothing is registered before Complete"
+        for state in ("PrepareCommit", "PrepareAbort")
+    },
+    **{
+        f"{_END_2}: {state}, abort again -> INVALID_TXN_STATE": _ONE_END
+        for state in ("PrepareCommit", "CompleteCommit")
+    },
+    f"{_PRODUCER}: uninitialized -> fatal error": "a producer is initialized where it is made",
+    **{
+        f"{_MARKER}: version {version} -> {error}": _NUMBERED
+        for version in (1, 2)
+        for error in ("INVALID_PRODUCER_EPOCH", "TRANSACTION_COORDINATOR_FENCED")
+    },
+}
+"""Of those, what no client and no coordinator of this engine asks for, and why: the tables are Kafka's, and guard
+against other clients."""
+
+
+@contextmanager
+def watching() -> Iterator[Counter[str]]:
+    """Counts "table: from -> to" until it ends; not to be nested, nor used by two threads."""
+    reached: Counter[str] = Counter()
+
+    def move(before: int, after: int) -> None:
+        reached[f"{_IDS}: {STATE_NAMES[before]} -> {STATE_NAMES[after]}"] += 1
+        check_move(before, after)
+
+    def ended_1(state: int, commit: bool) -> str:
+        outcome: str = end_1(state, commit)
+        asked = _ASKED_1[not commit]
+        reached[f"{_END_1}: {STATE_NAMES[state]}, {asked} -> {outcome or 'done before'}"] += 1
+        return outcome
+
+    def ended_2(state: int, commit: bool, retry: bool) -> str:
+        outcome: str = end_2(state, commit, retry)
+        asked = _ASKED_2[2 * (not commit) + (not retry)]
+        reached[f"{_END_2}: {STATE_NAMES[state]}, {asked} -> {outcome or 'done before'}"] += 1
+        return outcome
+
+    def went(old: State, new: State) -> State:
+        after: State = moved(old, new)
+        reached[f"{_PRODUCER}: {old.value} -> {new.value}"] += 1
+        return after
+
+    def checked(state: ProducerState, *given: Any) -> Any:
+        result = check(state, *given)
+        names: dict[type, str] = {ProducerState: "taken", int: "duplicate"}
+        kind = "transactional" if given[5] else "plain"
+        reached[f"{_BATCH}: {kind} -> {names.get(type(result), result)}"] += 1
+        return result
+
+    def marked(state: ProducerState, epoch: int, coordinator_epoch: int, version: int) -> str:
+        error: str = check_marker(state, epoch, coordinator_epoch, version)
+        reached[f"{_MARKER}: version {version} -> {error or 'taken'}"] += 1
+        return error
+
+    wrapped: list[tuple[Any, str, Callable[..., Any]]] = [
+        (coordinator, "check_move", move),
+        (transaction_rows, "check_move", move),
+        (coordinator, "end_1", ended_1),
+        (coordinator, "end_2", ended_2),
+        (producer, "moved", went),
+        (partition, "check", checked),
+        (partition, "check_marker", marked),
+    ]
+    before = [getattr(module, name) for module, name, _ in wrapped]
+    _, check_move, end_1, end_2, moved, check, check_marker = before
+    for module, name, wrapper in wrapped:
+        setattr(module, name, wrapper)
+    try:
+        yield reached
+    finally:
+        for (module, name, _), original in zip(wrapped, before, strict=True):
+            setattr(module, name, original)
+
+
+def unreached(reached: Counter[str]) -> list[str]:
+    """Transitions of TABLES that were not taken."""
+    return [
+        f"{table}: {transition}"
+        for table, transitions in TABLES.items()
+        for transition in transitions
+        if f"{table}: {transition}" not in reached
+    ]

@@ -1,0 +1,126 @@
+"""How a simulated world of mode "kafka" ends: faults stop, and everything has to come to its end.
+
+    run ─▶ heal ─▶ every input is used, every transaction over ─▶ applications stop ─▶ nothing is left
+             └ none of the waits is longer than WAIT_MS of virtual time, and no transaction than its own time-out
+
+Next: workload.py.
+"""
+
+from collections.abc import Callable
+
+from .....coordinator.kafka_states import ONGOING, PREPARED, Transaction
+from .....proto.ids import GROUPS, TRANSACTIONS, tablet_id
+from ...simulator.kafka_clients import Process
+from ...simulator.kafka_world import KafkaWorld
+from .reads import NOW, Broken, Look
+
+GROUP = "g"
+WAIT_MS = 30_000
+"""No wait may be longer once the world is healed."""
+RUN_MS = 60_000
+"""Nor a run, however bad its faults."""
+_SLACK_MS = 500
+_LEFT = (ONGOING, *PREPARED)
+
+
+class Ends(Look):
+    """What runs in a world, and when all of it is over."""
+
+    def __init__(self, world: KafkaWorld, fenced: bool) -> None:
+        super().__init__(world)
+        self.fenced = fenced
+        self.stopping = self.calm = False
+        self.processes: list[Process] = []
+        self.current: dict[str, Process] = {}
+        self.rounds_left: dict[str, int] = {}
+        self._healed_at = 0.0
+
+    def finish(
+        self, run_ms: float = 1_500, settles: bool = True, transactions: int | None = None
+    ) -> None:
+        """Runs, for so long or until so many transactions were begun, heals the world, and waits until
+        everything has come to its end; without `settles`: for a while, since something may hang."""
+        world = self.world
+        if transactions is None:
+            world.run(run_ms)
+        else:
+            end = world.now + RUN_MS
+            while len(self.history.txs) < transactions and world.now < end:
+                world.run(20)
+            self.rounds_left = dict.fromkeys(self.rounds_left, 0)
+        world.heal()
+        self._healed_at = world.now
+        self.calm = True
+        if settles:
+            self._wait(self._all_used)
+        if not settles or not self.fenced:  # a position may fall, and stay there
+            world.run(1_000)
+        self.stopping = True
+        if settles:
+            self._wait(lambda: not self.left())
+        else:
+            world.run(3_000)
+        for name, committed in (("rc", True), ("ru", False)):
+            for tablet in self.tablets:
+                self.read_on(name, committed, tablet, 1 << 20)
+        self.check_logs()
+
+    def _wait(self, done: Callable[[], bool]) -> None:
+        for _ in range(WAIT_MS // 50):
+            if done():
+                return
+            self.world.run(50)
+            self._check_time_outs()
+        raise Broken(f"B37: not at its end {WAIT_MS} ms after the last fault: {self.left()}")
+
+    def _check_time_outs(self) -> None:
+        """A transaction that is open longer than it may be is ended by its coordinator's next scan."""
+        world = self.world
+        if world.now < self._healed_at + 2 * _SLACK_MS:
+            return  # hosts are coming back
+        most_ms = world.settings.abort_scan_ms + _SLACK_MS
+        for number in range(world.hosts):
+            now = world.clock(number)
+            for key, fields in self.rows(tablet_id(TRANSACTIONS, number, 0), b"t").items():
+                if fields[2] == ONGOING:
+                    row = Transaction(*fields)
+                    if now > row.start_ms + row.timeout_ms + most_ms:
+                        raise Broken(f"B24: {key[1:]!r} is open since {row.start_ms}, now is {now}")
+
+    def _all_used(self) -> bool:
+        return all(
+            process.done or not process.client.alive
+            for name, process in self.current.items()
+            if name.startswith("feed")
+        ) and all(self.used(tablet) for tablet in self.inputs if self.fenced)
+
+    def used(self, tablet: int) -> bool:
+        """The group's position is behind everything that counts."""
+        position, pending = self.views[True].committed(tablet, GROUP)
+        _, end, stable = self.meta(tablet)
+        if pending or stable < end:
+            return False
+        return not self.views[True].read_slices(NOW, tablet, position or 0, 1, 1)
+
+    def left(self) -> list[str]:
+        """What has not come to its end."""
+        found = [f"{p.client.address:#x} runs" for p in self.processes if self.runs_on(p)]
+        for client in self.world.clients:
+            found += [f"a call of {client.address:#x}" for _ in client.waiting]
+        for tablet in self.tablets:
+            _, end, stable = self.meta(tablet)
+            if stable < end or self.rows(tablet, b"o"):
+                found.append(f"{tablet:#x} is open from {stable} to {end}")
+            if self.fenced and tablet in self.inputs and not self.used(tablet):
+                found.append(f"{tablet:#x} is not used up")
+        for number in range(self.world.hosts):
+            for key, row in self.rows(tablet_id(TRANSACTIONS, number, 0), b"t").items():
+                if row[2] in _LEFT:
+                    found.append(f"{key!r} is in state {row[2]}")
+            groups = tablet_id(GROUPS, number, 0)
+            for key in (*self.rows(groups, b"n"), *self.rows(groups, b"q")):
+                found.append(f"{key!r} is pending")
+        return found
+
+    def runs_on(self, process: Process) -> bool:
+        return process.client.alive and not process.done

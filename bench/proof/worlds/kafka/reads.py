@@ -1,0 +1,140 @@
+"""What is to be seen of a simulated world of mode "kafka": reads as the engine does them, and the bare logs.
+
+Next: quiesce.py.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from .....proto.batch import Batch
+from .....proto.ids import PARTITION, TRANSACTIONS, host_of, tablet_id, tablet_prefix
+from .....proto.kafka_settings import KafkaSettings
+from .....runtime.kafka.views import KafkaViews
+from .....runtime.kafka.views import Look as Snapshot
+from ...simulator.kafka_world import KafkaWorld
+from .anomalies import Entry, History, Logs, Poll
+
+NOW = Snapshot()
+
+
+class Broken(AssertionError):
+    """What may never be so, with the number of the invariant in front."""
+
+
+def entries(stores: Sequence[Any], tablet: int, begin: int = 0) -> Iterator[Entry]:
+    """A partition's log, as the rows of its host's store have it."""
+    store, prefix = stores[host_of(tablet)], tablet_prefix(tablet) + b"b"
+    for key, row in store.scan(prefix + begin.to_bytes(8, "big"), prefix + b"\xff" * 9):
+        address, length, records, producer, _, _, kind = row[:7]
+        data = store.read_payload(address, length) if length else b""
+        values: Any = Batch.decode(data).values if data else []
+        yield Entry(int.from_bytes(key[-8:], "big"), records, producer, kind, values)
+
+
+class _Node:
+    """Views look at a host that may have been started again."""
+
+    def __init__(self, world: KafkaWorld, number: int) -> None:
+        self._world, self._number = world, number
+
+    @property
+    def host(self) -> Any:
+        return self._world.nodes[self._number]
+
+
+class Look:
+    """Two partitions of inputs, two of outputs. Each poll is in `history`; `logs` is all that was ever written.
+
+    Bounds are checked after each turn."""
+
+    def __init__(self, world: KafkaWorld) -> None:
+        self.world = world
+        self.history = History()
+        hosts = world.hosts
+        self.inputs = [tablet_id(PARTITION, i % hosts, 10 + i) for i in range(2)]
+        self.outputs = [tablet_id(PARTITION, (i + 2) % hosts, 20 + i) for i in range(2)]
+        self.tablets = [*self.inputs, *self.outputs]
+        nodes: Any = [_Node(world, i) for i in range(hosts)]
+        self.views = {
+            committed: KafkaViews(nodes, lambda: None, KafkaSettings(isolation=isolation), 0.0)
+            for committed, isolation in ((True, "read_committed"), (False, "read_uncommitted"))
+        }
+        self._bounds = dict.fromkeys(self.tablets, (0, 0, 0))
+        self._stands: dict[tuple[str, int], int] = {}
+        self._epochs: dict[int, int] = {}
+        self.logs: Logs = {tablet: [] for tablet in self.tablets}
+        world.after_turn = self._after_turn
+
+    def poll(
+        self, reader: str, committed: bool, tablet: int, begin: int, most: int
+    ) -> tuple[list[tuple[int, bytes]], int]:
+        """(records, where to go on), noted."""
+        views = self.views[committed]
+        end = max(begin, views.now(tablet)[1])
+        shown: list[tuple[int, bytes]] = []
+        for piece in views.read_slices(NOW, tablet, begin, most, 1 << 20):
+            values: Any = piece.batch.values[piece.lo : piece.hi]
+            shown += [(piece.offset + i, value) for i, value in enumerate(values)]
+        if len(shown) >= most:
+            end = shown[-1][0] + 1
+        at = self.world.now
+        self.history.polls.append(Poll(reader, committed, tablet, begin, end, shown, at))
+        return shown, end
+
+    def read_on(self, name: str, committed: bool, tablet: int, most: int) -> None:
+        begin = self._stands.get((name, tablet), 0)
+        _, self._stands[name, tablet] = self.poll(name, committed, tablet, begin, most)
+
+    def _after_turn(self, host: int) -> None:
+        """Start, last stable offset and end: in this order, and none ever falls; nor does an epoch. New entries
+        are kept, for when they are trimmed."""
+        for tablet in self.tablets:
+            if host_of(tablet) != host:
+                continue
+            start, end, stable = self.meta(tablet)
+            before = self._bounds[tablet]
+            text = f"{tablet:#x} has start {start}, last stable offset {stable}, end {end}"
+            if not start <= stable <= end:
+                raise Broken(f"B26: {text}")
+            if not all(a <= b for a, b in zip(before, (start, end, stable), strict=True)):
+                raise Broken(f"B24: {text}, after start, end, stable {before}")
+            if (start, end, stable) == before:
+                continue
+            self._bounds[tablet] = start, end, stable
+            if end > before[1]:
+                self.logs[tablet] += self._entries(tablet, before[1])
+            prefix = tablet_prefix(tablet)
+            opened = self.world.stores[host].scan(prefix + b"o", prefix + b"p", limit=1)
+            first = int.from_bytes(opened[0][0][-8:], "big") if opened else end
+            if stable != first:
+                raise Broken(f"B24: {text}, and the first open transaction is at {first}")
+        for key, (producer, epoch, *_) in self.rows(tablet_id(TRANSACTIONS, host, 0), b"t").items():
+            before_it = self._epochs.get(producer, 0)
+            if epoch < before_it:
+                raise Broken(f"B25: {key[1:]!r} falls from epoch {before_it} to {epoch}")
+            self._epochs[producer] = epoch
+
+    def meta(self, tablet: int) -> tuple[int, int, int]:
+        """(start, end, last stable offset)."""
+        meta: Any = self.world.stores[host_of(tablet)].get(tablet_prefix(tablet) + b"m")
+        return meta or (0, 0, 0)
+
+    def rows(self, tablet: int, letter: bytes) -> dict[bytes, Any]:
+        """What a tablet keeps under keys that begin so."""
+        prefix = tablet_prefix(tablet)
+        found = self.world.stores[host_of(tablet)].scan(
+            prefix + letter, prefix + letter + b"\xff" * 9
+        )
+        return {key[4:]: value for key, value in found}
+
+    def _entries(self, tablet: int, begin: int) -> Iterator[Entry]:
+        return entries(self.world.stores, tablet, begin)
+
+    def check_logs(self) -> None:
+        """What is stored in the end is what was written, from the first entry that holds the start."""
+        for tablet, log in self.logs.items():
+            start, _, _ = self.meta(tablet)
+            left = [entry for entry in log if entry.offset + entry.records > start]
+            stored = list(self._entries(tablet, 0))
+            if stored != left:
+                raise Broken(f"B20: {tablet:#x} has {stored}, and {left} was written")

@@ -1,0 +1,369 @@
+"""What applications do in the simulated world of mode "kafka", and what they remember of it.
+
+    feeders: transactions, plain writes ─▶ a0 a1 ─▶ workers of one group ─▶ b0 b1
+                                             └────────▶ readers ◀──────────┘
+
+A worker reads committed data from its group's position on, sends what it makes of it, and commits both.
+`fenced`: it is a member of its group, and commits its generation along (KIP-447); else the workers share all
+partitions, and nothing keeps one from repeating what another did.
+Clients crash and come again under their transactional id, or leave a zombie behind that knows nothing of it, and
+may have been paused meanwhile. Some write to a scratch partition too, which is dropped under their hands.
+
+Next: coverage.py.
+"""
+
+from functools import partial
+from typing import Any
+
+from .....coordinator.kafka import EXPIRE
+from .....host.modes import group_of
+from .....proto.batch import encode_batch
+from .....proto.ids import GROUPS, PARTITION, TRANSACTIONS, tablet_id
+from .....proto.kafka import DropPartition, ExpireProducers, Join, Leave, TrimTo, Wake
+from .....proto.messages import Clean
+from .....proxy.kafka import UNKNOWN_END
+from .....proxy.kafka import Client as Core
+from ...simulator.kafka_clients import Client, Process, Steps
+from ...simulator.kafka_world import KafkaWorld
+from .anomalies import Tx
+from .quiesce import GROUP, Ends
+
+TIMED_OUT = "REQUEST_TIMED_OUT"
+PAUSE_MS_MAX = 1_500
+
+
+class Workload(Ends):
+    """`rounds` of each feeder; `expires`: producers and transactional ids that are idle for a moment are
+    forgotten; `drops`: scratch partitions. Invariant: what is sent, polled and answered is in `history`, but
+    for what is sent to scratch partitions."""
+
+    def __init__(
+        self,
+        world: KafkaWorld,
+        rounds: int = 8,
+        fenced: bool = True,
+        expires: bool = False,
+        drops: bool = False,
+        meddles: float = 0.04,
+        deserts: bool = False,
+    ) -> None:
+        super().__init__(world, fenced)
+        self.expires = expires
+        self.drops = drops
+        self.meddles = meddles
+        self.deserts = deserts
+        self.draw = world.random
+        self.rounds = rounds
+        self.incarnations: dict[str, int] = {}
+        self.errors: dict[str, int] = {}
+        self.scratch = [tablet_id(PARTITION, i % world.hosts, 30 + i) for i in range(2)]
+        self._values = 0
+
+    # names ---------------------------------------------------------------------------------
+
+    def value(self, of: bytes | None = None) -> bytes:
+        self._values += 1
+        return b"%d" % self._values if of is None else b"o%s/%d" % (of, self._values)
+
+    def tx(self, who: str, transactional: bool = True) -> Tx:
+        made = Tx(who, transactional, len(self.history.txs))
+        self.history.txs.append(made)
+        return made
+
+    def reader(self, name: str, committed: bool) -> Steps:
+        while not self.stopping:
+            yield self.draw.uniform(5, 60)
+            self.read_on(name, committed, self.draw.choice(self.tablets), self.draw.randrange(1, 9))
+
+    # writing -------------------------------------------------------------------------------
+
+    def send(self, client: Client, handle: int, tx: Tx, tablet: int, values: list[bytes]) -> None:
+        tx.sends.append((tablet, tuple(values)))
+        batch = encode_batch(values, timestamp_ms=self.world.now_ms)
+        client.core.send(handle, self.key(tx), {tablet: [(batch, len(values))]})
+        client.pump()
+
+    def key(self, tx: Tx) -> bytes:
+        return b"%d" % tx.number
+
+    def end(self, client: Client, handle: int, tx: Tx, commit: bool, offsets: Any = None) -> Steps:
+        """Commits or aborts, until it is known how it ended; returns the error, or "dead"."""
+        key = self.key(tx)
+        tx.asked_at, tx.commits = self.world.now, commit
+        while True:
+            if commit:
+                told = yield partial(_commit, handle=handle, tx=key, offsets=offsets or {})
+            else:
+                told = yield partial(_abort, handle=handle, tx=key)
+            self.errors[told.error] = self.errors.get(told.error, 0) + 1
+            dead = client.core.dead(handle)
+            if told.error == TIMED_OUT and dead is None:
+                continue
+            if not told.error:
+                tx.end = "committed" if commit else "aborted"
+            elif told.error != TIMED_OUT and UNKNOWN_END not in told.detail:
+                tx.end = "aborted"
+            return "dead" if dead is not None else told.error
+
+    def feeder(self, name: str, client: Client, who: str) -> Steps:
+        told = yield lambda core, call: core.init(call, name)
+        if told.error:
+            return
+        yield from self._feed(name, client, who, told.value)
+        client.core.drop(told.value)
+
+    def _feed(self, name: str, client: Client, who: str, handle: int) -> Steps:
+        while self.rounds_left[name] > 0 and not self.is_old(name, client):
+            self.rounds_left[name] -= 1
+            tx = self.tx(who)
+            if client.core.begin(handle, self.key(tx)):
+                return
+            for _ in range(self.draw.randrange(1, 4)):
+                values = [self.value() for _ in range(self.draw.randrange(1, 4))]
+                self.send(client, handle, tx, self.draw.choice(self.inputs), values)
+                if self.draw.random() < 0.5:
+                    yield self.draw.uniform(0, 30)
+            if self.drops and self.draw.random() < 0.1:
+                self.scribble(client, handle, tx)
+            if self.draw.random() < 0.03:
+                yield self.world.settings.transaction_timeout_ms * 1.2
+            if (yield from self.end(client, handle, tx, self.draw.random() < 0.75)) == "dead":
+                return
+            yield self.draw.uniform(0, 40)
+
+    def deserters(self) -> Steps:
+        """Producers under names that nobody takes over: what they leave open ends by its time-out alone."""
+        number = 0
+        while not self.calm:
+            yield self.draw.uniform(50, 1_500)
+            number += 1
+            client = self.world.client()
+            self.processes.append(Process(client, self.deserter(f"once-{number}", client)))
+
+    def deserter(self, name: str, client: Client) -> Steps:
+        told = yield lambda core, call: core.init(call, name)
+        if told.error:
+            return
+        tx = self.tx(name)
+        if client.core.begin(told.value, self.key(tx)):
+            return
+        self.send(client, told.value, tx, self.draw.choice(self.inputs), [self.value()])
+        yield self.draw.uniform(0, 30)
+        self.world.faulted["client crash"] += 1
+        client.crash()
+
+    def scribble(self, client: Client, handle: int, tx: Tx) -> None:
+        batch = encode_batch([b"scratch"], timestamp_ms=self.world.now_ms)
+        client.core.send(handle, self.key(tx), {self.draw.choice(self.scratch): [(batch, 1)]})
+        client.pump()
+
+    def dropping(self) -> Steps:
+        """The administrator, who looks at nobody: a drop, then what is behind it, in pieces."""
+        for tablet in self.scratch:
+            yield self.draw.uniform(200, 3_000)
+            self.world.faulted["topic dropped"] += 1
+            for _ in range(6):  # what a host that is away does not hear
+                self.world.tell(tablet, DropPartition())
+                yield self.draw.uniform(1, 60)
+                self.world.tell(tablet, Clean(self.draw.randrange(1, 9)))
+
+    def trims(self) -> Steps:
+        """What nobody is going to read any more."""
+        while not self.stopping:
+            yield self.draw.uniform(20, 200)
+            tablet = self.draw.choice(self.tablets)
+            offset = min(self._stands.get((name, tablet), 0) for name in ("rc", "ru"))
+            if tablet in self.inputs:
+                offset = min(offset, self.views[True].committed(tablet, GROUP)[0] or 0)
+            yield partial(_ask, target=tablet, make=partial(TrimTo, offset=offset))
+
+    def plain(self) -> Steps:
+        while self.rounds_left["plain"] > 0:
+            self.rounds_left["plain"] -= 1
+            tx = self.tx("plain", transactional=False)
+            batches: dict[int, Any] = {}
+            for tablet in self.draw.sample(self.inputs, self.draw.randrange(1, 3)):
+                values = [self.value() for _ in range(self.draw.randrange(1, 3))]
+                tx.sends.append((tablet, tuple(values)))
+                data = encode_batch(values, timestamp_ms=self.world.now_ms)
+                batches[tablet] = [(data, len(values))]
+            told = yield partial(_plain, batches=batches)
+            if not told.error:
+                tx.end = "committed"
+            yield self.draw.uniform(0, 80)
+
+    # consume, transform, produce -----------------------------------------------------------
+
+    def ask(self, kind: Any, *fields: Any) -> Any:
+        target = group_of(GROUP, self.world.hosts)
+        return partial(_ask, target=target, make=lambda a, n: kind(a, n, GROUP, *fields))
+
+    def worker(self, name: str, client: Client, who: str) -> Steps:
+        told = yield lambda core, call: core.init(call, name)
+        if told.error:
+            return
+        handle, generation, member, members = told.value, -1, "", ()
+        positions: dict[int, int] = {}
+        joined = False
+        while not self.stopping and not (self.calm and self.is_old(name, client)):
+            if self.fenced and not joined:
+                member = who
+                told = yield self.ask(Join, member)
+                if told.error:
+                    continue
+                (generation, members), joined = told.value, True
+                positions.clear()
+            yield self.draw.uniform(1, 15)
+            mine = [
+                tablet
+                for i, tablet in enumerate(self.inputs)
+                if not self.fenced or members[i % len(members)] == member
+            ]
+            if not mine or (self.fenced and self.draw.random() < 0.05):
+                joined = False  # somebody may have left
+                continue
+            tablet = self.draw.choice(mine)
+            if tablet not in positions:
+                position, pending = self.views[True].committed(tablet, GROUP)
+                if pending:
+                    continue
+                positions[tablet] = position or 0
+                yield self.draw.uniform(0, 10)
+            begin = positions[tablet]
+            if begin < self.meta(tablet)[0]:  # trimmed: somebody else has been there
+                positions.clear()
+                joined = False
+                continue
+            records, end = self.poll("", True, tablet, begin, self.draw.randrange(1, 6))
+            if not records:
+                self.history.polls.pop()
+                continue
+            tx = self.tx(who)
+            tx.reads += [value for _, value in records]
+            if client.core.begin(handle, self.key(tx)):
+                break
+            for _, value in records:
+                target = self.draw.choice(self.outputs)
+                self.send(client, handle, tx, target, [self.value(value)])
+                if self.draw.random() < 0.2:
+                    yield self.draw.uniform(0, 20)
+            offsets = {GROUP: (generation, member, ((tablet, end),))}
+            commit = self.draw.random() < 0.85
+            error = yield from self.end(client, handle, tx, commit, offsets)
+            if error == "dead":
+                break
+            if commit and not error:
+                positions[tablet] = end
+            elif error:
+                positions.clear()
+                joined = False
+        if member:
+            yield self.ask(Leave, member)
+
+    def sessions(self) -> Steps:
+        """Members that are gone, or taken for dead, leave: a session's time-out, which nobody here has."""
+        group = group_of(GROUP, self.world.hosts)
+        while not self.stopping:
+            yield 60
+            members = self.rows(group, b"g").get(b"g" + GROUP.encode(), (0, ()))[1]
+            there = [
+                f"{name}.{self.incarnations[name]}"
+                for name, process in self.current.items()
+                if self.runs_on(process)
+            ]
+            for member in members:
+                if member not in there:
+                    yield self.ask(Leave, member)
+
+    # who runs ------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        self.rounds_left = dict.fromkeys(("feed", "feed-2", "plain"), self.rounds)
+        self.runs = {
+            "feed": self.feeder,
+            "feed-2": self.feeder,
+            "work": self.worker,
+            "work-2": self.worker,
+        }
+        for name in self.runs:
+            self.start(name)
+        self.processes.append(Process(self.world.client(), self.sessions()))
+        self.processes.append(Process(self.world.client(), self.plain()))
+        if self.fenced:
+            self.processes.append(Process(self.world.client(), self.trims()))
+        if self.deserts:
+            self.processes.append(Process(self.world.client(), self.deserters()))
+        if self.drops:
+            self.processes.append(Process(self.world.client(), self.dropping()))
+        for reader, committed in (("rc", True), ("ru", False)):
+            self.processes.append(Process(self.world.client(), self.reader(reader, committed)))
+        self.world.after(50, self._meddle)
+        if self.expires:
+            self.world.after(100, self._expire)
+
+    def _expire(self) -> None:
+        """The chores of days. A state is kept for longer than a batch is tried, a request may be late, and a client
+        stands still: without it nobody knows a repeat again."""
+        world, settings = self.world, self.world.settings
+        late_ms = 2 * settings.delivery_timeout_ms + 5 * settings.request_timeout_ms
+        late_ms += PAUSE_MS_MAX
+        oldest = ExpireProducers(world.now_ms - late_ms)
+        groups = [tablet_id(GROUPS, number, 0) for number in range(world.hosts)]
+        for tablet in (*self.tablets, *groups):
+            world.tell(tablet, oldest)
+        if not self.calm:
+            for number in range(world.hosts):
+                world.tell(tablet_id(TRANSACTIONS, number, 0), Wake(EXPIRE))
+        world.after(100, self._expire)
+
+    def start(self, name: str) -> None:
+        """The next incarnation, in a process of its own."""
+        number = self.incarnations[name] = self.incarnations.get(name, 0) + 1
+        client = self.world.client()
+        self.current[name] = Process(client, self.runs[name](name, client, f"{name}.{number}"))
+        self.processes.append(self.current[name])
+
+    def is_old(self, name: str, client: Client) -> bool:
+        return self.current[name].client is not client
+
+    def _meddle(self) -> None:
+        """Clients crash, or are taken for dead while they are not; whoever has ended comes again."""
+        self.world.after(self.draw.uniform(10, 120), self._meddle)
+        for name, process in self.current.items():
+            ended = process.done and not self.stopping
+            if ended and self.rounds_left.get(name, 1) > 0:
+                self.start(name)
+            elif not self.calm and not process.done and self.draw.random() < self.meddles:
+                self._replace(name, process.client)
+
+    def _replace(self, name: str, client: Client) -> None:
+        """A successor, while whoever it succeeds is dead, goes on, or stands still and goes on later."""
+        kind = self.draw.random()
+        if kind < 0.6:
+            client.crash()
+            self.world.faulted["client crash"] += 1
+        elif kind < 0.8:
+            self.world.faulted["client taken for dead"] += 1
+        else:
+            client.pause(self.draw.uniform(50, PAUSE_MS_MAX))
+            self.world.faulted["client paused, then a zombie"] += 1
+        self.start(name)
+
+
+# calls of a client, to be yielded --------------------------------------------------------------
+
+
+def _commit(core: Core, call: bytes, handle: int, tx: bytes, offsets: Any) -> None:
+    core.commit(call, handle, tx, offsets)
+
+
+def _abort(core: Core, call: bytes, handle: int, tx: bytes) -> None:
+    core.abort(call, handle, tx)
+
+
+def _plain(core: Core, call: bytes, batches: Any) -> None:
+    core.plain(call, batches)
+
+
+def _ask(core: Core, call: bytes, target: int, make: Any) -> None:
+    core.ask(call, target, make)

@@ -1,0 +1,168 @@
+"""Bugs to be planted in mode kafka: partitions, transaction and group coordinators, readers.
+
+Published ones carry where they were: KAFKA-… are Apache Kafka's issues, others by project.
+
+Left out, since what they do is no anomaly, and 40 seeds saw none: a producer's window of one batch in place
+of five (a retry fails that need not), an EndTxn that meets the one before and is told "done".
+
+Next: mutant.py.
+"""
+
+from .mutant import Mutant
+
+_PRODUCERS = "tablets.producers"
+_PARTITION = "tablets.kafka"
+_COORDINATOR = "coordinator.kafka"
+_GROUPS = "coordinator.groups"
+
+PUBLISHED = (
+    Mutant(
+        "epoch-for-ever",
+        "the end of a transaction does not raise the epoch: a late end lands on the next",
+        _COORDINATOR,
+        "Transactions._prepare",
+        "epoch=min(row.epoch + 1, EPOCH_MAX),",
+        "epoch=row.epoch,",
+        source="KAFKA-17754 (Jepsen): EndTxn of transaction n lands on n + 1",
+        mode="kafka",
+    ),
+    Mutant(
+        "epoch-unchecked",
+        "a partition takes batches of a producer that was fenced",
+        _PRODUCERS,
+        "check",
+        "if epoch < state.epoch:",
+        "if epoch < 0:",
+        source="KIP-98, KIP-890: the epoch of a zombie is not checked",
+        mode="kafka",
+    ),
+    Mutant(
+        "unverified",
+        "version 2 appends a transaction's first batch without asking its coordinator",
+        _PARTITION,
+        "Partition._produce",
+        "and message.version >= 2",
+        "and message.version >= 3",
+        source="KAFKA-9144, KAFKA-14053: a late batch hangs its partition",
+        mode="kafka",
+    ),
+    Mutant(
+        "aborted-shown",
+        "readers of committed data are shown what was aborted",
+        "proxy.read_committed",
+        "visible",
+        "elif kind != COMMIT and not (kind == TRANSACTIONAL and producer in out):",
+        "elif kind != COMMIT:",
+        source="librdkafka#3020, streamnative/kop#1283: aborted records delivered",
+        mode="kafka",
+    ),
+    Mutant(
+        "open-shown",
+        "a marker moves the last stable offset to the end, whatever else is open",
+        _PARTITION,
+        "Partition._end",
+        'stable = int.from_bytes(first[0][0][1:], "big") if first else behind',
+        "stable = behind",
+        source="KAFKA-5355, KAFKA-5376: isolation lost in a fetch",
+        mode="kafka",
+    ),
+    Mutant(
+        "sequence-unchecked-kafka",
+        "a batch is taken whatever its sequence, unless it is one of the last five",
+        _PRODUCERS,
+        "_in_sequence",
+        "return sequence == last_sequence(state.batches[-1][1], 2)",
+        "return True",
+        source="redpanda#3039 (Jepsen): duplicate writes",
+        mode="kafka",
+    ),
+    Mutant(
+        "marker-repeated",
+        "a marker that comes again is written again, and ends what is open by then",
+        _PRODUCERS,
+        "numbered_before",
+        "return 0 < number <= state.number",
+        "return False",
+        source="KAFKA-19999: what a retried marker meets",
+        mode="kafka",
+    ),
+    Mutant(
+        "markers-forgotten",
+        "after a restart the markers of what was decided are not sent",
+        _COORDINATOR,
+        "Transactions.begin",
+        "self.markers.send(name, row)",
+        "pass",
+        source="TransactionStateManagerTest: recovery must send them again",
+        mode="kafka",
+    ),
+    Mutant(
+        "zombie-unfenced",
+        "a new producer of a transactional id is given the epoch of the one before",
+        _COORDINATOR,
+        "Transactions._init",
+        "producer, epoch, last = row.producer, row.epoch + 1, -1",
+        "producer, epoch, last = row.producer, row.epoch, -1",
+        source="Bufstream 0.1.0, Redpanda 21.10.1 (Jepsen): lost and aborted writes of zombies",
+        mode="kafka",
+    ),
+)
+
+OWN = (
+    Mutant(
+        "open-passed",
+        "a plain batch moves the last stable offset over what is open",
+        _PARTITION,
+        "Partition._append",
+        "stable if transactional or stable < end else behind",
+        "stable if transactional else behind",
+        mode="kafka",
+    ),
+    Mutant(
+        "abort-unnoted",
+        "the index of aborted transactions misses one",
+        _PARTITION,
+        "Partition._end",
+        "if not message.commit:",
+        "if False:",
+        mode="kafka",
+    ),
+    Mutant(
+        "positions-of-aborted",
+        "positions move although their transaction aborted",
+        _GROUPS,
+        "Groups._ended",
+        "if message.commit and (known is None or known[1] < pending[1]):",
+        "if known is None or known[1] < pending[1]:",
+        mode="kafka",
+    ),
+    Mutant(
+        "generation-ignored",
+        "a member of a generation that is over may commit positions",
+        _GROUPS,
+        "Groups._refused",
+        'return "" if message.generation == generation else "ILLEGAL_GENERATION"',
+        'return ""',
+        mode="kafka",
+    ),
+    Mutant(
+        "never-timed-out",
+        "a transaction that its producer left is never ended",
+        _COORDINATOR,
+        "Transactions._abort_old",
+        "if row.start_ms + row.timeout_ms < now:",
+        "if False:",
+        mode="kafka",
+    ),
+    Mutant(
+        "ids-again",
+        "after a restart the same producer ids are given again",
+        "coordinator.transaction_rows",
+        "TransactionRows.new_id",
+        'self.space.put(b"i", end)',
+        "pass",
+        mode="kafka",
+    ),
+)
+
+MUTANTS = PUBLISHED + OWN

@@ -1,0 +1,93 @@
+"""A planted bug: a few words of the real source in place of others, while it is installed.
+
+    Mutant(old ─▶ new) ─▶ the function's source ─▶ compiled in its module ─▶ `__code__` of the very function,
+                                                                            put back at the end
+
+The function object stays, so everyone who has it, has the bug: classes, bound methods, names imported
+elsewhere. `old` must be there exactly once: a mutant cannot rot in silence when the source moves on.
+
+Next: deterministic.py, kafka.py.
+"""
+
+import ast
+import inspect
+import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import reduce
+from importlib import import_module
+from types import CodeType, FunctionType
+
+_PACKAGE = __package__.split(".")[0]
+
+
+class Rotten(Exception):
+    """What a mutant is to change is not there, or cannot be changed that way."""
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """`source`: the published bug that it makes anew, "" for one of our own; `module` within the package,
+    `function` the qualified name there; `mode`: which world can show it."""
+
+    name: str
+    about: str
+    module: str
+    function: str
+    old: str
+    new: str
+    source: str = ""
+    mode: str = "deterministic"
+
+
+def function_of(mutant: Mutant) -> FunctionType:
+    module = import_module(f"{_PACKAGE}.{mutant.module}")
+    found = reduce(getattr, mutant.function.split("."), module)
+    if not isinstance(found, FunctionType):
+        raise Rotten(f"{mutant.name}: {mutant.module}.{mutant.function} is no function")
+    return found
+
+
+def changed(mutant: Mutant) -> CodeType:
+    """The function's code with the bug in it. Rotten."""
+    function = function_of(mutant)
+    source = textwrap.dedent(inspect.getsource(function))
+    if source.count(mutant.old) != 1:
+        raise Rotten(
+            f"{mutant.name}: {mutant.old!r} is {source.count(mutant.old)} times in "
+            f"{mutant.module}.{mutant.function}, not once"
+        )
+    source = source.replace(mutant.old, mutant.new)
+    if "." in mutant.function:  # in a class, for `super()` and private names
+        owner = mutant.function.split(".")[-2]
+        source = f"class {owner}:\n" + textwrap.indent(source, "    ")
+    name = function.__code__.co_filename
+    tree = ast.increment_lineno(ast.parse(source), function.__code__.co_firstlineno - 1)
+    code = _inner(compile(tree, name, "exec", dont_inherit=True), function.__name__)
+    if code is None or code.co_freevars != function.__code__.co_freevars:
+        raise Rotten(f"{mutant.name}: {mutant.function} uses names of what it is made in")
+    return code
+
+
+def _inner(code: CodeType, name: str) -> CodeType | None:
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            if constant.co_name == name:
+                return constant
+            found = _inner(constant, name)
+            if found is not None:
+                return found
+    return None
+
+
+@contextmanager
+def planted(mutant: Mutant) -> Iterator[None]:
+    """The bug is in the engine of this process, and afterwards it is not."""
+    function, code = function_of(mutant), changed(mutant)
+    before = function.__code__
+    function.__code__ = code
+    try:
+        yield
+    finally:
+        function.__code__ = before

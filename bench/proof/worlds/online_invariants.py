@@ -1,0 +1,287 @@
+"""Invariants that hold after every turn of every host, looked at in what the turn has changed.
+
+    World.watch(host, turn) ─▶ Watch: coordinator's rows, then participants', then links' ─▶ violations, by name
+
+It keeps its own picture of what is durable, from changes alone, and knows no core. Transitions of state
+tables are counted in passing: every value that a row had within the turn, not only the last.
+
+Next: final_invariants.py.
+"""
+
+from collections import Counter
+from typing import Any
+
+from ....coordinator.plan import STATES
+from ....proto.ids import COORDINATOR, HOST, PARTITION, SHARD, tablet_id, tablet_text, tx_text
+from ....proto.messages import PartitionPart
+from ....proxy.deterministic import Result
+from ....store import Turn
+from ....store.layers import GONE
+from ....tablets.partition import standing
+from ..simulator.world import World
+
+TABLES = {
+    "coordinator": (
+        "none -> planned",
+        "none -> committed",
+        "none -> aborted",
+        "none -> refused",
+        "none -> refused, behind a drop",
+        "planned -> committed",
+        "planned -> aborted",
+    ),
+    "participant": (
+        "none -> prepared",
+        "none -> planned",
+        "prepared -> prepared",
+        "prepared -> planned",
+        "prepared -> decided",
+        "prepared -> given up",
+        "planned -> planned",
+        "planned -> decided",
+    ),
+    "sent ahead": ("none -> staged", "staged -> staged", "staged -> gone"),
+}
+"""Transitions of coordinator/plan.py, tablets/participant.py, tablets/partition.py. "none -> committed": decided at
+once; "prepared -> prepared": a vote that came before the plan; "planned -> planned": a vote, or one that waits."""
+
+_AHEAD = {None: ("planned", "committed", "aborted", "refused"), "planned": ("committed", "aborted")}
+_BOUND = 10_000
+
+
+class Watch:
+    """`asked` has the parts of each transaction, by tablet."""
+
+    def __init__(self, world: World, asked: dict[bytes, dict[int, Any]]) -> None:
+        self.world = world
+        self.asked = asked
+        self.violations: list[str] = []
+        self.reached: Counter[str] = Counter()
+        self.step = 0
+        self.places: dict[bytes, tuple[int, int]] = {}
+        self.state: dict[bytes, str] = {}
+        self._tx_at: dict[tuple[int, int], bytes] = {}
+        self._effects: dict[tuple[int, int], None] = {}
+        self._known: dict[bytes, Any] = {}
+        self._ends: dict[bytes, int] = {}
+        self._roles: dict[bytes, Any] = {}
+        world.watch = self.turn
+        world.told = self.told
+        world.echoed = self.echoed
+
+    def wrong(self, text: str) -> None:
+        self.violations.append(f"{text} (at {self.world.now:.1f} ms)")
+
+    # after a turn --------------------------------------------------------------------------
+
+    def turn(self, number: int, turn: Turn) -> None:
+        overlay = turn.overlay
+        if not overlay:
+            return
+        courses = turn.courses()
+        if number == 0:
+            for key, course in courses.items():
+                if key[0] >> 4 == COORDINATOR and key[4:5] == b"o":
+                    self._outcome(key[5:], course)
+            step = overlay.get(b"\x10\0\0\0l")
+            if step is not None:
+                if step <= self.step:
+                    self.wrong(f"B1: step {step} was given out behind step {self.step}")
+                self.step = step
+        metas = []
+        for key, value in overlay.items():
+            kind, sub = key[0] >> 4, key[4:5]
+            if kind == PARTITION or kind == SHARD:
+                if sub == b"t" and len(key) == 17:
+                    self._record(key, courses[key])
+                elif sub == b"s" and len(key) == 17:
+                    self._staged(key, courses[key])
+                elif sub == b"m" and value is not GONE:
+                    metas.append((key, value))
+                elif sub == b"b":
+                    self._entry(key, value)
+                elif sub == b"c":
+                    self._position(key, value)
+                elif sub == b"r":
+                    self._row(key, value)
+            elif kind == HOST and value is GONE and sub == b"O":
+                self._forgotten(number, key)
+        for key, value in metas:
+            self._bounds(key, value)
+        for link in self.world.nodes[number].links.values():
+            if len(link.queue) > _BOUND:
+                self.wrong(f"B38: {len(link.queue)} messages wait on a link of host {number}")
+
+    def _took(self, table: str, before: str, after: str) -> None:
+        self.reached[f"{table}: {before} -> {after}"] += 1
+
+    def _outcome(self, tx: bytes, course: list[Any]) -> None:
+        before = self.state.get(tx)
+        for value in course:
+            if value is GONE:
+                self.wrong(f"B12: the outcome of {tx_text(tx)} was forgotten")
+                return
+            state = STATES[value[0]]
+            if state not in _AHEAD.get(before, ()):
+                self.wrong(f"B7: {tx_text(tx)} went from {before} to {state}")
+            self._took("coordinator", before or "none", state)
+            before = state
+            if state == "refused":
+                continue
+            place = (value[1], value[2])
+            if self.places.setdefault(tx, place) != place or (
+                self._tx_at.setdefault(place, tx) != tx
+            ):
+                self.wrong(f"B2: {tx_text(tx)} has place {place}, and not alone or not only")
+            if tx not in self.state and place[0] <= self.step:
+                self.wrong(f"B1: {tx_text(tx)} got a place in step {place[0]}, which was over")
+            if state == "aborted" and place in self._effects:
+                self.wrong(f"B11: {tx_text(tx)} was aborted and has effects")
+        if before is not None:
+            self.state[tx] = before
+
+    def _record(self, key: bytes, course: list[Any]) -> None:
+        tx, old = key[5:], self._known.get(key)
+        before = "none" if old is None else "planned" if old[0] else "prepared"
+        place = self.places.get(tx)
+        for value in course:
+            if value is GONE:
+                decided = before == "planned" or place is not None
+                after = "decided" if decided else "given up"
+                if before != "none":
+                    self._took("participant", before, after)
+                before = "none"
+                continue
+            after = "planned" if value[0] else "prepared"
+            self._took("participant", before, after)
+            before = after
+            if value[0]:
+                if (value[0], value[1]) != place:
+                    self.wrong(f"B2: {tx_text(tx)} is planned where the coordinator has {place}")
+                roles = (tuple(value[3]), tuple(value[4]))
+                if self._roles.setdefault(tx, roles) != roles:
+                    self.wrong(f"B3: participants of {tx_text(tx)} do not agree who they are")
+        self._keep(key, course[-1])
+
+    def _staged(self, key: bytes, course: list[Any]) -> None:
+        before = "staged" if key in self._known else "none"
+        for value in course:
+            after = "gone" if value is GONE else "staged"
+            if before != "none" or after != "gone":
+                self._took("sent ahead", before, after)
+            before = "staged" if after == "staged" else "none"
+        self._keep(key, course[-1])
+
+    def _keep(self, key: bytes, value: Any) -> None:
+        if value is GONE:
+            self._known.pop(key, None)
+        else:
+            self._known[key] = value
+
+    def _effect(self, key: bytes, place: tuple[int, int], old: tuple[int, int] | None) -> None:
+        """Something carries `place` now; what it replaces carried `old`."""
+        tx = self._tx_at.get(place)
+        where = tablet_text(int.from_bytes(key[:4], "big"))
+        if tx is None:
+            self.wrong(f"B2: {where} has an effect of {place}, where the coordinator has nobody")
+        elif self.state[tx] == "aborted":
+            self.wrong(f"B7: {where} has an effect of {tx_text(tx)}, which was aborted")
+        self._effects[place] = None
+        if old is not None and place < old:
+            self.wrong(f"B5: {where}: an effect of {place} came behind one of {old}")
+
+    def _row(self, key: bytes, value: Any) -> None:
+        old = self._known.get(key)
+        if value is not GONE:
+            self._effect(key, (value[0], value[1]), old)
+        self._keep(key, value if value is GONE else (value[0], value[1]))
+
+    def _entry(self, key: bytes, value: Any) -> None:
+        tablet, offset = key[:4], int.from_bytes(key[5:], "big")
+        if value is GONE:
+            self._known.pop(key, None)
+            return
+        end = self._ends.get(tablet, 0)
+        if offset != end or key in self._known:
+            where = tablet_text(int.from_bytes(tablet, "big"))
+            self.wrong(f"B20: {where}: a slice came to offset {offset}, its log ended at {end}")
+        self._ends[tablet] = max(end, offset + value[2])
+        self._known[key] = True
+        self._effect(key, (value[3], value[4]), self._known.get(tablet))
+        self._known[tablet] = (value[3], value[4])
+
+    def _bounds(self, key: bytes, value: Any) -> None:
+        where = tablet_text(int.from_bytes(key[:4], "big"))
+        _, _, start, end = value
+        old = self._known.get(key, (0, 0, 0, 0))
+        if end != self._ends.get(key[:4], 0):
+            self.wrong(f"B20: {where}: its log ends at {end}, its slices at {self._ends[key[:4]]}")
+        if start < old[2]:
+            self.wrong(f"B26: {where}: its log begins at {start}, and began at {old[2]}")
+        self._effect(key, (value[0], value[1]), (old[0], old[1]))
+        self._known[key] = value
+
+    def _position(self, key: bytes, value: Any) -> None:
+        old = self._known.get(key)
+        self._keep(key, value)
+        if value is GONE:
+            return
+        place = (value[0], value[1])
+        self._effect(key, place, old[:2] if old is not None else None)
+        if standing(value, None).ranges is not None:
+            return
+        tx, consumer = self._tx_at.get(place), key[5:].decode()
+        part = self.asked.get(tx, {}).get(int.from_bytes(key[:4], "big")) if tx else None
+        if not isinstance(part, PartitionPart) or any(c == consumer for c, _, _ in part.seeks):
+            return
+        position = old[2] if old is not None else 0
+        mine = [(begin, end) for c, begin, end in part.ranges if c == consumer]
+        # Several transactions may have moved it in one turn: the last one's range says where from, and
+        # one before it may have sought.
+        before = old[:2] if old is not None else (0, 0)
+        falls = value[2] < position and not self._sought(key, consumer, before, place)
+        if not mine or mine[-1][1] != value[2] or falls:
+            self.wrong(
+                f"B21: {tablet_text(int.from_bytes(key[:4], 'big'))}: {consumer} went from "
+                f"{position} to {value[2]} by {tx_text(tx or bytes(12))}, which consumed {mine}"
+            )
+
+    def _sought(self, key: bytes, consumer: str, begin: Any, end: tuple[int, int]) -> bool:
+        """Whether a transaction between two places moved a consumer to where it wanted it."""
+        tablet = int.from_bytes(key[:4], "big")
+        return any(
+            any(c == consumer for c, _, _ in part.seeks)
+            for at, tx in self._tx_at.items()
+            if begin < at < end
+            and isinstance(part := self.asked.get(tx, {}).get(tablet), PartitionPart)
+        )
+
+    def _forgotten(self, number: int, key: bytes) -> None:
+        target, sent = key[5], int.from_bytes(key[6:], "big")
+        own = tablet_id(HOST, target, 0).to_bytes(4, "big")
+        taken = self.world.stores[target].get(own + b"I" + bytes([number])) or 0
+        if taken < sent:
+            self.wrong(f"B10: host {number} forgot message {sent} to {target}, which has {taken}")
+
+    # what clients hear, and repeats --------------------------------------------------------
+
+    def told(self, result: Result) -> None:
+        """B8: who hears of a commit hears of what is durable, everywhere."""
+        if result.reason is not None and result.reason[1] == "dropped":
+            self._took("coordinator", "none", "refused, behind a drop")
+        if result.reason is not None or not result.step:
+            return
+        tx = result.tx
+        if self.places.get(tx) != (result.step, result.n) or self.state[tx] == "aborted":
+            self.wrong(f"B8: {tx_text(tx)} was told committed, and is {self.state.get(tx)}")
+        for tablet in self.asked.get(tx, ()):
+            key = tablet.to_bytes(4, "big") + b"t" + tx
+            # One without a place is a late repeat, which will be ended.
+            if key in self._known and self._known[key][0]:
+                self.wrong(f"B8: {tx_text(tx)} was told committed before {tablet_text(tablet)} was")
+
+    def echoed(self, number: int, turn: Turn) -> None:
+        """B9: the frame of the turn before came again, and nothing came between."""
+        changes = turn.net()
+        if changes:
+            self.wrong(f"B9: a repeated frame changed {list(changes)[:3]} on host {number}")

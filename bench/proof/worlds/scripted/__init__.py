@@ -1,0 +1,1 @@
+"""Scripted scenes, stopped at every point. Next: runner.py."""

@@ -1,0 +1,288 @@
+"""Scripted scenarios of mode "kafka", with a power loss of a host wherever the plan says.
+
+    clients (proxy/kafka.py) ── a line that loses nothing ── KafkaWorld's hosts, a turn an event
+                                                                 ▲
+                                     Cut(event, moment, host) ───┘ and the host is away for a while
+
+A turn that is told nothing but that time passes is no event.
+Clients stand outside the hosts and outlive them: what they do about a host that is gone is the protocol's
+own, its retries and its time-outs. In the end: what a client was told is so, what it was not told is whole
+or not at all, no partition hangs, no transaction is open.
+
+Next: bench/proof/rows/reboots.py.
+"""
+
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from .....host.inputs import Tick
+from .....proto.batch import encode_batch
+from .....proto.ids import PARTITION, host_of, tablet_id, tablet_prefix
+from .....proto.kafka_settings import KafkaSettings
+from .....proxy.kafka import UNKNOWN_END
+from .....runtime.kafka.views import KafkaViews, Look
+from ...simulator.kafka_clients import Client, Do, Process, Steps
+from ...simulator.kafka_world import NONE, QUICK, KafkaWorld
+from .runner import Cut
+
+GROUP = "g"
+_TRIES = 8
+_MS_MAX = 60_000
+_REST_MS = 1_500
+_NOW = Look()
+
+
+@dataclass
+class Sent:
+    """A transaction: the values that it wrote, by tablet, and what its client was told of its end."""
+
+    number: int
+    values: dict[int, list[bytes]] = field(default_factory=dict)
+    position: int | None = None
+    """Of the group in the first partition, when it carries one."""
+    end: str | None = None
+
+
+class _Node:
+    """Views look at a host that may have been started again."""
+
+    def __init__(self, run: "RebootedKafka", number: int) -> None:
+        self._run, self._number = run, number
+
+    @property
+    def host(self) -> Any:
+        return self._run.nodes[self._number]
+
+
+class RebootedKafka(KafkaWorld):
+    """Invariant: what happens follows from script, hosts, placement and cuts."""
+
+    def __init__(
+        self,
+        script: Callable[["RebootedKafka"], list[Steps]],
+        hosts: int,
+        separate: bool,
+        cuts: tuple[Cut, ...] = (),
+        again: tuple[int, int] | None = None,
+    ) -> None:
+        self.turns: list[int] = []
+        """Hosts, by the number of the turn."""
+        self.cuts = cuts
+        self.again = again
+        self.reboots = 0
+        self.violations: list[str] = []
+        self.sent: list[Sent] = []
+        self.said: dict[str, bool] = {}
+        """What clients let each other know."""
+        super().__init__(7, hosts, separate, QUICK, NONE)
+        self.p = [tablet_id(PARTITION, i % hosts, 10 + i) for i in range(3)]
+        nodes: Any = [_Node(self, number) for number in range(hosts)]
+        self.view = KafkaViews(nodes, lambda: None, KafkaSettings(isolation="read_committed"), 0.0)
+        self._script = script
+
+    # cuts ----------------------------------------------------------------------------------
+
+    def crash(self, number: int) -> None:
+        self.reboots += 1
+        super().crash(number)
+
+    def _turn(self, number: int) -> None:
+        only_time = all(type(item) is Tick for _, item in self.inboxes[number])
+        if self._away[number] or only_time:
+            super()._turn(number)
+            return
+        event, moment = len(self.turns), None
+        self.turns.append(number)
+        for cut in self.cuts:
+            if cut.event == event and cut.host != number:
+                self.crash(cut.host)
+            elif cut.event == event:
+                moment = cut.moment
+            if cut.event == event and self.again is not None:
+                later, host = self.again
+                self.again = None
+                self.cuts = (*self.cuts, Cut(event + 1 + later, "kept", host))
+        if moment is None or moment == "after":
+            super()._turn(number)
+        else:
+            self._due[number] = False
+            inputs = [item for _, item in self.inboxes[number]]
+            self.inboxes[number] = []
+            if moment == "lost":
+                self._fail(number, inputs, self.now_ms)
+            elif moment == "kept":
+                self._run(number, inputs, self.now_ms)
+        if moment is not None:
+            self.crash(number)
+
+    # what clients do -----------------------------------------------------------------------
+
+    def begin(self, client: Client, name: str) -> Generator[float | Do, Any, int]:
+        """An incarnation of a transactional id; returns its handle."""
+        for _ in range(_TRIES):
+            told = yield lambda core, call: core.init(call, name)
+            if not told.error:
+                handle: int = told.value
+                return handle
+            yield 20.0
+        raise AssertionError(f"{name} was not given a producer id")
+
+    def send(
+        self, client: Client, handle: int, values: dict[int, list[bytes]], position: int | None
+    ) -> Sent:
+        sent = Sent(len(self.sent), position=position)
+        self.sent.append(sent)
+        error = client.core.begin(handle, b"%d" % sent.number)
+        assert not error, error
+        sent.values = {t: [b"%d:" % sent.number + value for value in v] for t, v in values.items()}
+        for tablet, each in sent.values.items():
+            batch = encode_batch(each, timestamp_ms=self.now_ms)
+            client.core.send(handle, b"%d" % sent.number, {tablet: [(batch, len(each))]})
+            client.pump()
+        return sent
+
+    def end(
+        self, client: Client, handle: int, sent: Sent, commit: bool = True
+    ) -> Generator[float | Do, Any, bool]:
+        """Commits or aborts, and waits for as long as its end is not known; True: go on with the handle."""
+        key, offsets = b"%d" % sent.number, {}
+        if sent.position is not None:
+            offsets = {GROUP: (-1, "", ((self.p[0], sent.position),))}
+        while True:
+            if commit:
+                told = yield lambda core, call: core.commit(call, handle, key, offsets)
+            else:
+                told = yield lambda core, call: core.abort(call, handle, key)
+            if told.error == "REQUEST_TIMED_OUT" and client.core.dead(handle) is None:
+                continue
+            if not told.error:
+                sent.end = "committed" if commit else "aborted"
+            elif told.error != "REQUEST_TIMED_OUT" and UNKNOWN_END not in told.detail:
+                sent.end = "aborted"
+            return client.core.dead(handle) is None
+
+    # the whole -----------------------------------------------------------------------------
+
+    def go(self) -> "RebootedKafka":
+        processes = [Process(self.client(), steps) for steps in self._script(self)]
+        try:
+            until = self.now + _MS_MAX
+            while not all(process.done for process in processes):
+                self.step()
+                if self.now > until:
+                    self.violations.append("a client has not come to its end")
+                    return self
+            self.run(_REST_MS)
+        except Exception as error:  # a turn that raises, a script that is told what cannot be
+            cause = error.__cause__ or error
+            self.violations.append(f"a host or client stopped: {type(cause).__name__}: {cause}")
+            return self
+        self.violations += self._compare()
+        return self
+
+    def shown(self, tablet: int) -> list[bytes]:
+        """What a reader of committed data sees."""
+        end = self.view.now(tablet)[1]
+        values: list[bytes] = []
+        for piece in self.view.read_slices(_NOW, tablet, 0, end, 1 << 20):
+            shown: Any = piece.batch.values[piece.lo : piece.hi]
+            values += shown
+        return values
+
+    def position(self) -> int:
+        position, pending = self.view.committed(self.p[0], GROUP)
+        if pending:
+            self.violations.append("a position waits for ever")
+        return position or 0
+
+    def _compare(self) -> Iterator[str]:
+        for tablet in self.p:
+            row: Any = self.stores[host_of(tablet)].get(tablet_prefix(tablet) + b"m") or (0, 0, 0)
+            if row[1] != row[2]:
+                yield f"partition {tablet:#x} hangs: it is stable up to {row[2]} of {row[1]}"
+        shown = {tablet: self.shown(tablet) for tablet in self.p}
+        position = self.position()
+        known = {value for sent in self.sent for each in sent.values.values() for value in each}
+        for tablet, values in shown.items():
+            if len(set(values)) != len(values) or not known.issuperset(values):
+                yield f"partition {tablet:#x} has repeats, or what nobody wrote: {values}"
+        moved = 0
+        for sent in self.sent:
+            there = {
+                shown[tablet].count(value) for tablet, each in sent.values.items() for value in each
+            }
+            committed = there == {1}
+            if len(there) > 1:
+                yield f"transaction {sent.number} is torn"
+            elif sent.end is not None and committed != (sent.end == "committed"):
+                yield f"transaction {sent.number} was said to be {sent.end}; shown: {there}"
+            if committed and sent.position is not None:
+                moved = sent.position
+        if position != moved:
+            yield f"the group's position is {position}, and not {moved}"
+
+
+# scenarios -------------------------------------------------------------------------------------
+
+
+def _transactions(run: RebootedKafka) -> list[Steps]:
+    """Each carries a position; who does not know how one ended goes on with another incarnation."""
+
+    def worker() -> Steps:
+        client = run.clients[0]
+        handle = yield from run.begin(client, "w")
+        for number in range(3):
+            values = {run.p[0]: [b"a"], run.p[1]: [b"b", b"c"]}
+            sent = run.send(client, handle, values, number + 1)
+            if not (yield from run.end(client, handle, sent)):
+                handle = yield from run.begin(client, "w")
+
+    return [worker()]
+
+
+def _aborts(run: RebootedKafka) -> list[Steps]:
+    def worker() -> Steps:
+        client = run.clients[0]
+        handle = yield from run.begin(client, "w")
+        for commit in (False, True, False):
+            sent = run.send(client, handle, {run.p[1]: [b"a"], run.p[2]: [b"b"]}, 1)
+            yield 5.0
+            if not (yield from run.end(client, handle, sent, commit)):
+                handle = yield from run.begin(client, "w")
+
+    return [worker()]
+
+
+def _fenced(run: RebootedKafka) -> list[Steps]:
+    """The second incarnation of a transactional id ends what the first has open."""
+
+    def first() -> Steps:
+        client = run.clients[0]
+        handle = yield from run.begin(client, "w")
+        sent = run.send(client, handle, {run.p[0]: [b"a"], run.p[1]: [b"a"]}, 1)
+        yield 20.0
+        run.said["the first has sent"] = True
+        while "the second has begun" not in run.said:
+            yield 5.0
+        yield from run.end(client, handle, sent)
+        if sent.end == "committed":
+            run.violations.append("one that was fenced has committed")
+
+    def second() -> Steps:
+        client = run.clients[1]
+        while "the first has sent" not in run.said:
+            yield 5.0
+        handle = yield from run.begin(client, "w")
+        run.said["the second has begun"] = True
+        sent = run.send(client, handle, {run.p[1]: [b"b"], run.p[2]: [b"b"]}, 2)
+        yield from run.end(client, handle, sent)
+
+    return [first(), second()]
+
+
+KAFKA_SCENARIOS: dict[str, Callable[[RebootedKafka], list[Steps]]] = {
+    "kafka: transactions": _transactions,
+    "kafka: aborts": _aborts,
+    "kafka: a producer is fenced": _fenced,
+}

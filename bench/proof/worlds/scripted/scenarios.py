@@ -1,0 +1,294 @@
+"""Short stories that a client lives through, told so that they can be interrupted anywhere.
+
+    Scenario: steps of wants ─▶ runner.py runs it ─▶ goal: what a person would look at in the end
+
+A step's wants go into one turn, the next step begins when they have ended. What each wants is asked anew
+for every attempt, since a client that runs a transaction again reads again. The goals are said apart
+from the model of model.py: both would have to be wrong in the same way.
+
+Next: kafka_runner.py, those of mode "kafka"; bench/proof/rows/reboots.py, which interrupts them all.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import msgpack
+
+from .....proto.ids import CATALOGUE_ID, PARTITION, SHARD, host_of, tablet_id
+from .....proto.messages import (
+    ADD,
+    CREATE,
+    DROP,
+    PUT,
+    CataloguePart,
+    PartitionPart,
+    ShardPart,
+)
+from .....tablets.catalogue import name_key
+from .runner import Rebooted, Want
+
+Parts = dict[int, Any]
+Steps = list[list[Want]]
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """`steps`: made anew for each run; `goal`: what is wrong in the end, in words."""
+
+    name: str
+    steps: Callable[["Tablets"], Steps]
+    goal: Callable[["Tablets", Rebooted], Iterator[str]]
+
+
+class Tablets:
+    """Partitions and shards, spread over the hosts: neighbours in number live on different ones."""
+
+    def __init__(self, hosts: int) -> None:
+        self.hosts = hosts
+        self.p = [tablet_id(PARTITION, i % hosts, 10 + i) for i in range(3)]
+        self.s = [tablet_id(SHARD, (i + 1) % hosts, 20 + i) for i in range(3)]
+
+
+def _write(*values: bytes, **fields: Any) -> PartitionPart:
+    return PartitionPart(slices=tuple((value, 1) for value in values), **fields)
+
+
+def _consume(begin: int, end: int) -> PartitionPart:
+    return PartitionPart(ranges=(("c", begin, end),))
+
+
+def _add(number: int = 1) -> ShardPart:
+    return ShardPart(writes=((b"n", ADD, msgpack.packb(number)),))
+
+
+def _put(key: bytes, value: bytes) -> ShardPart:
+    return ShardPart(writes=((key, PUT, value),))
+
+
+def _same(parts: Parts, **how: Any) -> Want:
+    """The same parts whenever it is asked."""
+    return Want(lambda run: parts, **how)
+
+
+def _records(run: Rebooted, tablet: int) -> list[bytes]:
+    """What a partition's log holds, in its order."""
+    store, prefix = run.stores[host_of(tablet)], tablet.to_bytes(4, "big") + b"b"
+    rows = store.scan(prefix, prefix + b"\xff" * 9)
+    return [store.read_payload(row[0], row[1]) for _, row in rows]
+
+
+def _must(what: str, found: object, *good: object) -> Iterator[str]:
+    if found not in good:
+        yield f"{what}: {found!r}, and not {' or '.join(map(repr, good))}"
+
+
+def _number(run: Rebooted, tablet: int) -> int:
+    row = run.read(tablet, b"rn")
+    found: int = 0 if row is None else msgpack.unpackb(row[2])
+    return found
+
+
+# one partition, several ------------------------------------------------------------------------
+
+
+def _one(t: Tablets) -> Steps:
+    return [[_same({t.p[1]: _write(b"%d" % i)})] for i in range(3)]
+
+
+def _one_goal(t: Tablets, run: Rebooted) -> Iterator[str]:
+    yield from _must("records", _records(run, t.p[1]), [b"0", b"1", b"2"])
+
+
+def _two(t: Tablets) -> Steps:
+    return [
+        [_same({t.p[0]: _write(b"%d" % i), t.p[1]: _write(b"%d" % i), t.p[2]: _write(b"x", b"y")})]
+        for i in range(2)
+    ]
+
+
+def _two_goal(t: Tablets, run: Rebooted) -> Iterator[str]:
+    for tablet in t.p[:2]:
+        yield from _must("records", _records(run, tablet), [b"0", b"1"])
+    yield from _must("records", _records(run, t.p[2]), [b"x", b"y", b"x", b"y"])
+
+
+# consume, transform, produce -------------------------------------------------------------------
+
+
+def _transform(t: Tablets) -> Steps:
+    def next_one(run: Rebooted) -> Parts:
+        at = run.position(t.p[0], "c")
+        return {
+            t.p[0]: _consume(at, at + 1),
+            t.p[1]: _write(b"from %d" % at),
+            t.s[0]: _add(),
+            t.s[1]: _put(b"last", b"%d" % at),
+        }
+
+    return [[_same({t.p[0]: _write(b"a", b"b")})], [Want(next_one)], [Want(next_one)]]
+
+
+def _transform_goal(t: Tablets, run: Rebooted) -> Iterator[str]:
+    yield from _must("outputs", _records(run, t.p[1]), [b"from 0", b"from 1"])
+    yield from _must("the count", _number(run, t.s[0]), 2)
+    yield from _must("the position", run.position(t.p[0], "c"), 2)
+
+
+def _two_consumers(t: Tablets) -> Steps:
+    both = [
+        _same({t.p[0]: _consume(0, 1), t.p[i]: _write(b"%d" % i), t.s[0]: _add()}, may_fail=True)
+        for i in (1, 2)
+    ]
+    return [[_same({t.p[0]: _write(b"a")})], both]
+
+
+def _two_consumers_goal(t: Tablets, run: Rebooted) -> Iterator[str]:
+    made = _records(run, t.p[1]) + _records(run, t.p[2])
+    yield from _must("outputs of one record", made, [b"1"], [b"2"])
+    yield from _must("the count", _number(run, t.s[0]), 1)
+
+
+def _two_on_a_row(t: Tablets) -> Steps:
+    def insert(value: bytes) -> ShardPart:
+        return ShardPart(reads=((b"k", None),), writes=((b"k", PUT, value),))
+
+    both = [
+        _same({t.s[0]: insert(b"%d" % i), t.p[0]: _write(b"%d" % i)}, may_fail=True) for i in (1, 2)
+    ]
+
+    def change(run: Rebooted) -> Parts:
+        read = ((b"k", run.version(t.s[0], b"k")),)
+        return {t.s[0]: ShardPart(reads=read, writes=((b"k", PUT, b"3"),)), t.s[2]: _add()}
+
+    return [both, [Want(change)]]
+
+
+def _two_on_a_row_goal(t: Tablets, run: Rebooted) -> Iterator[str]:
+    yield from _must("records", _records(run, t.p[0]), [b"1"], [b"2"])
+    yield from _must("the row", (run.read(t.s[0], b"rk") or (0, 0, b""))[2], b"3")
+    yield from _must("the count", _number(run, t.s[2]), 1)
+
+
+# sent ahead ------------------------------------------------------------------------------------
+
+
+def _ahead(t: Tablets) -> Steps:
+    parts = {t.p[1]: _write(b"a", b"b"), t.p[2]: _write(b"c"), t.s[0]: _add()}
+    return [[_same(parts, ahead=True)], [_same({t.p[1]: _write(b"behind")})]]
+
+
+def _ahead_goal(t: Tablets, run: Rebooted) -> Iterator[str]:
+    yield from _must("records", _records(run, t.p[1]), [b"a", b"b", b"behind"])
+    yield from _must("records", _records(run, t.p[2]), [b"c"])
+    yield from _must("the count", _number(run, t.s[0]), 1)
+
+
+def _rolled_back(t: Tablets) -> Steps:
+    parts = {t.p[1]: _write(b"never"), t.p[2]: _write(b"never"), t.s[0]: _add()}
+    return [[_same(parts, ahead=True, gives_up=True)], [_same({t.p[1]: _write(b"a")})]]
+
+
+def _rolled_back_goal(t: Tablets, run: Rebooted) -> Iterator[str]:
+    yield from _must("records", _records(run, t.p[1]) + _records(run, t.p[2]), [b"a"])
+    yield from _must("the count", _number(run, t.s[0]), 0)
+
+
+# names -----------------------------------------------------------------------------------------
+
+
+def _names(t: Tablets) -> Steps:
+    key = name_key(PARTITION, "t")
+
+    def part(op: int, id: int = 0) -> CataloguePart:
+        return CataloguePart(PARTITION, "t", 2, "bytes", t.hosts, op, id)
+
+    def write(run: Rebooted) -> Parts:
+        row = run.read(CATALOGUE_ID, key)
+        return dict.fromkeys(row[1], _write(b"a"))
+
+    def drop(run: Rebooted) -> Parts:
+        row = run.read(CATALOGUE_ID, key)
+        return {
+            CATALOGUE_ID: part(DROP, row[0]),
+            **dict.fromkeys(row[1], PartitionPart(drop=True)),
+        }
+
+    create = _same({CATALOGUE_ID: part(CREATE)})
+    again = _same({CATALOGUE_ID: part(CREATE)})
+    return [[create], [Want(write)], [Want(drop)], [again], [Want(write)]]
+
+
+def _names_goal(t: Tablets, run: Rebooted) -> Iterator[str]:
+    row = run.read(CATALOGUE_ID, name_key(PARTITION, "t"))
+    tablets = row[1] if row else ()
+    yield from _must("records", [_records(run, tablet) for tablet in tablets], [[b"a"], [b"a"]])
+    yield from _must("its first tablet", row and row[0], 3)
+
+
+# positions, bounds, numbers --------------------------------------------------------------------
+
+
+def _trim(t: Tablets) -> Steps:
+    three = [[_same({t.p[1]: _write(b"%d" % i)})] for i in range(3)]
+    return [
+        *three,
+        [_same({t.p[1]: _consume(0, 1)})],
+        [_same({t.p[1]: PartitionPart(trim=2)})],
+        [_same({t.p[1]: PartitionPart(seeks=(("c", 3, False),)), t.s[0]: _add()})],
+    ]
+
+
+def _trim_goal(t: Tablets, run: Rebooted) -> Iterator[str]:
+    yield from _must("records", _records(run, t.p[1]), [b"2"])
+    yield from _must("bounds", (run.read(t.p[1], b"m") or ())[2:], (2, 3))
+    yield from _must("the position", run.position(t.p[1], "c"), 3)
+
+
+def _numbers(t: Tablets) -> Steps:
+    def write(first: int) -> Want:
+        part = _write(b"%d" % first, b"%d" % (first + 1))
+        part = part._replace(producer=(b"p", first, first + 1), dedupe=True)
+        return _same({t.p[1]: part}, blind=True)
+
+    return [[write(1)], [write(3)], [write(5)]]
+
+
+def _numbers_goal(t: Tablets, run: Rebooted) -> Iterator[str]:
+    yield from _must("records", _records(run, t.p[1]), [b"%d" % i for i in range(1, 7)])
+
+
+def _chain(t: Tablets) -> Steps:
+    """Each of them holds only behind the one before it, as a reader commits that does not wait."""
+    chain = [
+        _same(
+            {t.p[0]: _consume(i, i + 1), t.p[1]: _write(b"%d" % i), t.s[i]: _add()}, may_fail=i > 0
+        )
+        for i in range(3)
+    ]
+    rows = [_same({t.s[0]: _add(), t.s[1]: _add()}), _same({t.s[1]: _add(), t.p[2]: _write(b"c")})]
+    return [[_same({t.p[0]: _write(b"x", b"y", b"z")})], [*chain, *rows]]
+
+
+def _chain_goal(t: Tablets, run: Rebooted) -> Iterator[str]:
+    moved = run.position(t.p[0], "c")
+    yield from _must("how far it came", moved, 1, 2, 3)
+    yield from _must("outputs", _records(run, t.p[1]), [b"%d" % i for i in range(moved)])
+    yield from _must("records", _records(run, t.p[2]), [b"c"])
+    counts = [_number(run, shard) for shard in t.s]
+    yield from _must("counts", counts, [2, 2 + (moved > 1), int(moved > 2)])
+
+
+SCENARIOS = (
+    Scenario("one partition", _one, _one_goal),
+    Scenario("several partitions", _two, _two_goal),
+    Scenario("consume, produce, table", _transform, _transform_goal),
+    Scenario("two on one consumer", _two_consumers, _two_consumers_goal),
+    Scenario("two on one row", _two_on_a_row, _two_on_a_row_goal),
+    Scenario("sent ahead", _ahead, _ahead_goal),
+    Scenario("sent ahead, rolled back", _rolled_back, _rolled_back_goal),
+    Scenario("create, write, drop, create", _names, _names_goal),
+    Scenario("trim and seek", _trim, _trim_goal),
+    Scenario("producer's numbers again", _numbers, _numbers_goal),
+    Scenario("a chain in one turn", _chain, _chain_goal),
+)

@@ -1,0 +1,137 @@
+"""One seed of a simulated world: what it draws, what happens, what of it is wrong.
+
+    play(seed) ─▶ the mode, by the seed ─▶ swarm.draw ─▶ a world, its workloads: faults on (safety)
+                                        ─▶ healed: everything ends (liveness) ─▶ checks ─▶ Played
+
+Whatever a core raises is a violation like any other, so that a planted bug is caught by the same call.
+A failing seed is shrunk by shrink.py, and seen again by `planstep check sim --seed N --runs 1`.
+
+Next: swarm.py.
+"""
+
+import hashlib
+from importlib import import_module
+
+from ....host.inputs import Arrived
+from ....proto.ids import tx_text
+from ..simulator.world import World
+from .client_answers import told
+from .final_invariants import at_the_end, replayed
+from .online_invariants import Watch
+from .result import Played
+from .swarm import Drawn, draw
+from .workloads import Named
+
+MODES = ("deterministic", "kafka")
+REPLAYED_EVERY = 25
+"""So many seeds have one whose recorded inputs are replayed."""
+SETTLED_MS = 60_000.0
+KAFKA_EVERY = 6
+"""So many seeds have one of mode kafka, which costs several of the others; row kafka plays more of it."""
+
+
+def play(seed: int, modes: tuple[str, ...] = MODES, transactions: int = 200) -> Played:
+    """The same seed and arguments give the same Played, in any process."""
+    if mode_of(seed, modes) == "kafka":
+        made: Played = import_module(f"{__package__}.kafka.seed").play_kafka(seed, transactions)
+        return made
+    return play_drawn(draw(seed, transactions))
+
+
+def mode_of(seed: int, modes: tuple[str, ...]) -> str:
+    if len(modes) == 1:
+        return modes[0]
+    return "kafka" if seed % KAFKA_EVERY == 0 else "deterministic"
+
+
+def world_of(drawn: Drawn) -> World:
+    return World(
+        drawn.seed,
+        drawn.hosts,
+        drawn.faults,
+        drawn.merge,
+        drawn.at_once,
+        drawn.separate,
+        drawn.rtt_ms,
+        drawn.turn_inputs,
+        drawn.tick_ms,
+    )
+
+
+def play_drawn(drawn: Drawn) -> Played:
+    violations: list[str] = []
+    world = world_of(drawn)
+    work = Named(world, drawn.weights)
+    watch = Watch(world, work.asked)
+    try:
+        drive(world, work, drawn)
+        settle(world, work)
+        violations += at_the_end(world, work) + told(world, work)
+    except AssertionError as error:
+        violations.append(f"B37: {error}")
+    except Exception as error:
+        violations.append(f"B33: the world ended with {error!r}, by {error.__cause__!r}")
+    digest = digest_of(world)
+    events = world.events
+    if drawn.seed % REPLAYED_EVERY == 0 and not violations:
+        violations += replayed(world)
+    return Played(
+        drawn.seed,
+        "deterministic",
+        drawn.told(),
+        watch.violations + violations,
+        events,
+        world.counted,
+        watch.reached,
+        digest,
+        last_of(world) if watch.violations or violations else [],
+    )
+
+
+def drive(world: World, work: Named, drawn: Drawn) -> None:
+    """The safety phase: transactions at the drawn pace, faults on."""
+    for went in range(1, 100 * drawn.transactions):
+        if len(work.asked) >= drawn.transactions:
+            return
+        work.go()  # may ask for nothing: there is nothing to consume, say
+        if went % 3 == 0:
+            world.pass_ms(work.random.expovariate(1 / (3 * drawn.pace_ms)))
+
+
+def settle(world: World, work: Named) -> None:
+    """The liveness phase: everything ends, what was dropped is gone, and every snapshot has been served."""
+    healed = world.now
+    world.settle(SETTLED_MS)
+    until = world.now + SETTLED_MS
+    while work.cleaning:
+        world.pass_ms(50.0)
+        assert world.now < until, f"of {[*work.cleaning]} something is left"
+    world.settle(SETTLED_MS)
+    until = world.now + SETTLED_MS
+    while work.readers.waiting:
+        world.pass_ms(50.0)
+        late = f"{world.now - healed:.0f} ms after the last fault"
+        assert world.now < until, f"{late}: {work.readers.unserved()[0]}"
+
+
+def digest_of(world: World) -> str:
+    made = hashlib.sha256()
+    for turn in world.recorded:
+        made.update(b"%d %d " % (turn.host, len(turn.changes)))
+        made.update(turn.changes)
+    return made.hexdigest()
+
+
+def last_of(world: World) -> list[str]:
+    """The newest events, for people."""
+    lines = []
+    for at, number, kind, inputs in world.last:
+        names = []
+        for item in inputs:
+            if isinstance(item, Arrived):
+                names.append(f"frame of {len(item.data)} bytes")
+            else:
+                tx = getattr(item, "tx", None)
+                names.append(type(item).__name__ + (f" {tx_text(tx)}" if tx else ""))
+        lines.append(f"{at:9.1f} ms  host {number}  {kind:12} {', '.join(names)}")
+    return lines

@@ -1,6 +1,0 @@
-"""python -m planstep.bench.report DIR: the report anew, from DIR/results.json. Next: page.py."""
-
-from .page import main
-
-if __name__ == "__main__":
-    main()

@@ -1,0 +1,163 @@
+"""What a section of the report is made of, besides the blocks of ../text/blocks.py.
+
+The template has a macro for each.
+
+Next: sections.py.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from ...compare.ranking import DURABILITIES, in_words
+from ...compare.systems import SYSTEMS
+from ..text.blocks import Block, Section, Table, number
+from .drawing import Drawing, called
+
+
+@dataclass(frozen=True, slots=True)
+class Heading:
+    """Below a section's own; `question`: what is asked there."""
+
+    text: str
+    anchor: str
+    question: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Durability:
+    """What follows is of this one, until the next."""
+
+    name: str
+
+    @property
+    def meaning(self) -> str:
+        return DURABILITIES[self.name]
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    drawing: Drawing
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """`tone`: "good", "bad", "partial", "absent"; `command`: that shows what is absent."""
+
+    tone: str
+    text: str
+    command: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Aside:
+    """What only some want to see, folded away."""
+
+    title: str
+    blocks: Sequence[Block]
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """Each system's colour and line: (what it is called, its name, what it is)."""
+
+    entries: Sequence[tuple[str, str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Glossary:
+    terms: Sequence[tuple[str, str]]
+
+
+class Win(NamedTuple):
+    """`values` by system, as text; `best`: who is in front, `behind`: who is beyond doubt not."""
+
+    workload: str
+    figure: str
+    values: dict[str, str]
+    best: Sequence[str]
+    behind: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Wins:
+    """`systems`: columns, (name, what it is called). `alone`: of a single workload."""
+
+    systems: Sequence[tuple[str, str]]
+    rows: Sequence[Win]
+    alone: bool = False
+
+
+def wins(
+    who_wins: Sequence[dict[str, Any]], durability: str, workload: str | None = None
+) -> Wins | None:
+    """Of one durability, and one workload or all; None where nobody is in front."""
+    rows = [
+        Win(
+            won["workload"],
+            in_words(won["figure"]),
+            {name: number(value) for name, value in {**won["best"], **won["behind"]}.items()},
+            list(won["best"]),
+            list(won["behind"]),
+        )
+        for won in who_wins
+        if won["durability"] == durability and workload in (None, won["workload"])
+    ]
+    names = dict.fromkeys(name for row in rows for name in row.values)
+    order = [name for name in SYSTEMS if name in names]
+    order += [name for name in names if name not in SYSTEMS]
+    stood = {name: at for won in who_wins for name, at in won["placements"].items()}
+    columns = [(name, called(name, stood[name])) for name in order]
+    return Wins(columns, rows, workload is not None) if rows else None
+
+
+Part = Block | Heading | Durability | Drawn | Note | Aside | Key | Glossary | Wins
+
+
+@dataclass
+class Chapter:
+    """`number`: 0 where it has none."""
+
+    number: int
+    anchor: str
+    title: str
+    lead: str
+    parts: list[Part] = field(default_factory=list)
+
+
+def block_parts(section: Section | None) -> list[Part]:
+    return [] if section is None else list(section.blocks)
+
+
+def by_durability(sections: Sequence[Section]) -> dict[str, Section]:
+    """Of those whose titles say which."""
+    return {
+        durability: section
+        for durability in DURABILITIES
+        for section in sections
+        if section.title.endswith(f"durability {durability}")
+    }
+
+
+def has_figures(table: Table) -> bool:
+    """Whether anything that was measured here is told in it."""
+    return any(
+        number(value) not in ("–", "")
+        for n, row in enumerate(table.rows)
+        if n not in table.apart
+        for value in row[table.left :]
+    )
+
+
+def only(table: Table, column: int, value: Any) -> Table:
+    """Rows that have it there, without that column."""
+
+    def without(row: Sequence[Any]) -> list[Any]:
+        return [*row[:column], *row[column + 1 :]]
+
+    return Table(
+        without(table.columns),
+        [without(row) for row in table.rows if row[column] == value],
+        table.left - (column < table.left),
+        None if table.long is None else without(table.long),
+    )

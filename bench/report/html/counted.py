@@ -1,0 +1,158 @@
+"""Who persists what: durable changes of a transaction, by the talk's rows; and mode × placement, corner by corner.
+
+Next: usage.py.
+"""
+
+from typing import Any
+
+from ...compare.ranking import DURABILITIES, at_headline, in_words
+from ..text.blocks import number
+from ..text.durable_writes import ROWS, by_row
+from ..text.published_figures import WHO_PERSISTS
+from .drawing import GRID, INK, MUTED, Drawing, Sheet, line, look, quiet, title
+from .marks import slopes
+
+_ROWS = [row for row, _ in ROWS]
+_LINE_IN = 0.22
+_CORNERS = (
+    *("write_ms.p50", "commit_ms.p50", "visible_ms.p50", "end_to_end_ms.p50", "cpu_cores"),
+    *("hops_before_reply", "messages_per_transaction", "syncs_per_transaction"),
+)
+
+
+def persists(systems: dict[str, Any]) -> Drawing | None:
+    """Of each system as it is meant to stand; one durability, steps are the same at each."""
+    counted: dict[str, dict[str, float]] = {}
+    for durability in DURABILITIES:
+        for name, _, entry in at_headline(systems, "reshard", durability):
+            if entry["steps"]:
+                counted.setdefault(name, by_row(entry["steps"]))
+    if not counted:
+        return None
+    told = "; ".join(
+        f"{look(name).name}: "
+        + ", ".join(f"{row} {number(float(counts.get(row, 0.0)))}" for row in _ROWS)
+        for name, counts in counted.items()
+    )
+    return Drawing(
+        "persists",
+        f"Durable changes a transaction, by what they are for. {told}.",
+        "Durable changes a transaction makes, counted, in the order in which they happen; the axis is logarithmic. "
+        "What the talk says of Kafka and YDB, on disk and where, is in the table, too.",
+        lambda sheet: _paint_persists(sheet, counted),
+    )
+
+
+def _paint_persists(sheet: Sheet, counted: dict[str, dict[str, float]]) -> None:
+    """Of each row its name, what the talk says where there is room, and a line for each system."""
+    others = [row for counts in counted.values() for row in counts if row not in _ROWS]
+    rows = [*_ROWS, *dict.fromkeys(others)]
+    talk = {row: (kafka, ydb) for row, kafka, ydb in WHO_PERSISTS}
+    legend = [
+        (look(name).name, {"color": look(name).color, "marker": look(name).marker, "linewidth": 0})
+        for name in counted
+    ]
+    each = 1.15 + len(counted)
+    (axes,) = sheet.panels(
+        1, height=len(rows) * each * _LINE_IN, left=0.2, right=0.5, top=0.1, legend=legend
+    )
+    known = [n for counts in counted.values() for n in counts.values() if n > 0]
+    low, high = min(known, default=1.0) / 2, max(known, default=1.0) * 1.5
+    axes.set_xscale("log")
+    axes.set_xlim(low, high)
+    axes.xaxis.set_minor_locator(_none())
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:,g}")
+    axes.set_ylim(len(rows) * each - 0.6, -0.6)
+    axes.set_yticks([])
+    axes.grid(axis="x", color=GRID)
+    quiet(axes, y=False)
+    axes.set_xlabel("durable changes a transaction")
+    beside = axes.get_yaxis_transform()
+    for n, row in enumerate(rows):
+        top = n * each
+        axes.text(0, top, row, transform=beside, va="center", color=INK, fontweight="bold")
+        if row in talk and sheet.wide:
+            said = "the talk: Kafka {}, YDB {}".format(*talk[row])
+            axes.text(
+                *(1, top, said),
+                transform=beside,
+                va="center",
+                ha="right",
+                color=MUTED,
+                bbox={"facecolor": "white", "edgecolor": "none", "pad": 1},
+            )
+        for place, (name, counts) in enumerate(counted.items()):
+            _count(axes, top + 0.95 + place, name, counts.get(row), low)
+
+
+def _count(axes: Any, y: float, name: str, value: float | None, low: float) -> None:
+    of = look(name)
+    axes.axhline(y, color=GRID, linewidth=0.8, zorder=1)
+    if value:
+        axes.plot([low, value], [y, y], color=of.color, linewidth=1.2, alpha=0.35, zorder=2)
+        axes.plot([value], [y], marker=of.marker, markersize=7, color=of.color, zorder=3)
+    axes.annotate(
+        number(float(value)) if value else "nothing",
+        (value or low, y),
+        xytext=(9 if value else 2, 0),
+        textcoords="offset points",
+        va="center",
+        color=of.color,
+        bbox={"facecolor": "white", "edgecolor": "none", "pad": 1},
+        zorder=3,
+    )
+
+
+def _none() -> Any:
+    from matplotlib.ticker import NullLocator
+
+    return NullLocator()
+
+
+# mode × placement ---------------------------------------------------------------------------------
+
+
+def corners(fate: dict[str, Any] | None) -> dict[str, Drawing]:
+    """By durability."""
+    found = {}
+    for durability in DURABILITIES:
+        rows = {name: row for name, row in ((fate or {}).get(durability) or {}).items()}
+        shown = [(name, rows[name]) for name in _CORNERS if name in rows]
+        if shown:
+            found[durability] = _corners(durability, (fate or {}).get("kafka", "kafka"), shown)
+    return found
+
+
+def _corners(durability: str, kafka: str, shown: list[tuple[str, dict[str, float]]]) -> Drawing:
+    told = "; ".join(
+        f"{in_words(name)}: deterministic {number(row['deterministic_shared'])} shared, "
+        f"{number(row['deterministic_separate'])} separate, {look(kafka).name} "
+        f"{number(row['kafka_shared'])} shared, {number(row['kafka_separate'])} separate"
+        for name, row in shown
+    )
+    return Drawing(
+        f"corners-{durability}",
+        f"Mode by placement, durability {durability}. {told}.",
+        "Each panel has four corners: a line is a mode, its ends are where the tablets stand. How far a line "
+        "climbs is what shared fate saves; how far the lines are apart is what the protocol makes.",
+        lambda sheet: _paint_corners(sheet, kafka, shown),
+    )
+
+
+def _paint_corners(sheet: Sheet, kafka: str, shown: list[tuple[str, dict[str, float]]]) -> None:
+    legend = [(look(name).name, line(name)) for name in ("deterministic", kafka)]
+    axes = sheet.panels(
+        len(shown), height=1.35, columns=min(4, len(shown)), left=0.34, right=0.12, legend=legend
+    )
+    for panel, (name, row) in zip(axes, shown, strict=True):
+        words, _, unit = in_words(name).partition(", ")
+        title(panel, words.replace("CPU cores at the same rate", "CPU cores"), unit)
+        lines = []
+        for system, prefix in (("deterministic", "deterministic"), (kafka, "kafka")):
+            values = [row[f"{prefix}_shared"], row[f"{prefix}_separate"]]
+            of = look(system)
+            panel.plot([0, 1], values, **line(system), marker=of.marker, markersize=6)
+            lines.append((system, values))
+        slopes(panel, ("shared", "separate"), lines, lambda value: number(float(value)))
+        panel.set_yticks([])
+        panel.spines["left"].set_visible(False)

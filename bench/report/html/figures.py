@@ -1,0 +1,306 @@
+"""What the drawings are drawn from, made of the traces in Python: columns of Arrow and NumPy, no loop over records.
+
+    DIR/traces/<run>/*.parquet ─▶ {"source": "python", "runs": {run: latencies, throughput, phases, …}}
+
+Spark makes the same of the same (bench/spark): where both ran, one checks the other. A latency is here only
+where a trace holds all that the workload counted, and nothing else:
+
+    write        batch: written − intended             reshard, plain, at a rate
+    commit       transaction: reply − proposed         reshard, chain, plain-beside
+    visible      transaction: visible − proposed       the same
+    end to end   record: seen − intended of its batch  reshard, plain, at a rate
+
+Elsewhere it is None, as of a rate that was not sustained. The other workloads time a part of their transactions
+only, and tell that in `extra`.
+
+Next: page.py.
+"""
+
+import json
+from collections.abc import Iterator
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+from planstep.errors import MissingExtra
+
+from ...compare.measure import PERCENTILES
+from ...compare.ranking import entries
+from ...judges.trace import COMMITTED, SCHEMA
+
+SCHEMA_VERSION = 1
+CURVE = (
+    *(0.001, 0.002, 0.005, 0.01),
+    *(n / 50 for n in range(1, 50)),
+    *(0.99, 0.995, 0.998, 0.999, 1.0),
+)
+"""Shares at which a distribution is told."""
+BUCKET_S = 0.5
+MOMENTS = ("begin", "staged", "proposed", "planned", "decided", "visible", "reply")
+_COSTS = (
+    *("requests", "messages", "appends", "syncs", "hops", "hops_visible"),
+    *("client_bytes", "tablet_bytes", "participants"),
+)
+_AT_A_RATE = {"reshard": ("write_ms", "end_to_end_ms"), "plain": ("write_ms", "end_to_end_ms")}
+_OF_ALL = {
+    workload: ("commit_ms", "visible_ms") for workload in ("reshard", "chain", "plain-beside")
+}
+_LATENCIES = ("write_ms", "commit_ms", "visible_ms", "end_to_end_ms")
+_ORDINALS = 1 << 40
+"""More than a partition has records: partition and ordinal as one number."""
+Columns = dict[str, Any]
+
+
+def figures(folder: Path, summary: dict[str, Any]) -> dict[str, Any]:
+    """Of all traces in `folder`; one that is gone or cannot be read is named in `left_out`, with the reason.
+
+    MissingExtra without pyarrow and numpy."""
+    _packages()
+    runs, left_out = {}, {}
+    for name, path in _traces(folder, summary):
+        try:
+            runs[name] = of_run(path, summary)
+        except (OSError, ValueError, KeyError) as error:  # pyarrow's are ValueErrors
+            left_out[name] = f"{type(error).__name__}: {error}"
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "source": "python",
+        "runs": runs,
+        "left_out": left_out,
+    }
+
+
+def _traces(folder: Path, summary: dict[str, Any]) -> Iterator[tuple[str, Path]]:
+    for *_, entry in entries(summary["systems"]):
+        for trace in entry["traces"]:
+            yield Path(trace).name, folder / "traces" / Path(trace).name
+
+
+def of_run(path: Path, summary: dict[str, Any]) -> dict[str, Any]:
+    """OSError, ValueError, KeyError where it is no trace of this schema."""
+    about = json.loads((path / "run.json").read_text())
+    if about["schema"] != SCHEMA:
+        raise ValueError(f"schema {about['schema']}, not {SCHEMA}")
+    cell = about["cell"]
+    options = cell["options"]
+    transactions = _read(path, "transactions")
+    batches = _read(path, "batches")
+    outcomes = transactions["outcome"]
+    done = {name: column[outcomes == COMMITTED] for name, column in transactions.items()}
+    entry = (
+        summary["systems"]
+        .get(cell["system"], {})
+        .get(cell["workload"], {})
+        .get(options["durability"], {})
+        .get(options["placement"], {})
+    )
+    timed = entry.get("verified") is True and entry.get("sustained") is not False
+    timed = timed and about.get("sustained") is not False
+    told = _told(cell) if timed else ()
+    return {
+        "workload": cell["workload"],
+        "system": cell["system"],
+        "durability": options["durability"],
+        "placement": options["placement"],
+        "repeat": cell["repeat"],
+        "outcomes": {
+            name: int((outcomes == name).sum()) for name in ("committed", "aborted", "undetermined")
+        },
+        "latencies": {
+            name: _latency(name, path, done, batches) if name in told else None
+            for name in _LATENCIES
+        },
+        "throughput": {"bucket_s": BUCKET_S, "points": _throughput(done, batches)},
+        "phases": _phases(done, batches),
+        "costs": {name: _mean(done[name]) for name in _COSTS},
+        "resources": {"points": _resources(_read(path, "resources"))},
+    }
+
+
+def _told(cell: dict[str, Any]) -> tuple[str, ...]:
+    workload = cell["workload"]
+    at_a_rate = _AT_A_RATE.get(workload, ()) if cell["shape"]["rate"] is not None else ()
+    return (*at_a_rate, *_OF_ALL.get(workload, ()))
+
+
+# reading ------------------------------------------------------------------------------------------
+
+
+def _packages() -> tuple[Any, Any]:
+    for name in ("numpy", "pyarrow"):
+        try:
+            __import__(name)
+        except ImportError:
+            raise MissingExtra(name, "bench") from None
+    import numpy
+    import pyarrow.parquet
+
+    return numpy, pyarrow.parquet
+
+
+def _read(path: Path, name: str, columns: list[str] | None = None) -> Columns:
+    """By column; numbers with nulls are floats, null is NaN: exact, a run is no hundred days long."""
+    _, pq = _packages()
+    table = pq.read_table(path / f"{name}.parquet", columns=columns)
+    return {column: table[column].to_numpy() for column in table.column_names}
+
+
+def _known(values: Any) -> Any:
+    np, _ = _packages()
+    numbers = np.asarray(values, dtype=float)  # a column of nulls only comes as objects
+    return numbers[~np.isnan(numbers)]
+
+
+def _number(value: Any) -> float | None:
+    return None if value is None or value != value else float(value)
+
+
+def _mean(values: Any) -> float | None:
+    known = _known(values)
+    return round(float(known.mean()), 4) if known.size else None
+
+
+# latencies ----------------------------------------------------------------------------------------
+
+
+def _latency(name: str, path: Path, done: Columns, batches: Columns) -> dict[str, Any] | None:
+    if name == "write_ms":
+        taken = _since(batches["written"], batches["intended"])
+    elif name == "commit_ms":
+        taken = _since(done["reply"], done["proposed"])
+    elif name == "visible_ms":
+        taken = _since(done["visible"], done["proposed"])
+    else:
+        lanes = _read(path, "lanes", ["partition"])["partition"]
+        taken = _end_to_end(_read(path, "seen", ["source", "ordinal", "at"]), batches, lanes)
+    return distribution(taken)
+
+
+def _since(then: Any, before: Any) -> Any:
+    np, _ = _packages()
+    return _known(np.asarray(then, dtype=float) - np.asarray(before, dtype=float)) / 1e6
+
+
+def _end_to_end(seen: Columns, batches: Columns, partitions: Any) -> Any:
+    """Each record to the batch that it came in: the last that begins at it or before."""
+    np, _ = _packages()
+    if not batches["lane"].size or not seen["at"].size:
+        return np.empty(0)
+    begins = partitions[batches["lane"]] * _ORDINALS + batches["begin"]
+    order = np.argsort(begins, kind="stable")
+    wanted = seen["source"] * _ORDINALS + seen["ordinal"]
+    found = order[np.maximum(0, np.searchsorted(begins[order], wanted, side="right") - 1)]
+    inside = (wanted >= begins[found]) & (wanted < begins[found] + batches["records"][found])
+    return (seen["at"] - batches["intended"][found])[inside] / 1e6
+
+
+def distribution(milliseconds: Any) -> dict[str, Any] | None:
+    """As Latencies.summary(), nearest rank, and the curve; None of nothing."""
+    np, _ = _packages()
+    ordered = np.sort(milliseconds)
+    count = len(ordered)
+    if not count:
+        return None
+
+    def at(share: float) -> float:
+        return round(float(ordered[min(count - 1, max(0, ceil(share * count) - 1))]), 3)
+
+    return {
+        "count": count,
+        **{name: at(share) for name, share in PERCENTILES},
+        "max": round(float(ordered[-1]), 3),
+        "curve": [[share, at(share)] for share in CURVE],
+    }
+
+
+# over time ----------------------------------------------------------------------------------------
+
+
+def _throughput(done: Columns, batches: Columns) -> list[list[float]]:
+    """Payload in the bucket of its commit's reply, plain writes' in that of their own."""
+    np, _ = _packages()
+    if not done["tx"].size and not batches["tx"].size:
+        return []
+    reply = np.asarray(done["reply"], dtype=float)
+    order = np.argsort(done["tx"])
+    numbers, replies = done["tx"][order], reply[order]
+    at = np.asarray(batches["written"], dtype=float).copy()
+    within = batches["tx"] >= 0
+    if numbers.size:
+        place = np.minimum(np.searchsorted(numbers, batches["tx"]), numbers.size - 1)
+        committed = within & (numbers[place] == batches["tx"])
+        at[within] = np.nan
+        at[committed] = replies[place[committed]]
+    else:
+        at[within] = np.nan
+    told, answered = ~np.isnan(at), _known(reply)
+    if not told.any() and not answered.size:
+        return []
+    bucket = BUCKET_S * 1e9
+    last = max(at[told].max(initial=0.0), answered.max(initial=0.0))
+    count = int(last // bucket) + 1
+    size = np.bincount(
+        (at[told] // bucket).astype(int), weights=batches["bytes"][told], minlength=count
+    )
+    times = np.bincount((answered // bucket).astype(int), minlength=count)
+    return [
+        [n * BUCKET_S, round(float(size[n]) / 1e6 / BUCKET_S, 4), float(times[n]) / BUCKET_S]
+        for n in range(count)
+    ]
+
+
+def _resources(rows: Columns) -> list[list[float]]:
+    """What each moment had since the one before; memory as it was then."""
+    np, _ = _packages()
+    seconds = np.diff(rows["at"]) / 1e9
+    usable = seconds > 0
+
+    def rate(values: Any, unit: float = 1.0) -> Any:
+        return np.diff(values)[usable] / seconds[usable] / unit
+
+    columns = (
+        rows["at"][1:][usable] / 1e9,
+        rate(rows["cpu_seconds"]),
+        rows["rss_bytes"][1:][usable] / 1e6,
+        rate(rows["disk_bytes"], 1e6),
+        rate(rows["syncs"]),
+        rate(rows["client_bytes"] + rows["tablet_bytes"], 1e6),
+    )
+    return [[round(float(value), 4) for value in row] for row in zip(*columns, strict=True)]
+
+
+# phases -------------------------------------------------------------------------------------------
+
+
+def _phases(done: Columns, batches: Columns) -> dict[str, Any]:
+    """Of committed transactions, milliseconds since their begin; the example is the one of the median length."""
+    np, _ = _packages()
+    begin = np.asarray(done["begin"], dtype=float)
+    medians = {}
+    for name in MOMENTS[1:]:
+        found = distribution(_since(done[name], begin))
+        medians[name] = found["p50"] if found else None
+    length = np.asarray(done["reply"], dtype=float) - begin
+    whole = np.flatnonzero(~np.isnan(length))
+    example = None
+    if whole.size:
+        order = whole[np.lexsort((done["tx"][whole], length[whole]))]
+        example = _example(int(order[ceil(0.5 * order.size) - 1]), done, batches)
+    return {"moments": list(MOMENTS), "medians_ms": medians, "example": example}
+
+
+def _example(row: int, done: Columns, batches: Columns) -> dict[str, Any]:
+    tx, begin = int(done["tx"][row]), float(done["begin"][row])
+
+    def since(value: Any) -> float | None:
+        known = _number(value)
+        return None if known is None else round((known - begin) / 1e6, 3)
+
+    mine = (batches["tx"] == tx).nonzero()[0]
+    names = ("intended", "written", "published", "read")
+    pieces = [{name: since(batches[name][n]) for name in names} for n in mine]
+    return {
+        "tx": tx,
+        "moments": {name: since(done[name][row]) for name in MOMENTS},
+        "batches": sorted(pieces, key=lambda piece: piece["intended"] or 0.0),
+    }

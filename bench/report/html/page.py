@@ -1,0 +1,112 @@
+"""report.html: one file for people, verification first; its drawings also as PNGs.
+
+    summary (and its `spark`) + figures ─▶ sections.py: what is said where ─▶ report.html, report.css ─▶ one file
+                                       └▶ drawings ─▶ SVG inlined; DIR/png/<name>.png
+
+Whatever comes from results is text: the template escapes it. Only the SVGs, which are drawn here, are not.
+
+Next: sections.py.
+"""
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from planstep.errors import MissingExtra
+
+from ..text.blocks import number
+from .content import Drawn
+from .drawing import Rendered, available, look, render
+from .sections import Page, page
+
+HTML, PNG = "report.html", "png"
+_RESULTS, _SPARK = "results.json", "spark.json"
+
+
+def write(folder: Path, summary: dict[str, Any], figures: dict[str, Any]) -> dict[str, Any]:
+    """Both at once: folder/report.html and folder/png; {"html": …, "png": […]}, from `folder`.
+
+    MissingExtra without matplotlib and jinja2; OSError where the folder cannot be written."""
+    available()
+    made = page(summary, figures)
+    rendered = {drawn.drawing.name: render(drawn.drawing) for drawn in _drawn(made)}
+    text = html(made, rendered)
+    fresh = folder / f"{PNG}.new"
+    shutil.rmtree(fresh, ignore_errors=True)
+    fresh.mkdir(parents=True)
+    for one in rendered.values():
+        (fresh / f"{one.name}.png").write_bytes(one.png)
+    shutil.rmtree(folder / PNG, ignore_errors=True)
+    fresh.replace(folder / PNG)
+    temporary = folder / f"{HTML}.new"
+    temporary.write_text(text, encoding="utf-8")
+    temporary.replace(folder / HTML)
+    return {"html": HTML, "png": [f"{PNG}/{name}.png" for name in rendered]}
+
+
+def _drawn(made: Page) -> Iterator[Drawn]:
+    for chapter in made.chapters:
+        for part in chapter.parts:
+            if isinstance(part, Drawn):
+                yield part
+
+
+def html(made: Page, rendered: dict[str, Rendered]) -> str:
+    try:
+        from jinja2 import Environment, StrictUndefined
+        from markupsafe import Markup
+    except ImportError:
+        raise MissingExtra("jinja2", "bench") from None
+
+    here = files(__package__)
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters["number"] = number
+    environment.filters["at"] = lambda n, names: names[n]
+    environment.filters["kind"] = lambda part: type(part).__name__
+    template = environment.from_string(here.joinpath("report.html").read_text(encoding="utf-8"))
+    drawings = {
+        name: {"alt": one.alt, "wide": Markup(one.wide), "narrow": Markup(one.narrow)}
+        for name, one in rendered.items()
+    }
+    css = Markup(here.joinpath("report.css").read_text(encoding="utf-8"))
+    return template.render(page=made, drawings=drawings, css=css, look=look)
+
+
+def again(folder: Path) -> dict[str, Any]:
+    """The report anew from what `folder` holds: results.json, Spark's figures if there are, else Python's.
+
+    OSError or ValueError where it holds no comparison."""
+    summary = json.loads((folder / _RESULTS).read_text(encoding="utf-8"))
+    if "systems" not in summary:
+        raise ValueError(f"{folder / _RESULTS}: no run of this comparison has ended")
+    figures = None
+    if (folder / _SPARK).exists():
+        told = json.loads((folder / _SPARK).read_text(encoding="utf-8"))
+        summary["spark"] = told.get("spark") or summary.get("spark")
+        figures = told.get("figures")
+    if not (figures and figures.get("runs")):
+        from .figures import figures as in_python
+
+        figures = in_python(folder, summary)
+    return write(folder, summary, figures)
+
+
+def main() -> None:
+    """python -m planstep.bench.report.html DIR"""
+    if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
+        print("usage: python -m planstep.bench.report.html DIR", file=sys.stderr)
+        raise SystemExit(2)
+    folder = Path(sys.argv[1])
+    try:
+        made = again(folder)
+    except (OSError, ValueError, MissingExtra) as error:
+        print(f"error: {error}", file=sys.stderr)
+        raise SystemExit(1) from None
+    print(os.fspath(folder / made["html"]))

@@ -1,0 +1,153 @@
+"""A transaction's life, drawn from its trace: the pieces that it took, and what follows the call of commit.
+
+    left    each piece of work: on its way ─ durable, hidden ─ readable       since the transaction began
+    right   place durable · outcome durable · owner told · readable by all   since commit was called
+
+One transaction of each system and placement, the one of median length, all on the same axes.
+
+Next: rates.py.
+"""
+
+from typing import Any
+
+from ...compare.ranking import figure
+from .drawing import INK, Drawing, Sheet, look, quiet, title
+from .marks import Row, dots, span
+from .series import Comparison, Series, ms
+
+_AFTER = (
+    ("planned", "place durable"),
+    ("decided", "outcome durable"),
+    ("reply", "owner is told"),
+    ("visible", "readers may see all"),
+)
+_ON_ITS_WAY, _LEAST_MS = "#c3cad3", 0.1
+_PIECES_MAX = 24
+_ROW_IN = 1.7
+
+
+def phases(comparison: Comparison) -> dict[str, Drawing]:
+    """By durability."""
+    found = {}
+    for durability in comparison.durabilities("reshard"):
+        shown = [
+            (one, example)
+            for one in comparison.of("reshard", durability)
+            if (example := _example(one)) is not None
+        ]
+        if shown:
+            found[durability] = _drawing(durability, shown)
+    return found
+
+
+def _example(one: Series) -> dict[str, Any] | None:
+    """Of its first run that has one."""
+    for run in one.runs:
+        example: dict[str, Any] | None = run["phases"].get("example")
+        if example and example["moments"].get("proposed") is not None:
+            return example
+    return None
+
+
+def _drawing(durability: str, shown: list[tuple[Series, dict[str, Any]]]) -> Drawing:
+    told = []
+    for one, example in shown:
+        after = _after(example)
+        said = ", ".join(f"{words} {ms(after[name])}" for name, words in _AFTER if name in after)
+        told.append(
+            f"{one.name}, {len(example['batches'])} pieces; after the call of commit: {said}"
+        )
+    medians = [
+        f"{one.name} {ms(commit)}, {ms(figure(one.entry, 'visible_ms.p50'))}"
+        for one, _ in shown
+        if (commit := figure(one.entry, "commit_ms.p50")) is not None
+    ]
+    caption = (
+        "Bars, one for each piece of work: grey while it is on its way, pale once it is durable and hidden, full "
+        "once a reader of committed records may see it; dashed: the call of commit. Points: what follows it, on a "
+        "logarithmic axis. One transaction each, of median length."
+    )
+    if medians:
+        caption += f" Medians over all, commit answered and visible: {'; '.join(medians)}."
+    return Drawing(
+        f"phases-{durability}",
+        f"Timelines of one transaction of each system, durability {durability}. {'; '.join(told)}.",
+        caption,
+        lambda sheet: _paint(sheet, shown),
+    )
+
+
+def _after(example: dict[str, Any]) -> dict[str, float]:
+    moments = example["moments"]
+    return {
+        name: max(0.0, moments[name] - moments["proposed"])
+        for name, _ in _AFTER
+        if moments.get(name) is not None
+    }
+
+
+def _paint(sheet: Sheet, shown: list[tuple[Series, dict[str, Any]]]) -> None:
+    begin = min([0.0, *(b["intended"] or 0.0 for _, e in shown for b in e["batches"])])
+    ends = [value for _, e in shown for value in e["moments"].values() if value is not None]
+    ends += [b["read"] for _, e in shown for b in e["batches"] if b["read"] is not None]
+    until = max(ends) * 1.04
+    low, high = span([max(_LEAST_MS, v) for _, e in shown for v in _after(e).values()], _LEAST_MS)
+    legend = [
+        ("on its way", {"color": _ON_ITS_WAY, "linewidth": 5}),
+        ("durable, hidden", {"color": "#7f8b99", "linewidth": 5, "alpha": 0.4}),
+        ("readable", {"color": INK, "linewidth": 5}),
+        ("commit called", {"color": INK, "linewidth": 1.2, "linestyle": (0, (3, 2))}),
+    ]
+    axes = sheet.panels(
+        2 * len(shown),
+        height=_ROW_IN,
+        columns=2,
+        left=0.16,
+        right=0.16,
+        bottom=0.36,
+        top=0.3,
+        widths=(1.6, 1),
+        legend=legend,
+    )
+    for n, (one, example) in enumerate(shown):
+        _pieces(axes[2 * n], one, example, begin, until)
+        _commit(axes[2 * n + 1], one, example, low, high, sheet.wide)
+
+
+def _pieces(axes: Any, one: Series, example: dict[str, Any], begin: float, until: float) -> None:
+    color = look(one.system).color
+    pieces = example["batches"][:_PIECES_MAX]
+    title(axes, one.name, "ms since it began")
+    axes.set_xlim(begin, until)
+    axes.set_ylim(max(1, len(pieces)) - 0.4, -0.6)
+    axes.set_yticks([])
+    quiet(axes, y=False)
+    axes.grid(axis="x")
+    thick = min(5.0, 60 / max(1, len(pieces)))
+    bars: dict[tuple[str, float], list[tuple[int, float, float]]] = {}
+    for y, piece in enumerate(pieces):
+        due, written, seen = (piece[name] for name in ("intended", "written", "published"))
+        for left, right, look_ in (
+            (due, written, (_ON_ITS_WAY, 1.0)),
+            (written, until if seen is None else seen, (color, 0.28)),
+            (seen, until, (color, 1.0)),
+        ):
+            if left is not None and right is not None and right > left:
+                bars.setdefault(look_, []).append((y, left, right))
+    for (fill, alpha), rows in bars.items():
+        ys, lefts, rights = zip(*rows, strict=True)
+        axes.hlines(ys, lefts, rights, color=fill, alpha=alpha, linewidth=thick)
+    axes.axvline(example["moments"]["proposed"], color=INK, linewidth=1.2, linestyle=(0, (3, 2)))
+
+
+def _commit(
+    axes: Any, one: Series, example: dict[str, Any], low: float, high: float, wide: bool
+) -> None:
+    after = _after(example)
+    title(axes, "" if wide else one.name, "since commit was called" if wide else "since commit")
+    rows = []
+    for name, words in _AFTER:
+        value = after.get(name)
+        said = "no such moment" if value is None else ms(value)
+        rows.append(Row(words, one.system, value, said=said, hollow=name != "visible"))
+    dots(axes, rows, low, high)

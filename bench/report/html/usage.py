@@ -1,0 +1,79 @@
+"""What runs used over time: CPU, memory, disk, syncs, what would cross a network.
+
+Next: parts.py.
+"""
+
+from ...compare.ranking import DURABILITIES
+from ..text.blocks import number
+from .drawing import Drawing, Sheet, line
+from .marks import over_time
+from .series import Comparison, Series
+
+_PANELS = (
+    (1, "CPU", "cores", "cpu_cores"),
+    (2, "memory", "MB", "memory_peak_mb"),
+    (3, "to disk", "MB/s", "disk_mb_s"),
+    (4, "syncs", "a second", None),
+    (5, "over links", "MB/s", "network_mb_s"),
+)
+
+_APART_S = 0.2
+
+
+def usage(comparison: Comparison) -> dict[str, Drawing]:
+    """By durability."""
+    found = {}
+    for durability in DURABILITIES:
+        shown = [one for one in comparison.of("reshard", durability) if _points(one)]
+        if shown:
+            found[durability] = _drawing(durability, shown)
+    return found
+
+
+def _points(one: Series) -> list[list[float]]:
+    """Of its first run, without moments so close to one another that what they tell is noise."""
+    found: list[list[float]] = []
+    for point in one.runs[0]["resources"]["points"] if one.runs else []:
+        if not found or point[0] - found[-1][0] >= _APART_S:
+            found.append(point)
+    return found
+
+
+def _drawing(durability: str, shown: list[Series]) -> Drawing:
+    told = [
+        f"{words}: "
+        + ", ".join(f"{one.name} {number(one.entry[name])}" for one in shown if one.entry[name])
+        for _, words, _, name in _PANELS
+        if name is not None
+    ]
+    return Drawing(
+        f"resources-{durability}",
+        f"Resources over time in reshard, durability {durability}; on average (memory: at most) "
+        f"{'; '.join(told)}.",
+        "Of the whole process, generator and readers included, each quarter of a second, first run of each.",
+        lambda sheet: _paint(sheet, shown),
+    )
+
+
+def _paint(sheet: Sheet, shown: list[Series]) -> None:
+    legend = [(one.name, line(one.system, one.placement)) for one in shown]
+    panels = [panel for panel in _PANELS if any(p[panel[0]] for one in shown for p in _points(one))]
+    axes = sheet.panels(
+        len(panels),
+        height=1.35,
+        columns=4 if len(panels) == 4 else 3,
+        legend=legend,
+        left=0.5,
+        bottom=0.46,
+        top=0.34,
+    )
+    until = max(points[-1][0] for one in shown if (points := _points(one)))
+    for panel, (column, words, unit, _) in zip(axes, panels, strict=True):
+        for one in reversed(shown):
+            points = _points(one)
+            panel.plot(
+                [p[0] for p in points],
+                [p[column] for p in points],
+                **line(one.system, one.placement),
+            )
+        over_time(panel, words, unit, until)

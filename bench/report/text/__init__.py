@@ -1,0 +1,1 @@
+"""The report as text, for a terminal. Next: text_report.py."""

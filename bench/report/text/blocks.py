@@ -1,0 +1,169 @@
+"""What a report is made of, and as plain text of a fixed width.
+
+    Section ▸ Paragraph, Bullets, Table, Command, or a line of text ─▶ text(section)      report.txt
+                                                                    └▶ ../html/page.py     report.html
+
+Next: text_report.py.
+"""
+
+import re
+import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+WIDTH = 100
+NONE = "–"
+
+
+def number(value: Any) -> str:
+    """Two or three digits that count; "–" for None, text as it is."""
+    if value is None:
+        return NONE
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if not isinstance(value, (int, float)):
+        return str(value)
+    size = abs(value)
+    if isinstance(value, int) or size >= 100:
+        return f"{value:,.0f}"
+    if size >= 10:
+        return f"{value:.1f}"
+    return f"{value:.2f}" if size >= 0.1 or not value else f"{value:.2g}"
+
+
+@dataclass(frozen=True, slots=True)
+class Paragraph:
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Bullets:
+    """`head`: what is said right before."""
+
+    lines: Sequence[str]
+    head: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """`line`: as one would type it."""
+
+    head: str
+    line: str
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """The first `left` columns stand left, numbers right. `long`: columns where there is room; `apart`: numbers of
+    rows that were not measured here; `zero`: columns of what must not be."""
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Any]]
+    left: int = 1
+    long: Sequence[str] | None = None
+    apart: frozenset[int] = frozenset()
+    zero: frozenset[int] = frozenset()
+
+    @property
+    def shown(self) -> list[int]:
+        """Columns; one that is empty throughout is left out."""
+        return [
+            n
+            for n in range(len(self.columns))
+            if not n or not self.rows or any(number(row[n]) not in (NONE, "") for row in self.rows)
+        ]
+
+
+Block = str | Paragraph | Bullets | Command | Table
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    title: str
+    blocks: Sequence[Block]
+
+    @property
+    def tables(self) -> Iterator[Table]:
+        return (block for block in self.blocks if isinstance(block, Table))
+
+
+def section(title: str, *blocks: Block) -> Section:
+    return Section(title, blocks)
+
+
+# as text ------------------------------------------------------------------------------------------
+
+
+def text(section: Section) -> str:
+    heading = f"{section.title}\n{'─' * min(len(section.title), WIDTH)}"
+    return "\n\n".join([heading, *map(_block, section.blocks)])
+
+
+def _block(block: Block) -> str:
+    if isinstance(block, Paragraph):
+        return filled(block.text)
+    if isinstance(block, Bullets):
+        lines = [filled(line, "  ", "- ") for line in block.lines]
+        return "\n".join([*([filled(block.head)] if block.head else []), *lines])
+    if isinstance(block, Command):
+        return f"{block.head}\n{shell(block.line)}"
+    return _table(block) if isinstance(block, Table) else block
+
+
+def filled(line: str, indent: str = "", first: str | None = None) -> str:
+    """A number keeps its unit. `first`: the first line's indent."""
+    together = re.sub(r"(?<=\d) (?=(?:%|ms|s|MB|MB/s|KB|GB)\b|%)", "\u00a0", line)
+    found = textwrap.fill(
+        together,
+        WIDTH,
+        initial_indent=indent if first is None else first,
+        subsequent_indent=indent,
+        break_on_hyphens=False,
+    )
+    return found.replace("\u00a0", " ")
+
+
+def shell(line: str) -> str:
+    """Filled, so that a shell takes it as one line."""
+    found = textwrap.wrap(
+        line,
+        WIDTH - 2,
+        initial_indent="    ",
+        subsequent_indent="      ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return " \\\n".join(found)
+
+
+def _table(table: Table) -> str:
+    """One that is too wide goes on below, its first columns again."""
+    shown, left = table.shown, table.left
+    cells = [[number(value) for value in row] for row in table.rows]
+    lines = [[table.columns[n] for n in shown], *([row[n] for n in shown] for row in cells)]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(shown))]
+    parts = _parts(widths, sum(n < left for n in shown))
+    return "\n\n".join(
+        "\n".join(
+            "  ".join(
+                line[i].ljust(widths[i]) if shown[i] < left else line[i].rjust(widths[i])
+                for i in part
+            ).rstrip()
+            for line in lines
+        )
+        for part in parts
+    )
+
+
+def _parts(widths: Sequence[int], left: int) -> list[list[int]]:
+    """Columns that fit side by side."""
+    always = list(range(left))
+    parts = [always]
+    for i in range(left, len(widths)):
+        wide = sum(widths[n] + 2 for n in (*parts[-1], i)) - 2
+        if wide > WIDTH and parts[-1] != always:
+            parts.append([*always, i])
+        else:
+            parts[-1] = [*parts[-1], i]
+    return parts

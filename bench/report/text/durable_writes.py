@@ -1,0 +1,113 @@
+"""Who persists what: the talk's table, with how often each of its rows was written here, a transaction.
+
+    durable changes, "who: at which message" ─▶ the talk's six rows ─▶ a count for each system
+
+Both modes keep records and state in the same store, so a durable change is the same thing in both: a tablet has
+changed its rows for this message, and the change was synced before anything of it left.
+
+Next: published_figures.py.
+"""
+
+from typing import Any
+
+from ...compare.ranking import DURABILITIES, Entry, at_headline
+from ...compare.systems import label
+from . import published_figures
+from .blocks import Paragraph, Section, Table, section
+
+ROWS = (
+    ("registers the transaction's id", ("transaction coordinator: InitProducer",)),
+    (
+        "registers partitions, consumers",
+        (
+            "transaction coordinator: AddPartitions",
+            "transaction coordinator: AddOffsets",
+            "transaction coordinator: join",
+        ),
+    ),
+    (
+        "records, positions set aside",
+        (
+            "partition: Stage",
+            "partition: Produce",
+            "partition: Registered",
+            "group coordinator: TxnOffsetCommit",
+            "group coordinator: Registered",
+        ),
+    ),
+    ("changes fixed before the intent", ("partition: Propose", "shard: Propose")),
+    ("intent to commit", ("coordinator: PlanRequest", "transaction coordinator: EndTxn")),
+    (
+        "publication",
+        (
+            "partition: Plan",
+            "shard: Plan",
+            "partition: ReadSet",
+            "shard: ReadSet",
+            "coordinator: Executed",
+            "partition: Marker",
+            "group coordinator: Marker",
+            "transaction coordinator: Marked",
+        ),
+    ),
+)
+"""The talk's rows, and the changes here that each stands for."""
+_OTHER = "anything else"
+
+
+def who_persists(systems: dict[str, Any]) -> list[Section]:
+    """Of each system as it is meant to stand."""
+    shown: dict[str, Entry] = {}
+    for durability in DURABILITIES:
+        for name, _, entry in at_headline(systems, "reshard", durability):
+            if entry["steps"]:
+                shown.setdefault(name, entry)
+    if not shown:
+        return []
+    counted = {name: by_row(entry["steps"]) for name, entry in shown.items()}
+    talk = {row: (kafka, ydb) for row, kafka, ydb in published_figures.WHO_PERSISTS}
+    rows = [
+        (row, *(counts.get(row) for counts in counted.values()), *talk.get(row, ("", "")))
+        for row in [*(row for row, _ in ROWS), _OTHER]
+        if row in talk or any(row in counts for counts in counted.values())
+    ]
+    total = ("in all", *(sum(counts.values()) for counts in counted.values()), "", "")
+    hosts = max(entry["hosts"] for entry in shown.values())
+    columns = ("", *(_SHORT.get(name, label(name)) for name in shown), "Kafka, talk", "YDB, talk")
+    long = ("", *map(label, shown), "Kafka, published: who", "YDB, published: who")
+    causes = sorted({cause for entry in shown.values() for cause in entry["steps"]})
+    each = [(cause, *(entry["steps"].get(cause) for entry in shown.values())) for cause in causes]
+    return [
+        section(
+            "reshard: who persists what, by count",
+            Paragraph(
+                "Durable changes a transaction"
+                + (
+                    f"; {hosts} hosts: each tablet, and the coordinator, its own."
+                    if hosts > 1
+                    else "; one host."
+                )
+                + " style: kafka-style (this engine). In the talk's columns: on disk, and where."
+            ),
+            Table(columns, [*rows, total], long=long),
+            "The same, by who makes the change and at which message:",
+            Table(
+                ("", *(_SHORT.get(name, label(name)) for name in shown)),
+                each,
+                long=("", *map(label, shown)),
+            ),
+        )
+    ]
+
+
+_SHORT = {"deterministic": "det.", "kafka": "style", "kafka-v1": "style v1"}
+
+
+def by_row(steps: dict[str, float]) -> dict[str, float]:
+    """Row of the talk's table → durable changes."""
+    row_of = {cause: row for row, causes in ROWS for cause in causes}
+    found: dict[str, float] = {}
+    for cause, times in steps.items():
+        row = row_of.get(cause, _OTHER)
+        found[row] = found.get(row, 0.0) + times
+    return found
