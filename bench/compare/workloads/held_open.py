@@ -11,10 +11,8 @@ Next: plain_beside.py.
 """
 
 from collections.abc import Callable
-from contextlib import suppress
 
 from ..measure import Latencies, Schedule
-from ..systems.base import Impossible
 from .base import Run, Verdict, Workload
 from .driving import Arrivals, Attempt, Doing, Watching, read_by, threads
 from .made import Maker, between
@@ -134,10 +132,7 @@ def _hold(
         arrivals.is_due(maker.source, 0, PARTITIONS, closes)  # when it was meant to be read
         for partition, value in enumerate(maker.make(PARTITIONS, attempt.tx)):
             doing.write(attempt, OUT, [value], partition)
-        run.kept["staged"] = False
-        with suppress(Impossible):
-            attempt.work.flush()
-            run.kept["staged"] = True
+        run.kept["staged"] = doing.flush(attempt)
         if run.stop.wait(max(0, closes - run.now()) / 1e9):
             doing.rollback(attempt)
             return
