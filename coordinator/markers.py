@@ -11,15 +11,21 @@ as one (proto.kafka.request_of).
 
 Left out: one request with the markers of many transactions for one host; the links between hosts gather.
 
-Next: groups.py.
+Next: kafka/groups.py.
 """
 
 from bisect import bisect_left
 from typing import Any
 
-from ..proto.kafka import Marked, Marker, Shell, Wake
-from .kafka_states import COMPLETE_ABORT, COMPLETE_COMMIT, PREPARE_COMMIT, PREPARED, Transaction
-from .transaction_rows import TransactionRows
+from ..proto.kafka.messages import Marked, Marker, Shell, Wake
+from .kafka.states import (
+    COMPLETE_ABORT,
+    COMPLETE_COMMIT,
+    PREPARE_COMMIT,
+    PREPARED,
+    Transaction,
+)
+from .logged_rows import TransactionRows
 
 MARKERS = "markers"
 _NO_LONGER_AWAITED = (

@@ -21,8 +21,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 import msgpack
 
-from . import kafka
 from .ids import CATALOGUE, PARTITION, SHARD, kind_of
+from .kafka import messages
 
 PUT, DELETE, ADD, MAX, MIN, PUT_IF_ABSENT = range(6)
 """What a table write does to its row; all but PUT and DELETE are evaluated at execution."""
@@ -242,10 +242,10 @@ _CODES: dict[int, Any] = {
     14: Stage,
     15: Staged,
     16: Clean,
-    **kafka.CODES,
+    **messages.CODES,
 }
 _CODE_OF = {kind: code for code, kind in _CODES.items()}
-DATAGRAMS = (Propose, Prepared, Refused, Withdraw, Stage, Staged, *kafka.CODES.values())
+DATAGRAMS = (Propose, Prepared, Refused, Withdraw, Stage, Staged, *messages.CODES.values())
 """Messages that may be lost: whoever sends them sends them again."""
 
 Message: TypeAlias = Any

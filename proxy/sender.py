@@ -12,7 +12,7 @@ sent and keeps it for the epoch. While one is to be sent again, its partition se
 Left out: batches are not merged nor split: whoever writes gathers and bounds them (linger_ms, batch_bytes); no
 bound of a request's bytes.
 
-Next: producer.py and plain.py, who own one each.
+Next: kafka/producer.py and kafka/idempotent_producer.py, who own one each.
 """
 
 from collections import deque
@@ -21,8 +21,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..proto.ids import host_of, tablet_text
-from ..proto.kafka import Answer, Produce
-from .exchange import Exchange, kind_of_error
+from ..proto.kafka.messages import Answer, Produce
+from .requests import Exchange, kind_of_error
 
 SEQUENCES = 1 << 31
 """Sequences are int32 and go on with 0."""

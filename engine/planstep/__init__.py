@@ -66,7 +66,7 @@ from .errors import (
     WrongMode,
 )
 from .proto.ids import Place
-from .proto.kafka_settings import KafkaSettings
+from .proto.kafka.settings import KafkaSettings
 from .runtime.ledger import Costs, Phases
 from .runtime.outcome import Commit, Outcome
 

@@ -11,7 +11,7 @@ import planstep
 from planstep.host.modes import group_of
 from planstep.proto.batch import encode_batch
 from planstep.proto.ids import PROXY, tablet_id
-from planstep.proto.kafka import Join, Produce, TxnOffsetCommit
+from planstep.proto.kafka.messages import Join, Produce, TxnOffsetCommit
 from planstep.runtime.kafka.identities import under_way
 
 NOBODY = tablet_id(PROXY, 0, 77)

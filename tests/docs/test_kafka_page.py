@@ -5,7 +5,7 @@ from dataclasses import fields
 from pathlib import Path
 
 from planstep import KafkaSettings
-from planstep.proto.kafka_settings import ERRORS
+from planstep.proto.kafka.settings import ERRORS
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "kafka.md").read_text()

@@ -38,11 +38,11 @@ from pathlib import Path
 from typing import Any
 
 import planstep
-from planstep.coordinator.kafka_states import PREPARED, Transaction
+from planstep.coordinator.kafka.states import PREPARED, Transaction
 from planstep.errors import PlanstepError
 from planstep.proto.batch import Batch
 from planstep.proto.ids import PARTITION, TRANSACTIONS, host_of, kind_of, tablet_id, tablet_prefix
-from planstep.proto.kafka import (
+from planstep.proto.kafka.messages import (
     COMMIT,
     PLAIN,
     TRANSACTIONAL,
@@ -52,7 +52,7 @@ from planstep.proto.kafka import (
     Produce,
     TrimTo,
 )
-from planstep.proto.kafka_settings import KafkaSettings
+from planstep.proto.kafka.settings import KafkaSettings
 from planstep.proto.messages import Plan, Propose, ReadSet
 from planstep.runtime.network import HeldLine
 

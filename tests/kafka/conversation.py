@@ -16,7 +16,7 @@ import re
 from typing import Any
 
 from planstep.proto.ids import GROUPS, PARTITION, TRANSACTIONS, tablet_id
-from planstep.proto.kafka import (
+from planstep.proto.kafka.messages import (
     AddOffsets,
     AddPartitions,
     Answer,
@@ -25,8 +25,8 @@ from planstep.proto.kafka import (
     Produce,
     TxnOffsetCommit,
 )
-from planstep.proto.kafka_settings import KafkaSettings
-from planstep.proxy.kafka import Client
+from planstep.proto.kafka.settings import KafkaSettings
+from planstep.proxy.kafka.client import Client
 
 COORDINATOR = tablet_id(TRANSACTIONS, 0, 0)
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import msgpack
 
-from planstep.coordinator.groups import Groups, pending_of, position_of
-from planstep.coordinator.kafka import Transactions
+from planstep.coordinator.kafka.groups import Groups, pending_of, position_of
+from planstep.coordinator.kafka.transactions import Transactions
 from planstep.proto.ids import GROUPS, PARTITION, PROXY, TRANSACTIONS, tablet_id
-from planstep.proto.kafka import (
+from planstep.proto.kafka.messages import (
     AddOffsets,
     AddPartitions,
     Answer,
@@ -25,7 +25,7 @@ from planstep.proto.kafka import (
     TxnOffsetCommit,
     Wake,
 )
-from planstep.proto.kafka_settings import KafkaSettings
+from planstep.proto.kafka.settings import KafkaSettings
 
 KEY_BYTES_MAX = 510
 T = tablet_id(TRANSACTIONS, 0, 0)

@@ -7,7 +7,7 @@ import msgpack
 
 from planstep.proto.batch import Batch, encode_batch
 from planstep.proto.ids import PARTITION, TRANSACTIONS, tablet_id
-from planstep.proto.kafka import (
+from planstep.proto.kafka.messages import (
     ABORT,
     Answer,
     ExpireProducers,
@@ -18,10 +18,10 @@ from planstep.proto.kafka import (
     Registered,
     TrimTo,
 )
-from planstep.proto.kafka_settings import KafkaSettings
-from planstep.proxy.read_committed import Entry, aborted_between, visible
-from planstep.tablets.kafka import Partition
-from planstep.tablets.producers import ProducerState
+from planstep.proto.kafka.settings import KafkaSettings
+from planstep.proxy.read_filter import Entry, aborted_between, visible
+from planstep.tablets.kafka.partition import Partition
+from planstep.tablets.kafka.producer_state import ProducerState
 
 TABLET = tablet_id(PARTITION, 0, 1)
 COORDINATOR = tablet_id(TRANSACTIONS, 0, 0)

@@ -8,9 +8,9 @@ from coordinator_kit import FakeShell, Keys
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planstep.coordinator.batched_log import ENTRIES_KEPT, BatchedLog, decode_entry
 from planstep.errors import FormatError
-from planstep.proto.kafka_settings import KafkaSettings
+from planstep.proto.batched_log import ENTRIES_KEPT, BatchedLog, decode_entry
+from planstep.proto.kafka.settings import KafkaSettings
 
 
 class Writer:

@@ -3,8 +3,8 @@
 import pytest
 from conversation import COORDINATOR, added, client, opened, partition
 
-from planstep.proto.kafka import Answer, Join
-from planstep.proxy.kafka_states import TRANSITIONS, State, moved
+from planstep.proto.kafka.messages import Answer, Join
+from planstep.proxy.kafka.states import TRANSITIONS, State, moved
 
 
 def test_one_request_with_retries() -> None:

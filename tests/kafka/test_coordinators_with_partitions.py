@@ -8,11 +8,11 @@ import pytest
 from coordinator_kit import CLIENT, FakeShell, G, P, T
 from partition_kit import DictSpace, value_of
 
-from planstep.coordinator.groups import Groups, pending_of, position_of
-from planstep.coordinator.kafka import Transactions
-from planstep.coordinator.kafka_states import COMPLETE_ABORT, COMPLETE_COMMIT
+from planstep.coordinator.kafka.groups import Groups, pending_of, position_of
+from planstep.coordinator.kafka.states import COMPLETE_ABORT, COMPLETE_COMMIT
+from planstep.coordinator.kafka.transactions import Transactions
 from planstep.proto.batch import encode_batch
-from planstep.proto.kafka import (
+from planstep.proto.kafka.messages import (
     AddOffsets,
     AddPartitions,
     Answer,
@@ -23,8 +23,8 @@ from planstep.proto.kafka import (
     Produce,
     TxnOffsetCommit,
 )
-from planstep.proto.kafka_settings import KafkaSettings
-from planstep.tablets.kafka import Partition
+from planstep.proto.kafka.settings import KafkaSettings
+from planstep.tablets.kafka.partition import Partition
 
 Fate = Callable[[Any], int]
 """How often a message arrives."""

@@ -13,9 +13,9 @@ import pytest
 from face_kit import opened, until
 
 import planstep
-from planstep.coordinator.batched_log import decode_entry
-from planstep.coordinator.kafka_states import PREPARE_COMMIT
+from planstep.coordinator.kafka.states import PREPARE_COMMIT
 from planstep.errors import IoError
+from planstep.proto.batched_log import decode_entry
 from planstep.proto.ids import GROUPS, PARTITION, TRANSACTIONS, kind_of
 from planstep.runtime.ledger import Costs
 from planstep.store.files import Files

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from coordinator_kit import Coordinator, G, P, failing
 
-from planstep.coordinator.kafka_states import (
+from planstep.coordinator.kafka.states import (
     COMPLETE_ABORT,
     COMPLETE_COMMIT,
     EMPTY,
@@ -14,7 +14,7 @@ from planstep.coordinator.kafka_states import (
     PREPARE_ABORT,
     PREPARE_COMMIT,
 )
-from planstep.proto.kafka import Register
+from planstep.proto.kafka.messages import Register
 
 LAST = EPOCH_MAX - 1
 C, F = "CONCURRENT_TRANSACTIONS", "PRODUCER_FENCED"

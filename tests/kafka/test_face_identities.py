@@ -10,7 +10,7 @@ import pytest
 from face_kit import create, in_the_log, opened, sees, until, values
 
 import planstep
-from planstep.proto.kafka import EndTxn, Produce
+from planstep.proto.kafka.messages import EndTxn, Produce
 from planstep.runtime.network import HeldLine
 
 # time-outs and identities ------------------------------------------------------------------------
@@ -206,8 +206,8 @@ def test_an_idle_identity_expires_and_the_worker_goes_on() -> None:
             tx.write("out", "a")
         sees(db, "out", "a")
         runtime: Any = db._runtime
-        from planstep.coordinator.kafka import EXPIRE
-        from planstep.proto.kafka import Wake
+        from planstep.coordinator.kafka.transactions import EXPIRE
+        from planstep.proto.kafka.messages import Wake
 
         time.sleep(0.003)
         runtime.tell(runtime.coordinator_of("w"), Wake(EXPIRE))

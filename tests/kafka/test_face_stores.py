@@ -17,10 +17,10 @@ from face_kit import QUICK, create, in_the_log, opened, sees, until, values
 
 import planstep
 from planstep import NotSupported
-from planstep.coordinator.kafka import SCAN
+from planstep.coordinator.kafka.transactions import SCAN
 from planstep.host.inputs import Deliver
 from planstep.proto.ids import TRANSACTIONS, tablet_id
-from planstep.proto.kafka import Wake
+from planstep.proto.kafka.messages import Wake
 
 # the store ---------------------------------------------------------------------------------------
 

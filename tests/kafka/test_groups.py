@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from coordinator_kit import GroupCoordinator, P, T
 
-from planstep.proto.kafka import (
+from planstep.proto.kafka.messages import (
     ExpireProducers,
     Marked,
     Register,

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 from coordinator_kit import Coordinator, P
 
-from planstep.coordinator.batched_log import decode_entry
-from planstep.coordinator.kafka_states import (
+from planstep.coordinator.kafka.states import (
     CAME_FROM,
     EPOCH_MAX,
     ONGOING,
@@ -21,7 +20,8 @@ from planstep.coordinator.kafka_states import (
     PREPARE_COMMIT,
     PREPARED,
 )
-from planstep.proto.kafka import Answer, Marker
+from planstep.proto.batched_log import decode_entry
+from planstep.proto.kafka.messages import Answer, Marker
 
 NAMES = ("a", "b")
 DECIDED = {PREPARE_COMMIT: True, PREPARE_ABORT: False}

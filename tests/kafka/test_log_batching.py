@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import planstep
-from planstep.coordinator.batched_log import MAGIC, decode_entry
-from planstep.coordinator.kafka_states import CAME_FROM, Transaction
+from planstep.coordinator.kafka.states import CAME_FROM, Transaction
+from planstep.proto.batched_log import MAGIC, decode_entry
 from planstep.proto.ids import TRANSACTIONS, tablet_id, tablet_prefix
 
 WORKERS, EACH = 6, 12

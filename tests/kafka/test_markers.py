@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 from coordinator_kit import CLIENT, Coordinator, P, T, failing
 
-from planstep.coordinator.kafka_states import COMPLETE_COMMIT, PREPARE_COMMIT
+from planstep.coordinator.kafka.states import COMPLETE_COMMIT, PREPARE_COMMIT
 from planstep.host.host import Host
 from planstep.host.inputs import Deliver
-from planstep.proto.kafka import AddPartitions, EndTxn, InitProducer, Marker, Wake
+from planstep.proto.kafka.messages import AddPartitions, EndTxn, InitProducer, Marker, Wake
 from planstep.store import MemoryStore
 
 

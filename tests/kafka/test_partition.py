@@ -3,7 +3,7 @@
 import pytest
 from partition_kit import Log
 
-from planstep.proto.kafka import ABORT, COMMIT
+from planstep.proto.kafka.messages import ABORT, COMMIT
 
 ORDER = "OUT_OF_ORDER_SEQUENCE_NUMBER"
 EPOCH = "INVALID_PRODUCER_EPOCH"

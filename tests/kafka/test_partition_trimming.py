@@ -3,9 +3,9 @@
 import pytest
 from partition_kit import CLIENT, TABLET, Log
 
-from planstep.proto.kafka import Answer, DropPartition, Marked, TrimTo
+from planstep.proto.kafka.messages import Answer, DropPartition, Marked, TrimTo
 from planstep.proto.messages import Clean
-from planstep.tablets import kafka
+from planstep.tablets.kafka import partition
 
 ORDER = "OUT_OF_ORDER_SEQUENCE_NUMBER"
 EPOCH = "INVALID_PRODUCER_EPOCH"
@@ -47,7 +47,7 @@ def test_trimming_takes_the_index_along_up_to_the_marker() -> None:
 
 
 def test_trimming_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kafka, "TRIM_SLICES_MAX", 3)
+    monkeypatch.setattr(partition, "TRIM_SLICES_MAX", 3)
     log = Log()
     for n in range(8):
         log.plain(1, 2 * n, 2)

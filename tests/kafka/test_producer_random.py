@@ -7,14 +7,14 @@ import pytest
 from conversation import client, partition
 
 from planstep.proto.ids import host_of
-from planstep.proto.kafka import (
+from planstep.proto.kafka.messages import (
     Answer,
     EndTxn,
     InitProducer,
     Produce,
 )
-from planstep.proto.kafka_settings import ERRORS
-from planstep.proxy.kafka import UNKNOWN_END
+from planstep.proto.kafka.settings import ERRORS
+from planstep.proxy.kafka.client import UNKNOWN_END
 
 PARTITIONS = [partition(name) for name in ("p0", "p1", "p2", "q0", "q1")]
 OFFSETS = {"g": (1, "m", ((PARTITIONS[0], 5),)), "h": (1, "m", ((PARTITIONS[1], 5),))}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from planstep.tablets.producers import (
+from planstep.tablets.kafka.producer_state import (
     SEQUENCE_MAX,
     UNKNOWN,
     ProducerState,

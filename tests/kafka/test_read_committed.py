@@ -5,8 +5,8 @@ from itertools import pairwise
 import pytest
 from partition_kit import Log
 
-from planstep.proto.kafka import ABORT, COMMIT, PLAIN, TRANSACTIONAL
-from planstep.proxy.read_committed import Entry, aborted_between, visible
+from planstep.proto.kafka.messages import ABORT, COMMIT, PLAIN, TRANSACTIONAL
+from planstep.proxy.read_filter import Entry, aborted_between, visible
 
 
 def entries(script: str) -> list[Entry]:

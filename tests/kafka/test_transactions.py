@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from coordinator_kit import CLIENT, Coordinator, G, P
 
-from planstep.coordinator.kafka_states import (
+from planstep.coordinator.kafka.states import (
     CAME_FROM,
     COMPLETE_ABORT,
     COMPLETE_COMMIT,
@@ -27,13 +27,13 @@ from planstep.coordinator.kafka_states import (
     describe,
 )
 from planstep.proto.ids import TRANSACTIONS, tablet_id
-from planstep.proto.kafka import (
+from planstep.proto.kafka.messages import (
     Answer,
     InitProducer,
     Register,
     Registered,
 )
-from planstep.proto.kafka_settings import ERRORS
+from planstep.proto.kafka.settings import ERRORS
 
 CONCURRENT, FENCED = ("CONCURRENT_TRANSACTIONS", None), ("PRODUCER_FENCED", None)
 UNMAPPED, INVALID = ("INVALID_PRODUCER_ID_MAPPING", None), ("INVALID_TXN_STATE", None)

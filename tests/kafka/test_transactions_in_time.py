@@ -3,7 +3,7 @@
 import pytest
 from coordinator_kit import Coordinator, P, failing
 
-from planstep.coordinator.kafka_states import (
+from planstep.coordinator.kafka.states import (
     COMPLETE_ABORT,
     COMPLETE_COMMIT,
     EMPTY,

@@ -3,7 +3,7 @@
 import pytest
 from coordinator_kit import Coordinator, P
 
-from planstep.coordinator.kafka_states import (
+from planstep.coordinator.kafka.states import (
     COMPLETE_ABORT,
     COMPLETE_COMMIT,
     EMPTY,
@@ -11,7 +11,7 @@ from planstep.coordinator.kafka_states import (
     PREPARE_ABORT,
     PREPARE_COMMIT,
 )
-from planstep.proto.kafka import Marked
+from planstep.proto.kafka.messages import Marked
 
 
 def stopped_in(state: int, version: int = 1, batching: bool = False) -> Coordinator:

@@ -12,7 +12,7 @@ import pytest
 from face_kit import QUICK, opened, sees, until
 
 import planstep
-from planstep.proto.kafka import AddPartitions, EndTxn, Produce
+from planstep.proto.kafka.messages import AddPartitions, EndTxn, Produce
 
 
 @pytest.mark.parametrize("version", [1, 2])

@@ -5,10 +5,10 @@ from typing import Any
 import msgpack
 import pytest
 
-from planstep.coordinator.batched_log import MAGIC
-from planstep.coordinator.kafka_states import ONGOING, Transaction
+from planstep.coordinator.kafka.states import ONGOING, Transaction
 from planstep.coordinator.plan import ABORTED
 from planstep.host.describe import Nameless, appends, batch_text, part_name
+from planstep.proto.batched_log import MAGIC
 from planstep.proto.ids import (
     CATALOGUE,
     CATALOGUE_ID,
@@ -22,7 +22,7 @@ from planstep.proto.ids import (
     tablet_prefix,
     tx_id,
 )
-from planstep.proto.kafka import ABORT, COMMIT, PLAIN, TRANSACTIONAL
+from planstep.proto.kafka.messages import ABORT, COMMIT, PLAIN, TRANSACTIONAL
 from planstep.store.layers import GONE
 
 TOPIC, TABLE = tablet_id(PARTITION, 0, 5), tablet_id(SHARD, 0, 6)

@@ -25,9 +25,10 @@ from planstep.bench.proof.worlds.kafka.seed import (
     play_kafka,
     played,
 )
-from planstep.coordinator import groups, kafka, transaction_rows
-from planstep.coordinator.kafka_states import EMPTY, ONGOING
-from planstep.tablets import kafka as partition
+from planstep.coordinator import logged_rows
+from planstep.coordinator.kafka import groups, transactions
+from planstep.coordinator.kafka.states import EMPTY, ONGOING
+from planstep.tablets.kafka import partition as partition
 
 CALM = Settings(
     version=2,
@@ -158,7 +159,7 @@ def test_nothing_is_wrong_with_a_calm_world() -> None:
 
 
 def test_a_coordinator_that_times_nothing_out_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kafka.Transactions, "_abort_old", lambda self: None)
+    monkeypatch.setattr(transactions.Transactions, "_abort_old", lambda self: None)
     assert "B24: b'once-" in violations()
 
 
@@ -197,9 +198,9 @@ def test_unfenced_workers_may_use_inputs_twice_and_pass_over_none() -> None:
 
 def test_transitions_are_counted_while_they_are_watched() -> None:
     with watching() as reached:
-        kafka.check_move(EMPTY, ONGOING)
-        assert kafka.end_1(ONGOING, True) == kafka.END
-    kafka.check_move(EMPTY, ONGOING)
+        transactions.check_move(EMPTY, ONGOING)
+        assert transactions.end_1(ONGOING, True) == transactions.END
+    transactions.check_move(EMPTY, ONGOING)
     assert reached == {
         "transactional id: Empty -> Ongoing": 1,
         "EndTxn, version 1: Ongoing, commit -> END": 1,
@@ -213,7 +214,7 @@ def test_a_core_that_is_not_deterministic_is_noticed(monkeypatch: pytest.MonkeyP
     """Producer ids that go on over all lives of a process: a replay is given others."""
     given = itertools.count(1 << 20)
     monkeypatch.setattr(
-        transaction_rows.TransactionRows, "new_id", lambda self: next(given) | self.host << 40
+        logged_rows.TransactionRows, "new_id", lambda self: next(given) | self.host << 40
     )
     result, _, _ = played(REPLAYED, 30, CALM)
     assert any(text.startswith("B30") for text in result.violations)

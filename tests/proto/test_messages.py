@@ -4,7 +4,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planstep.proto import kafka as k
 from planstep.proto import messages as m
 from planstep.proto.ids import (
     CATALOGUE_ID,
@@ -18,6 +17,7 @@ from planstep.proto.ids import (
     tx_parse,
     tx_text,
 )
+from planstep.proto.kafka import messages as k
 
 TX = bytes(12)
 P, S = tablet_id(PARTITION, 1, 7), tablet_id(SHARD, 2, 8)

@@ -16,7 +16,7 @@ from planstep.bench.proof.simulator.kafka_world import NONE, QUICK, KafkaWorld
 from planstep.bench.proof.worlds.kafka.anomalies import Tx, exactly_once, find
 from planstep.bench.proof.worlds.kafka.quiesce import GROUP
 from planstep.bench.proof.worlds.kafka.workload import Workload
-from planstep.proto.kafka import EndTxn, Join, Produce
+from planstep.proto.kafka.messages import EndTxn, Join, Produce
 
 HELD_MS = 5.0 * QUICK.request_timeout_ms
 

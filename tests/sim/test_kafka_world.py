@@ -19,8 +19,8 @@ from planstep.bench.proof.simulator.kafka_world import QUICK, Faults, KafkaWorld
 from planstep.bench.proof.worlds.kafka.anomalies import ALLOWED, exactly_once, find, visible
 from planstep.bench.proof.worlds.kafka.quiesce import GROUP
 from planstep.bench.proof.worlds.kafka.workload import Workload
-from planstep.coordinator import kafka, kafka_states
-from planstep.proxy import plain
+from planstep.coordinator.kafka import states, transactions
+from planstep.proxy.kafka import idempotent_producer
 
 SEEDS = int(os.environ.get("PLANSTEP_SEEDS", "1"))
 LATE, ANY_LATE = Faults(late=0.3), Faults(late=0.05, any_late=True)
@@ -99,9 +99,9 @@ def test_unfenced_workers_lose_nothing(seed: int, version: int) -> None:
 def test_producers_that_run_out_of_epochs(
     seed: int, version: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kafka, "EPOCH_MAX", 6)
-    monkeypatch.setattr(kafka_states, "EPOCH_MAX", 6)
-    monkeypatch.setattr(plain, "EPOCHS_MAX", 5)
+    monkeypatch.setattr(transactions, "EPOCH_MAX", 6)
+    monkeypatch.setattr(states, "EPOCH_MAX", 6)
+    monkeypatch.setattr(idempotent_producer, "EPOCHS_MAX", 5)
     work = run(2 * seed + version - 1, 1 + seed % 2, version=version)
     assert wrong(work) == {}
     assert used(work) == {}

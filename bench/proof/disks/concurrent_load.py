@@ -28,7 +28,7 @@ from ....errors import (
     PlanstepError,
     Undetermined,
 )
-from ....proto.kafka_settings import KafkaSettings
+from ....proto.kafka.settings import KafkaSettings
 from ....store.verify import verify
 
 WRITERS = 2

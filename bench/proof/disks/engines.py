@@ -13,7 +13,7 @@ from typing import Any
 from ....api.engine import Engine
 from ....api.opening import Durability, Mode, Settings, Slot
 from ....errors import EngineClosed, PlanstepError
-from ....proto.kafka_settings import KafkaSettings
+from ....proto.kafka.settings import KafkaSettings
 from ....runtime.open_stores import open_runtime
 from ....store import DiskStore
 from ....store.files import Files

@@ -1,6 +1,6 @@
 """Clients of a simulated world of mode "kafka": processes that crash, are stopped for a while, and go on.
 
-    Process: steps of an application ─▶ call ─▶ Client: ../../../proxy/kafka.py ─▶ the line ─▶ hosts
+    Process: steps of an application ─▶ call ─▶ Client: ../../../proxy/kafka/client.py ─▶ the line ─▶ hosts
                ▲ a delay in ms, an end ◀─────────── timers, answers ◀──────────────────┘
 
 What an application does is a generator: it yields a delay in ms, or a call of its client, which it is told the
@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 from ....host.inputs import Deliver
 from ....host.modes import coordinator_of, group_of
 from ....proto.ids import PROXY, host_of, tablet_id
-from ....proto.kafka import Answer
-from ....proxy import kafka as core
-from ....proxy.kafka import Ended
+from ....proto.kafka.messages import Answer
+from ....proxy.kafka import client as core
+from ....proxy.kafka.client import Ended
 
 if TYPE_CHECKING:
     from .kafka_world import KafkaWorld

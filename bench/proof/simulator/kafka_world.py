@@ -1,6 +1,6 @@
 """The simulated world of mode "kafka": hosts, a line to their clients, clients, and time, from one seed.
 
-    Client (../../../proxy/kafka.py) ── the line: loses, repeats, delays, reorders ──▶ inbox ─▶ Host.run
+    Client (../../../proxy/kafka/client.py) ── the line: loses, repeats, delays, reorders ──▶ inbox ─▶ Host.run
        ▲ timers, calls                                                                  │ frames, later,
        └────────────────────────── answers, over the line ◀────────────────────────────┘ answers
 
@@ -29,8 +29,8 @@ from ....errors import NoSpace
 from ....host.host import Host
 from ....host.inputs import Arrived, Deliver, Input, Released, Tick, Together
 from ....proto.ids import GROUPS, TRANSACTIONS, host_of, tablet_id
-from ....proto.kafka import EndTxn, InitProducer, SwitchLog
-from ....proto.kafka_settings import KafkaSettings
+from ....proto.kafka.messages import EndTxn, InitProducer, SwitchLog
+from ....proto.kafka.settings import KafkaSettings
 from ....proto.messages import NOBODY
 from ....store import MemoryStore
 from .hosts import Hosts

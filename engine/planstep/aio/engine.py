@@ -35,7 +35,7 @@ from ..api.opening import open as open_sync
 from ..api.outbox import Headers
 from ..api.retrying import RETRIED, Attempts
 from ..api.topic import Written
-from ..proto.kafka_settings import KafkaSettings
+from ..proto.kafka.settings import KafkaSettings
 from .bridge import Bridge, on_thread
 from .handles import AsyncSnapshotView, AsyncTable, AsyncTopic
 from .process import process

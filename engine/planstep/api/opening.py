@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 from ..errors import NotSupported, StoreInUse, WrongMode
 from ..host.versions import BYTES_MAX, MS_MAX
 from ..logs import store_opened
-from ..proto.kafka_settings import KafkaSettings
+from ..proto.kafka.settings import KafkaSettings
 from .checks import seconds, shown, whole
 
 if TYPE_CHECKING:

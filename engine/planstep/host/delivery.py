@@ -19,7 +19,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ..proto.ids import HOST, PROXY, host_of, kind_of, tablet_id, tablet_prefix
-from ..proto.kafka import Answer, request_of
+from ..proto.kafka.messages import Answer, request_of
 from ..proto.messages import (
     DATAGRAMS,
     NOBODY,

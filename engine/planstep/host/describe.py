@@ -12,10 +12,10 @@ Next: ../runtime/kafka/identities.py, ../cli/inspect.py.
 from collections.abc import Iterator
 from typing import Any, Protocol
 
-from ..coordinator.batched_log import decode_entry
-from ..coordinator.kafka_states import STATE_NAMES
+from ..coordinator.kafka.states import STATE_NAMES
 from ..coordinator.plan import STATES
 from ..errors import FormatError
+from ..proto.batched_log import decode_entry
 from ..proto.ids import (
     CATALOGUE,
     COORDINATOR,
@@ -29,7 +29,7 @@ from ..proto.ids import (
     tablet_text,
     tx_text,
 )
-from ..proto.kafka import ABORT, COMMIT, PLAIN, TRANSACTIONAL
+from ..proto.kafka.messages import ABORT, COMMIT, PLAIN, TRANSACTIONAL
 from ..store.layers import GONE
 
 KINDS = {

@@ -32,7 +32,7 @@ from ..proto.ids import (
     tablet_id,
     tablet_prefix,
 )
-from ..proto.kafka import (
+from ..proto.kafka.messages import (
     AddOffsets,
     AddPartitions,
     Answer,
@@ -41,7 +41,7 @@ from ..proto.kafka import (
     TxnOffsetCommit,
     Wake,
 )
-from ..proto.kafka_settings import KafkaSettings
+from ..proto.kafka.settings import KafkaSettings
 from ..proto.messages import (
     NOBODY,
     Ask,

@@ -6,7 +6,7 @@ Next: host.py.
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from ..proto.kafka import Answer
+from ..proto.kafka.messages import Answer
 from ..proto.messages import (
     CLEANED,
     DELETE,

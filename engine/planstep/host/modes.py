@@ -12,7 +12,8 @@ Next: host.py.
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from ..coordinator import groups, kafka, plan
+from ..coordinator import plan
+from ..coordinator.kafka import groups, transactions
 from ..proto.ids import (
     CATALOGUE,
     COORDINATOR,
@@ -22,11 +23,11 @@ from ..proto.ids import (
     TRANSACTIONS,
     tablet_id,
 )
-from ..proto.kafka_settings import KafkaSettings
+from ..proto.kafka.settings import KafkaSettings
 from ..proto.keys import partition_of
 from ..proto.messages import Cause
 from ..tablets import catalogue, partition, shard
-from ..tablets import kafka as kafka_tablets
+from ..tablets.kafka import partition as kafka_tablets
 from .delivery import Delivery
 
 
@@ -54,7 +55,7 @@ MODES = {
         {CATALOGUE: catalogue.Catalogue, COORDINATOR: plan.Coordinator},
         {
             PARTITION: kafka_tablets.Partition,
-            TRANSACTIONS: kafka.Transactions,
+            TRANSACTIONS: transactions.Transactions,
             GROUPS: groups.Groups,
         },
     ),

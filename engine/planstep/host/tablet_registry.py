@@ -12,7 +12,7 @@ from math import ceil
 from typing import Any
 
 from ..proto.ids import host_of, kind_of
-from ..proto.kafka_settings import KafkaSettings
+from ..proto.kafka.settings import KafkaSettings
 from ..store import Store
 from .delivery import Delivery
 from .modes import MODES, Mode, Shell

@@ -1,4 +1,4 @@
-"""The clients' side of the Kafka-style mode, around its core (proxy/kafka.py): lock, way, timers, counters.
+"""The clients' side of the Kafka-style mode, around its core (proxy/kafka/client.py): lock, way, timers, counters.
 
     calls, answers, timers ─▶ core, under one lock ─▶ requests ─ the line ─▶ hosts' inboxes
                                                  └─▶ ends of calls ─▶ whoever asked
@@ -7,7 +7,7 @@ It runs on whatever thread brings something: the application's, the one that lea
 It is not part of any turn: a host that takes a turn back knows nothing of it, as a broker that fails
 knows nothing of its clients.
 
-Next: proxy/kafka.py.
+Next: proxy/kafka/client.py.
 """
 
 import threading
@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any
 
 from ..host.inputs import Deliver, Together, each_of
 from ..proto.ids import host_of
-from ..proto.kafka import Answer, Produce
+from ..proto.kafka.messages import Answer, Produce
 from ..proto.messages import Cause, size_of
-from ..proxy import kafka as core
+from ..proxy.kafka import client as core
 from .deferred_signals import Uninterrupted
 from .network import Line
 

@@ -19,7 +19,7 @@ from ..errors import (
     WrongMode,
 )
 from ..host.versions import BYTES_MAX, MS_MAX
-from ..proto.kafka_settings import KafkaSettings
+from ..proto.kafka.settings import KafkaSettings
 from ..store import DiskStore, MemoryStore, Store
 from ..store.disk import SEGMENT_BYTES
 from ..store.files import Files, io_error

@@ -40,7 +40,7 @@ from ..proto.ids import (
     tx_parse,
     tx_text,
 )
-from ..proto.kafka_settings import KafkaSettings
+from ..proto.kafka.settings import KafkaSettings
 from ..proto.messages import Resolve, Withdraw
 from ..store import Store
 from .catalog import Names

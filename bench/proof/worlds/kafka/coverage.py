@@ -13,18 +13,18 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from .....coordinator import kafka as coordinator
-from .....coordinator import transaction_rows
-from .....coordinator.kafka_states import (
+from .....coordinator import logged_rows
+from .....coordinator.kafka import transactions as coordinator
+from .....coordinator.kafka.states import (
     CAME_FROM,
     END_TXN_1,
     END_TXN_2,
     STATE_NAMES,
 )
-from .....proxy import producer
-from .....proxy.kafka_states import TRANSITIONS, State
-from .....tablets import kafka as partition
-from .....tablets.producers import ProducerState
+from .....proxy.kafka import producer
+from .....proxy.kafka.states import TRANSITIONS, State
+from .....tablets.kafka import partition as partition
+from .....tablets.kafka.producer_state import ProducerState
 
 _IDS, _END_1, _END_2 = "transactional id", "EndTxn, version 1", "EndTxn, version 2"
 _PRODUCER, _BATCH, _MARKER = "producer", "batch at its partition", "marker at its partition"
@@ -139,7 +139,7 @@ def watching() -> Iterator[Counter[str]]:
 
     wrapped: list[tuple[Any, str, Callable[..., Any]]] = [
         (coordinator, "check_move", move),
-        (transaction_rows, "check_move", move),
+        (logged_rows, "check_move", move),
         (coordinator, "end_1", ended_1),
         (coordinator, "end_2", ended_2),
         (producer, "moved", went),

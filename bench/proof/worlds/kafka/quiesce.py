@@ -8,7 +8,7 @@ Next: workload.py.
 
 from collections.abc import Callable
 
-from .....coordinator.kafka_states import ONGOING, PREPARED, Transaction
+from .....coordinator.kafka.states import ONGOING, PREPARED, Transaction
 from .....proto.ids import GROUPS, TRANSACTIONS, tablet_id
 from ...simulator.kafka_clients import Process
 from ...simulator.kafka_world import KafkaWorld

@@ -8,7 +8,7 @@ from typing import Any
 
 from .....proto.batch import Batch
 from .....proto.ids import PARTITION, TRANSACTIONS, host_of, tablet_id, tablet_prefix
-from .....proto.kafka_settings import KafkaSettings
+from .....proto.kafka.settings import KafkaSettings
 from .....runtime.kafka.views import KafkaViews
 from .....runtime.kafka.views import Look as Snapshot
 from ...simulator.kafka_world import KafkaWorld

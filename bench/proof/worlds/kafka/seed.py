@@ -17,10 +17,11 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from .....coordinator import kafka as coordinator
-from .....coordinator import kafka_states, transaction_rows
-from .....proxy import plain
-from .....tablets import kafka as partition
+from .....coordinator import logged_rows
+from .....coordinator.kafka import states
+from .....coordinator.kafka import transactions as coordinator
+from .....proxy.kafka import idempotent_producer
+from .....tablets.kafka import partition as partition
 from ...simulator.kafka_world import QUICK, Faults, KafkaWorld
 from ..result import Played
 from .anomalies import ALLOWED, exactly_once, find, visible
@@ -209,9 +210,9 @@ def _limits(tiny: bool) -> Iterator[None]:
     """Epochs and blocks of producer ids that run out, trims in pieces."""
     limits: list[tuple[Any, str, int]] = [
         (coordinator, "EPOCH_MAX", 6),
-        (kafka_states, "EPOCH_MAX", 6),
-        (plain, "EPOCHS_MAX", 5),
-        (transaction_rows, "PRODUCER_IDS_BLOCK", 2),
+        (states, "EPOCH_MAX", 6),
+        (idempotent_producer, "EPOCHS_MAX", 5),
+        (logged_rows, "PRODUCER_IDS_BLOCK", 2),
         (partition, "TRIM_SLICES_MAX", 3),
     ]
     before = [getattr(module, name) for module, name, _ in limits]

@@ -15,14 +15,14 @@ Next: coverage.py.
 from functools import partial
 from typing import Any
 
-from .....coordinator.kafka import EXPIRE
+from .....coordinator.kafka.transactions import EXPIRE
 from .....host.modes import group_of
 from .....proto.batch import encode_batch
 from .....proto.ids import GROUPS, PARTITION, TRANSACTIONS, tablet_id
-from .....proto.kafka import DropPartition, ExpireProducers, Join, Leave, TrimTo, Wake
+from .....proto.kafka.messages import DropPartition, ExpireProducers, Join, Leave, TrimTo, Wake
 from .....proto.messages import Clean
-from .....proxy.kafka import UNKNOWN_END
-from .....proxy.kafka import Client as Core
+from .....proxy.kafka.client import UNKNOWN_END
+from .....proxy.kafka.client import Client as Core
 from ...simulator.kafka_clients import Client, Process, Steps
 from ...simulator.kafka_world import KafkaWorld
 from .anomalies import Tx

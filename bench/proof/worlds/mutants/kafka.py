@@ -10,10 +10,10 @@ Next: mutant.py.
 
 from .mutant import Mutant
 
-_PRODUCERS = "tablets.producers"
-_PARTITION = "tablets.kafka"
-_COORDINATOR = "coordinator.kafka"
-_GROUPS = "coordinator.groups"
+_PRODUCERS = "tablets.kafka.producer_state"
+_PARTITION = "tablets.kafka.partition"
+_COORDINATOR = "coordinator.kafka.transactions"
+_GROUPS = "coordinator.kafka.groups"
 
 PUBLISHED = (
     Mutant(
@@ -49,7 +49,7 @@ PUBLISHED = (
     Mutant(
         "aborted-shown",
         "readers of committed data are shown what was aborted",
-        "proxy.read_committed",
+        "proxy.read_filter",
         "visible",
         "elif kind != COMMIT and not (kind == TRANSACTIONAL and producer in out):",
         "elif kind != COMMIT:",
@@ -157,7 +157,7 @@ OWN = (
     Mutant(
         "ids-again",
         "after a restart the same producer ids are given again",
-        "coordinator.transaction_rows",
+        "coordinator.logged_rows",
         "TransactionRows.new_id",
         'self.space.put(b"i", end)',
         "pass",

@@ -1,6 +1,6 @@
 """Scripted scenarios of mode "kafka", with a power loss of a host wherever the plan says.
 
-    clients (proxy/kafka.py) ── a line that loses nothing ── KafkaWorld's hosts, a turn an event
+    clients (proxy/kafka/client.py) ── a line that loses nothing ── KafkaWorld's hosts, a turn an event
                                                                  ▲
                                      Cut(event, moment, host) ───┘ and the host is away for a while
 
@@ -19,8 +19,8 @@ from typing import Any
 from .....host.inputs import Tick
 from .....proto.batch import encode_batch
 from .....proto.ids import PARTITION, host_of, tablet_id, tablet_prefix
-from .....proto.kafka_settings import KafkaSettings
-from .....proxy.kafka import UNKNOWN_END
+from .....proto.kafka.settings import KafkaSettings
+from .....proxy.kafka.client import UNKNOWN_END
 from .....runtime.kafka.views import KafkaViews, Look
 from ...simulator.kafka_clients import Client, Do, Process, Steps
 from ...simulator.kafka_world import NONE, QUICK, KafkaWorld

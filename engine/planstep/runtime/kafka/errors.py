@@ -4,7 +4,7 @@ Next: runtime.py.
 """
 
 from ...errors import KafkaError, NoSpace, PlanstepError, ProducerFenced
-from ...proto.kafka_settings import ERRORS
+from ...proto.kafka.settings import ERRORS
 
 _ADVICE = {
     "UNKNOWN_SERVER_ERROR": "a bug of the engine's: the log has the exception",

@@ -14,10 +14,10 @@ Next: cli/identities.py.
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from ...coordinator.batched_log import decode_entry
-from ...coordinator.kafka_states import AT_REST, ONGOING, PREPARED, STATE_NAMES, Transaction
+from ...coordinator.kafka.states import AT_REST, ONGOING, PREPARED, STATE_NAMES, Transaction
 from ...host.describe import Names, part_name
 from ...host.tablet_space import stored_tablets
+from ...proto.batched_log import decode_entry
 from ...proto.ids import (
     GROUPS,
     PARTITION,
@@ -27,7 +27,7 @@ from ...proto.ids import (
     tablet_id,
     tablet_prefix,
 )
-from ...proto.kafka import COMMIT
+from ...proto.kafka.messages import COMMIT
 from ...store import Store
 
 HANGING = "Hanging"

@@ -11,7 +11,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ...proxy.kafka import UNKNOWN_END
+from ...proxy.kafka.client import UNKNOWN_END
 from ..group_commit import Waiter
 from ..outcome import Commit
 from .batches import bounded

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ...host.modes import group_of
-from ...proto.kafka import Join, Leave, OffsetCommit, TrimTo
+from ...proto.kafka.messages import Join, Leave, OffsetCommit, TrimTo
 from ..deferred_signals import room_for_a_turn
 from ..group_commit import Waiter
 from ..outcome import Commit

@@ -30,7 +30,7 @@ from ...proto.ids import (
     tx_parse,
     tx_text,
 )
-from ...proto.kafka import (
+from ...proto.kafka.messages import (
     Answer,
     ExpireProducers,
     SwitchLog,
@@ -312,7 +312,7 @@ class KafkaRuntime(Runtime):
         return [tablet_id(kind, number, 0) for kind in kinds for number in range(self.hosts)]
 
     def stats(self) -> dict[str, Any]:
-        """As in every mode; `coordinator_logs`: the buffered writers' counters (coordinator/batched_log.py), of
+        """As in every mode; `coordinator_logs`: the buffered writers' counters (proto/batched_log.py), of
         transaction and of group coordinators, all hosts together."""
         found = super().stats()
         logs: dict[str, dict[str, Any]] = {"transactions": {}, "groups": {}}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import Dropped, KafkaError, NotSupported, UnknownName
 from ...proto.ids import CATALOGUE_ID, host_of, tablet_prefix
-from ...proto.kafka import DropPartition
+from ...proto.kafka.messages import DropPartition
 from ...proto.messages import CREATE_CONSUMER, DROP, DROP_CONSUMER
 from ...tablets.participant import DROPPED
 from ..catalog import TableInfo, TopicInfo

@@ -13,14 +13,14 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ...coordinator.groups import pending_of, position_of
+from ...coordinator.kafka.groups import pending_of, position_of
 from ...host.modes import group_of
 from ...host.versions import Retired
 from ...proto.batch import HEADER_BYTES, Batch, timestamp_of
 from ...proto.ids import GROUPS, Place, tablet_id, tablet_prefix
-from ...proto.kafka import COMMIT
-from ...proto.kafka_settings import KafkaSettings
-from ...proxy.read_committed import aborted_between, visible
+from ...proto.kafka.messages import COMMIT
+from ...proto.kafka.settings import KafkaSettings
+from ...proxy.read_filter import aborted_between, visible
 from ...tablets.intervals import Ranges
 from ..snapshot_reads import ROWS, Slice, Snapshot, Views, trimmed_error
 from .errors import kafka_error

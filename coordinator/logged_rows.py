@@ -8,9 +8,9 @@ Next: markers.py.
 from collections.abc import Callable
 from typing import Any
 
-from ..proto.kafka import Keys, Shell
-from .batched_log import BatchedLog, Position
-from .kafka_states import APPEND_ERRORS, DEAD, Transaction, check_move
+from ..proto.batched_log import BatchedLog, Position
+from ..proto.kafka.messages import Keys, Shell
+from .kafka.states import APPEND_ERRORS, DEAD, Transaction, check_move
 
 PRODUCER_IDS_BLOCK = 1_000
 

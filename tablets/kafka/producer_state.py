@@ -12,7 +12,7 @@ checks: duplicates, epoch, sequence, transaction. What it leaves out: the laxer 
 of the group coordinator's log, and the fence of the sequence that waits for verification: what waits is
 appended in the order of its sequences here.
 
-Next: kafka.py, which keeps the rows.
+Next: partition.py, which keeps the rows.
 """
 
 from typing import NamedTuple

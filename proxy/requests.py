@@ -8,14 +8,14 @@ A number is given out once, to a request or to a timer; a number that nobody wai
 ignored, so late answers and old timers need no taking back. Requests of several messages (a Produce
 of many partitions) share one number: their answers differ by tablet.
 
-Next: sender.py, producer.py.
+Next: sender.py, kafka/producer.py.
 """
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from ..proto.kafka import Answer
-from ..proto.kafka_settings import ERRORS, ErrorKind, KafkaSettings
+from ..proto.kafka.messages import Answer
+from ..proto.kafka.settings import ERRORS, ErrorKind, KafkaSettings
 
 NUMBERS_MAX = 1 << 62
 TIMED_OUT = "REQUEST_TIMED_OUT"

@@ -4,15 +4,15 @@
     EndTxn ─▶ Prepare* ─▶ answer; Marker to each partition ──Marked from all──▶ Complete*
     every abort_scan_ms: Ongoing for too long ─▶ PrepareEpochFence ─▶ PrepareAbort
 
-Log before memory: a request checks, appends the new state to the log (batched_log.py), and only the
+Log before memory: a request checks, appends the new state to the log (../../proto/batched_log.py), and only the
 writer's callback puts the row and answers. In between the id is pending, and whoever asks is told
-CONCURRENT_TRANSACTIONS. States and the EndTxn tables are in kafka_states.py.
+CONCURRENT_TRANSACTIONS. States and the EndTxn tables are in states.py.
 
 Keys, behind the tablet's prefix:
 
-    t<name>       kafka_states.Transaction, what the log says of a transactional id: transaction_rows.py
+    t<name>       kafka_states.Transaction, what the log says of a transactional id: ../logged_rows.py
     i             the next block of producer ids (1,000 each, as KRaft's controller hands out)
-    l, L          the log: batched_log.py
+    l, L          the log: ../../proto/batched_log.py
 
 What a broker has in memory only is forgotten with the host: fields of the row that carry its
 generation, and here (`mark`, `undo`): pending states, failed fences, markers on their way, the rest
@@ -20,14 +20,15 @@ of the block of ids.
 
 Left out: load in progress (a host answers once it has started), version 0, two-phase commit (KIP-939).
 
-Next: transaction_rows.py.
+Next: ../logged_rows.py.
 """
 
 from collections.abc import Callable
 from typing import Any
 
-from ..proto.ids import host_of, kind_of
-from ..proto.kafka import (
+from ...proto.batched_log import FLUSH, BatchedLog
+from ...proto.ids import host_of, kind_of
+from ...proto.kafka.messages import (
     AddOffsets,
     AddPartitions,
     Answer,
@@ -41,8 +42,9 @@ from ..proto.kafka import (
     SwitchLog,
     Wake,
 )
-from .batched_log import FLUSH, BatchedLog
-from .kafka_states import (
+from ..logged_rows import Then, TransactionRows
+from ..markers import MARKERS, Markers
+from .states import (
     AT_REST,
     CONCURRENT,
     DEAD,
@@ -62,8 +64,6 @@ from .kafka_states import (
     exhausted,
     usable,
 )
-from .markers import MARKERS, Markers
-from .transaction_rows import Then, TransactionRows
 
 SCAN, EXPIRE, JOIN = "scan", "expire", "join"
 EXPIRE_EVERY_MS = 3_600_000

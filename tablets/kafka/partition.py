@@ -10,7 +10,7 @@ Keys, behind the tablet's prefix:
     b<offset 8>    (address, length, records, producer, epoch, sequence, kind)    a batch, or a marker: address
                    and length 0, records 1, sequence -1, and the coordinator's epoch as an eighth field
     p<producer 8>  (epoch, coordinator epoch, first offset of the open transaction or None, last timestamp,
-                   ((first, last sequence, offset), … five at most), number of the last marker)   producers.py
+                   ((first, last sequence, offset), … five at most), number of the last marker)   producer_state.py
     o<offset 8>    producer                    open transactions by their first offset
     a<offset 8>    (producer, first, last, last stable offset then)   aborted ones that had data, by their marker
     m              (start, end, last stable offset)                   what readers read first
@@ -30,13 +30,13 @@ that comes for one behind its marker finds the partition's epoch beyond it.
 What it leaves out: segments, replicas, compaction, and producers without numbers. A producer's state is a
 row of its own, so nothing is rebuilt at opening.
 
-Next: proxy/read_committed.py, coordinator/kafka.py.
+Next: proxy/read_filter.py, coordinator/kafka/transactions.py.
 """
 
 from typing import Any, NamedTuple
 
-from ..proto.batch import timestamp_of
-from ..proto.kafka import (
+from ...proto.batch import timestamp_of
+from ...proto.kafka.messages import (
     ABORT,
     COMMIT,
     PLAIN,
@@ -54,9 +54,9 @@ from ..proto.kafka import (
     TrimTo,
     Wake,
 )
-from ..proto.messages import Clean
-from .participant import DROPPED
-from .producers import (
+from ...proto.messages import Clean
+from ..participant import DROPPED
+from .producer_state import (
     UNKNOWN,
     ProducerState,
     check,

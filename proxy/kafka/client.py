@@ -1,8 +1,8 @@
 """The producer's client of the Kafka-style mode: what an application's process has of Kafka's protocol.
 
     init, begin, send, commit, abort ─▶ producer.py   one incarnation of a transactional id each
-    plain                            ─▶ plain.py      idempotent writes without a transaction
-    ask                              ─▶ exchange.py   one request: Join, Leave, OffsetCommit, TrimTo
+    plain                            ─▶ idempotent_producer.py      idempotent writes without a transaction
+    ask                              ─▶ ../requests.py   one request: Join, Leave, OffsetCommit, TrimTo
                                             │
                     shell ◀── out, timers, ended        handle, wake ◀── shell
 
@@ -11,18 +11,18 @@ It stands outside the hosts' turns: the shell calls it under a lock, takes what 
 What it does is what Java's producer does (KafkaProducer, Sender, TransactionManager), each delay and
 limit a setting with Kafka's default; a request is counted as Kafka's wire would have it.
 
-Next: kafka_states.py, producer.py; the other side is coordinator/kafka.py and tablets/kafka.py.
+Next: states.py, producer.py; the other side is coordinator/kafka/transactions.py and tablets/kafka/partition.py.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ..proto.kafka import Answer
-from ..proto.kafka_settings import KafkaSettings
-from .exchange import TIMED_OUT, Asking, Ended, Exchange
-from .kafka_states import State
-from .plain import Plain
+from ...proto.kafka.messages import Answer
+from ...proto.kafka.settings import KafkaSettings
+from ..requests import TIMED_OUT, Asking, Ended, Exchange
+from .idempotent_producer import Plain
 from .producer import UNKNOWN_END, Offsets, Producer
+from .states import State
 
 __all__ = ["PLAIN", "UNKNOWN_END", "Client", "Ended"]
 PLAIN = 0

@@ -9,14 +9,14 @@ first offset, their producers are out from there until their abort marker. With 
 shown, which is read_uncommitted. Markers are shown to nobody, and take an offset each: positions have
 holes, and a reader goes on behind what it took, whether it was shown anything or not.
 
-Next: tablets/kafka.py, whose rows these are.
+Next: tablets/kafka/partition.py, whose rows these are.
 """
 
 from collections.abc import Iterable, Iterator
 from heapq import heapify, heappop
 from typing import Any, TypeAlias
 
-from ..proto.kafka import ABORT, COMMIT, TRANSACTIONAL
+from ..proto.kafka.messages import ABORT, COMMIT, TRANSACTIONAL
 
 Entry: TypeAlias = tuple[int, tuple[Any, ...]]
 """(offset, row): (address, length, records, producer, epoch, sequence, kind …)."""

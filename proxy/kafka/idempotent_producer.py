@@ -7,16 +7,16 @@ answered, then all go on under the next epoch, which such a producer takes by it
 last epoch, or an error that is its end, it asks for another producer id.
 
 Java moves only the partition that failed to the new epoch, and sends what failed with its sequence
-unknown once more under it, which may write it twice; here its call is told. Next: kafka.py.
+unknown once more under it, which may write it twice; here its call is told. Next: client.py.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..proto.kafka import InitProducer
-from .exchange import TIMED_OUT, Asking, Exchange, kind_of_error
-from .sender import EXPIRED, Batch, Sender, batch_detail
+from ...proto.kafka.messages import InitProducer
+from ..requests import TIMED_OUT, Asking, Exchange, kind_of_error
+from ..sender import EXPIRED, Batch, Sender, batch_detail
 
 EPOCHS_MAX = 32_766
 """The last that is given to a producer: epochs are int16, and the last one is for fencing."""

@@ -21,7 +21,7 @@ from them. What went wrong in Pulsar's writer and cannot here: a batch that outg
 before it would), one bad record that blocks all others (each is packed as it comes), a timer that dies
 or wakes an idle tablet (armed by each buffer's first record), a version that nobody checks.
 
-Next: kafka.py.
+Next: ../coordinator/kafka/transactions.py.
 """
 
 from collections.abc import Callable
@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 import msgpack
 
 from ..errors import FormatError
-from ..proto.kafka import Keys, Shell, Wake
+from .kafka.messages import Keys, Shell, Wake
 
 MAGIC = b"\x0e\x01"
 VERSION = 1

@@ -12,16 +12,22 @@ left sequences unknown, version 1 asks for the next epoch before the next transa
 In version 1 an EndTxn that was given up after request_timeout_ms and comes late ends whatever transaction
 is open then (KAFKA-17754): so it is with Kafka, and nothing here is against it. In version 2 the epoch is.
 
-Left out: 2PC (KIP-939), changing the version between transactions. Next: kafka.py.
+Left out: 2PC (KIP-939), changing the version between transactions. Next: client.py.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ..proto.kafka import AddOffsets, AddPartitions, EndTxn, InitProducer, TxnOffsetCommit
-from .exchange import TIMED_OUT, Asking, Exchange, kind_of_error
-from .kafka_states import State, moved
-from .sender import EXPIRED, OUT_OF_ORDER, Batch, Sender, batch_detail
+from ...proto.kafka.messages import (
+    AddOffsets,
+    AddPartitions,
+    EndTxn,
+    InitProducer,
+    TxnOffsetCommit,
+)
+from ..requests import TIMED_OUT, Asking, Exchange, kind_of_error
+from ..sender import EXPIRED, OUT_OF_ORDER, Batch, Sender, batch_detail
+from .states import State, moved
 
 Offsets = Mapping[str, tuple[int, str, tuple[tuple[int, int], ...]]]
 """By group: generation, member, (tablet, offset)…; group metadata as KIP-447 has it."""

@@ -8,7 +8,7 @@
 A position is one number for each partition, and nobody checks what it was before: of two unfenced
 committers both succeed. What stops a zombie is its generation, or its producer's epoch.
 
-Offsets and markers are records of the log (batched_log.py): they are applied in its callback, in the
+Offsets and markers are records of the log (../../proto/batched_log.py): they are applied in its callback, in the
 log's order, and what is invalid by then (an epoch that a marker has raised, a generation that a member
 has raised) is refused there.
 
@@ -26,12 +26,13 @@ the transaction's coordinator has registered this tablet.
 Left out: assignment, heartbeats and session time-outs (the engine knows when a member is gone), static
 members, REBALANCE_IN_PROGRESS (Kafka does not enforce it on transactional commits either).
 
-Next: proxy/kafka.py.
+Next: proxy/kafka/client.py.
 """
 
 from typing import Any, Protocol
 
-from ..proto.kafka import (
+from ...proto.batched_log import FLUSH, BatchedLog, Position
+from ...proto.kafka.messages import (
     Answer,
     ExpireProducers,
     Join,
@@ -47,8 +48,7 @@ from ..proto.kafka import (
     TxnOffsetCommit,
     Wake,
 )
-from .batched_log import FLUSH, BatchedLog, Position
-from .kafka_states import APPEND_ERRORS, usable
+from .states import APPEND_ERRORS, usable
 
 HELD = "held"
 

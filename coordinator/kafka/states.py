@@ -5,15 +5,15 @@
       ▼ │      └─▶ PrepareEpochFence ─▶ PrepareAbort        fenced by another InitProducer, or timed out
      Dead
 
-Everything that decides which state may follow which is in this file; kafka.py asks it, and applies.
+Everything that decides which state may follow which is in this file; transactions.py asks it, and applies.
 Numbers and names are Kafka's (TransactionState.java), as reference for whoever compares.
 
-Next: kafka.py.
+Next: transactions.py.
 """
 
 from typing import Any, NamedTuple
 
-from ..proto.ids import tablet_text
+from ...proto.ids import tablet_text
 
 EMPTY, ONGOING, PREPARE_COMMIT, PREPARE_ABORT, COMPLETE_COMMIT, COMPLETE_ABORT, DEAD, FENCE = range(
     8
@@ -48,7 +48,7 @@ CAME_FROM: dict[int, tuple[int, ...]] = {
 
 
 def check_move(before: int, after: int) -> None:
-    """An assertion: kafka.py must not ask for any other."""
+    """An assertion: transactions.py must not ask for any other."""
     assert before in CAME_FROM[after], f"{STATE_NAMES[before]} -> {STATE_NAMES[after]}"
 
 

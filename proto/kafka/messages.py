@@ -10,14 +10,14 @@
 All of them may be lost or come twice: the one who asks asks again. An answer leaves when what it tells
 is durable. Errors are values here, under Kafka's names; "" is none.
 
-Next: tablets/kafka.py, coordinator/kafka.py, proxy/kafka.py.
+Next: tablets/kafka/partition.py, coordinator/kafka/transactions.py, proxy/kafka/client.py.
 """
 
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from .ids import host_of, kind_of
-from .kafka_settings import KafkaSettings
+from ..ids import host_of, kind_of
+from .settings import KafkaSettings
 
 # kinds of a partition's entries ------------------------------------------------------------
 
@@ -323,4 +323,4 @@ CODES: dict[int, Any] = {
     48: ExpireProducers,
     49: SwitchLog,
 }
-"""By code, as messages.py encodes them between hosts; `Wake` never leaves its tablet."""
+"""By code, as ../messages.py encodes them between hosts; `Wake` never leaves its tablet."""

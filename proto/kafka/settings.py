@@ -1,6 +1,6 @@
 """What the Kafka-style mode may be told, and what it may say: settings, and errors under Kafka's names.
 
-Next: kafka.py.
+Next: messages.py.
 """
 
 from dataclasses import dataclass

@@ -1,0 +1,1 @@
+"""Mode "kafka": who decides transactions, and who keeps groups' positions. Next: transactions.py."""

@@ -1,0 +1,1 @@
+"""The client of mode "kafka", without threads or clocks. Next: client.py."""

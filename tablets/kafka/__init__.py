@@ -1,0 +1,1 @@
+"""Tablets as mode "kafka" has them: transactions in place, producers' sequences. Next: partition.py."""
