@@ -28,7 +28,8 @@ from types import FrameType
 from typing import Any
 
 import planstep
-from planstep.store import files, table
+from planstep.store import files
+from planstep.store.tables import table
 
 from ..proof.patching import exchange
 

@@ -13,19 +13,19 @@ Next: api/__init__.py.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from .api.batch import ReadBatch, Record, Rows
-from .api.changelog import Changelog
-from .api.commit import CommitHandle
-from .api.consumer import ConsumerDescription, ConsumerPosition
-from .api.course import Progress
+from .api.columns.batch import ReadBatch, Record, Rows
 from .api.engine import Engine
-from .api.opening import open
-from .api.reader import Leased, Reader
+from .api.open_engine import open
 from .api.snapshot import SnapshotView
-from .api.table import Table, TableDescription
-from .api.topic import PartitionBounds, Topic, TopicDescription, Written
-from .api.transaction import Transaction
-from .api.writer import Writer
+from .api.tables.table import Table, TableDescription
+from .api.topics.changelog import Changelog
+from .api.topics.consumer import ConsumerDescription, ConsumerPosition
+from .api.topics.process_policy import Progress
+from .api.topics.reader import Leased, Reader
+from .api.topics.topic import PartitionBounds, Topic, TopicDescription, Written
+from .api.topics.writer import Writer
+from .api.transaction.lifecycle import CommitHandle
+from .api.transaction.transaction import Transaction
 from .errors import (
     Aborted,
     AlreadyExists,

@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from .api.engine import Engine
-from .api.opening import MEMORY, Settings, Slot
+from .api.open_engine import MEMORY, Settings, Slot
 from .errors import Conflict, NotSupported, PlanstepError, Undetermined
 from .host.inputs import Ahead
 from .host.inputs import Commit as CommitInput
@@ -29,7 +29,7 @@ from .proto.ids import PARTITION, SHARD, kind_of, tx_text
 from .proxy.deterministic import votes
 from .runtime.group_commit import Ending, Waiter
 from .runtime.runtime import Runtime
-from .store.memory import MemoryStore
+from .store.memory_store import MemoryStore
 
 
 class _Faults:

@@ -19,7 +19,7 @@ RECORDS = [b"%05d" % n + bytes(95) for n in range(400)]
 @pytest.fixture(autouse=True)
 def early(monkeypatch: pytest.MonkeyPatch) -> None:
     """From 2,000 bytes on, not 8 MiB."""
-    monkeypatch.setattr("planstep.api.transaction.AHEAD_BYTES", 2_000)
+    monkeypatch.setattr("planstep.api.transaction.transaction.AHEAD_BYTES", 2_000)
 
 
 @pytest.fixture(params=[1, 3])
@@ -142,7 +142,7 @@ def test_closing_takes_it_back(tmp_path: Path) -> None:
 def test_a_killed_engines_is_gone_when_the_next_opens(tmp_path: Path, hosts: int) -> None:
     program = (
         "import sys, planstep\n"
-        "import planstep.api.transaction as t\n"
+        "import planstep.api.transaction.transaction as t\n"
         "t.AHEAD_BYTES = 2000\n"
         f"db = planstep.open(sys.argv[1], hosts={hosts})\n"
         "db.create_topic('a', partitions=4); db.create_table('t')\n"

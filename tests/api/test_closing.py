@@ -159,8 +159,10 @@ def test_where_py_lmdb_cannot_open_twice_a_fork_is_named(
 ) -> None:
     with planstep.open(tmp_path / "s") as db:
         db.create_table("t").put("k", 1)
-        monkeypatch.setattr("planstep.store.inherited._renamed", lambda *args: _keys(*args))
-        from planstep.store.inherited import _keys
+        monkeypatch.setattr(
+            "planstep.store.tables.fork_safe_open._renamed", lambda *args: _keys(*args)
+        )
+        from planstep.store.tables.fork_safe_open import _keys
 
         ask = in_a_child(tmp_path / "s", False)
     assert ask() == "ForkedProcess"

@@ -10,7 +10,7 @@ import pytest
 
 import planstep
 from planstep import KafkaSettings
-from planstep.api.reading import Reading
+from planstep.api.transaction.snapshot_reader import Reading
 
 WAYS = [
     ("deterministic", "shared", 1, 1),

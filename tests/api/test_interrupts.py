@@ -20,7 +20,7 @@ from planstep.host.versions import History
 from planstep.runtime import deferred_signals
 from planstep.runtime.deferred_signals import Uninterrupted, room_for_a_turn
 from planstep.runtime.turn_loop import Turns
-from planstep.store.disk import DiskStore
+from planstep.store.disk_store import DiskStore
 from planstep.store.files import Files
 
 
@@ -389,7 +389,7 @@ def test_a_commit_within_a_callback_waits_to_its_end(tmp_path: Path, hosts: int)
 @pytest.mark.parametrize("numbered", [True, False])
 def test_a_writer_that_is_struck_anywhere_goes_on(numbered: bool) -> None:
     """Struck at each line of write and flush: what was taken is published once, and the next flush works."""
-    from planstep.api import writer as module
+    from planstep.api.topics import writer as module
 
     class Struck(Exception):
         pass
@@ -433,8 +433,8 @@ def test_a_writer_that_is_struck_anywhere_goes_on(numbered: bool) -> None:
 def test_a_transaction_that_is_struck_while_it_is_made_leaves_no_noise(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from planstep.api import commit as lifecycle
-    from planstep.api import transaction as module
+    from planstep.api.transaction import lifecycle as lifecycle
+    from planstep.api.transaction import transaction as module
 
     class Struck(Exception):
         pass

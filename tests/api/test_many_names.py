@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import planstep
-from planstep.api.opening import Mode
+from planstep.api.open_engine import Mode
 from planstep.errors import Undetermined
 from planstep.runtime.catalog import Names
 

@@ -9,7 +9,7 @@ import pytest
 
 import planstep
 from planstep.api import engine as engine_module
-from planstep.api import opening
+from planstep.api import open_engine
 from planstep.api.engine import Engine
 from planstep.host.versions import History
 from planstep.runtime import open_stores, turn_loop
@@ -19,12 +19,14 @@ from planstep.runtime.kafka import runtime as kafka_runtime
 from planstep.runtime.runtime import Runtime
 from planstep.runtime.thread_pool import Threads
 from planstep.runtime.turn_loop import Turns
-from planstep.store import append, disk, inherited, lock
-from planstep.store.disk import DiskStore
-from planstep.store.folder import Folder
-from planstep.store.mark import ReleasedMark
-from planstep.store.memory import MemoryStore
-from planstep.store.table import Table
+from planstep.store import disk_store, owner_lock
+from planstep.store.disk_store import DiskStore
+from planstep.store.log import log_writer
+from planstep.store.log.segments import Folder
+from planstep.store.memory_store import MemoryStore
+from planstep.store.readers.released_mark import ReleasedMark
+from planstep.store.tables import fork_safe_open
+from planstep.store.tables.table import Table
 from planstep.store.verify import verify
 
 
@@ -62,17 +64,17 @@ def engine_threads() -> list[str]:
 @pytest.mark.parametrize(
     ("where", "name"),
     [
-        (lock.json, "dumps"),
-        (inherited, "file_key"),
+        (owner_lock.json, "dumps"),
+        (fork_safe_open, "file_key"),
         (Table, "_note_newest"),
-        (disk, "read_back"),
+        (disk_store, "read_back"),
         (DiskStore, "_recover"),
         (ReleasedMark, "show"),
         (Runtime, "_views"),
         (Threads, "_begin_threads"),
         (threading.Thread, "start"),
         (Engine, "__init__"),
-        (opening, "store_opened"),
+        (open_engine, "store_opened"),
     ],
 )
 def test_an_open_that_fails_lets_go_of_all(
@@ -153,7 +155,7 @@ def test_an_open_of_mode_kafka_that_fails_leaves_no_threads(
     [
         (DiskStore, "_checkpoint_all"),
         (DiskStore, "close"),
-        (append.LogEnd, "write_close"),
+        (log_writer.LogEnd, "write_close"),
         (Folder, "close"),
         (ReleasedMark, "close"),
         (Turns, "_stop_everything"),
@@ -173,12 +175,12 @@ def test_a_close_that_fails_lets_go_of_all(
         assert db.topic("t").read().values == [b"v"]
 
 
-@pytest.mark.parametrize("where", [disk, append])
+@pytest.mark.parametrize("where", [disk_store, log_writer])
 def test_a_turn_that_was_not_written_is_refused(
     db: Engine, monkeypatch: pytest.MonkeyPatch, where: Any
 ) -> None:
     topic = db.topic("t")
-    failing(monkeypatch, where, "encode_changes" if where is disk else "encode_record")
+    failing(monkeypatch, where, "encode_changes" if where is disk_store else "encode_record")
     with pytest.raises(planstep.PlanstepError, match="no room"):
         topic.write(b"refused")
     topic.write(b"taken")

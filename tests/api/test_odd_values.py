@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import planstep
-from planstep.api.formats import decode_value, decode_values
+from planstep.api.columns.codecs import decode_value, decode_values
 
 ODD: list[Any] = [
     None, True, 0, -1, 1.5, -0.0, float("nan"), float("inf"), 2**63, -(2**63) - 1, 2**200, 1 + 2j,

@@ -14,9 +14,9 @@ import pytest
 
 import planstep
 from planstep.coordinator import plan
-from planstep.store.append import LogEnd
-from planstep.store.disk import DiskStore
-from planstep.store.mark import ReleasedMark
+from planstep.store.disk_store import DiskStore
+from planstep.store.log.log_writer import LogEnd
+from planstep.store.readers.released_mark import ReleasedMark
 from planstep.tablets.participant import Participant
 
 PATIENCE = 20.0

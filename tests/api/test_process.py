@@ -186,7 +186,7 @@ def test_an_interrupt_lets_the_batches_end(
         waited += 1
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("planstep.api.process.wait_for", wait)
+    monkeypatch.setattr("planstep.api.topics.process.wait_for", wait)
     with pytest.raises(KeyboardInterrupt):
         db.process(count, topic="in", consumer="c", workers=2)
     assert waited == 1

@@ -8,7 +8,7 @@ import pytest
 
 import planstep
 from planstep.aio import process as tasks
-from planstep.api import process as threads
+from planstep.api.topics import process as threads
 
 CONFLICTS = 130
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 import planstep
-from planstep.api import process as threads
-from planstep.api.leases import Group
-from planstep.api.reader import Reader
+from planstep.api.topics import process as threads
+from planstep.api.topics.consumer_group import Group
+from planstep.api.topics.reader import Reader
 
 Until = Callable[[Callable[[], object]], None]
 WORKERS = 16

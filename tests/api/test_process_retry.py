@@ -9,8 +9,8 @@ import pytest
 
 import planstep
 from planstep.aio import process as tasks
-from planstep.api import course
-from planstep.api import process as threads
+from planstep.api.topics import process as threads
+from planstep.api.topics import process_policy
 
 ATTEMPTS = 12
 
@@ -86,8 +86,8 @@ def test_retries_of_asyncio_do_too(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("face", ["threads", "tasks"])
 def test_a_pause_ends_with_the_process(face: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """However long it would take: an hour here."""
-    monkeypatch.setattr(course, "_PAUSE_MIN", 3600.0)
-    monkeypatch.setattr(course, "_PAUSE_MAX", 3600.0)
+    monkeypatch.setattr(process_policy, "_PAUSE_MIN", 3600.0)
+    monkeypatch.setattr(process_policy, "_PAUSE_MAX", 3600.0)
     stop = threading.Event()
     asked = threading.Event()
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 import planstep
-from planstep.api.leases import Group
+from planstep.api.topics.consumer_group import Group
 
 
 @pytest.fixture(params=[1, 3], ids=["one host", "three hosts"])

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import planstep
-from planstep.api.retrying import Attempts, Losers
+from planstep.api.retry import Attempts, Losers
 
 CONTENDERS = 64
 
@@ -25,14 +25,14 @@ def lost(key: str = "k") -> planstep.Conflict:
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The time that `retrying` sees, in seconds; and no jitter."""
     now = [0.0]
-    monkeypatch.setattr("planstep.api.retrying.time.monotonic", lambda: now[0])
-    monkeypatch.setattr("planstep.api.retrying.random.uniform", lambda low, high: high)
+    monkeypatch.setattr("planstep.api.retry.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("planstep.api.retry.random.uniform", lambda low, high: high)
     return now
 
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("planstep.api.retrying._PAUSE_MAX", 0.001)
+    monkeypatch.setattr("planstep.api.retry._PAUSE_MAX", 0.001)
 
 
 def test_run_ends_by_its_deadline_only(shop: planstep.Engine, impatient: None) -> None:
@@ -124,8 +124,8 @@ def test_none_of_many_gives_up_on_one_row(monkeypatch: pytest.MonkeyPatch) -> No
     """2,560 runs of 64 that take as long as each other, in a time of their own: a commit counts where nobody else's
     came since its attempt began."""
     now, draw = [0.0], random.Random(1)
-    monkeypatch.setattr("planstep.api.retrying.time.monotonic", lambda: now[0])
-    monkeypatch.setattr("planstep.api.retrying.random.uniform", draw.uniform)
+    monkeypatch.setattr("planstep.api.retry.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("planstep.api.retry.random.uniform", draw.uniform)
     losers, order = Losers(), itertools.count()
     events: list[tuple[float, int, Any, float]] = []
     left = [40] * CONTENDERS

@@ -100,7 +100,7 @@ def test_what_goes_ahead_and_its_commit_have_answers_of_their_own(
     db: planstep.Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They wait under one transaction's id, one after the other."""
-    monkeypatch.setattr("planstep.api.transaction.AHEAD_BYTES", 200)
+    monkeypatch.setattr("planstep.api.transaction.transaction.AHEAD_BYTES", 200)
     wrong: list[str] = []
 
     def work() -> None:

@@ -24,7 +24,7 @@ def test_the_service_thread_survives(
     failing: str,
     error: Exception,
 ) -> None:
-    monkeypatch.setattr("planstep.store.behind.CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr("planstep.store.checkpointing.CHECKPOINT_SECONDS", 0.0)
     monkeypatch.setattr("planstep.runtime.thread_pool._RETRY_SECONDS", 0.0)
     caplog.set_level(logging.WARNING, "planstep")
     with planstep.open(tmp_path / "s", hosts=hosts) as db:
@@ -113,7 +113,7 @@ def test_a_message_to_a_tablet_does_not_wait_until_nobody_asks_for_anything(
 def test_what_was_submitted_does_not_wait_for_a_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hosts: int
 ) -> None:
-    monkeypatch.setattr("planstep.store.behind.CHECKPOINT_KEYS", 1)
+    monkeypatch.setattr("planstep.store.checkpointing.CHECKPOINT_KEYS", 1)
     begun, go_on = threading.Event(), threading.Event()
     with planstep.open(tmp_path / "s", hosts=hosts) as db:
         table = db.create_table("t")

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import planstep
-from planstep.api.rowwrites import RowWrites
+from planstep.api.transaction.row_writes import RowWrites
 from planstep.proto.messages import ADD, DELETE, MAX, MIN, PUT, PUT_IF_ABSENT
 from planstep.tablets.shard import evaluate
 

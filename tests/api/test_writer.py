@@ -209,7 +209,7 @@ def test_what_lingers_is_published_when_the_engine_is_closed(tmp_path: Path) -> 
 def test_a_flush_that_fails_in_the_background_is_told_and_tried_again(
     shop: planstep.Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("planstep.api.writer._AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr("planstep.api.topics.writer._AGAIN_SECONDS", 0.01)
     runtime = shop._runtime
     commit = runtime.commit
     failures = [planstep.Overloaded("made to fail") for _ in range(2)]
@@ -228,7 +228,7 @@ def test_a_flush_that_fails_in_the_background_is_told_and_tried_again(
     writer.close()
     failures.append(planstep.Overloaded("made to fail"))
     other = topic.writer(linger=0.001, producer="p")
-    monkeypatch.setattr("planstep.api.writer._AGAIN_SECONDS", 3600)
+    monkeypatch.setattr("planstep.api.topics.writer._AGAIN_SECONDS", 3600)
     other.write(b"z")
     wait_for(lambda: not failures)
     with pytest.raises(planstep.Overloaded) as caught:

@@ -11,7 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import planstep
-from planstep.api import columns, extras
+from planstep.api import optional_packages
+from planstep.api.columns import mixins
 
 
 @pytest.fixture
@@ -55,7 +56,7 @@ def test_several_as_of_one_step(
     call: Any, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "planstep.api.parquet.BATCH_ROWS", 7
+        "planstep.api.columns.parquet.BATCH_ROWS", 7
     )  # several row groups, of several types
     folder = tmp_path / "out" / "deep"
     names = ["--topic", "clicks", "--topic", "raw", "--topic", "none", "--table", "totals"]
@@ -124,7 +125,7 @@ def test_nothing_is_left_of_an_export_that_failed(
     def fails(*arguments: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(columns.Span, "_read", fails)
+    monkeypatch.setattr(mixins.Span, "_read", fails)
     status, _, err = call(store, "--topic", "raw", "--to", tmp_path / "raw.parquet")
     assert status == 130 and err.startswith("interrupted")
     assert left(tmp_path) == []
@@ -171,9 +172,9 @@ def test_a_missing_package_is_said_with_the_pip_line(monkeypatch: pytest.MonkeyP
     monkeypatch.setitem(sys.modules, "pyarrow.compute", None)
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(planstep.MissingExtra, match=r'pip install "planstep\[arrow\]"'):
-        extras.pyarrow()
+        optional_packages.pyarrow()
     with pytest.raises(ImportError, match=r'pip install "planstep\[pandas\]"'):
-        extras.pandas()
+        optional_packages.pandas()
 
 
 WITHOUT = """

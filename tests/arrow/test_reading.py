@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 import planstep
-from planstep.api.arrow import SMALL
+from planstep.api.columns.arrow import SMALL
 
 MANY = 2 * SMALL
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import planstep
-from planstep.api.frames import Records
+from planstep.api.columns.frame_encoder import Records
 from planstep.proto.batch import Batch
 from planstep.runtime.catalog import TopicInfo
 
@@ -112,7 +112,7 @@ def test_large_columns_go_ahead_in_batches_of_a_mebibyte(db: planstep.Engine) ->
 def test_large_columns_are_taken_slice_by_slice(
     db: planstep.Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("planstep.api.frames._SLICE_BYTES", 1000)
+    monkeypatch.setattr("planstep.api.columns.frame_encoder._SLICE_BYTES", 1000)
     lists = db.create_topic("lists", partitions=3, format="utf8")
     lists.write_batch(VALUES, keys=KEYS)
     columns = db.create_topic("columns", partitions=3, format="utf8")
@@ -189,7 +189,7 @@ def test_too_large_a_record_or_transaction(
     table = pa.table({"v": [b"a", bytes((16 << 20) + 1)]})
     with pytest.raises(planstep.RecordTooLarge, match="record 1 has"):
         topic.write_batch(table, value="v")
-    monkeypatch.setattr("planstep.api.transaction.TRANSACTION_BYTES_MAX", 10)
+    monkeypatch.setattr("planstep.api.transaction.transaction.TRANSACTION_BYTES_MAX", 10)
     with pytest.raises(planstep.TransactionTooLarge):
         topic.write_batch(pa.table({"v": [b"12345678901"]}), value="v")
     topic.write_batch(table.slice(0, 0), value="v")

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import pytest
 
-from planstep.api import opening
+from planstep.api import open_engine
 
 ROOT = Path(__file__).parents[2]
 ELSEWHERE = (
@@ -51,7 +51,7 @@ def blocks(page: Path) -> Iterator[Block]:
 
 
 def open_stores() -> list[str]:
-    return [path for path, slot in opening._slots.items() if slot.engine is not None]
+    return [path for path, slot in open_engine._slots.items() if slot.engine is not None]
 
 
 def same(wanted: str, got: str, where: str) -> None:
@@ -101,7 +101,7 @@ def test_the_page_says_what_happens(
                         same(wanted, got, f"{where}: {line}")
         assert not open_stores() or page.name in OPEN_TO_THE_END, "the page leaves its stores open"
     finally:
-        for slot in list(opening._slots.values()):
+        for slot in list(open_engine._slots.values()):
             if slot.engine is not None:
                 slot.engine._opened = 1
                 slot.engine.close()

@@ -20,9 +20,9 @@ import pytest
 from test_guide import OPEN_TO_THE_END, PAGES, ROOT, blocks
 
 import planstep
-from planstep.api import opening
-from planstep.api.leases import Group
-from planstep.api.reader import Reader
+from planstep.api import open_engine
+from planstep.api.topics.consumer_group import Group
+from planstep.api.topics.reader import Reader
 
 BATCHES = 100
 RECORDS = 10  # of a batch, at most
@@ -210,20 +210,20 @@ def test_each_loop_of_a_page_sees_all(
                 assert ran == len(found), f"{page.name}:{block.line}: {found}, {ran} of them ran"
         assert not opened() or page.name in OPEN_TO_THE_END
     finally:
-        for slot in list(opening._slots.values()):
+        for slot in list(open_engine._slots.values()):
             if slot.engine is not None:
                 slot.engine._opened = 1
                 slot.engine.close()
 
 
 def opened() -> list[str]:
-    return [path for path, slot in opening._slots.items() if slot.engine is not None]
+    return [path for path, slot in open_engine._slots.items() if slot.engine is not None]
 
 
 # programs and notebooks --------------------------------------------------------------------
 
 ELSEWHERE = {
-    "outbox.py": "for … in reader",
+    "api/transaction/topic_writes.py": "for … in reader",
     "enrich.py": "process",
     "01_first_transaction.py": "while db.run(count)",
     "02_two_ways_to_commit.py": "while True",

@@ -27,7 +27,7 @@ import pytest
 from scripted import HeldNetwork, compare, refusal, said_in, told
 
 import planstep
-from planstep.api.keyspace import shard_of
+from planstep.api.transaction.routing import shard_of
 from planstep.proto.ids import host_of
 from planstep.proto.keys import encode_key
 

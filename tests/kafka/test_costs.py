@@ -19,9 +19,9 @@ from planstep.proto.batched_log import decode_entry
 from planstep.proto.ids import GROUPS, PARTITION, TRANSACTIONS, kind_of
 from planstep.runtime.ledger import Costs
 from planstep.store.files import Files
-from planstep.store.folder import segment_files, segment_parts
 from planstep.store.layers import GONE
-from planstep.store.log import read_record
+from planstep.store.log.records import read_record
+from planstep.store.log.segments import segment_files, segment_parts
 from planstep.store.meta import load_meta
 from planstep.store.recovery import read_segment
 from planstep.store.turn import decode_changes

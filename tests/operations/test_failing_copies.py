@@ -11,7 +11,7 @@ import pytest
 import planstep
 from planstep.bench.proof.disks.calls import failing_calls
 from planstep.store import DiskStore
-from planstep.store.mark import ReleasedMark
+from planstep.store.readers.released_mark import ReleasedMark
 from planstep.store.verify import verify
 
 

@@ -66,7 +66,7 @@ def test_trouble_is_told_and_not_repeated(
         (said,) = told("no_space")
         assert said.host == 0 and "no room" in said.error and said.suppressed == 0
         with monkeypatch.context() as patch:
-            patch.setattr("planstep.store.disk.SLOW_SYNC_SECONDS", 0.0)
+            patch.setattr("planstep.store.disk_store.SLOW_SYNC_SECONDS", 0.0)
             db.write("clicks", b"x")
         (slow,) = told("slow_sync")
         assert slow.seconds > 0 and slow.bytes > 0

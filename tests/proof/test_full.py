@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import planstep
-from planstep.api.opening import Mode
+from planstep.api.open_engine import Mode
 from planstep.bench.proof.disks.engines import open_engine, stores_of
 from planstep.bench.proof.disks.failing import FastFiles, SmallDisk
 from planstep.bench.proof.disks.filling import Filling
@@ -16,7 +16,7 @@ from planstep.bench.proof.rows import full
 from planstep.bench.proof.rows.full import Task, play
 from planstep.bench.proof.rows.registry import Asked
 from planstep.errors import NoSpace
-from planstep.store.disk import SEGMENT_BYTES
+from planstep.store.disk_store import SEGMENT_BYTES
 
 
 def _may_mount() -> str | None:
@@ -164,7 +164,7 @@ def test_lmdbs_error_for_a_write_cut_short_is_a_full_disk(
     with open_engine(tmp_path / "s", FastFiles()) as db:
         db.create_topic("t")
         (store,) = stores_of(db)
-        monkeypatch.setattr("planstep.store.table.is_full", lambda folder: True)
+        monkeypatch.setattr("planstep.store.tables.table.is_full", lambda folder: True)
         broken = break_tables(store, "eio", 0, None)
         with pytest.raises(NoSpace):
             store.checkpoint()

@@ -21,7 +21,7 @@ from planstep.bench.proof.rows.registry import Asked
 from planstep.errors import IoError
 from planstep.runtime import backup
 from planstep.runtime.replace_store import replace
-from planstep.store.append import LogEnd
+from planstep.store.log.log_writer import LogEnd
 
 
 def asked(folder: Path, runs: int) -> Asked:

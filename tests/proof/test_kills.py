@@ -18,7 +18,7 @@ from planstep.bench.proof.rows.kill9 import LANES, Killer, kill_again
 from planstep.bench.proof.rows.killpoints import Work, kill_at_points
 from planstep.bench.proof.rows.registry import Asked
 from planstep.runtime import open_stores
-from planstep.store import behind
+from planstep.store import checkpointing
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def test_segments_are_as_small_as_the_row_means(
     defaults: Any = open_stores.open_runtime.__kwdefaults__
     monkeypatch.setitem(defaults, "segment_bytes", defaults["segment_bytes"])
     for name in ("CHECKPOINT_BYTES", "CHECKPOINT_KEYS"):
-        monkeypatch.setattr(behind, name, getattr(behind, name))
+        monkeypatch.setattr(checkpointing, name, getattr(checkpointing, name))
     make_small()
     with planstep.open(memory / "s") as db:
         topic = db.create_topic("t")

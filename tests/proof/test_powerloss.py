@@ -14,8 +14,8 @@ from planstep.bench.proof.disks.strace import Reading
 from planstep.bench.proof.rows import powerloss
 from planstep.bench.proof.rows.powerloss import Task, images_of
 from planstep.bench.proof.rows.registry import Asked
-from planstep.store.append import LogEnd
-from planstep.store.table import Extent
+from planstep.store.log.log_writer import LogEnd
+from planstep.store.tables.table import Extent
 from planstep.store.turn import Turn
 
 

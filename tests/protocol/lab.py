@@ -7,7 +7,7 @@ from planstep.host.host import Host
 from planstep.host.inputs import Arrived, Commit, Input, Tick
 from planstep.proto.ids import PROXY, SHARD, tablet_id, tablet_prefix, tx_id
 from planstep.proxy.deterministic import Result
-from planstep.store.memory import MemoryStore
+from planstep.store.memory_store import MemoryStore
 
 
 def shard(host: int, number: int = 7) -> int:

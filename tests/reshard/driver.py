@@ -15,7 +15,8 @@ from typing import Any
 import planstep
 from planstep.reshard import events, job
 from planstep.runtime import open_stores
-from planstep.store import behind, table
+from planstep.store import checkpointing
+from planstep.store.tables import table
 
 
 def say(word: str) -> None:
@@ -53,10 +54,10 @@ def main() -> None:
     mode, placement = sys.argv[4], sys.argv[5]
     size = 1 << 18 if count else 1 << 22
     open_stores.open_runtime.__kwdefaults__["segment_bytes"] = size
-    behind.CHECKPOINT_BYTES = size // 4
-    behind.choose = any_two
+    checkpointing.CHECKPOINT_BYTES = size // 4
+    checkpointing.choose = any_two
     table.Table.checkpoint = said("checkpoint", table.Table.checkpoint)
-    behind.rewrite = said("rewriting", behind.rewrite)
+    checkpointing.rewrite = said("rewriting", checkpointing.rewrite)
     with planstep.open(store, hosts=hosts, mode=mode, placement=placement) as db:
         threading.Thread(target=keep_up, args=(db,), daemon=True).start()
         job.run(

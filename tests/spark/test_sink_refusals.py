@@ -10,7 +10,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from sink_kit import Begin, staged
 
 import planstep
-from planstep.api.formats import Format
+from planstep.api.columns.codecs import Format
 from planstep.errors import NotSupported, RecordTooLarge, UnknownName
 
 TEXT = pa.array(["x"])

@@ -13,7 +13,7 @@ from planstep.bench.proof.disks.engines import open_engine, stores_of
 from planstep.bench.proof.disks.tables import break_tables
 from planstep.errors import StoreClosed
 from planstep.store import DiskStore
-from planstep.store.folder import segment_files
+from planstep.store.log.segments import segment_files
 
 A, B = TABLETS
 
@@ -84,7 +84,7 @@ def test_a_torn_commit_of_the_tables_is_not_seen(quick_path: Path) -> None:
 def test_a_checkpoint_rests_unless_the_next_one_comes_near(
     quick_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("planstep.store.table._REST_EVERY", 10)
+    monkeypatch.setattr("planstep.store.tables.table._REST_EVERY", 10)
     rests: list[float] = []
     store = open_small(quick_path / "rests")
 
@@ -100,7 +100,7 @@ def test_a_checkpoint_rests_unless_the_next_one_comes_near(
     many(100)
     store.checkpoint()  # somebody waits for it
     many(200)
-    monkeypatch.setattr("planstep.store.behind.CHECKPOINT_KEYS", 40)
+    monkeypatch.setattr("planstep.store.checkpointing.CHECKPOINT_KEYS", 40)
 
     def one_more(seconds: float) -> None:
         rests.append(seconds)

@@ -19,8 +19,8 @@ from planstep.errors import FormatError
 from planstep.runtime.open_stores import open_runtime
 from planstep.store import DiskStore
 from planstep.store.files import Files
-from planstep.store.lock import no_other_makes
 from planstep.store.meta import load_meta
+from planstep.store.owner_lock import no_other_makes
 
 A, B = TABLETS
 
@@ -109,7 +109,7 @@ def make(path: Path) -> None:
 def test_who_makes_for_ever_is_not_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("planstep.store.lock.MAKING_SECONDS", 0.05)
+    monkeypatch.setattr("planstep.store.owner_lock.MAKING_SECONDS", 0.05)
     (tmp_path / "s").mkdir()
     with no_other_makes(tmp_path / "s"):
         with pytest.raises(FormatError, match="there is no store"):

@@ -16,11 +16,11 @@ from storekit import FIRST, LAST, TABLETS, Contents, FastFiles, contents, crash,
 
 from planstep.errors import Corruption, FormatError, IoError
 from planstep.store import DiskStore
-from planstep.store.log import TURN, Record, read_record
-from planstep.store.mark import read_mark
-from planstep.store.readonly import ReadOnlyStore
+from planstep.store.log.records import TURN, Record, read_record
+from planstep.store.readers.readonly import ReadOnlyStore
+from planstep.store.readers.released_mark import read_mark
 from planstep.store.recovery import read_segment, segment_files, segment_parts
-from planstep.store.sealed import seal, unseal
+from planstep.store.tables.checksums import seal, unseal
 from planstep.store.verify import Problem, verify
 
 SMALL = 4 << 10
@@ -185,7 +185,7 @@ def test_a_synced_tail_that_is_gone_is_missed(
     """The owner's mark proves that it was there; without the mark it is a torn tail."""
     sample = Sample(quick_path / "s", None, False)
     if rebooted:
-        monkeypatch.setattr("planstep.store.mark._boot", lambda: b"another!")
+        monkeypatch.setattr("planstep.store.readers.released_mark._boot", lambda: b"another!")
     path, last = sample.folder / sample.segment, sample.records[-1]
     data = bytearray(path.read_bytes())
     if left == "flipped":

@@ -13,7 +13,7 @@ from storekit import TABLETS, FastFiles, contents, crash, write
 from planstep.errors import IoError, NoSpace
 from planstep.store import DiskStore
 from planstep.store.files import io_error
-from planstep.store.folder import segment_files
+from planstep.store.log.segments import segment_files
 
 SMALL = 4 << 10
 A, B = TABLETS

@@ -8,7 +8,7 @@ from storekit import TABLETS, FastFiles, contents, crash, write
 from planstep.bench.proof.disks.failing import SmallDisk
 from planstep.errors import NoSpace
 from planstep.store import DiskStore
-from planstep.store.folder import segment_files
+from planstep.store.log.segments import segment_files
 from planstep.store.verify import verify
 
 MB = 1 << 20

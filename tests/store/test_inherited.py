@@ -10,26 +10,26 @@ import lmdb
 import pytest
 
 from planstep.errors import ForkedProcess, StoreInUse
-from planstep.store import inherited
-from planstep.store.inherited import close_environment, file_key, open_environment
+from planstep.store.tables import fork_safe_open
+from planstep.store.tables.fork_safe_open import close_environment, file_key, open_environment
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
     """Open already, with a row."""
-    others = set(inherited._own)
+    others = set(fork_safe_open._own)
     env, key = open_environment(tmp_path, map_size=1 << 20)
     with env.begin(write=True) as txn:
         txn.put(b"k", b"1")
     assert key == file_key(tmp_path)
     yield tmp_path
     close_environment(env, key)
-    inherited._own.update(others)
+    fork_safe_open._own.update(others)
 
 
 def forked() -> None:
     """This process remembers no more of its own than a child that has just been forked."""
-    inherited._after_fork()
+    fork_safe_open._after_fork()
 
 
 def test_once_a_process(folder: Path) -> None:
@@ -40,17 +40,17 @@ def test_once_a_process(folder: Path) -> None:
 def test_what_was_closed_is_opened_again(tmp_path: Path) -> None:
     for _ in range(2):
         close_environment(*open_environment(tmp_path, map_size=1 << 20))
-    assert file_key(tmp_path) not in inherited._own
+    assert file_key(tmp_path) not in fork_safe_open._own
 
 
 def test_a_child_opens_its_own_beside_what_it_inherited(folder: Path) -> None:
-    if inherited._keys is None:
+    if fork_safe_open._keys is None:
         pytest.skip("this py-lmdb lets nothing be opened beside")
     forked()
     env, key = open_environment(folder, readonly=True)
     with env.begin() as txn:
         assert txn.get(b"k") == b"1"
-    assert inherited._envid.env_keys is inherited._keys, "as it was"
+    assert fork_safe_open._envid.env_keys is fork_safe_open._keys, "as it was"
     with pytest.raises(StoreInUse):
         open_environment(folder)
     close_environment(env, key)
@@ -61,13 +61,13 @@ def test_where_nothing_can_be_opened_beside_the_fork_is_named(
 ) -> None:
     forked()
     with monkeypatch.context() as patched, pytest.raises(ForkedProcess, match="forked"):
-        patched.setattr(inherited, "_keys", None)
+        patched.setattr(fork_safe_open, "_keys", None)
         open_environment(folder)
-    if inherited._keys is not None:
-        monkeypatch.setattr(inherited, "_renamed", inherited._keys)
+    if fork_safe_open._keys is not None:
+        monkeypatch.setattr(fork_safe_open, "_renamed", fork_safe_open._keys)
         with pytest.raises(ForkedProcess, match="py-lmdb"):
             open_environment(folder)
-        assert inherited._envid.env_keys is inherited._keys
+        assert fork_safe_open._envid.env_keys is fork_safe_open._keys
 
 
 def test_any_other_error_is_lmdbs_own(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

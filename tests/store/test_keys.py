@@ -9,11 +9,12 @@ import pytest
 from storekit import FIRST, LAST, TABLETS, FastFiles, crash, write
 
 from planstep.errors import Corruption
-from planstep.store import DiskStore, tree
-from planstep.store.extents import Extent
-from planstep.store.folder import segment_files
-from planstep.store.pages import DATA_FILE
-from planstep.store.table import Table
+from planstep.store import DiskStore
+from planstep.store.log.extents import Extent
+from planstep.store.log.segments import segment_files
+from planstep.store.tables import page_check
+from planstep.store.tables.header_check import DATA_FILE
+from planstep.store.tables.table import Table
 
 STORE = bytes(16)
 PAGE = 4096
@@ -252,7 +253,7 @@ def test_what_is_beside_is_not_summed_up_each_time_where_it_is_large(
     table = Table(quick_path, STORE)
     rows = {key: bytes([n]) * 200_000 for n, key in enumerate(LARGE)}
     table.checkpoint(rows, [], [], (1, 0, FILES[0], False, 0))
-    monkeypatch.setattr("planstep.store.sealed.crc32", counting)
+    monkeypatch.setattr("planstep.store.tables.checksums.crc32", counting)
     for key in ABSENT:
         assert table.get(key) is None
         assert list(table.scan(key, key + b"\0", reverse)) == []
@@ -264,7 +265,7 @@ def test_what_is_beside_is_not_summed_up_each_time_where_it_is_large(
 def test_a_large_row_s_key_that_flips_into_one_that_was_looked_at(
     quick_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tree._Look, "_check_keys", lambda *_: None)  # as of large tables
+    monkeypatch.setattr(page_check._Look, "_check_keys", lambda *_: None)  # as of large tables
     table = Table(quick_path, STORE)
     rows = {key: bytes([n]) * 200_000 for n, key in enumerate(LARGE)}
     table.checkpoint(rows, [], [], (1, 0, FILES[0], False, 0))

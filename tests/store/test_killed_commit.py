@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from planstep.store.table import Table
+from planstep.store.tables.table import Table
 
 STORE = bytes(16)
 NUMBER_AT = 48
@@ -19,7 +19,7 @@ NUMBER_AT = 48
 
 OWNER = """
 import pathlib, sys
-from planstep.store.table import Extent, Table
+from planstep.store.tables.table import Extent, Table
 
 table = Table(pathlib.Path(sys.argv[1]), bytes(16))
 for turn in (1, 2):
@@ -33,7 +33,7 @@ sys.stdin.read()
 """
 READER = """
 import pathlib, sys
-from planstep.store.table import Table
+from planstep.store.tables.table import Table
 
 table = Table(pathlib.Path(sys.argv[1]), bytes(16), read_only=True)
 print(table.newest(), flush=True)

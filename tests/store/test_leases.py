@@ -13,8 +13,8 @@ import pytest
 from storekit import FIRST, LAST, TABLETS, FastFiles, contents, write
 
 from planstep.store import DiskStore
-from planstep.store.folder import segment_files
-from planstep.store.lease import Lease, oldest_lease
+from planstep.store.log.segments import segment_files
+from planstep.store.readers.reader_lease import Lease, oldest_lease
 
 SMALL = 8 << 10
 A, B = TABLETS
@@ -37,7 +37,7 @@ LOOK = """
 import hashlib, pathlib, sys
 sys.path.insert(0, sys.argv[2])
 from storekit import contents
-from planstep.store.readonly import ReadOnlyStore
+from planstep.store.readers.readonly import ReadOnlyStore
 
 look = ReadOnlyStore.open(pathlib.Path(sys.argv[1]))
 for line in sys.stdin:

@@ -15,7 +15,7 @@ from storekit import TABLETS, FastFiles, contents, open_files, write
 import planstep
 from planstep.errors import IoError, StoreInUse
 from planstep.store import DiskStore
-from planstep.store.lock import OwnerLock
+from planstep.store.owner_lock import OwnerLock
 
 A, B = TABLETS
 

@@ -13,11 +13,11 @@ from storekit import TABLETS, FastFiles, crash, resolve, write
 
 from planstep.errors import Corruption
 from planstep.store import DiskStore
-from planstep.store.folder import segment_files
-from planstep.store.log import HEADER_SIZE
+from planstep.store.log.records import HEADER_SIZE
+from planstep.store.log.segments import segment_files
 from planstep.store.meta import load_meta
-from planstep.store.readonly import ReadOnlyStore
-from planstep.store.table import Table
+from planstep.store.readers.readonly import ReadOnlyStore
+from planstep.store.tables.table import Table
 from planstep.store.verify import verify
 
 SMALL = 8 << 10

@@ -13,10 +13,10 @@ from storekit import TABLETS, FastFiles, FaultyFiles, contents, crash, write
 
 from planstep.errors import ForkedProcess, IoError, NoSpace, StoreInUse
 from planstep.store import DiskStore
-from planstep.store.aside import DESCRIPTORS_ASIDE
+from planstep.store.fd_reserve import DESCRIPTORS_ASIDE
 from planstep.store.files import Files, io_error
-from planstep.store.folder import READING_MAX, data_files, segment_files
-from planstep.store.lock import OwnerLock
+from planstep.store.log.segments import READING_MAX, data_files, segment_files
+from planstep.store.owner_lock import OwnerLock
 
 SMALL = 8 << 10
 A, B = TABLETS
@@ -299,7 +299,7 @@ def test_a_spare_that_cannot_be_looked_at_is_typed(quick_path: Path, name: str) 
 def test_any_failing_checkpoint_bounds_what_waits(
     quick_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    monkeypatch.setattr("planstep.store.behind.WAITING_BYTES_MAX", 20_000)
+    monkeypatch.setattr("planstep.store.checkpointing.WAITING_BYTES_MAX", 20_000)
     store = open_small(quick_path / "s")
 
     def failing(*args: Any) -> Any:

@@ -12,7 +12,7 @@ import pytest
 
 import planstep
 from planstep.errors import TooManyReaders
-from planstep.store import slots
+from planstep.store.tables import reader_slots
 
 HOLD = """
 import sys, lmdb
@@ -105,7 +105,7 @@ def test_many_threads_read_without_a_free_slot(tmp_path: Path, hold: Callable[..
     with filled(tmp_path / "s") as db:
         hold(tmp_path / "s")
         table: Any = db._runtime.nodes[0].host.store._table
-        inside = threading.Barrier(slots.KEPT + 1, timeout=60)
+        inside = threading.Barrier(reader_slots.KEPT + 1, timeout=60)
         seen = []
 
         def read() -> None:
@@ -113,7 +113,7 @@ def test_many_threads_read_without_a_free_slot(tmp_path: Path, hold: Callable[..
                 inside.wait()  # all that are kept are taken now
                 inside.wait()
 
-        threads = [threading.Thread(target=read) for _ in range(slots.KEPT)]
+        threads = [threading.Thread(target=read) for _ in range(reader_slots.KEPT)]
         for thread in threads:
             thread.start()
         inside.wait()
@@ -150,7 +150,7 @@ def test_a_reader_that_is_one_too_many_is_told_so(tmp_path: Path, hold: Callable
     """Readers leave some free: an owner that comes later finds its own."""
     with filled(tmp_path / "s") as db:
         limit = 1_000
-        hold(tmp_path / "s", limit - 1 - slots.taken(env_of(db)))
+        hold(tmp_path / "s", limit - 1 - reader_slots.taken(env_of(db)))
         assert look(tmp_path / "s") == "1\n"
         hold(tmp_path / "s", 1)
         assert look(tmp_path / "s") == "1001 1000\n"
@@ -161,7 +161,7 @@ def test_a_reader_that_is_one_too_many_is_told_so(tmp_path: Path, hold: Callable
 
 FOLLOW = """
 import pathlib, sys, planstep
-from planstep.store.readonly import ReadOnlyStore
+from planstep.store.readers.readonly import ReadOnlyStore
 
 look = ReadOnlyStore.open(pathlib.Path(sys.argv[1]) / "host-0")
 for n in range(3):
@@ -196,7 +196,7 @@ def test_a_reader_that_follows_leaves_some_free_as_well(
             said = []
             for free in (8, 0, 0):  # the owner's own turns and checkpoints take one now and then
                 assert child.stdout.readline() == "\n"
-                hold(tmp_path / "s", max(0, 1_000 - free - slots.taken(env_of(db))))
+                hold(tmp_path / "s", max(0, 1_000 - free - reader_slots.taken(env_of(db))))
                 print(file=child.stdin, flush=True)
                 said.append(child.stdout.readline())
                 # Neither whoever went on has two places, nor does whoever was refused.
@@ -243,12 +243,12 @@ def test_a_read_that_is_struck_anywhere_leaves_the_places_to_others(
         steps = 0
 
         def struck_at(step: int) -> bool:
-            """Whether there is such a step of a read in slots.py."""
+            """Whether there is such a step of a read in store/tables/reader_slots.py."""
             left = step
 
             def trace(frame: Any, event: str, arg: object) -> Any:
                 nonlocal left
-                if frame.f_code.co_filename != slots.__file__:
+                if frame.f_code.co_filename != reader_slots.__file__:
                     return trace if event == "call" else None
                 if event == "line":
                     left -= 1

@@ -12,11 +12,11 @@ from storekit import TABLETS, FastFiles, FaultyFiles, contents, crash, write
 
 from planstep.errors import NoSpace
 from planstep.store import DiskStore
-from planstep.store.extents import address_key
-from planstep.store.folder import data_files, segment_files
-from planstep.store.readonly import ReadOnlyStore
-from planstep.store.rewrite import SMALL_FILES_MAX, choose
-from planstep.store.table import Extent, Table
+from planstep.store.log.compaction import SMALL_FILES_MAX, choose
+from planstep.store.log.extents import address_key
+from planstep.store.log.segments import data_files, segment_files
+from planstep.store.readers.readonly import ReadOnlyStore
+from planstep.store.tables.table import Extent, Table
 from planstep.store.verify import verify
 
 SMALL = 8 << 10
@@ -192,7 +192,7 @@ def test_what_is_rewritten_is_copied_in_pieces(
     quick_path: Path, monkeypatch: pytest.MonkeyPatch, piece: int
 ) -> None:
     """One turn's payload may be gigabytes; memory holds a piece, and other reads wait for a piece."""
-    monkeypatch.setattr("planstep.store.rewrite._PIECE_BYTES", piece)
+    monkeypatch.setattr("planstep.store.log.compaction._PIECE_BYTES", piece)
     store = open_small(quick_path / "s")
     fill(store, range(40))
     drop(store, range(1, 40, 2))
@@ -346,7 +346,7 @@ def test_the_next_segment_is_allocated_ahead(quick_path: Path) -> None:
 def test_writes_are_refused_when_checkpoints_keep_failing(
     quick_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("planstep.store.behind.WAITING_BYTES_MAX", 20_000)
+    monkeypatch.setattr("planstep.store.checkpointing.WAITING_BYTES_MAX", 20_000)
     store = open_small(quick_path / "s")
     commit = store._table.checkpoint
 

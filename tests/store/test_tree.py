@@ -16,9 +16,9 @@ import lmdb
 import pytest
 
 from planstep.errors import Corruption
-from planstep.store import tree
-from planstep.store.table import Table
-from planstep.store.tree import check_tree
+from planstep.store.tables import page_check
+from planstep.store.tables.page_check import check_tree
+from planstep.store.tables.table import Table
 
 PAGE = 4096
 ROWS = 3_000
@@ -308,7 +308,7 @@ def test_the_leaves_of_large_tables_are_left_out(
     pages.path.write_bytes(pages.data)
     with pytest.raises(Corruption, match=f"page {leaf}"):
         check_tree(folder, free=True)
-    monkeypatch.setattr(tree, "LEAVES_UP_TO", 100 << 10)
+    monkeypatch.setattr(page_check, "LEAVES_UP_TO", 100 << 10)
     check_tree(folder, free=False)
     zeroed_root(pages)
     pages.path.write_bytes(pages.data)
@@ -347,7 +347,7 @@ def test_no_good_file_is_refused(quick_path: Path) -> None:
 
 WRITER = """
 import pathlib, random, sys
-from planstep.store.table import Table
+from planstep.store.tables.table import Table
 
 table, rng, n = Table(pathlib.Path(sys.argv[1]), bytes(16)), random.Random(1), 0
 print("began", flush=True)
@@ -383,16 +383,16 @@ def test_looks_again_when_the_owner_went_on(folder: Path, monkeypatch: pytest.Mo
     zeroed_leaf(pages)
     pack_into("=Q", pages.data, PAGE - pages.meta + 144, 1 << 20 | (pages.meta == 0))
     looks = []
-    plain = tree._Look.look
+    plain = page_check._Look.look
 
-    def look(self: tree._Look, free: bool) -> None:
+    def look(self: page_check._Look, free: bool) -> None:
         looks.append(free)
         try:
             plain(self, free)
         finally:
             pages.path.write_bytes(good)
 
-    monkeypatch.setattr(tree._Look, "look", look)
+    monkeypatch.setattr(page_check._Look, "look", look)
     pack_into("=Q", pages.data, PAGE - pages.meta + 128, pages.root)
     pages.path.write_bytes(pages.data)
     check_tree(folder, free=False)

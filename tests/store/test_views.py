@@ -12,8 +12,8 @@ from storekit import TABLETS, FastFiles, FaultyFiles, contents, crash, write
 
 from planstep.errors import FormatError, IoError, StoreClosed, StoreInUse
 from planstep.store import DiskStore
-from planstep.store.mark import Mark, _boot, read_mark
-from planstep.store.readonly import Passed, ReadOnlyStore
+from planstep.store.readers.readonly import Passed, ReadOnlyStore
+from planstep.store.readers.released_mark import Mark, _boot, read_mark
 from planstep.store.verify import verify
 
 SMALL = 4 << 10
@@ -123,7 +123,7 @@ def test_a_reader_does_not_go_back_when_the_log_goes_on_elsewhere_after_it_saw_t
             go_on()
         return marks[-1]
 
-    monkeypatch.setattr("planstep.store.readonly.read_mark", seen_too_early)
+    monkeypatch.setattr("planstep.store.readers.readonly.read_mark", seen_too_early)
     look = ReadOnlyStore.open(seen)
     assert look.last_turn == stores[0].last_turn == (5 if how == "killed" else 5 + times)
     assert look.get(A) == (None if how == "killed" else b"instead")

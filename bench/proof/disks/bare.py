@@ -14,7 +14,7 @@ from typing import Any
 
 from ....errors import IoError, PlanstepError, StoreClosed
 from ....store import DiskStore
-from ....store.readonly import ReadOnlyStore
+from ....store.readers.readonly import ReadOnlyStore
 from ....store.verify import verify
 from .allowed import Allowed
 from .failing import FastFiles

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ....api.engine import Engine
-from ....api.opening import Mode
+from ....api.open_engine import Mode
 from ....errors import (
     Aborted,
     Conflict,

@@ -15,8 +15,8 @@ import msgpack
 
 import planstep
 from planstep.proto.ids import tablet_text
-from planstep.store.readonly import ReadOnlyStore
-from planstep.store.table import hash_entry
+from planstep.store.readers.readonly import ReadOnlyStore
+from planstep.store.tables.table import hash_entry
 
 Contents = dict[str, Any]
 

@@ -20,7 +20,7 @@ from typing import Any
 from unittest.mock import patch
 
 from ....api.engine import Engine
-from ....api.opening import Mode
+from ....api.open_engine import Mode
 from ....errors import IoError, PlanstepError
 from ....runtime import backup as backups
 from ....store.verify import Problem, verify
@@ -176,8 +176,8 @@ class _Export(_Act):
     def do(self, to: Path) -> None:
         import pyarrow.parquet as parquet
 
-        from ....api.opening import open as open_store
-        from ....api.parquet import Source, partial_of, write
+        from ....api.columns.parquet import Source, partial_of, write
+        from ....api.open_engine import open as open_store
 
         file = self.root.with_name(f"{self.root.name}-{to.name}.parquet")
         try:

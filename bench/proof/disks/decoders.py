@@ -19,7 +19,7 @@ from typing import Any
 
 import msgpack
 
-from planstep.api.formats import decode_value
+from planstep.api.columns.codecs import decode_value
 from planstep.errors import Corruption, FormatError, PlanstepError
 from planstep.host.host import Host
 from planstep.host.inputs import Arrived, Tick
@@ -29,8 +29,8 @@ from planstep.proto.ids import PARTITION, PROXY, SHARD, tablet_id
 from planstep.proto.keys import decode_key, encode_key
 from planstep.proto.records_pb2 import LinkFrame, StoreMeta
 from planstep.store.files import Files
-from planstep.store.log import TURN, encode_record, later_records, read_record
-from planstep.store.memory import MemoryStore
+from planstep.store.log.records import TURN, encode_record, later_records, read_record
+from planstep.store.memory_store import MemoryStore
 from planstep.store.meta import load_meta
 from planstep.store.turn import decode_changes
 

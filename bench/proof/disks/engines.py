@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ....api.engine import Engine
-from ....api.opening import Durability, Mode, Settings, Slot
+from ....api.open_engine import Durability, Mode, Settings, Slot
 from ....errors import EngineClosed, PlanstepError
 from ....proto.kafka.settings import KafkaSettings
 from ....runtime.open_stores import open_runtime

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ....api.engine import Engine
-from ....api.opening import Mode
+from ....api.open_engine import Mode
 from ....errors import Aborted, EngineClosed, IoError, PlanstepError, Undetermined
 
 PARTITIONS = 3

@@ -17,8 +17,8 @@ from pathlib import Path, PurePosixPath
 
 from ....errors import FormatError
 from ....store.files import Files
-from ....store.mark import encode_mark
 from ....store.meta import load_meta
+from ....store.readers.released_mark import encode_mark
 from .recorder import BOOT, SECTOR, Event
 
 VERSIONS = 8

@@ -24,7 +24,7 @@ from typing import Any
 from ....api import engine
 from ....errors import PlanstepError
 from ....runtime import open_stores
-from ....store import behind
+from ....store import checkpointing
 
 WARM = engine.__name__
 """What an open store needs is imported before a child is forked, once for all of them."""
@@ -125,7 +125,7 @@ def small_steps() -> None:
     """In a child: small segments, and checkpoints and rewriting all the time, so that a kill meets them."""
     opening: Any = open_stores.open_runtime
     opening.__kwdefaults__["segment_bytes"] = SMALL_BYTES
-    behind.CHECKPOINT_BYTES = SMALL_BYTES // 4
+    checkpointing.CHECKPOINT_BYTES = SMALL_BYTES // 4
 
 
 def keep_busy(db: Any) -> None:

@@ -40,7 +40,7 @@ from typing import Any
 
 import planstep
 from planstep.errors import EngineClosed, PlanstepError, of_memory
-from planstep.store.disk import DiskStore
+from planstep.store.disk_store import DiskStore
 from planstep.store.verify import verify
 
 from ..patching import exchange

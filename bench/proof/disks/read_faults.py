@@ -13,7 +13,7 @@ Next: ../rows/ioerr.py.
 from collections.abc import Callable
 
 from ....api.engine import Engine
-from ....api.opening import Mode
+from ....api.open_engine import Mode
 from ....errors import HostStopped, PlanstepError
 from .concurrent_load import EACH, Log, Shift
 from .engines import abandon

@@ -19,7 +19,7 @@ from typing import Any
 
 from ....errors import IoError
 from ....store import DiskStore
-from ....store.mark import encode_mark
+from ....store.readers.released_mark import encode_mark
 from ..patching import exchange
 from .failing import FastFiles
 from .stores import table_file

@@ -22,15 +22,15 @@ from random import Random
 from typing import get_args
 
 import planstep
-from planstep.api.formats import Format
-from planstep.api.opening import Mode
+from planstep.api.columns.codecs import Format
+from planstep.api.open_engine import Mode
 from planstep.runtime import open_stores
 from planstep.store.files import Files
-from planstep.store.folder import segment_files, segment_parts
-from planstep.store.log import TURN, read_record
+from planstep.store.log.records import TURN, read_record
+from planstep.store.log.segments import segment_files, segment_parts
 from planstep.store.meta import load_meta
 from planstep.store.recovery import read_segment
-from planstep.store.table import Table
+from planstep.store.tables.table import Table
 
 from ..patching import exchange
 from .failing import FastFiles

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ....api import opening
+from ....api import open_engine
 from ....errors import Conflict, PlanstepError
 from ....runtime.backup import restore
-from ....store import behind
+from ....store import checkpointing
 from ..patching import exchange
 
 _STABLE_SECONDS = 30.0
@@ -38,7 +38,7 @@ class Stage:
         self.open()
 
     def open(self) -> None:
-        self.db = opening.open(self.folder, **self.settings)
+        self.db = open_engine.open(self.folder, **self.settings)
         if self.kafka:  # what an earlier one left open is ended first
             self.db._runtime.ready("w")
 
@@ -210,7 +210,7 @@ def _rewrite(stage: Stage) -> None:
         chosen = [name for name in sorted(live) if name in sizes and name.startswith("log-")]
         return chosen[:2]
 
-    exchange(behind, "choose", any_two)
+    exchange(checkpointing, "choose", any_two)
     stage.checkpoint()
 
 

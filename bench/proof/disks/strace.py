@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from ....api.opening import Durability
+from ....api.open_engine import Durability
 from ....store.files import Files
 from .engines import open_engine
 from .recorder import Event, Trace

@@ -24,7 +24,9 @@ from types import SimpleNamespace
 from typing import Any
 
 from planstep.proto import batch
-from planstep.store import log, rewrite, sealed, table, verify
+from planstep.store import verify
+from planstep.store.log import compaction, records
+from planstep.store.tables import checksums, table
 
 from ..disks.contents import Contents
 from ..disks.damage import Damage, draw
@@ -139,9 +141,9 @@ def _blinded() -> None:
     """In a child: every checksum is 0, when it is written and when it is compared; so is each digest."""
     quickly()
     constant = SimpleNamespace(**{**vars(zlib), "crc32": lambda data, value=0: 0})
-    for module in (log, rewrite, batch):
+    for module in (records, compaction, batch):
         exchange(module, "zlib", constant)
-    exchange(sealed, "crc32", constant.crc32)
+    exchange(checksums, "crc32", constant.crc32)
     for digesting in (table, verify):
         exchange(digesting, "hash_entry", lambda key, value: 0)
 

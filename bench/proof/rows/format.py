@@ -21,7 +21,7 @@ from random import Random
 from typing import Any, cast
 
 import planstep
-from planstep.api.opening import Mode
+from planstep.api.open_engine import Mode
 from planstep.store.meta import FORMAT
 from planstep.store.verify import verify
 

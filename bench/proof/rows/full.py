@@ -33,12 +33,12 @@ from typing import Any
 from unittest.mock import patch
 
 from ....api.engine import Engine
-from ....api.opening import Mode
+from ....api.open_engine import Mode
 from ....errors import NoSpace, PlanstepError
-from ....store.aside import DESCRIPTORS_ASIDE
-from ....store.disk import SEGMENT_BYTES
+from ....store.disk_store import SEGMENT_BYTES
+from ....store.fd_reserve import DESCRIPTORS_ASIDE
 from ....store.files import Files
-from ....store.folder import Folder
+from ....store.log.segments import Folder
 from ....store.verify import verify
 from ..disks.concurrent_load import VERSIONS, kafka_settings
 from ..disks.engines import abandon, open_engine, stores_of
@@ -267,7 +267,7 @@ def _fullness(task: Task, db: Engine, files: Files) -> Iterator[None]:
         yield
         files.room = None
     elif task.kind == "map":
-        with patch("planstep.store.behind.WAITING_BYTES_MAX", 20_000):
+        with patch("planstep.store.checkpointing.WAITING_BYTES_MAX", 20_000):
             for store in stores_of(db):
                 store.checkpoint()
                 env: Any = store._table._env
@@ -282,7 +282,7 @@ def _fullness(task: Task, db: Engine, files: Files) -> Iterator[None]:
         _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (task.room, hard))
         try:
-            with patch("planstep.store.behind.WAITING_BYTES_MAX", 20_000):
+            with patch("planstep.store.checkpointing.WAITING_BYTES_MAX", 20_000):
                 checkpoint = _Pressed(db)
                 with patch.object(Filling, "write", checkpoint.write):
                     yield
@@ -406,5 +406,5 @@ def _in_child(task: Task, root: Path) -> Seen:
 def child(root: str, said: str) -> None:
     """What runs below a limit of its own: tells what it saw."""
     task = Task(**{**json.loads(said), "folder": Path(root)})
-    with patch("planstep.store.aside.DESCRIPTORS_ASIDE", DESCRIPTORS_ASIDE * task.reserve):
+    with patch("planstep.store.fd_reserve.DESCRIPTORS_ASIDE", DESCRIPTORS_ASIDE * task.reserve):
         print(json.dumps(asdict(_fill(task, task.folder / "s"))))

@@ -23,7 +23,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ....api import opening
+from ....api import open_engine
 from ....errors import PlanstepError
 from ....runtime import open_stores
 from ....store.files import Files
@@ -153,7 +153,7 @@ def _open(lane: Lane, folder: Path) -> Any:
     mode: Any = lane.mode
     placement: Any = lane.placement
     durability: Any = lane.durability
-    return opening.open(
+    return open_engine.open(
         folder, mode=mode, hosts=lane.hosts, placement=placement, durability=durability
     )
 
@@ -192,7 +192,7 @@ def _write(lane: Lane, folder: Path, late: bool, say: Say, listen: int) -> None:
 
 def _look(lane: Lane, folder: Path, say: Say, listen: int) -> None:
     """A view that was there before the kill, asked again and again."""
-    with opening.open(folder, read_only=True) as db:
+    with open_engine.open(folder, read_only=True) as db:
         while True:
             say(f"r {' '.join(map(str, look(db, lane.mode)))}")
             if not os.read(listen, 1):

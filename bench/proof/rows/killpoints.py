@@ -25,9 +25,9 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from ....runtime import backup, open_stores, replace_store
-from ....store import disk
+from ....store import disk_store
 from ....store.files import Files
-from ....store.table import Table
+from ....store.tables.table import Table
 from ....store.verify import verify
 from ..disks.killable import Child, Say, Silent, fork, small_steps
 from ..disks.short_scripts import PLAYS, Play, Stage
@@ -156,7 +156,7 @@ def _play(work: Work, folder: Path, n: int, say: Say, listen: int) -> None:
     small_steps()
     play, points = _BY_NAME[work.play], Points(n)
     kind = killing(points, work.kind if n or work.only else Files, work.only or _OPERATIONS)
-    for module in (open_stores, disk, backup, replace_store):
+    for module in (open_stores, disk_store, backup, replace_store):
         exchange(module, "Files", kind)
     if not work.only:
         _mark_commits(points)

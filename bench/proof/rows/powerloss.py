@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ....api.engine import Engine
-from ....api.opening import Durability, Mode
+from ....api.open_engine import Durability, Mode
 from ....errors import PlanstepError
 from ....store.files import Files
 from ....store.verify import verify

@@ -167,10 +167,10 @@ def sample(db: planstep.Engine, began: float) -> dict[str, float]:
 
 def _make_small() -> None:
     from planstep.runtime import open_stores
-    from planstep.store import behind
+    from planstep.store import checkpointing
 
-    behind.CHECKPOINT_BYTES = 1 << 20
-    behind.CHECKPOINT_KEYS = 5_000
+    checkpointing.CHECKPOINT_BYTES = 1 << 20
+    checkpointing.CHECKPOINT_KEYS = 5_000
     opening: Any = open_stores.open_runtime
     opening.__kwdefaults__["segment_bytes"] = 1 << 20
 

@@ -21,20 +21,20 @@ from inspect import isawaitable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ..api.batch import ReadBatch
-from ..api.changelog import Changelog
-from ..api.checks import check_worker
-from ..api.course import IN_FLIGHT as PROCESS_IN_FLIGHT
-from ..api.course import OnError, Progress
+from ..api.arguments import check_worker
+from ..api.columns.batch import ReadBatch
+from ..api.columns.codecs import Format
 from ..api.engine import Engine
-from ..api.formats import Format
-from ..api.leases import LEASE_SECONDS
 from ..api.limits import READ_BYTES
-from ..api.opening import Durability, Mode, Placement, ProtocolVersion, Trace
-from ..api.opening import open as open_sync
-from ..api.outbox import Headers
-from ..api.retrying import RETRIED, Attempts
-from ..api.topic import Written
+from ..api.open_engine import Durability, Mode, Placement, ProtocolVersion, Trace
+from ..api.open_engine import open as open_sync
+from ..api.retry import RETRIED, Attempts
+from ..api.topics.changelog import Changelog
+from ..api.topics.consumer_group import LEASE_SECONDS
+from ..api.topics.process_policy import IN_FLIGHT as PROCESS_IN_FLIGHT
+from ..api.topics.process_policy import OnError, Progress
+from ..api.topics.topic import Written
+from ..api.transaction.topic_writes import Headers
 from ..proto.kafka.settings import KafkaSettings
 from .bridge import Bridge, on_thread
 from .handles import AsyncSnapshotView, AsyncTable, AsyncTopic

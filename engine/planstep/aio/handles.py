@@ -11,14 +11,14 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from ..api.batch import ReadBatch
-from ..api.checks import seconds
+from ..api.arguments import seconds
+from ..api.columns.batch import ReadBatch
 from ..api.limits import LOOK_BYTES
-from ..api.outbox import Headers
 from ..api.snapshot import SnapshotView
-from ..api.table import Table
-from ..api.topic import Topic, Written
-from ..api.writer import LINGER_BYTES, LINGER_RECORDS, Partitioner, Writer
+from ..api.tables.table import Table
+from ..api.topics.topic import Topic, Written
+from ..api.topics.writer import LINGER_BYTES, LINGER_RECORDS, Partitioner, Writer
+from ..api.transaction.topic_writes import Headers
 from ..proto.ids import Place
 from ..proto.keys import Key
 from ..runtime.outcome import Commit

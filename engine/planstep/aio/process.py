@@ -1,6 +1,6 @@
 """process for asyncio: an async function over all batches of a topic, by several tasks.
 
-What to do with a batch that fails is decided by the same Course as with threads: api/course.py.
+What to do with a batch that fails is decided by the same Course as with threads: api/topics/process_policy.py.
 
 Next: engine.py.
 """
@@ -13,9 +13,16 @@ from collections.abc import Awaitable, Callable
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any
 
-from ..api.batch import ReadBatch
-from ..api.course import Course, Courser, Misused, OnError, Progress, refuse_rolled_back
-from ..api.process import Minding, check_workers, report, worker_name
+from ..api.columns.batch import ReadBatch
+from ..api.topics.process import Minding, check_workers, report, worker_name
+from ..api.topics.process_policy import (
+    Course,
+    Courser,
+    Misused,
+    OnError,
+    Progress,
+    refuse_rolled_back,
+)
 from ..runtime.outcome import Commit
 from .reader import AsyncLeased, AsyncReader
 from .transaction import AsyncTransaction

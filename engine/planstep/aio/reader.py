@@ -5,8 +5,8 @@
             await tx.write_batch("by-user", batch.values, keys=batch.keys)
             tx.submit()
 
-The leases are those of api/leases.py: readers of threads and of tasks share one consumer. Waiting takes
-no thread. Next: process.py.
+The leases are those of api/topics/consumer_group.py: readers of threads and of tasks share one consumer.
+Waiting takes no thread. Next: process.py.
 """
 
 import asyncio
@@ -16,9 +16,9 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..api.batch import ReadBatch
-from ..api.checks import seconds
-from ..api.reader import Leased, LeasedTransaction, Reader, Wait
+from ..api.arguments import seconds
+from ..api.columns.batch import ReadBatch
+from ..api.topics.reader import Leased, LeasedTransaction, Reader, Wait
 from ..errors import TransactionClosed
 from ..runtime.group_commit import Ending
 from ..runtime.outcome import Commit

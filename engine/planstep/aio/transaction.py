@@ -14,11 +14,11 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from ..api.batch import ReadBatch
-from ..api.checks import seconds, seconds_or_none
-from ..api.extras import is_frame
+from ..api.arguments import seconds, seconds_or_none
+from ..api.columns.batch import ReadBatch
 from ..api.limits import READ_BYTES
-from ..api.transaction import Transaction
+from ..api.optional_packages import is_frame
+from ..api.transaction.transaction import Transaction
 from ..proto.ids import Place
 from ..proto.keys import Key
 from ..runtime.group_commit import Ending

@@ -4,5 +4,5 @@
                   │                └──▶ (outbox, rowwrites) ─▶ parts ─▶ runtime
                   └────▶ handles, writer, snapshot
 
-Next: opening.py.
+Next: open_engine.py.
 """

@@ -2,11 +2,11 @@
 
     Engine ─▶ transaction(), run(fn), snapshot()        reads and writes, together
            ─▶ topic(name), table(name)                  handles for one statement at a time
-           ─▶ outcome(id), stats(), backup(path)        operations.py: what happened, looking after it
+           ─▶ outcome(id), stats(), backup(path)        admin.py: what happened, looking after it
 
 Every public call checks that the engine is open and that this is the process which opened it.
 
-Next: transaction.py.
+Next: transaction/transaction.py.
 """
 
 import os
@@ -22,27 +22,27 @@ from ..errors import EngineClosed, PlanstepError
 from ..logs import lost_at_exit, store_closed
 from ..runtime.deferred_signals import room_for_a_turn
 from ..runtime.wait_primitives import Latch
-from .batch import ReadBatch
-from .changelog import Changelog
-from .checks import check_worker, shown
-from .conditions import Conditions
-from .consuming import Turns
-from .course import IN_FLIGHT as PROCESS_IN_FLIGHT
-from .course import OnError, Progress
-from .lanes import Member
-from .leases import LEASE_SECONDS, Group
+from .admin import Operations
+from .arguments import check_worker, shown
+from .columns.batch import ReadBatch
 from .limits import READ_BYTES
-from .lingering import Lingering
-from .naming import Naming
-from .opening import Settings, Slot
-from .operations import Operations
-from .outbox import Headers
-from .process import process
-from .reader import Reader, window_of
-from .retrying import RETRIED, Attempts, Losers, refuse_unrun
+from .names import Naming
+from .open_engine import Settings, Slot
+from .retry import RETRIED, Attempts, Losers, refuse_unrun
 from .snapshot import SnapshotView
-from .topic import Written
-from .transaction import Transaction
+from .topics.changelog import Changelog
+from .topics.consumer_group import LEASE_SECONDS, Group
+from .topics.group_state import Member
+from .topics.linger_timer import Lingering
+from .topics.process import process
+from .topics.process_policy import IN_FLIGHT as PROCESS_IN_FLIGHT
+from .topics.process_policy import OnError, Progress
+from .topics.reader import Reader, window_of
+from .topics.topic import Written
+from .transaction.consume import Turns
+from .transaction.read_set import Conditions
+from .transaction.topic_writes import Headers
+from .transaction.transaction import Transaction
 
 if TYPE_CHECKING:
     from ..runtime.catalog import TopicInfo
@@ -232,7 +232,7 @@ class Engine(Naming, Operations):
         )
 
     def changelog(self, topic: str, partition: int = 0, worker: str | None = None) -> Changelog:
-        """State of one partition, kept in a keyed topic of format msgpack or json; see changelog.py.
+        """State of one partition, kept in a keyed topic of format msgpack or json; see topics/changelog.py.
 
         `worker`: mode "kafka": the transactional id whose unfinished transaction is ended first.
         """

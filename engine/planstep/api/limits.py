@@ -1,6 +1,6 @@
 """The face's limits, all checked before a transaction has any effect.
 
-Next: formats.py.
+Next: columns/codecs.py.
 """
 
 RECORD_BYTES_MAX = 16 << 20

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from ..errors import TransactionClosed
 from ..proto.keys import Key, check_name, encode_key
-from .batch import ReadBatch, Rows
-from .checks import whole
-from .columns import ViewColumns
-from .consumer import ConsumerDescription, describe_consumer
-from .formats import decode_value
-from .keyspace import key_of, scan_range
+from .arguments import whole
+from .columns.batch import ReadBatch, Rows
+from .columns.codecs import decode_value
+from .columns.mixins import ViewColumns
 from .limits import LOOK_BYTES
-from .reading import Reading, look_limit
+from .topics.consumer import ConsumerDescription, describe_consumer
+from .transaction.routing import key_of, scan_range
+from .transaction.snapshot_reader import Reading, look_limit
 
 if TYPE_CHECKING:
     from .engine import Engine

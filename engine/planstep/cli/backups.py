@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
 
-from ..api.batch import counted
+from ..api.columns.batch import counted
 from ..runtime.backup import Backup, Telling, backup_store
 from ..runtime.backup import restore as restore_store
 from .output import Json, Store, errors, print_json, say

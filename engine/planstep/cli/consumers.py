@@ -6,8 +6,8 @@ import typer
 
 import planstep
 
-from ..api.batch import counted
-from ..api.consumer import Kind
+from ..api.columns.batch import counted
+from ..api.topics.consumer import Kind
 from ..runtime.kafka.views import KafkaViews
 from .command import StoreCommand
 from .names import ConsumerName, MaybeConsumer, NewConsumer, TopicName, consumer_of

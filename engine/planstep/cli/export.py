@@ -37,7 +37,7 @@ def export(
 
     Example: planstep export shop.planstep --topic clicks --to clicks.parquet
     """
-    from ..api.parquet import Source, partial_of, write
+    from ..api.columns.parquet import Source, partial_of, write
 
     wanted = [("topic", name) for name in topic or ()] + [("table", name) for name in table or ()]
     files = _files(wanted, to)

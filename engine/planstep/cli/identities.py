@@ -13,7 +13,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from ..api.batch import counted
+from ..api.columns.batch import counted
 from ..errors import PlanstepError
 from ..runtime.catalog import Names
 from ..runtime.consistent_cut import look

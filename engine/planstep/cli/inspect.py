@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ..api.batch import counted
+from ..api.columns.batch import counted
 from ..api.engine import Engine
 from ..errors import Corruption, PlanstepError
 from ..host.describe import Nameless, appends
@@ -20,7 +20,7 @@ from ..runtime.outcome import Outcome
 from ..store.dump import dump
 from ..store.files import Files
 from ..store.meta import load_meta
-from ..store.pages import DATA_FILE
+from ..store.tables.header_check import DATA_FILE
 from ..store.verify import verify as verify_store
 from . import identities as of_kafka
 from .command import StoreCommand

@@ -18,8 +18,8 @@ from typing import Annotated, Any
 
 import typer
 
-from ..api import extras
-from ..api.batch import counted
+from ..api import optional_packages
+from ..api.columns.batch import counted
 from ..errors import PlanstepError
 from .names import TableName
 from .output import Json, Store, counting, existing, print_json, say
@@ -104,7 +104,7 @@ def _objects(file: Path, columns: list[str]) -> Iterator[dict[str, Any]]:
 
 
 def _csv(file: Path, columns: list[str], text: list[str]) -> Any:
-    pa = extras.pyarrow()
+    pa = optional_packages.pyarrow()
     import pyarrow.csv as csv
 
     def reader(names: list[str]) -> Any:
@@ -127,7 +127,7 @@ def _csv(file: Path, columns: list[str], text: list[str]) -> Any:
 
 
 def _parquet(file: Path, columns: list[str], _: list[str]) -> Any:
-    pa = extras.pyarrow()
+    pa = optional_packages.pyarrow()
     import pyarrow.parquet as parquet
 
     try:
@@ -140,12 +140,12 @@ def _parquet(file: Path, columns: list[str], _: list[str]) -> Any:
 
 def _is_worded(kind: Any) -> bool:
     """Whether values of the type have no word of their own in JSON and msgpack."""
-    types = extras.pyarrow().types
+    types = optional_packages.pyarrow().types
     return bool(types.is_temporal(kind) or types.is_decimal(kind))
 
 
 def _in_words(batch: Any) -> Any:
-    pa = extras.pyarrow()
+    pa = optional_packages.pyarrow()
     fields = [f.with_type(pa.string()) if _is_worded(f.type) else f for f in batch.schema]
     return batch.cast(pa.schema(fields))
 

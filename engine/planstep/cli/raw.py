@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import planstep
 
-from ..api.reading import check_partition
+from ..api.transaction.snapshot_reader import check_partition
 from ..host.describe import batch_fields
 from .output import print_json, print_rows, say
 

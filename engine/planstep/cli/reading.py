@@ -4,7 +4,7 @@
             ▲                                                                                    │
             └──────────── wait: 50 ms, or twice what opening took ◀──────────────────────────────┘
 
-A read-only view stands still, so following is looking again. The owner's marks (store/mark.py) tell
+A read-only view stands still, so following is looking again. The owner's marks (readers/released_mark.py) tell
 for a few microseconds whether there is something new, and a store that nobody has open costs nothing.
 
 Next: raw.py.
@@ -23,9 +23,9 @@ import typer
 
 import planstep
 
-from ..api.consumer import offsets_of
+from ..api.topics.consumer import offsets_of
 from ..errors import IoError, NoSpace, PlanstepError
-from ..store.mark import mark_bytes
+from ..store.readers.released_mark import mark_bytes
 from .names import TopicName
 from .output import Store, existing, jsonable, print_fields, print_json, print_rows, say
 from .raw import print_raw

@@ -13,7 +13,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from ..api.batch import counted
+from ..api.columns.batch import counted
 from ..runtime.statistics import disk_bytes, levels
 from ..store.files import Files
 from .output import Json, Store, existing, print_json, print_rows

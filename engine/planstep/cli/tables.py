@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from ..api.batch import counted
-from ..api.formats import check_format
+from ..api.columns.batch import counted
+from ..api.columns.codecs import check_format
 from . import loading
 from .command import StoreCommand
 from .names import NewTable, TableName

@@ -6,10 +6,10 @@ import typer
 
 import planstep
 
-from ..api.batch import counted
-from ..api.formats import check_format
-from ..api.opening import Mode
-from ..api.topic import UNCHANGED, TopicDescription, retention_options
+from ..api.columns.batch import counted
+from ..api.columns.codecs import check_format
+from ..api.open_engine import Mode
+from ..api.topics.topic import UNCHANGED, TopicDescription, retention_options
 from ..proto.keys import check_name
 from . import reading, writing
 from .command import StoreCommand

@@ -14,7 +14,7 @@ from typing import Any
 
 import typer
 
-from ..api.batch import counted
+from ..api.columns.batch import counted
 
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _UNITS = {"": 1, **{u: 1000**n for n, u in enumerate("KMGT", 1)}}

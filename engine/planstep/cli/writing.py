@@ -19,7 +19,7 @@ from typing import IO, Annotated, Any, NamedTuple
 
 import typer
 
-from ..api.batch import counted
+from ..api.columns.batch import counted
 from ..api.limits import AHEAD_BYTES, RECORD_BYTES_MAX
 from ..errors import PlanstepError, RecordTooLarge, Undetermined
 from .names import TopicName

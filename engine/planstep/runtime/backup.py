@@ -3,7 +3,7 @@
     every host's view at one step ─▶ fresh stores in TO.incomplete/copy ─▶ verified ─▶ renamed to TO
 
 The views are those that readers have (consistent_cut.py); in the owner's own process they are pinned between
-two turns (../store/pinned.py). Only what the step has decided is copied: a proposal that has no place yet,
+two turns (../store/readers/pinned.py). Only what the step has decided is copied: a proposal that has no place yet,
 or data sent ahead of a commit, belongs to a client that the copy does not have. Each batch's checksum
 is checked on the way, and the copy is verified as a whole before it gets its name: what is named TO is
 a complete store. After a crash TO.incomplete is left, which no open takes for one; the next backup to TO
@@ -50,11 +50,11 @@ from ..proto.ids import (
 )
 from ..store import DiskStore, MemoryStore
 from ..store.files import Files, io_error
-from ..store.folder import segment_name
-from ..store.lock import OwnerLock
+from ..store.log.segments import segment_name
 from ..store.meta import load_meta
-from ..store.pinned import PinnedStore
-from ..store.readonly import ReadOnlyStore
+from ..store.owner_lock import OwnerLock
+from ..store.readers.pinned import PinnedStore
+from ..store.readers.readonly import ReadOnlyStore
 from ..store.verify import verify
 from .consistent_cut import look, settle
 from .deferred_signals import Uninterrupted

@@ -24,9 +24,9 @@ from ..host.inputs import Arrived, Tick
 from ..host.links import check_ends
 from ..store import Store
 from ..store.files import Files
-from ..store.mark import Mark, read_mark
 from ..store.meta import check_belongs, load_meta
-from ..store.readonly import Passed, ReadOnlyStore
+from ..store.readers.readonly import Passed, ReadOnlyStore
+from ..store.readers.released_mark import Mark, read_mark
 
 _TRIES = 50
 _TRIES_OF_DAMAGE = 3

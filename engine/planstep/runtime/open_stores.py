@@ -1,6 +1,6 @@
 """From a path to the stores of its hosts: `<path>/host-<n>`, each with log, tables and lock.
 
-Next: ../store/disk.py.
+Next: ../store/disk_store.py.
 """
 
 import os
@@ -21,11 +21,11 @@ from ..errors import (
 from ..host.versions import BYTES_MAX, MS_MAX
 from ..proto.kafka.settings import KafkaSettings
 from ..store import DiskStore, MemoryStore, Store
-from ..store.disk import SEGMENT_BYTES
+from ..store.disk_store import SEGMENT_BYTES
 from ..store.files import Files, io_error
-from ..store.lock import no_other_makes
 from ..store.meta import load_meta, make_folder
-from ..store.pages import DATA_FILE
+from ..store.owner_lock import no_other_makes
+from ..store.tables.header_check import DATA_FILE
 from .consistent_cut import look
 from .deferred_signals import room_for_a_turn
 from .following import Following

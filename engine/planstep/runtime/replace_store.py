@@ -16,7 +16,7 @@ from pathlib import Path
 
 from ..errors import StoreInUse
 from ..store.files import Files, io_error
-from ..store.lease import readers
+from ..store.readers.reader_lease import readers
 
 NOTE = "replaced.txt"
 

@@ -36,7 +36,7 @@ from ..errors import IoError
 from ..histogram import merged
 from ..host.costs import Steps
 from ..proto.ids import KIND_NAMES, host_of
-from ..store.behind import Behind
+from ..store.checkpointing import Behind
 from ..store.files import Files
 
 if TYPE_CHECKING:

@@ -13,17 +13,17 @@ from typing import Any
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from ..api import extras
-from ..api.formats import encode_record_keys, encode_values
+from ..api import optional_packages
+from ..api.columns.codecs import encode_record_keys, encode_values
 from ..api.limits import RECORD_BYTES_MAX
-from ..api.loading import as_key
-from ..api.outbox import pack_headers
+from ..api.tables.bulk_load import as_key
+from ..api.transaction.topic_writes import pack_headers
 from ..errors import RecordTooLarge
 from ..proto.keys import encode_key
 from .options import Kind
 from .staging import SCHEMA
 
-pa = extras.pyarrow()
+pa = optional_packages.pyarrow()
 pc = pa.compute
 
 _BESIDE = {"topic": ("key", "headers", "partition"), "table": ("key",)}

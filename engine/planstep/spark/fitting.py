@@ -14,9 +14,9 @@ from collections.abc import Callable
 from itertools import chain
 from typing import Any
 
-from ..api import extras
+from ..api import optional_packages
 
-pa = extras.pyarrow()
+pa = optional_packages.pyarrow()
 
 Check = Callable[[list[Any]], None]
 _FLOAT_MAX = 3.4028234663852886e38

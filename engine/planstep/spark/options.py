@@ -20,7 +20,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from ..api.formats import FORMATS, Format
+from ..api.columns.codecs import FORMATS, Format
 from ..errors import InvalidName
 from ..proto.keys import check_name
 from ..runtime.open_stores import is_store, nearest_store

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import planstep
 
-from ..api.reading import check_partition
+from ..api.transaction.snapshot_reader import check_partition
 from ..errors import NotSupported, OffsetOutOfRange, SnapshotTooOld
 from . import snapshots, tables, values
 from .options import Offsets, ReadOptions, check_visible

@@ -13,12 +13,13 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Any
 
-from ..api import arrow, extras
+from ..api import optional_packages
+from ..api.columns import arrow
 from ..errors import NoCommonType
 from ..runtime.snapshot_reads import Slice
 from .values import Decoder, Misfit
 
-pa = extras.pyarrow()
+pa = optional_packages.pyarrow()
 pc = pa.compute
 
 _KEYS, _VALUES, _HEADERS = range(3)

@@ -25,9 +25,9 @@ from pyspark.sql.types import StructType
 
 import planstep
 
-from ..api import extras
-from ..api.keyspace import key_of
-from ..api.outbox import Outbox
+from ..api import optional_packages
+from ..api.transaction.routing import key_of
+from ..api.transaction.topic_writes import Outbox
 from ..errors import NotSupported, PlanstepError, StoreInUse, TransactionTooLarge
 from ..proto.messages import PUT
 from ..runtime.catalog import TableInfo
@@ -38,9 +38,9 @@ from .staging import SCHEMA, Job
 
 if TYPE_CHECKING:
     from ..api.engine import Engine
-    from ..api.transaction import Transaction
+    from ..api.transaction.transaction import Transaction
 
-pa = extras.pyarrow()
+pa = optional_packages.pyarrow()
 pc = pa.compute
 
 FENCES = "planstep.spark"

@@ -20,11 +20,11 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..api import extras
+from ..api import optional_packages
 from ..errors import IoError, NoSpace, PlanstepError
 from .options import WriteOptions
 
-pa = extras.pyarrow()
+pa = optional_packages.pyarrow()
 
 SCHEMA = pa.schema(
     [

@@ -20,8 +20,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..api import extras
-from ..api.keyspace import key_of, scan_range
+from ..api import optional_packages
+from ..api.transaction.routing import key_of, scan_range
 from ..errors import IoError, NoSpace
 from .options import ReadOptions
 from .private import PrivateFolder, make_private
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ..proto.ids import Place
     from ..runtime.catalog import TableInfo
 
-pa = extras.pyarrow()
+pa = optional_packages.pyarrow()
 pc = pa.compute
 
 TABLE_COLUMNS = ("key", "value", "place")

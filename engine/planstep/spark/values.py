@@ -13,13 +13,14 @@ Next: rows.py.
 from collections.abc import Callable
 from typing import Any
 
-from ..api import arrow, extras
-from ..api.formats import decode_value, decode_values
-from ..api.keyspace import key_of
+from ..api import optional_packages
+from ..api.columns import arrow
+from ..api.columns.codecs import decode_value, decode_values
+from ..api.transaction.routing import key_of
 from ..errors import Corruption, NoCommonType
 from .fitting import checking
 
-pa = extras.pyarrow()
+pa = optional_packages.pyarrow()
 
 _WRONG = (
     *(TypeError, ValueError, OverflowError, pa.ArrowNotImplementedError, Corruption),

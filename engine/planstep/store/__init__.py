@@ -3,14 +3,14 @@
     begin ─▶ Turn: put, delete, append_payload ─▶ commit: one append, one sync, then visible
 
 Two implementations, held equal by tests: MemoryStore and DiskStore.
-Next: layers.py, turn.py, log.py, disk.py.
+Next: layers.py, turn.py, log/records.py, disk_store.py.
 """
 
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from .disk import DiskStore
-from .memory import MemoryStore
+from .disk_store import DiskStore
+from .memory_store import MemoryStore
 from .turn import Show, StoreCounters, Turn
 
 __all__ = ["DiskStore", "MemoryStore", "Show", "Store", "StoreCounters", "Turn"]

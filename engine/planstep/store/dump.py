@@ -6,9 +6,9 @@ from typing import Any
 
 from ..proto.ids import KIND_NAMES, tablet_text
 from .files import Files
-from .folder import segment_files, segment_parts
 from .layers import GONE
-from .log import CLOSE, START, read_record
+from .log.records import CLOSE, START, read_record
+from .log.segments import segment_files, segment_parts
 from .meta import load_meta
 from .recovery import read_segment
 from .turn import decode_changes

@@ -6,7 +6,7 @@ rename, exchange, remove. LMDB does its own I/O.
 A path is looked up anew each time, and another store may stand there by then. So an open store holds its
 folder: what is done in it goes through the folder's descriptor, wherever it was moved.
 
-Next: log.py.
+Next: log/records.py.
 """
 
 import contextlib

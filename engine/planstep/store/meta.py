@@ -1,6 +1,6 @@
 """What a store says of itself: format, mode, hosts. Written once, at creation.
 
-Next: disk.py.
+Next: disk_store.py.
 """
 
 from pathlib import Path
@@ -9,7 +9,7 @@ from typing import NamedTuple
 from ..errors import FormatError
 from ..proto.records_pb2 import StoreMeta
 from .files import Files, io_error
-from .folder import segment_files
+from .log.segments import segment_files
 
 FORMAT = 1
 _ready = [StoreMeta()]

@@ -9,7 +9,7 @@ history, or the owner's mark says that it was synced. Otherwise it and all behin
 zeros, or no file, are in place of records that the checkpoint covers, later ones may be gone alike:
 corruption too.
 
-Next: disk.py.
+Next: disk_store.py.
 """
 
 from dataclasses import dataclass, field
@@ -17,8 +17,16 @@ from pathlib import Path
 
 from ..errors import Corruption
 from .files import Files
-from .folder import is_another_s, segment_files, segment_parts
-from .log import CLOSE, MISPLACED, START, TURN, Record, later_records, read_record
+from .log.records import (
+    CLOSE,
+    MISPLACED,
+    START,
+    TURN,
+    Record,
+    later_records,
+    read_record,
+)
+from .log.segments import is_another_s, segment_files, segment_parts
 
 
 @dataclass(slots=True)

@@ -5,7 +5,7 @@
 
 What is put and deleted within the turn, and was absent before, leaves no trace.
 
-Next: log.py.
+Next: log/records.py.
 """
 
 from collections.abc import Callable

@@ -11,16 +11,16 @@ from typing import NamedTuple
 
 from ..errors import Corruption, FormatError, IoError, PlanstepError
 from ..proto.ids import tablet_text
-from .extents import Extent
 from .files import Files, io_error
-from .folder import data_files, is_another_s, segment_files, segment_parts
-from .log import MISPLACED, START, later_records, read_record
-from .mark import read_mark
+from .log.extents import Extent
+from .log.records import MISPLACED, START, later_records, read_record
+from .log.segments import data_files, is_another_s, segment_files, segment_parts
 from .meta import load_meta
-from .pages import DATA_FILE, page_problems
+from .readers.released_mark import read_mark
 from .recovery import read_back, read_segment
-from .sealed import entry_text, unseal
-from .table import Table, hash_entry
+from .tables.checksums import entry_text, unseal
+from .tables.header_check import DATA_FILE, page_problems
+from .tables.table import Table, hash_entry
 
 _MASK = (1 << 64) - 1
 _PAGES_SHOWN = 20

@@ -1,0 +1,295 @@
+"""Stored batches and rows as Arrow: the boundary to pyarrow, where its types are Any.
+
+    stored batch   keys    offsets int32 ┐                       ┌ key     binary, or string
+                           data          ├─ the same buffers ──▶ │
+                   values  offsets int32 │                       └ value   binary, or string
+                           data          ┘
+                   headers msgpack         ─ decoded ──────────▶   headers map<string, binary>
+    index entry    partition, offset, time ─ made ─────────────▶   partition, offset, timestamp
+
+What is copied: values of format json and msgpack (decoded into columns; a dict is a struct), headers,
+and runs of small batches (under SMALL records each), which become one chunk. Nothing else: an array
+keeps its stored batch alive, about 1 MiB, however little of it is shown.
+
+A type is inferred from the values: ints beside floats become floats where they are exact, a field that
+only some dicts have is null in the others, text beside bytes in dicts becomes bytes. Nothing else is
+bent to fit, and nothing dropped: values without a common type are NoCommonType. `decode=False` gives
+what is stored: JSON text, or msgpack as binary.
+
+Next: mixins.py, what users call.
+"""
+
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Protocol, TypeVar
+
+from ...errors import NoCommonType
+from ...proto.batch import Batch, decode_headers
+from .. import optional_packages
+from .batch import Segment
+from .codecs import decode_values
+
+pa = optional_packages.pyarrow()
+pc = pa.compute
+
+SMALL = 256
+"""Records: runs of batches with fewer are copied into one chunk, as a chunk costs more than they do."""
+_RUN_BYTES = 64 << 20
+_KEYS, _VALUES, _HEADERS = range(3)
+_MADE_TYPES = (pa.int32(), pa.int64(), pa.timestamp("ms", tz="UTC"))
+
+
+class Part(Protocol):
+    """Records lo..hi of a stored batch, whatever else is known of them."""
+
+    @property
+    def lo(self) -> int: ...
+    @property
+    def hi(self) -> int: ...
+    @property
+    def batch(self) -> Batch: ...
+
+
+S = TypeVar("S", bound=Part)
+
+
+def key_type(form: str) -> Any:
+    return pa.binary() if form == "bytes" else pa.string()
+
+
+def stored_type(form: str) -> Any:
+    """Of values as they are stored: text for utf8 and json."""
+    return pa.string() if form in ("utf8", "json") else pa.binary()
+
+
+# topics ------------------------------------------------------------------------------------
+
+
+def topic_table(
+    topic: str,
+    form: str,
+    segments: Sequence[Segment],
+    decode: bool = True,
+    headers: bool | None = None,
+    value_type: Any = None,
+) -> Any:
+    """partition, offset, timestamp, key, value; headers where any record has some, or as told."""
+    shown = any(s.batch.holds(_HEADERS) for s in segments) if headers is None else headers
+    names = ["partition", "offset", "timestamp", "key", "value"]
+    types = [*_MADE_TYPES, key_type(form), stored_type(form)]
+    if shown:
+        names.append("headers")
+        types.append(pa.map_(pa.string(), pa.binary()))
+    chunks = [_chunk(run, types) for run in runs(segments)]
+    columns = [
+        pa.chunked_array([chunk[i] for chunk in chunks], type=kind) for i, kind in enumerate(types)
+    ]
+    if decode and form in ("json", "msgpack"):
+        raw: list[Any] = []
+        for s in segments:
+            raw += s.batch.part(_VALUES, s.lo, s.hi)
+        columns[4] = typed(decode_values(form, raw), f"values of topic {topic!r}", value_type)
+    return pa.table(columns, names=names)
+
+
+def runs(segments: Sequence[S]) -> Iterator[list[S]]:
+    """Segments that share a chunk: one, or a run of small ones."""
+    run: list[S] = []
+    size = 0
+    for segment in segments:
+        small = segment.hi - segment.lo < SMALL
+        if run and (not small or size >= _RUN_BYTES):
+            yield run
+            run, size = [], 0
+        if small:
+            run.append(segment)
+            size += len(segment.batch.data)
+        else:
+            yield [segment]
+    if run:
+        yield run
+
+
+def _chunk(run: list[Segment], types: list[Any]) -> list[Any]:
+    if len(run) > 1:
+        return _copied(run, types)
+    (s,) = run
+    count = s.hi - s.lo
+    ones = pa.repeat(pa.scalar(1, pa.int64()), count)
+    arrays = [
+        pa.repeat(pa.scalar(s.partition, types[0]), count),
+        pc.cumulative_sum(ones, start=s.offset - 1),
+        pa.repeat(pa.scalar(s.batch.timestamp_ms, types[2]), count),
+        stored(s.batch, _KEYS, s.lo, s.hi, types[3]),
+        stored(s.batch, _VALUES, s.lo, s.hi, types[4]),
+    ]
+    if len(types) > 5:
+        arrays.append(header_maps(s.batch.part(_HEADERS, s.lo, s.hi), types[5]))
+    return arrays
+
+
+def _copied(run: list[Segment], types: list[Any]) -> list[Any]:
+    columns: list[list[Any]] = [[] for _ in types]
+    for s in run:
+        count = s.hi - s.lo
+        columns[0] += [s.partition] * count
+        columns[1] += range(s.offset, s.offset + count)
+        columns[2] += [s.batch.timestamp_ms] * count
+        columns[3] += s.batch.part(_KEYS, s.lo, s.hi)
+        columns[4] += s.batch.part(_VALUES, s.lo, s.hi)
+        if len(types) > 5:
+            columns[5] += s.batch.part(_HEADERS, s.lo, s.hi)
+    arrays = []
+    for i, (column, kind) in enumerate(zip(columns, types, strict=True)):
+        if i == 5:
+            arrays.append(header_maps(column, kind))
+        elif kind == pa.string():  # stored as UTF-8: taken as binary, shown as text, not looked at
+            arrays.append(pa.array(column, pa.binary()).view(kind))
+        else:
+            arrays.append(pa.array(column, kind))
+    return arrays
+
+
+def stored(batch: Batch, column: int, lo: int, hi: int, kind: Any) -> Any:
+    """Items lo..hi of keys 0 or values 1, over the batch's own buffers."""
+    buffers = batch.buffers(column)
+    if buffers is None:
+        return pa.nulls(hi - lo, kind)
+    if sys.byteorder == "big":  # stored little endian
+        return pa.array(batch.part(column, lo, hi), pa.binary()).view(kind)
+    views = [None if view is None else pa.py_buffer(view) for view in buffers]
+    return pa.Array.from_buffers(kind, hi - lo, views, offset=lo)
+
+
+def header_maps(column: Iterable[bytes | None], kind: Any) -> Any:
+    maps = [None if item is None else list(decode_headers(item).items()) for item in column]
+    return pa.array(maps, kind)
+
+
+# tables ------------------------------------------------------------------------------------
+
+
+def rows_table(where: str, keys: list[Any], values: list[Any], value_type: Any = None) -> Any:
+    """key, value. Keys are of one kind: a tuple key is a struct with the fields "0", "1", …"""
+    kinds = set(map(_kind, keys))
+    if len(kinds) > 1:
+        names = " and ".join(sorted(map(_kind_name, kinds)))
+        raise NoCommonType(
+            f"keys of {where} have no common Arrow type: {names}; scan with prefix= or begin= and "
+            "end= for keys of one kind"
+        )
+    if keys and isinstance(keys[0], tuple):
+        keys = [_key_fields(key) for key in keys]
+    columns = [
+        typed(keys, f"keys of {where}"),
+        typed(values, f"values of {where}", value_type),
+    ]
+    return pa.table(columns, names=["key", "value"])
+
+
+def _kind(key: Any) -> Any:
+    """1, 1.0 and True are three keys, and no column may make them one."""
+    return tuple(map(_kind, key)) if isinstance(key, tuple) else type(key)
+
+
+def _kind_name(kind: Any) -> str:
+    if isinstance(kind, tuple):
+        return f"({', '.join(map(_kind_name, kind))})"
+    return "None" if kind is type(None) else str(kind.__name__)
+
+
+def _key_fields(key: Any) -> Any:
+    if isinstance(key, tuple):
+        return {str(i): _key_fields(part) for i, part in enumerate(key)}
+    return key
+
+
+# types -------------------------------------------------------------------------------------
+
+
+def typed(values: list[Any], what: str, kind: Any = None) -> Any:
+    """A column of Python values, of a type that holds all of them."""
+    try:
+        if kind is None and {str, bytes} <= set(map(type, values)):
+            raise TypeError("text and bytes")  # would silently become bytes
+        return pa.array(values, kind)
+    except (TypeError, ValueError, OverflowError, pa.ArrowNotImplementedError) as error:
+        # Arrow's own are of these, and what values of no type or range make: none is a bug of ours.
+        raise _refusal(what, error) from error
+
+
+def common_type(name: str, a: Any, b: Any, what: str) -> Any:
+    """The type that holds both columns of that name; structs get each other's fields, keys nothing."""
+    if a == b:
+        return a
+    try:
+        if name == "key":
+            raise TypeError(f"{a} and {b}")
+        schemas = [pa.schema([("value", kind)]) for kind in (a, b)]
+        return pa.unify_schemas(schemas, promote_options="permissive").field(0).type
+    except (TypeError, ValueError) as error:
+        raise _refusal(what, error) from error
+
+
+def _refusal(what: str, error: Exception) -> NoCommonType:
+    else_ = "" if what.startswith("keys") else "decode=False gives values as stored, "
+    return NoCommonType(
+        f"{what} have no common Arrow type ({error}); {else_}to_pandas() holds anything"
+    )
+
+
+def steady(tables: Iterable[Any], what: str) -> Iterator[Any]:
+    """Tables of one schema, that of the first; NoCommonType at one that does not fit into it."""
+    schema = None
+    for table in tables:
+        if schema is None:
+            schema = table.schema
+        for field, kind in zip(schema, table.schema.types, strict=True):
+            if common_type(field.name, field.type, kind, what) != field.type:
+                raise NoCommonType(
+                    f"{what}: {field.name} is {kind} from some record on, and {field.type} before; "
+                    "pass value_type= to say what it is in all, or decode=False"
+                )
+        yield conform(table, schema, what)
+
+
+def conform(table: Any, schema: Any, what: str) -> Any:
+    """The table with a schema whose types hold its own."""
+    for i, (field, kind) in enumerate(zip(schema, table.schema.types, strict=True)):
+        if kind != field.type:
+            table = table.set_column(i, field, typed(table.column(i).to_pylist(), what, field.type))
+    return table
+
+
+def schema_of(tables: Iterable[Any], what: str) -> Any:
+    """The schema that holds all of them; reads them to the end."""
+    schema = None
+    for table in tables:
+        found = table.schema
+        if schema is not None and found != schema:
+            pairs = zip(schema.names, schema.types, found.types, strict=True)
+            found = pa.schema([(name, common_type(name, a, b, what)) for name, a, b in pairs])
+        schema = found
+    return schema
+
+
+def record_batches(tables: Iterable[Any]) -> Iterator[Any]:
+    """Each table as one RecordBatch; its chunks are copied together."""
+    for table in tables:
+        yield from table.combine_chunks().to_batches()
+
+
+def to_pandas(table: Any, objects: list[Any] | None = None) -> Any:
+    """A DataFrame; `objects` take the place of the column value as they are."""
+    pandas = optional_packages.pandas()
+    if objects is None:
+        return table.to_pandas()
+    frame = table.drop_columns(["value"]).to_pandas()
+    column = pandas.Series(objects, dtype=object if _mixed(objects) else None)
+    frame.insert(frame.columns.get_loc("key") + 1, "value", column)
+    return frame
+
+
+def _mixed(objects: list[Any]) -> bool:
+    kinds = set(map(type, objects))
+    return len(kinds) != 1 or not kinds <= {int, float, bool}

@@ -1,0 +1,274 @@
+"""What a read returns: records of one topic, in columns.
+
+    ReadBatch = segments of stored batches:  (partition, first offset, lo..hi of one batch)
+                      │ decoded column by column, each at its first use
+                      ▼
+    values   keys   headers   offsets   timestamps        lists of equal length
+
+Iterating gives `Record`s; the columns are much faster, and `tx.write_batch` takes them as they are.
+
+Next: ../transaction/snapshot_reader.py, which makes them.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any, NamedTuple, overload
+
+from ...proto.batch import Batch, decode_headers
+from .codecs import decode_record_keys, decode_values
+
+_KEYS, _VALUES, _HEADERS = range(3)
+
+
+class Record(NamedTuple):
+    """One record. `offset` is -1 for a record of a transaction that has not committed."""
+
+    value: Any
+    key: Any
+    headers: dict[str, Any]
+    partition: int
+    offset: int
+    timestamp_ms: int
+
+
+class Segment(NamedTuple):
+    """Records lo..hi of one stored batch; the first of them has this offset."""
+
+    partition: int
+    offset: int
+    lo: int
+    hi: int
+    batch: Batch
+
+
+class ReadBatch:
+    """Records of a topic, those of one partition together and in order.
+
+    Keys are bytes for topics with format="bytes", else str; None where a record has none. `more`: the
+    partitions had more than this, as of the same step.
+    """
+
+    __slots__ = ("_columns", "_ends", "_length", "_starts", "format", "more", "segments", "topic")
+
+    def __init__(
+        self,
+        topic: str,
+        format: str,
+        segments: list[Segment],
+        more: bool = False,
+        starts: dict[int, int] | None = None,
+        ends: dict[int, int] | None = None,
+    ) -> None:
+        self.topic = topic
+        self.format = format
+        self.segments = segments
+        self.more = more
+        self._starts = starts or {}  # of the partitions that were asked for
+        self._ends = ends or {}
+        self._length = sum(segment.hi - segment.lo for segment in segments)
+        self._columns: dict[str, list[Any]] = {}
+
+    def __len__(self) -> int:
+        return self._length
+
+    def _raw(self, column: int) -> list[Any]:
+        items: list[Any] = []
+        for segment in self.segments:
+            items += segment.batch.part(column, segment.lo, segment.hi)
+        return items
+
+    @property
+    def values(self) -> list[Any]:
+        """The values, decoded by the topic's format."""
+        found = self._columns.get("values")
+        if found is None:
+            found = self._columns["values"] = decode_values(self.format, self._raw(_VALUES))
+        return found
+
+    @property
+    def keys(self) -> list[Any]:
+        """The keys, None where a record has none."""
+        found = self._columns.get("keys")
+        if found is None:
+            found = self._columns["keys"] = decode_record_keys(self.format, self._raw(_KEYS))
+        return found
+
+    @property
+    def headers(self) -> list[dict[str, Any]]:
+        """The headers, an empty dict where a record has none."""
+        found = self._columns.get("headers")
+        if found is None:
+            raw = self._raw(_HEADERS)
+            found = self._columns["headers"] = [decode_headers(item) for item in raw]
+        return found
+
+    @property
+    def offsets(self) -> list[tuple[int, int]]:
+        """(partition, offset) of each record."""
+        return [
+            (segment.partition, segment.offset + i)
+            for segment in self.segments
+            for i in range(segment.hi - segment.lo)
+        ]
+
+    @property
+    def timestamps(self) -> list[int]:
+        """When each record was written: milliseconds since 1970, one number for a batch."""
+        column: list[int] = []
+        for segment in self.segments:
+            column += [segment.batch.timestamp_ms] * (segment.hi - segment.lo)
+        return column
+
+    @property
+    def ends(self) -> dict[int, int]:
+        """Partition → where to read on, of each partition that was asked for, records or none; of a consumer's
+        read only of those that it has records of: the consumer itself knows where to go on."""
+        return self._ends or behind(self._starts, self.segments)
+
+    @property
+    def partition(self) -> int | None:
+        """The partition, where only one was asked for, or has records here; else None."""
+        ends = self.ends
+        if len(ends) > 1:
+            ends = behind({}, self.segments)
+        return next(iter(ends)) if len(ends) == 1 else None
+
+    def to_arrow(self, decode: bool = True, value_type: Any = None) -> Any:
+        """A pyarrow Table: partition, offset, timestamp, key, value, and headers if there are any.
+
+        Keys and values are shown where they were read, not copied, except for values of format json
+        and msgpack: those become columns of their own type (`value_type`, or inferred; dicts become
+        structs), NoCommonType where they have none. decode=False gives them as stored. Batches of
+        less than 256 records that lie together are copied into one chunk.
+        """
+        from . import arrow
+
+        return arrow.topic_table(
+            self.topic, self.format, self.segments, decode, value_type=value_type
+        )
+
+    def to_pandas(self) -> Any:
+        """A pandas DataFrame with the columns of `to_arrow`; values of json and msgpack as objects."""
+        from . import arrow
+
+        table = self.to_arrow(decode=False)
+        return arrow.to_pandas(table, self.values if self.format in ("json", "msgpack") else None)
+
+    def count_by_key(self) -> Counter[Any]:
+        """How many records each key has; records without key are not counted."""
+        counts = Counter(self.keys)
+        counts.pop(None, None)
+        return counts
+
+    def __iter__(self) -> Iterator[Record]:
+        columns = (self.values, self.keys, self.headers, self.offsets, self.timestamps)
+        for value, key, headers, (partition, offset), timestamp in zip(*columns, strict=True):
+            yield Record(value, key, headers, partition, offset, timestamp)
+
+    @overload
+    def __getitem__(self, index: int) -> Record: ...
+    @overload
+    def __getitem__(self, index: slice) -> "ReadBatch": ...
+    def __getitem__(self, index: int | slice) -> "Record | ReadBatch":
+        """One record, or with [a:b] those between as a batch, which copies nothing."""
+        if isinstance(index, slice):
+            return self._part(*index.indices(len(self)))
+        partition, offset = self.offsets[index]
+        timestamp = self.timestamps[index]
+        value, key, headers = self.values[index], self.keys[index], self.headers[index]
+        return Record(value, key, headers, partition, offset, timestamp)
+
+    def _part(self, begin: int, end: int, step: int) -> "ReadBatch":
+        if step != 1:
+            raise ValueError("a batch has no steps: take list(batch)[a:b:step], or batch[a:b]")
+        if end >= len(self):
+            found = self._between(begin, end)
+            return ReadBatch(self.topic, self.format, found, self.more, self._starts, self._ends)
+        ends = behind(self._starts, self._between(0, end))
+        return ReadBatch(
+            self.topic, self.format, self._between(begin, end), True, self._starts, ends
+        )
+
+    def _between(self, begin: int, end: int) -> list[Segment]:
+        found, at = [], 0
+        for segment in self.segments:
+            size = segment.hi - segment.lo
+            first, last = max(begin - at, 0), min(end - at, size)
+            if first < last:
+                offset, lo, hi = segment.offset + first, segment.lo + first, segment.lo + last
+                found.append(Segment(segment.partition, offset, lo, hi, segment.batch))
+            at += size
+        return found
+
+    def __repr__(self) -> str:
+        places = ", ".join(
+            f"{s.partition}:[{s.offset}, {s.offset + s.hi - s.lo})" for s in self.segments[:4]
+        )
+        more = ", …" if len(self.segments) > 4 else ""
+        return f"<ReadBatch {self.topic!r} {counted(len(self), 'record')} {places}{more}>"
+
+    def _repr_html_(self) -> str:
+        shown = [(r.partition, r.offset, r.key, r.value) for r in self[:20]]
+        return html_table(
+            f"topic {self.topic!r}: {counted(len(self), 'record')}",
+            ("partition", "offset", "key", "value"),
+            shown,
+            len(self),
+        )
+
+
+def behind(starts: dict[int, int], segments: list[Segment]) -> dict[int, int]:
+    """Partition → the offset behind the last record, or the start of one that has none."""
+    return starts | {s.partition: s.offset + s.hi - s.lo for s in segments}
+
+
+class Rows(list[tuple[Any, Any]]):
+    """(key, value) pairs of a scan, in key order: a list that notebooks show as a table."""
+
+    def to_arrow(self) -> Any:
+        """A pyarrow Table with the columns key and value, of inferred types.
+
+        Dicts become structs, tuple keys structs with the fields "0", "1", …; NoCommonType where keys
+        or values have none.
+        """
+        from . import arrow
+
+        return arrow.rows_table("the rows", [k for k, _ in self], [v for _, v in self])
+
+    def to_pandas(self) -> Any:
+        """A pandas DataFrame with the columns key and value."""
+        from ..optional_packages import pandas
+
+        return pandas().DataFrame(list(self), columns=["key", "value"])
+
+    def _repr_html_(self) -> str:
+        return html_table(counted(len(self), "row"), ("key", "value"), self[:20], len(self))
+
+
+def counted(number: int, what: str, many: str = "") -> str:
+    """1 record, 2 records."""
+    return f"{number} {what if number == 1 else many or what + 's'}"
+
+
+def html_table(
+    title: str, columns: tuple[str, ...], rows: list[Any], total: int, plain: bool = False
+) -> str:
+    """A small table for notebooks; long values are cut, all text is escaped.
+
+    `plain`: cells are words, not values whose type matters.
+    """
+    import html  # its table of entities is large, and only notebooks come here
+
+    def cell(value: Any) -> str:
+        text = str(value) if plain else repr(value)
+        return html.escape(text if len(text) <= 80 else text[:79] + "…")
+
+    head = "".join(f"<th>{html.escape(name)}</th>" for name in columns)
+    body = "".join(
+        "<tr>" + "".join(f"<td>{cell(value)}</td>" for value in row) + "</tr>" for row in rows
+    )
+    rest = f"<p>… and {total - len(rows)} more</p>" if total > len(rows) else ""
+    return (
+        f"<table><caption>{html.escape(title)}</caption><thead><tr>{head}</tr></thead>"
+        f"<tbody>{body}</tbody></table>{rest}"
+    )

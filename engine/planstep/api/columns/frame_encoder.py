@@ -1,0 +1,281 @@
+"""Tables of columns as records: from Arrow's buffers to stored batches, no Python statement per record.
+
+    key column    ─ distinct keys ─ crc32 ─▶ partition of each ─ stable sort ─▶ a slice per partition
+    value column  ─────────────────────────────────────────────────── taken ──▶     │ cut at 1 MiB
+                                                                                    ▼
+                                                                         offsets and data of a batch
+
+Per record Python runs only where it must: for each distinct key, and for values that the format
+encodes (json, msgpack).
+
+What it leaves out: headers, and timestamps. A stored batch has one, the time of writing; a record's own
+time belongs into its value.
+
+Next: ../transaction/topic_writes.py, which keeps the pieces.
+"""
+
+import sys
+import zlib
+from bisect import bisect_right
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from ...errors import RecordTooLarge
+from ...proto.batch import Buffers, encode_buffers
+from .. import optional_packages
+from ..limits import BATCH_BYTES, RECORD_BYTES_MAX
+from .codecs import encode_values
+
+if TYPE_CHECKING:
+    from ...runtime.catalog import TopicInfo
+
+pa = optional_packages.pyarrow()
+pc = pa.compute
+
+_SLICE_BYTES = 64 << 20
+
+
+def table_of(frame: Any) -> Any:
+    """A pyarrow Table; of a DataFrame the columns, and the index if it has a name."""
+    if isinstance(frame, pa.Table):
+        return frame
+    if type(frame).__module__.partition(".")[0] == "pandas":
+        named = any(name is not None for name in frame.index.names)
+        return pa.Table.from_pandas(frame, preserve_index=True if named else False)
+    return pa.table(frame)
+
+
+def column_of(table: Any, name: str, where: str) -> Any:
+    """The column of that name; ValueError names those that are there."""
+    if table.column_names.count(name) != 1:
+        has = ", ".join(map(repr, table.column_names))
+        raise ValueError(f"{where}: no column {name!r} in the table (or two): it has {has}")
+    column = table[name]
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    return column
+
+
+def python_values(table: Any, names: list[str], where: str) -> list[Any]:
+    """Rows as dicts of these columns, for json and msgpack to encode."""
+    for name in names:
+        kind = column_of(table, name, where).type
+        if pa.types.is_temporal(kind) or pa.types.is_decimal(kind):
+            raise TypeError(
+                f"{where}: column {name!r} is {kind}, which json and msgpack have no word for; make "
+                "it text or a number, or leave it out"
+            )
+    found: list[Any] = table.select(names).to_pylist()
+    return found
+
+
+def _is_text(kind: Any) -> bool:
+    t = pa.types
+    return bool(t.is_string(kind) or t.is_large_string(kind) or t.is_string_view(kind))
+
+
+def _is_bytes(kind: Any) -> bool:
+    t = pa.types
+    return bool(
+        t.is_binary(kind)
+        or t.is_large_binary(kind)
+        or t.is_binary_view(kind)
+        or t.is_fixed_size_binary(kind)
+    )
+
+
+class Records:
+    """A table's records as a topic stores them, checked: `size` in bytes.
+
+    Invariant: keys and values are binary columns of one length; values have no nulls.
+    """
+
+    def __init__(self, topic: "TopicInfo", frame: Any, key: str | None, value: str | None) -> None:
+        self.topic = topic
+        self.where = f"topic {topic.name!r}"
+        table = table_of(frame)
+        keys = None if key is None else self._keys(column_of(table, key, self.where), key)
+        values = self._values(table, key, value)
+        columns = [values] if keys is None else [values, keys]
+        names = ["value", "key"][: len(columns)]
+        self.table = pa.table(columns, names=names)
+        self.size = self._measured()
+
+    def _keys(self, column: Any, name: str) -> Any:
+        kind = column.type
+        if _is_text(kind) or (_is_bytes(kind) and self.topic.format == "bytes"):
+            return _binary(column)
+        if pa.types.is_null(kind):
+            return None
+        kinds = "text or bytes" if self.topic.format == "bytes" else "text"
+        raise TypeError(
+            f'{self.where} has format="{self.topic.format}": keys of its records are {kinds}, and '
+            f'column {name!r} is {kind}; cast it, in Arrow with .cast("string")'
+        )
+
+    def _values(self, table: Any, key: str | None, value: str | None) -> Any:
+        form = self.topic.format
+        if form in ("json", "msgpack"):
+            if value is None:
+                names = [name for name in table.column_names if name != key]
+                items = python_values(table, names, self.where)
+            else:
+                items = column_of(table, value, self.where).to_pylist()
+            return _chunked(pa.array(encode_values(form, items, self.where), pa.binary()))
+        if value is None:
+            has = ", ".join(map(repr, table.column_names))
+            raise ValueError(
+                f'{self.where} has format="{form}": name the column of values with value=, one of '
+                f"{has}"
+            )
+        column = column_of(table, value, self.where)
+        if not (_is_text(column.type) if form == "utf8" else _is_bytes(column.type)):
+            wanted = "text" if form == "utf8" else "bytes"
+            raise TypeError(
+                f'{self.where} has format="{form}": its values are {wanted}, and column {value!r} is '
+                f"{column.type}; cast it, or create the topic with another format"
+            )
+        if column.null_count:
+            first = pc.index(column.is_null(), pa.scalar(True)).as_py()
+            raise TypeError(f"{self.where}: record {first} has no value in column {value!r}")
+        return _binary(column)
+
+    def _measured(self) -> int:
+        lengths = [
+            pc.fill_null(pc.binary_length(c), 0).cast(pa.int64()) for c in self.table.columns
+        ]
+        records = lengths[0] if len(lengths) == 1 else pc.add(*lengths)
+        largest = pc.max(records).as_py() or 0
+        if largest > RECORD_BYTES_MAX:
+            at = pc.index(records, pa.scalar(largest, pa.int64())).as_py()
+            raise RecordTooLarge(
+                f"{self.where}: record {at} has {largest:,} bytes, the limit is "
+                f"{RECORD_BYTES_MAX:,}; nothing was written"
+            )
+        return pc.sum(records).as_py() or 0
+
+    def pieces(
+        self, keyless: int, partition: int | None
+    ) -> Iterator[tuple[int, list[tuple[int, "Piece"]]]]:
+        """(bytes, [(partition, records), …]), about 64 MiB at a time."""
+        count = self.table.num_rows
+        rows = (
+            max(1, count)
+            if self.size <= _SLICE_BYTES
+            else max(1, count * _SLICE_BYTES // self.size)
+        )
+        for begin in range(0, count, rows):
+            part = self.table.slice(begin, rows)
+            values = _one(part["value"])
+            keys = _one(part["key"]) if part.num_columns > 1 else None
+            size = sum(_data_bytes(column) for column in (values, keys) if column is not None)
+            yield size, self._split(values, keys, keyless, partition)
+
+    def _split(
+        self, values: Any, keys: Any, keyless: int, partition: int | None
+    ) -> list[tuple[int, "Piece"]]:
+        parts = len(self.topic.partitions)
+        if partition is not None or keys is None or parts == 1:
+            target = partition if partition is not None else 0 if keys is not None else keyless
+            return [(target, Piece(values, keys))]
+        coded = keys.dictionary_encode()
+        crc32 = zlib.crc32
+        of_key = [crc32(key) % parts for key in coded.dictionary.to_pylist()]
+        chosen = pa.array(of_key, pa.int32()).take(coded.indices).fill_null(keyless)
+        order = pc.array_sort_indices(chosen)  # stable: records of a partition keep their order
+        values, keys = values.take(order), keys.take(order)
+        counts = {item["values"]: item["counts"] for item in chosen.value_counts().to_pylist()}
+        found = []
+        at = 0
+        for target in sorted(counts):
+            size = counts[target]
+            found.append((target, Piece(values.slice(at, size), keys.slice(at, size))))
+            at += size
+        return found
+
+
+class Piece:
+    """Records for one partition, in Arrow's columns."""
+
+    __slots__ = ("keys", "values")
+
+    def __init__(self, values: Any, keys: Any) -> None:
+        self.values = values
+        self.keys = None if keys is None or keys.null_count == len(keys) else keys
+
+    def batches(self, timestamp_ms: int) -> tuple[tuple[bytes, int], ...]:
+        """(encoded batch, records), each of about BATCH_BYTES at most."""
+        result = []
+        for a, b in _cuts(self.values):
+            keys = None if self.keys is None else _buffers(self.keys.slice(a, b - a))
+            columns = (keys, _buffers(self.values.slice(a, b - a)), None)
+            result.append((encode_buffers(b - a, columns, timestamp_ms), b - a))
+        return tuple(result)
+
+
+def _cuts(values: Any) -> Iterator[tuple[int, int]]:
+    ends = _offsets(values)
+    begin, count = 0, len(values)
+    while begin < count:
+        # The last end that is no more than BATCH_BYTES away, and one record at least.
+        end = bisect_right(ends, ends[begin] + BATCH_BYTES, begin + 1, count + 1) - 1
+        end = max(begin + 1, end)
+        yield begin, end
+        begin = end
+
+
+def _offsets(column: Any) -> memoryview:
+    """An array's count + 1 offsets, wherever they begin."""
+    at = column.offset
+    return memoryview(column.buffers()[1]).cast("i")[at : at + len(column) + 1]
+
+
+def _data_bytes(column: Any) -> int:
+    ends = _offsets(column)
+    return ends[-1] - ends[0]
+
+
+def _buffers(column: Any) -> Buffers:
+    """A binary array as a batch stores it: offsets from 0, nothing behind a null."""
+    bitmap = None
+    if column.null_count:
+        valid = pc.invert(column.is_null())
+        assert valid.offset == 0
+        bits = bytearray(memoryview(valid.buffers()[1])[: (len(column) + 7) // 8])
+        if len(column) % 8:
+            bits[-1] &= (1 << len(column) % 8) - 1
+        bitmap = memoryview(bits)
+        column = column.fill_null(b"")
+    ends = _offsets(column)
+    first, last = ends[0], ends[-1]
+    data = column.buffers()[2]
+    if first:
+        at = pa.Array.from_buffers(
+            pa.int32(), len(column) + 1, [None, column.buffers()[1]], offset=column.offset
+        )
+        ends = memoryview(pc.subtract(at, pa.scalar(first, pa.int32())).buffers()[1]).cast("i")
+        ends = ends[: len(column) + 1]
+    offsets = ends.cast("B")
+    if sys.byteorder == "big":
+        swapped = pa.array(ends, pa.int32())  # no copy is worth code for these machines
+        offsets = memoryview(b"".join(e.as_py().to_bytes(4, "little") for e in swapped))
+    return bitmap, offsets, memoryview(b"" if data is None else data)[first:last]
+
+
+def _binary(column: Any) -> Any:
+    """Text or bytes of any kind as binary with int32 offsets, where they have them no copy."""
+    if _is_text(column.type):
+        column = column.cast(pa.string())
+        return pa.chunked_array([chunk.view(pa.binary()) for chunk in column.chunks], pa.binary())
+    return column.cast(pa.binary())
+
+
+def _chunked(array: Any) -> Any:
+    return array if isinstance(array, pa.ChunkedArray) else pa.chunked_array([array])
+
+
+def _one(column: Any) -> Any:
+    """A column's chunks as one array."""
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)

@@ -1,0 +1,319 @@
+"""`planstep.open`: settings checked, one engine per path and process, counted.
+
+    open(path) ─▶ slot of the real path ─▶ engine open already? same settings ─▶ the same engine
+                                        └─▶ open_runtime ─▶ a new one
+
+A setting left None is as the engine that is open has it, else as stored, else the default. A forked child forgets
+the parent's engines: it may open other stores, and the parent's once the parent has closed them (or
+with read_only=True); StoreInUse before.
+
+Next: engine.py.
+"""
+
+import atexit
+import os
+import threading
+import time
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+
+from ..errors import NotSupported, StoreInUse, WrongMode
+from ..host.versions import BYTES_MAX, MS_MAX
+from ..logs import store_opened
+from ..proto.kafka.settings import KafkaSettings
+from .arguments import seconds, shown, whole
+
+if TYPE_CHECKING:
+    from ..runtime.runtime import Runtime
+    from ..store import Store
+    from .engine import Engine
+
+MEMORY = ":memory:"
+Mode: TypeAlias = Literal["deterministic", "kafka"]
+MODES_TO_COME = ("pulsar",)
+_RTT_MAX = 60
+Durability: TypeAlias = Literal["full", "os"]
+ProtocolVersion: TypeAlias = Literal[1, 2]
+Placement: TypeAlias = Literal["shared", "separate"]
+Trace: TypeAlias = Literal["off", "summary", "messages"]
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What an engine was opened with; who opens its path again must agree where he says something.
+
+    Invariant: valid by themselves; whether they fit the store, the runtime says.
+    """
+
+    mode: Mode | None = None
+    hosts: int | None = None
+    read_only: bool = False
+    durability: Durability = "full"
+    placement: Placement = "shared"
+    trace: Trace = "summary"
+    rtt: float = 0.0
+    kafka: KafkaSettings = field(default_factory=KafkaSettings)
+    snapshot_seconds: float = MS_MAX / 1000
+    snapshot_bytes: int = BYTES_MAX
+
+    @property
+    def snapshots(self) -> tuple[int, int]:
+        """Bytes and milliseconds of overwritten versions that are kept."""
+        return self.snapshot_bytes, max(1, round(1000 * self.snapshot_seconds))
+
+    def check(self) -> None:
+        if self.mode in MODES_TO_COME:
+            raise NotSupported(
+                f"mode={self.mode!r} is not there yet; choose 'deterministic' or 'kafka'"
+            )
+        _choice("mode", self.mode, (None, *get_args(Mode)))
+        _choice("durability", self.durability, get_args(Durability))
+        _choice("placement", self.placement, get_args(Placement))
+        if not isinstance(self.kafka, KafkaSettings):
+            raise TypeError(f"kafka is a planstep.KafkaSettings, not {self.kafka!r}")
+        self.kafka.check()
+        _choice("trace", self.trace, get_args(Trace))
+        if self.rtt > _RTT_MAX:
+            raise ValueError(f"rtt is at most {_RTT_MAX} seconds, not {shown(self.rtt)}")
+        if not seconds("snapshot_seconds", self.snapshot_seconds):
+            raise ValueError("snapshot_seconds is more than 0 seconds")
+        whole("snapshot_bytes", self.snapshot_bytes, 1)
+        hosts = self.hosts
+        if hosts is not None and (
+            isinstance(hosts, bool) or not isinstance(hosts, int) or not 1 <= hosts <= 255
+        ):
+            raise ValueError(f"hosts is 1 to 255, or None for as stored, not {shown(hosts)}")
+        if self.durability == "os" and hosts is not None and hosts > 1:
+            raise NotSupported(
+                "durability='os' needs hosts=1: several hosts would lose different tails"
+            )
+
+    @property
+    def protocol_version(self) -> int:
+        return self.kafka.protocol_version
+
+    def agree(self, path: str, given: dict[str, Any]) -> None:
+        """Whether a second open may share the engine that has these; WrongMode names the first that differs."""
+        for name, there in given.items():
+            here = getattr(self, name)
+            if here != there:
+                raise _disagreement(path, name, here, there)
+
+
+def _disagreement(path: str, setting: str, here: object, there: object) -> WrongMode:
+    error = WrongMode(setting, here, there)
+    error.args = (
+        f"{path} is open in this process already with {setting}={here!r}, not {there!r}; close "
+        "that engine first, or open with the same settings",
+    )
+    return error
+
+
+def _replaced(path: str) -> StoreInUse:
+    error = StoreInUse(os.getpid(), None)
+    error.args = (
+        f"{path} is not the folder any more that this process has open: it was moved, "
+        "removed or replaced meanwhile; that engine goes on where the folder is by now: close it first",
+    )
+    return error
+
+
+def _stopped(path: str, reason: BaseException) -> StoreInUse:
+    error = StoreInUse(os.getpid(), None)
+    error.args = (
+        f"{path} is open in this process, and that engine has stopped ({reason}): close it, then open again",
+    )
+    return error
+
+
+def _choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:
+    if value not in choices:
+        raise ValueError(f"{name}={shown(value)}: choose one of {', '.join(map(repr, choices))}")
+
+
+class Slot:
+    """One path of this process: its engine, if open, the one that is being closed, a lock for both.
+
+    The lock is not held while an engine closes: its threads end callbacks, and those may come here.
+    """
+
+    __slots__ = ("closing", "engine", "folder", "lock", "opened")
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.engine: Engine | None = None
+        self.closing: Engine | None = None
+        self.folder: tuple[int, int] | None = None
+        self.opened: list[Store | Runtime] = []  # of an open that has not come to its end
+
+    def __enter__(self) -> None:
+        """Takes the lock, once nothing is being closed here."""
+        while True:
+            closing = self.closing
+            if closing is not None:
+                closing._wait_closed()
+            self.lock.acquire()
+            if self.closing is None:
+                return
+            self.lock.release()
+
+    def __exit__(self, *exc: object) -> None:
+        self.lock.release()
+
+
+def _folder(path: str) -> tuple[int, int] | None:
+    """What a folder is, whatever it is called: device and inode; None in memory, or when it is gone."""
+    try:
+        status = os.stat(os.path.join(path, "host-0"))
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+_slots: dict[str, Slot] = {}
+
+
+def _forget() -> None:
+    """In a forked child: no engine of the parent's, and no lock that its threads held."""
+    _slots.clear()
+
+
+def _close_all() -> None:
+    for slot in list(_slots.values()):
+        engine = slot.engine
+        if engine is not None:
+            engine._close_at_exit()
+
+
+os.register_at_fork(after_in_child=_forget)
+atexit.register(_close_all)
+
+
+def open(
+    path: str | os.PathLike[str],
+    create: bool = True,
+    read_only: bool | None = None,
+    wait: float = 0,
+    mode: Mode | None = None,
+    hosts: int | None = None,
+    durability: Durability | None = None,
+    placement: Placement | None = None,
+    trace: Trace | None = None,
+    switch_interval: float | None = 0.0005,
+    rtt: float | None = None,
+    protocol_version: ProtocolVersion | None = None,
+    kafka: KafkaSettings | None = None,
+    snapshot_seconds: float | None = None,
+    snapshot_bytes: int | None = None,
+) -> "Engine":
+    """Opens the store at `path`, a folder, or one in memory for ":memory:".
+
+    create           make the store when there is none; False: a path without one is an error
+    read_only        writing raises NotSupported; None: False
+    wait             seconds to wait for another process that owns the store; else StoreInUse
+    mode             the commit protocol: "deterministic", or "kafka"; None: as stored, new: deterministic
+    hosts            logs that the tablets are spread over, fixed at creation; None: as stored, new: 1
+    durability       "full": a commit survives power loss; "os": it survives the process, needs hosts=1;
+                     None: "full"
+    placement        "shared": tablets of a host exchange messages within a turn; "separate": each stands
+                     for a server of its own, and hears nothing that is not durable; None: "shared"
+    trace            what is kept of a transaction's way: "off" only how it ended, "summary" its
+                     participants too, "messages" every message, for `planstep tx explain`; None: "summary"
+    switch_interval  seconds, lowers sys.setswitchinterval to it so that a busy thread delays commits
+                     less; None leaves the interpreter alone; no engine's own, so a second open lowers it too
+    rtt              seconds that a message and its answer take together, between client and tablets, and
+                     between tablets that do not share a turn: to see what a network would do; None: 0
+    protocol_version of mode "kafka": 1, what Python clients speak, or 2 (KIP-890); None: as `kafka` says
+    kafka            the other settings of mode "kafka", each with Kafka's default
+    snapshot_seconds how long an overwritten version is kept for open snapshots and transactions; None: 60
+    snapshot_bytes   of such versions, at most, on each host; None: 64 MiB. What needs more is SnapshotTooOld
+
+    The same path opened again in this process gives the same engine, which closes with the last `close`;
+    WrongMode where a setting that is given is not what that engine has. None never differs, not even from
+    read_only=True. Every ":memory:" is an engine of its own.
+    """
+    from ..runtime.open_stores import let_go, open_runtime, switch_at_least_every
+    from .engine import Engine
+
+    if protocol_version is not None and isinstance(kafka, KafkaSettings):
+        kafka = replace(kafka, protocol_version=protocol_version)
+    asked: dict[str, Any] = {
+        "mode": mode,
+        "hosts": hosts,
+        "read_only": read_only,
+        "durability": durability,
+        "placement": placement,
+        "trace": trace,
+        "rtt": None if rtt is None else seconds("rtt", rtt),
+        "kafka": kafka,
+        "snapshot_seconds": snapshot_seconds,
+        "snapshot_bytes": snapshot_bytes,
+    }
+    given = {name: value for name, value in asked.items() if value is not None}
+    settings = Settings(**given)
+    if protocol_version is not None:
+        given["protocol_version"] = protocol_version
+        if kafka is None:
+            by_version = KafkaSettings(protocol_version=protocol_version)
+            settings = replace(settings, kafka=by_version)
+    settings.check()
+    wait = seconds("wait", wait)
+    if switch_interval is not None and not seconds("switch_interval", switch_interval):
+        raise ValueError("switch_interval is more than 0 seconds, or None")
+    text = _path_text(path)
+    memory = text == MEMORY
+    if memory and read_only:
+        raise NotSupported("':memory:' is empty when it is opened: read_only makes no sense there")
+    real = text if memory else os.path.realpath(text)
+    slot = Slot() if memory else _slots.setdefault(real, Slot())
+    with slot:
+        engine = slot.engine
+        if engine is not None:
+            if slot.folder != _folder(real):
+                raise _replaced(real)
+            if engine._runtime._stopped is not None:
+                raise _stopped(real, engine._runtime._stopped)
+            engine._settings.agree(real, given)
+            switch_at_least_every(switch_interval)
+            engine._opened += 1
+            return engine
+        began = time.monotonic()
+        try:
+            runtime = open_runtime(
+                text,
+                create=create,
+                read_only=settings.read_only,
+                wait=wait,
+                mode=mode,
+                hosts=hosts,
+                durability=settings.durability,
+                placement=settings.placement,
+                trace=settings.trace,
+                switch_interval=switch_interval,
+                rtt_ms=1000 * settings.rtt,
+                settings=settings.kafka,
+                snapshots=settings.snapshots,
+                opened=slot.opened,
+            )
+            fixed: dict[str, Any] = {"mode": runtime.mode, "hosts": runtime.hosts}
+            engine = Engine(real, runtime, replace(settings, **fixed), slot)
+            folder = _folder(real)
+            store_opened(real, runtime, settings.read_only, time.monotonic() - began)
+        except BaseException:  # nobody has it yet who could close it
+            let_go(slot.opened)
+            raise
+        slot.engine, slot.folder = engine, folder
+        slot.opened.clear()
+        return engine
+
+
+def _path_text(path: Any) -> str:
+    """The path as text; ValueError for what names no folder."""
+    try:
+        text = os.fspath(path)
+        if isinstance(text, str) and text and "\0" not in text:
+            os.fsencode(text)
+            return text
+    except (TypeError, UnicodeEncodeError):
+        pass
+    raise ValueError(f"{shown(path)} is no path; use a folder's name, or ':memory:'")

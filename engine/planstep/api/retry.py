@@ -1,0 +1,151 @@
+"""When a transaction's function runs again: for `run` of both faces, with threads and with asyncio.
+
+    fails ─▶ its own Conflict, Overloaded, first SnapshotTooOld? attempts and time left? ─▶ a pause, and again
+                                              └ no ─▶ raised
+
+Those that lost the same to others wait in the order of their age: the oldest shortest, who came later longer.
+
+Next: engine.py.
+"""
+
+import random
+import threading
+import time
+from inspect import isawaitable, isgenerator
+from typing import Any
+
+from ..errors import Conflict, KafkaError, Overloaded, SnapshotTooOld
+from ..logs import snapshot_too_old
+from .arguments import seconds, shown, whole
+
+_TOOK_MIN, _PAUSE_MAX = 0.001, 0.25
+_ALONE = object()
+RETRIED = (Conflict, KafkaError, Overloaded, SnapshotTooOld)
+
+
+class Losers:
+    """Who of an engine's `run`s lost what to another transaction, and has not got it yet."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._begun = 0
+        self._of: dict[Any, _Crowd] = {}
+
+    def number(self) -> int:
+        """By which ages are compared: the smaller, the older."""
+        with self._lock:
+            self._begun += 1
+            return self._begun
+
+    def lost(self, what: Any, number: int) -> tuple[int, int]:
+        """(how many of them are older, how often each has lost since one of them won)."""
+        with self._lock:
+            crowd = self._of.setdefault(what, _Crowd())
+            crowd.numbers.add(number)
+            rounds = crowd.lost // len(crowd.numbers)
+            crowd.lost += 1
+            return sum(other < number for other in crowd.numbers), rounds
+
+    def leave(self, what: Any, number: int, won: bool) -> None:
+        with self._lock:
+            crowd = self._of.get(what)
+            if crowd is None:  # interrupted before it was one of them
+                return
+            crowd.numbers.discard(number)
+            if won:
+                crowd.lost = 0
+            if not crowd.numbers:
+                del self._of[what]
+
+
+class _Crowd:
+    """Those that lost the same, and how often since one of them won."""
+
+    def __init__(self) -> None:
+        self.numbers: set[int] = set()
+        self.lost = 0
+
+
+class Attempts:
+    """One call of `run`, in a `with`: how often it has failed, and until when it may."""
+
+    def __init__(self, attempts: int | None, deadline: float, losers: Losers) -> None:
+        self._most = None if attempts is None else whole("attempts", attempts, 1)
+        self._begun = time.monotonic()
+        self._end = self._begun + seconds("deadline", deadline)
+        self._failed = 0
+        self._too_old = False
+        self._losers = losers
+        self._number = 0
+        self._lost: Any = _ALONE
+
+    def __enter__(self) -> "Attempts":
+        return self
+
+    def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
+        self._leave(error is None)
+
+    def _leave(self, won: bool) -> None:
+        if self._lost is not _ALONE:
+            self._losers.leave(self._lost, self._number, won)
+            self._lost = _ALONE
+
+    def pause_after(self, error: Exception, own: bool) -> float:
+        """Seconds to wait before the next attempt, jittered: as long as attempts take, once for each loser of the
+        same that is older, and about twice as long each time that nobody has won. So one that lost by chance, and
+        the oldest of a crowd that gets on, wait for nothing.
+
+        Raises the error when there is none: `own` says that it is this transaction's, not one of some
+        other that the function ran.
+        """
+        self._failed += 1
+        if not own and not isinstance(error, SnapshotTooOld):
+            raise error
+        if not getattr(error, "retryable", True):
+            raise error
+        if isinstance(error, SnapshotTooOld):
+            if self._too_old:
+                error.add_note("db.run: the function outlived its snapshot twice, and would again")
+                raise error
+            self._too_old = True
+            snapshot_too_old("the function of db.run", error)
+        older, rounds = self._rank(error)
+        now = time.monotonic()
+        took = max(_TOOK_MIN, now - self._begun)
+        grown = took * ((1 + older) * 2.0 ** min(rounds, 10) - 1)
+        pause = random.uniform(0.5, 1.0) * min(grown, _PAUSE_MAX)
+        if self._failed == self._most or now + pause >= self._end:
+            error.add_note(f"db.run gave up after {self._failed} attempts")
+            raise error
+        self._begun = now + pause
+        return pause
+
+    def _rank(self, error: Exception) -> tuple[int, int]:
+        if not isinstance(error, Conflict):
+            self._leave(False)
+            return 0, self._failed
+        what = error.kind, error.name, error.part, shown(error.key), error.consumer, error.producer
+        if what != self._lost:
+            self._leave(False)
+            self._number = self._number or self._losers.number()
+            self._lost = what
+        return self._losers.lost(what, self._number)
+
+
+def never_run(value: Any) -> bool:
+    """Whether a function gave a coroutine or generator: of its body nothing has run, nor will."""
+    if not (isawaitable(value) or isgenerator(value)):
+        return False
+    close = getattr(value, "close", None)
+    if close is not None:
+        close()  # else it is warned of, as never awaited
+    return True
+
+
+def refuse_unrun(value: Any, who: str) -> None:
+    """TypeError where a function gave a coroutine or generator."""
+    if never_run(value):
+        raise TypeError(
+            f"{who} of an engine without asyncio takes a plain function; planstep.open_async has one "
+            "for async functions"
+        )

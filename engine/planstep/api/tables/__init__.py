@@ -1,0 +1,1 @@
+"""Tables, and loading them. Next: table.py."""

@@ -1,0 +1,155 @@
+"""Many rows into a table, in transactions of bounded size.
+
+    pairs, dicts, columns ─▶ (key, value) … ─ 10,000 rows or 8 MiB ─▶ put … commit ─▶ progress(rows so far)
+
+Puts read nothing, so they never conflict, and putting a row again leaves it as it is: a load that ended
+in the middle is simply repeated.
+
+Next: ../columns/frame_encoder.py.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..arguments import shown
+from ..limits import AHEAD_BYTES
+from ..optional_packages import is_frame
+
+if TYPE_CHECKING:
+    from ..engine import Engine
+    from ..transaction.transaction import Transaction
+
+Pairs = Iterator[tuple[Any, Any]]
+_SLICE_ROWS = 10_000
+
+
+def load(
+    engine: "Engine",
+    table: str,
+    rows: Any,
+    key: str | Sequence[str] | None,
+    value: str | None,
+    batch_rows: int,
+    progress: Callable[[int], object] | None,
+) -> int:
+    if isinstance(batch_rows, bool) or not isinstance(batch_rows, int) or batch_rows < 1:
+        raise ValueError(f"batch_rows is at least 1, not {shown(batch_rows)}")
+    engine._writable()
+    engine._table(table)
+    where = f"table {table!r}"
+    pairs = _pairs(rows, None if key is None else Columns(where, key, value), where)
+    done = 0
+    try:
+        while True:
+            count = _load_some(engine, table, pairs, batch_rows)
+            done += count
+            if count and progress is not None:
+                progress(done)
+            if not count:
+                return done
+    except BaseException as error:
+        error.add_note(f"{where}: {done:,} rows were loaded before; load again from the beginning")
+        raise
+
+
+def _load_some(engine: "Engine", table: str, pairs: Pairs, batch_rows: int) -> int:
+    """One transaction of the next rows; how many."""
+    held: list[tuple[Any, Any]] = []
+
+    def put(tx: "Transaction") -> None:
+        for key, value in held:  # of an attempt that was refused for lack of room
+            tx.put(table, key, value)
+        while len(held) < batch_rows and tx._bytes < AHEAD_BYTES:
+            pair = next(pairs, None)
+            if pair is None:
+                return
+            tx.put(table, *pair)
+            held.append(pair)
+
+    engine.run(put)
+    return len(held)
+
+
+class Columns:
+    """Which columns, or fields of dicts, are the key and the value."""
+
+    def __init__(self, where: str, key: str | Sequence[str], value: str | None) -> None:
+        self.where = where
+        self.single = isinstance(key, str)
+        self.key = [key] if isinstance(key, str) else list(key)
+        self.value = value
+        if not self.key or not all(isinstance(name, str) for name in self.key):
+            raise TypeError(
+                f"{where}: key= is the name of a column, or a list of names, not {shown(key)}"
+            )
+
+    def pair(self, row: Mapping[str, Any], number: int) -> tuple[Any, Any]:
+        missing = [name for name in [*self.key, self.value] if name is not None and name not in row]
+        if missing:
+            raise ValueError(f"{self.where}: row {number} has no {missing[0]!r}")
+        parts = tuple(as_key(row[name]) for name in self.key)
+        if None in parts:
+            raise ValueError(
+                f"{self.where}: row {number} has no key: {self.key[parts.index(None)]!r} is None"
+            )
+        found = parts[0] if self.single else parts
+        if self.value is not None:
+            return found, row[self.value]
+        return found, {name: item for name, item in row.items() if name not in self.key}
+
+
+def as_key(part: Any) -> Any:
+    """Structs and lists are tuples in keys: what `Rows.to_arrow` made of tuples."""
+    if isinstance(part, dict):
+        part = list(part.values())
+    return tuple(map(as_key, part)) if isinstance(part, list) else part
+
+
+def _pairs(rows: Any, columns: Columns | None, where: str) -> Pairs:
+    reader = hasattr(rows, "read_next_batch")  # iterated batch by batch, not gathered
+    if is_frame(rows) and not reader:
+        yield from _of_frame(rows, columns, where)
+        return
+    if isinstance(rows, Mapping):
+        rows = rows.items()
+    if isinstance(rows, (str, bytes)) or not isinstance(rows, Iterable):
+        raise TypeError(f"{where}: rows are pairs, dicts or a table of columns, not {shown(rows)}")
+    hint = "; make the series a frame, with .to_frame()" if hasattr(rows, "to_frame") else ""
+    for number, row in enumerate(rows):
+        if is_frame(row):
+            yield from _of_frame(row, columns, where)
+        elif isinstance(row, Mapping):
+            if columns is None:
+                raise ValueError(
+                    f"{where}: rows are dicts: name the field that is the key, with key="
+                )
+            yield columns.pair(row, number)
+        elif columns is not None:
+            raise TypeError(
+                f"{where}: key= goes with dicts and columns, and row {number} is {shown(row)}"
+            )
+        else:
+            try:
+                key, value = row
+            except (TypeError, ValueError):
+                raise TypeError(
+                    f"{where}: row {number} is no pair of key and value: {shown(row)}{hint}"
+                ) from None
+            yield key, value
+
+
+def _of_frame(frame: Any, columns: Columns | None, where: str) -> Pairs:
+    from ..columns.frame_encoder import python_values, table_of
+
+    if columns is None:
+        raise ValueError(f"{where}: name the column that is the key, with key=")
+    table = table_of(frame)
+    names = list(table.column_names)
+    if columns.value is not None:
+        names = [*dict.fromkeys([*columns.key, columns.value])]
+    else:
+        names = [*dict.fromkeys([*columns.key, *names])]
+    for begin in range(0, table.num_rows, _SLICE_ROWS):
+        part = table.slice(begin, _SLICE_ROWS)
+        for number, row in enumerate(python_values(part, names, where), begin):
+            yield columns.pair(row, number)

@@ -1,0 +1,1 @@
+"""Topics, consumers, writers, readers, `process`. Next: topic.py."""

@@ -1,0 +1,204 @@
+"""State without tables: a keyed topic that says how it changed, and a local view restored from it.
+
+    restore: the partition from its start ─▶ last value of each key ─▶ view, in memory
+    put(tx, key, value) ─▶ view of that transaction ─ commit ─▶ record in the same transaction, and the view
+                                                   └ abort ──▶ forgotten
+
+As Kafka Streams keeps its state stores: the changelog commits together with what was read and written, so
+the view is what the committed transactions made of it. A value None deletes. In memory is the whole
+state of the partition: tables (mode "deterministic") need neither that nor the restoring.
+
+One writer at a time may hold a partition's changelog; what makes that so is the consumer whose records it
+processes: its transactions conflict, or are fenced. Mode "kafka": name the worker, so that what another
+one left under its transactional id is ended before the view is restored.
+
+What it leaves out: snapshots of the view on disk, and removing superseded records from the topic.
+Next: ../transaction/transaction.py.
+"""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, TypeVar, overload
+
+from ...errors import TransactionClosed
+from ..arguments import check_worker, shown
+from ..columns.codecs import decode_value, encode_text, encode_value
+from ..limits import READ_BYTES
+from ..transaction.snapshot_reader import check_partition
+from ..transaction.transaction import Transaction
+
+if TYPE_CHECKING:
+    from ..engine import Engine
+
+T = TypeVar("T")
+_READ = 10_000
+_ENDED_WELL = "committed"
+_UNDER_WAY = ("open", "sent")
+_SCALARS = frozenset((str, int, float, bool, bytes))
+
+
+class _Layer:
+    """What one transaction has put, which is not yet known to have committed."""
+
+    __slots__ = ("tx", "values")
+
+    def __init__(self, tx: "Transaction") -> None:
+        self.tx = tx
+        self.values: dict[str, Any] = {}
+
+
+class Changelog:
+    """The state of one partition. Of one thread at a time.
+
+    Invariants: `_values` is what committed transactions made; `_layers` are on top of it, oldest first;
+    no object in them is a caller's.
+    """
+
+    def __init__(self, engine: "Engine", topic: str, partition: int, worker: str | None) -> None:
+        engine._writable()
+        info = engine._topic(topic)
+        if info.format not in ("json", "msgpack"):
+            raise TypeError(
+                f"topic {topic!r} has format {info.format!r}; a changelog is of format msgpack or json, "
+                "in which a value can be None"
+            )
+        self.topic = topic
+        self.partition = check_partition(info, partition)
+        self._tablet = info.partitions[partition]
+        self._format = info.format
+        self._worker = check_worker(worker)
+        self._engine = engine
+        self._values: dict[str, Any] = {}
+        self._layers: list[_Layer] = []
+        self.restore()
+
+    def restore(self) -> int:
+        """Reads the changelog anew; how many records that were. Drops what is not committed here.
+
+        Mode "kafka": waits for the end of a transaction that has written here, KafkaError after max_block_ms.
+        """
+        if self._worker is not None:
+            self._engine._runtime.ready(self._worker)
+        self._engine._runtime.wait_stable(self._tablet)
+        self._layers.clear()
+        values: dict[str, Any] = {}
+        topic, p = self._engine.topic(self.topic), self.partition
+        with self._engine._look() as view:
+            at = view.bounds(self.topic)[p][0]
+        records = 0
+        while batch := topic.read({p: at}, max_records=_READ, max_bytes=READ_BYTES):
+            records += len(batch)
+            at = batch.ends[p]
+            for key, value in zip(batch.keys, batch.values, strict=True):
+                if value is None:
+                    values.pop(key, None)
+                else:
+                    values[key] = value
+        self._values = values
+        return records
+
+    def _settle(self) -> None:
+        """Takes in what committed since; what was built on a transaction that did not goes with it."""
+        while self._layers:
+            layer = self._layers[0]
+            state = _state(layer.tx)
+            if state in _UNDER_WAY:
+                return
+            if state == _ENDED_WELL:
+                del self._layers[0]
+                for key, value in layer.values.items():
+                    if value is None:
+                        self._values.pop(key, None)
+                    else:
+                        self._values[key] = value
+            elif state == "undetermined":
+                layer.tx.outcome(self._engine._runtime.settings.max_block_ms / 1000)
+                self.restore()
+                return
+            else:
+                self._layers.clear()
+
+    def _layer(self, tx: "Transaction") -> _Layer:
+        inner = getattr(tx, "_sync", tx)
+        if not isinstance(inner, Transaction):
+            raise TypeError(f"a changelog takes a transaction of its engine, not {shown(tx)}")
+        if inner._engine is not self._engine:
+            raise ValueError(f"{tx!r} is of another engine than {self!r}")
+        inner._check()
+        self._settle()
+        for layer in self._layers:
+            if layer.tx is inner:
+                return layer
+        if any(layer.tx._state == "open" for layer in self._layers):
+            raise TransactionClosed(
+                f"the changelog {self.topic!r}, partition {self.partition}, is in use by another open "
+                "transaction: end that first, or restore() if it is lost"
+            )
+        layer = _Layer(inner)
+        self._layers.append(layer)
+        inner._at_commit.append(lambda: self._write(layer))
+        return layer
+
+    def _write(self, layer: _Layer) -> None:
+        if layer.values:
+            layer.tx.write_batch(
+                self.topic, list(layer.values.values()), list(layer.values), None, self.partition
+            )
+
+    @overload
+    def get(self, tx: "Transaction", key: str, default: None = None) -> Any | None: ...
+    @overload
+    def get(self, tx: "Transaction", key: str, default: T) -> Any | T: ...
+    def get(self, tx: "Transaction", key: str, default: Any = None) -> Any:
+        """The key's value as this transaction would leave it; `default` when there is none."""
+        self._layer(tx)
+        for layer in reversed(self._layers):
+            if key in layer.values:
+                value = layer.values[key]
+                break
+        else:
+            value = self._values.get(key)
+        return default if value is None else self._own(value)
+
+    def _own(self, value: Any) -> Any:
+        """An object of its own: what is done to one that was put or given changes nothing here."""
+        if type(value) in _SCALARS:
+            return value
+        return decode_value(self._format, encode_value(self._format, value, self._where))
+
+    @property
+    def _where(self) -> str:
+        return f"topic {self.topic!r}"
+
+    def put(self, tx: "Transaction", key: str, value: Any) -> None:
+        """Sets a key's value when the transaction commits; None deletes it."""
+        if not isinstance(key, str):
+            raise TypeError(f"a changelog's keys are str, not {shown(key)}")
+        encode_text(key, f"a record's key in {self._where}")
+        encoded = encode_value(self._format, value, self._where)
+        self._layer(tx).values[key] = decode_value(self._format, encoded)
+
+    def add(self, tx: "Transaction", key: str, n: int | float) -> None:
+        """Adds to a number, 0 when there is none."""
+        self.put(tx, key, self.get(tx, key, 0) + n)
+
+    def items(self) -> Iterator[tuple[str, Any]]:
+        """Keys and values as committed, in order of key."""
+        self._settle()
+        return ((key, self._own(value)) for key, value in sorted(self._values.items()))
+
+    def __len__(self) -> int:
+        self._settle()
+        return len(self._values)
+
+    def __repr__(self) -> str:
+        return f"<Changelog {self.topic!r}, partition {self.partition}>"
+
+
+def _state(tx: "Transaction") -> str:
+    """How the transaction stands; a future may know it before the transaction does."""
+    future = tx._future
+    if tx._state == "sent" and future is not None and future.done():
+        return _ENDED_WELL if future.exception() is None else "aborted"
+    if tx._state == "sent" and tx._failure is not None:
+        return "undetermined"
+    return tx._state

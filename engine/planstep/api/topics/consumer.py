@@ -1,0 +1,111 @@
+"""Consumers of a topic: where they are, how far behind, what they missed; where one shall begin.
+
+    cumulative    one position a partition; a transaction consumes what follows it
+    individual    a position and ranges beyond it: records may be consumed in any order, by many at once
+
+A consumer that nobody created is cumulative and begins at the oldest record still there.
+
+Next: topic.py.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+
+from ...errors import OffsetOutOfRange
+from ..arguments import shown
+from ..columns.batch import html_table
+from ..transaction.snapshot_reader import Reading, check_partition
+
+if TYPE_CHECKING:
+    from ...runtime.catalog import TopicInfo
+
+Kind: TypeAlias = Literal["cumulative", "individual"]
+Start: TypeAlias = "str | int | datetime | Mapping[int, int]"
+"""Where to begin: "earliest", "latest", an offset, a time, or partition → offset."""
+
+
+class ConsumerPosition(NamedTuple):
+    """Of one partition: `lag` records are not consumed, `missed` were trimmed before they were."""
+
+    partition: int
+    position: int
+    end: int
+    lag: int
+    missed: int
+
+
+class ConsumerDescription(NamedTuple):
+    """A consumer as of one step; `kind` is "cumulative" or "individual"."""
+
+    name: str
+    kind: str
+    partitions: tuple[ConsumerPosition, ...]
+
+    @property
+    def lag(self) -> int:
+        return sum(partition.lag for partition in self.partitions)
+
+    @property
+    def missed(self) -> int:
+        return sum(partition.missed for partition in self.partitions)
+
+    def _repr_html_(self) -> str:
+        title = f"consumer {self.name!r} ({self.kind}): {self.lag} behind, {self.missed} missed"
+        rows = list(self.partitions)
+        return html_table(title, ConsumerPosition._fields, rows[:100], len(rows))
+
+
+def describe_consumer(reading: Reading, topic: "TopicInfo", consumer: str) -> ConsumerDescription:
+    """What the snapshot knows of a consumer."""
+    parts = []
+    for partition, tablet in enumerate(topic.partitions):
+        position, missed, ranges = reading.consumer(tablet, consumer)
+        end = reading.bounds(tablet)[1]
+        lag = end - position - sum(e - b for b, e in ranges)
+        parts.append(ConsumerPosition(partition, position, end, lag, missed))
+    kind = "individual" if consumer in topic.individual else "cumulative"
+    return ConsumerDescription(consumer, kind, tuple(parts))
+
+
+def offsets_of(
+    reading: Reading, topic: "TopicInfo", start: Start, partition: int | None = None
+) -> dict[int, int]:
+    """Partition → offset of a start; ValueError, TypeError, OffsetOutOfRange say what is wrong."""
+    chosen = range(len(topic.partitions)) if partition is None else [partition]
+    for number in chosen:
+        check_partition(topic, number)
+    bounds = {p: reading.bounds(topic.partitions[p]) for p in chosen}
+    if isinstance(start, Mapping):
+        if partition is not None:
+            raise ValueError(
+                "a dict of partition to offset names the partitions: leave partition= out"
+            )
+        found = {check_partition(topic, p): offset for p, offset in start.items()}
+    elif start == "earliest":
+        return {p: low for p, (low, _) in bounds.items()}
+    elif start == "latest":
+        return {p: high for p, (_, high) in bounds.items()}
+    elif isinstance(start, datetime):
+        ms = int(start.timestamp() * 1000)
+        return {p: reading.runtime.views.offset_at(topic.partitions[p], ms) for p in chosen}
+    elif isinstance(start, int) and not isinstance(start, bool):
+        if partition is None and len(topic.partitions) > 1:
+            raise ValueError(
+                "an offset belongs to one partition: pass partition= too, or a dict of partition to offset"
+            )
+        found = dict.fromkeys(chosen, start)
+    else:
+        raise ValueError(
+            f'{shown(start)} is no place to begin: "earliest", "latest", an offset, a datetime, or a dict '
+            "of partition to offset"
+        )
+    for p, offset in found.items():
+        low, high = bounds[p]
+        is_offset = isinstance(offset, int) and not isinstance(offset, bool)
+        if not is_offset or not low <= offset <= high:
+            raise OffsetOutOfRange(
+                f"topic {topic.name!r}, partition {p}: offset {offset!r} is outside the log "
+                f"[{low}, {high})"
+            )
+    return found

@@ -1,0 +1,451 @@
+"""Who reads what of a topic, among the readers of one consumer in this process.
+
+    partition (lane):   consumed ─┤ flight [0, 10) handed ├┤ flight [10, 25) open ├─ not read yet
+                                     └ its commit is in the engine   └ waits for the one before
+
+A flight is a batch that was read and whose transaction has not ended. Of a cumulative consumer, a lane
+belongs to one reader at a time, and the commits of its flights are handed to the engine in the order
+in which they were read: with one host as soon as the one before was handed over (turns keep their
+order), with several when it has ended. A flight that is rolled back, or fails, leaves a gap that is read
+again; what was read behind it and committed later is a Conflict, and is read again too. Of an
+individual consumer, any reader takes any free range, and nothing waits.
+
+Lanes are shared out evenly; a lane changes hands when it has no flights. A reader that does nothing for
+`lease_seconds` loses its lanes and its open flights: LeaseLost when it commits one. All of this is about
+who tries; what counts is decided by the conditions of the transactions.
+
+What it leaves out: other processes (a store has one owner). Next: reader.py.
+"""
+
+import logging
+import threading
+import time
+from bisect import insort
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from ...errors import Conflict, KafkaError, LeaseLost
+from ...runtime.deferred_signals import Uninterrupted
+from .group_state import ENDED, HANDED, OPEN, READY, Flight, Lane, Member
+
+if TYPE_CHECKING:
+    from ...runtime.catalog import TopicInfo
+    from ...runtime.group_commit import Ending
+    from ...runtime.outcome import Commit
+    from ...runtime.runtime import Runtime
+    from ..transaction.snapshot_reader import Reading
+
+LEASE_SECONDS = 30.0
+_Action = Callable[[], None]
+_log = logging.getLogger("planstep")
+
+
+class _Handed:
+    """Tells the group how a flight ended, then whoever waits for it."""
+
+    __slots__ = ("_ending", "_flight", "_group")
+
+    def __init__(self, group: "Group", flight: Flight, ending: "Ending") -> None:
+        self._group, self._flight, self._ending = group, flight, ending
+
+    def set_result(self, result: "Commit", /) -> None:
+        self._group.ended(self._flight, result.place.step)
+        self._ending.set_result(result)
+
+    def set_exception(self, error: BaseException, /) -> None:
+        if isinstance(error, KafkaError):
+            self._group.generation = -1  # it may have risen: whoever reads next asks
+        self._group.ended(self._flight, None)
+        self._ending.set_exception(error)
+
+
+class Group:
+    """The readers of one consumer of one topic. Threads share it: `_lock` guards all of it."""
+
+    def __init__(
+        self,
+        runtime: "Runtime",
+        info: "TopicInfo",
+        consumer: str,
+        lease_seconds: float = LEASE_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.runtime = runtime
+        self.info = info
+        self.consumer = consumer
+        self.lease_seconds = lease_seconds
+        self.individual = consumer in info.individual
+        self.generation = -1  # the newest known, where groups have generations
+        self.lanes = [Lane(number, tablet) for number, tablet in enumerate(info.partitions)]
+        self.members: dict[Member, None] = {}
+        self.gone: deque[Member | Flight] = deque()  # from finalizers, which may take no lock
+        self.waiters: dict[Callable[[], None], None] = {}
+        self._clock = clock
+        self.changes = 0  # that somebody may wait for: flights that ended, lanes that were released
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        with Uninterrupted(), self._lock:
+            yield
+
+    # members -------------------------------------------------------------------------------
+
+    def join(self, name: str, in_flight: int) -> Member:
+        member = Member(name, in_flight)
+        with self._locked():
+            member.seen = self._clock()
+            self.members[member] = None
+            self._share()
+        self.wake()
+        return member
+
+    def refresh(self, member: Member) -> None:
+        """Where groups have generations: the member joins again when the membership has changed."""
+        if not member.id or member.left:
+            return
+        if not member.active or member.generation != self.generation:
+            generation = self.runtime.rejoin(self.consumer, member.id)
+            with self._locked():
+                self.generation = max(self.generation, generation)
+                member.generation = generation
+
+    def leave(self, member: Member) -> None:
+        """Gives up its lanes and open flights; those handed over run to their end."""
+        with Uninterrupted():  # else who waits behind it would not hear
+            with self._locked():
+                then = self._leave(member)
+            self._after(then)
+
+    def renew(self, member: Member) -> None:
+        """The reader is alive: its lease and those of its flights begin anew."""
+        with self._locked():
+            now = member.seen = self._clock()
+            for lane in self.lanes:
+                for flight in lane.flights:
+                    if flight.member is member:
+                        flight.until = now + self.lease_seconds
+
+    def _leave(self, member: Member) -> list[_Action]:
+        member.left = True
+        self.members.pop(member, None)
+        self._expel(member)
+        if member.producer is not None:
+            self.runtime.retire(member.producer)
+        then: list[_Action] = []
+        for lane in self.lanes:
+            for flight in [f for f in lane.flights if f.member is member and f.state == OPEN]:
+                then += self._end(flight, None)
+            if lane.owner is member:
+                self._release(lane)
+        self._share()
+        return then
+
+    def _expel(self, member: Member) -> None:
+        if member.id:
+            self.runtime.leave(self.consumer, member.id)
+            self.generation = -1  # higher now: whoever reads next asks
+
+    def _release(self, lane: Lane) -> None:
+        assert lane.owner is not None
+        lane.changes += 1
+        self.changes += 1
+        if lane.owner.producer is not None:  # its consumer's memory of where it was
+            lane.owner.producer.positions.pop((self.consumer, lane.tablet), None)
+        lane.owner.lanes -= 1
+        lane.owner = None
+        lane.moving = False
+
+    def _share(self) -> None:
+        """Marks the lanes that are more than their owner's even share: they move once they are idle."""
+        most = self._most(None)
+        kept: dict[Member, int] = {}
+        for lane in self.lanes:
+            if lane.owner is not None:
+                kept[lane.owner] = kept.get(lane.owner, 0) + 1
+                lane.moving = kept[lane.owner] > most
+                if lane.moving and not lane.flights:
+                    self._release(lane)
+
+    def _most(self, member: Member | None) -> int:
+        """An even share, among those that read, and `member`."""
+        reading = sum(other.active or other is member for other in self.members)
+        return -(-len(self.lanes) // max(1, reading))
+
+    def tidy(self) -> None:
+        """Ends what belongs to readers that are gone, or silent for longer than their lease."""
+        with Uninterrupted():
+            self._tidy()
+
+    def _tidy(self) -> None:
+        now = self._clock()
+        then: list[_Action] = []
+        with self._locked():
+            before = self.changes
+            while self.gone:
+                item = self.gone.popleft()
+                if isinstance(item, Member):
+                    then += self._leave(item)
+                elif item.state != ENDED:
+                    _log.warning(
+                        "topic %r, consumer %r: the transaction of [%d, %d) in partition %d was dropped "
+                        "without commit or rollback; its records are read again",
+                        *(self.info.name, self.consumer, item.begin, item.end, item.lane.number),
+                    )
+                    then += self._end(item, None)
+            for lane in self.lanes:
+                for flight in [f for f in lane.flights if f.state == OPEN and f.until < now]:
+                    flight.member.lapsed += 1
+                    then += self._end(flight, None)
+            for member in list(self.members):
+                silent = member.seen + self.lease_seconds < now
+                if member.active and silent and not member.flights:
+                    member.active = False
+                    self._expel(member)
+                    for lane in self.lanes:
+                        if lane.owner is member:
+                            self._release(lane)
+            changed = self.changes != before
+        if changed:
+            self._after(then)
+
+    # reading -------------------------------------------------------------------------------
+
+    def lanes_for(self, member: Member) -> list[Lane]:
+        """Where this reader may look for records, in turn; none when enough is under way."""
+        with self._locked():
+            member.seen = self._clock()
+            if not (member.active or member.left):
+                member.active = True
+                self._share()
+            if member.left or member.flights >= member.in_flight:
+                return []
+            member.turn += 1
+            turn = member.turn % len(self.lanes)
+            order = self.lanes[turn:] + self.lanes[:turn]
+            if self.individual:
+                return order
+            more = member.lanes < self._most(member)
+            return [
+                lane
+                for lane in order
+                if (lane.owner is member and not lane.moving) or (lane.owner is None and more)
+            ]
+
+    def under_way(self, member: Member) -> tuple[int, bool]:
+        """(flights of a reader, some commit of its is on its way, will end, and may fail)."""
+        with self._locked():
+            return member.flights, any(
+                flight.member is member for lane in self.lanes for flight in self._going(lane)
+            )
+
+    def _going(self, lane: Lane) -> Iterator[Flight]:
+        """Those that were sent, and do not wait for one that was not."""
+        for flight in lane.flights:
+            if flight.sent:
+                yield flight
+            elif not self.individual:
+                return
+
+    def free(self, member: Member, lane: Lane, reading: "Reading") -> tuple[int, int] | None:
+        """The range to read next; the caller holds the lane's lock, and `begin`s what it read."""
+        position, _, ranges = reading.consumer(lane.tablet, self.consumer)
+        end = reading.bounds(lane.tablet)[1]
+        with self._locked():
+            if not (self.individual or lane.owner in (None, member)):
+                return None
+            held = lane.held(reading.snap.step)
+        for begin, stop in sorted([*ranges, *held]):
+            if position < begin:
+                break
+            position = max(position, stop)
+        else:
+            begin = end
+        return (position, min(begin, end)) if position < min(begin, end) else None
+
+    def begin(
+        self, member: Member, lane: Lane, begin: int, end: int, changes: int
+    ) -> Flight | None:
+        """What was read is a flight now; None when the reader may not have it any more. `changes` is the lane's
+        from before its position was looked up: whoever takes a lane over must not go by an older one."""
+        with self._locked():
+            if member.left:
+                return None
+            if not self.individual and lane.owner is not member:
+                if lane.owner is not None or member.lanes >= self._most(member):
+                    return None
+                if lane.changes != changes:
+                    return None
+                lane.owner = member
+                member.lanes += 1
+            flight = Flight(lane, member, begin, end, self._clock() + self.lease_seconds)
+            insort(lane.flights, flight)
+            member.flights += 1
+            return flight
+
+    def idle(self, reading: "Reading") -> bool:
+        """Everything is consumed, as of the reading, and nothing is under way."""
+        with self._locked():
+            if any(lane.flights for lane in self.lanes):
+                return False
+        for lane in self.lanes:
+            position, _, ranges = reading.consumer(lane.tablet, self.consumer)
+            for begin, end in ranges:
+                position = end if begin <= position else position
+            if position < reading.bounds(lane.tablet)[1]:
+                return False
+        return True
+
+    # commits -------------------------------------------------------------------------------
+
+    def hand(self, flight: Flight, tx: bytes, parts: dict[int, Any], ending: "Ending") -> None:
+        """Commits a flight's transaction, in its turn. Conflict, LeaseLost: it never will; Overloaded:
+        try again."""
+        with self._locked():
+            if flight.state == ENDED:
+                raise LeaseLost(
+                    f"topic {self.info.name!r}, partition {flight.lane.number}: the reader left, or did "
+                    f"nothing for {self.lease_seconds:g} s; [{flight.begin}, {flight.end}) goes to "
+                    "another; keep_alive() prevents that"
+                )
+            flight.member.seen = self._clock()
+            flight.pending = (tx, parts, ending)
+            flight.state = READY
+            try:
+                if self._in_turn(flight):
+                    self._send(flight)
+            except BaseException:
+                flight.state = OPEN
+                raise
+
+    def _in_turn(self, flight: Flight) -> bool:
+        before = self._before(flight)
+        if self.individual or before is None:
+            return True
+        if before.end != flight.begin:
+            raise self._conflict(flight, before.end)
+        return before.state == HANDED and self.runtime.in_order
+
+    def _before(self, flight: Flight) -> Flight | None:
+        at = flight.lane.flights.index(flight)
+        return flight.lane.flights[at - 1] if at else None
+
+    def _conflict(self, flight: Flight, actual: int) -> Conflict:
+        return Conflict(
+            kind="topic",
+            name=self.info.name,
+            part=flight.lane.number,
+            consumer=self.consumer,
+            expected=flight.begin,
+            actual=actual,
+        )
+
+    def _send(self, flight: Flight) -> None:
+        assert flight.pending is not None
+        tx, parts, ending = flight.pending
+        flight.state = HANDED
+        flight.pending = None
+        if flight.member.id:
+            self.runtime.fence(tx, self.consumer, flight.generation, flight.member.id)
+        self.runtime.send(tx, parts, _Handed(self, flight, ending))
+
+    def ended(self, flight: Flight, step: int | None) -> None:
+        """The flight's transaction has ended: committed in `step`, or without effect."""
+        with Uninterrupted():
+            with self._locked():
+                then = self._end(flight, step)
+            self._after(then)
+
+    def _end(self, flight: Flight, step: int | None) -> list[_Action]:
+        """What to do then, under no lock. Those behind that waited go, or fail with it."""
+        if flight.state == ENDED:
+            return []
+        lane = flight.lane
+        at = self._remove(flight)
+        if step is not None:
+            lane.done.append((flight.begin, flight.end, step))
+        failed = step is None
+        then: list[_Action] = []
+        while at < len(lane.flights) and lane.flights[at].state == READY:
+            after = lane.flights[at]
+            try:
+                if failed:
+                    raise self._conflict(after, flight.begin)
+                if not self._in_turn(after):
+                    break
+                self._send(after)
+                at += 1
+            except Exception as error:
+                then.append(self._failing(after, error))
+                self._remove(after)
+                failed = True
+        if lane.moving and not lane.flights and lane.owner is not None:
+            self._release(lane)
+        return then
+
+    def _remove(self, flight: Flight) -> int:
+        at = flight.lane.flights.index(flight)
+        self.changes += 1
+        flight.lane.changes += 1
+        del flight.lane.flights[at]
+        flight.state = ENDED
+        flight.member.flights -= 1
+        return at
+
+    def _failing(self, flight: Flight, error: Exception) -> _Action:
+        assert flight.pending is not None
+        (tx, _, ending), flight.pending = flight.pending, None
+
+        def fail() -> None:
+            self.runtime.rollback(tx)  # what it has sent ahead
+            ending.set_exception(error)
+
+        return fail
+
+    def close(self, error: Exception) -> None:
+        """The engine was closed: what waits for its turn will not get it."""
+        with Uninterrupted():
+            with self._locked():
+                waiting = [f for lane in self.lanes for f in lane.flights if f.pending is not None]
+                then = [self._failing(flight, error) for flight in waiting]
+                for flight in waiting:
+                    flight.state = OPEN
+            self._after(then)
+
+    # waiting -------------------------------------------------------------------------------
+
+    def _after(self, then: list[_Action]) -> None:
+        """Under no lock: callbacks of futures may do anything."""
+        with Uninterrupted():  # they end futures
+            for action in then:
+                action()
+        self.wake()
+
+    @contextmanager
+    def watch(self, wake: Callable[[], None]) -> Iterator[None]:
+        """While it lasts, `wake` is called when a partition publishes or a lease changes hands."""
+        self.waiters[wake] = None
+        try:
+            with self.runtime.watches.watch(self.info.partitions, wake):
+                yield
+        finally:
+            self.waiters.pop(wake, None)
+
+    @property
+    def flying(self) -> bool:
+        """Somebody has a batch, and its end will wake whoever waits."""
+        with self._locked():
+            return any(lane.flights for lane in self.lanes)
+
+    @property
+    def empty(self) -> bool:
+        """Nobody reads, and nothing is under way."""
+        with self._locked():
+            return not self.members and not any(lane.flights for lane in self.lanes)
+
+    def wake(self) -> None:
+        """Whoever waits looks again."""
+        for wake in list(self.waiters):
+            wake()

@@ -1,0 +1,83 @@
+"""What a group of readers is made of: members, lanes (partitions), flights (batches under way).
+
+Nothing here locks: the group does. Next: consumer_group.py.
+"""
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ...runtime.group_commit import Ending
+
+OPEN, READY, HANDED, ENDED = "open", "ready", "handed", "ended"
+
+
+class Member:
+    """A reader as its group sees it."""
+
+    def __init__(self, name: str, in_flight: int) -> None:
+        self.name = name
+        self.in_flight = in_flight
+        self.flights = 0
+        self.lanes = 0
+        self.turn = 0
+        self.seen = 0.0
+        self.producer: Any = None  # who writes for it, where writers have identities
+        self.id = ""  # in a group that has generations
+        self.generation = -1
+        self.lapsed = 0  # flights that nobody ended within the lease
+        self.active = False  # it has read, and not been silent for longer than its lease since
+        self.left = False
+
+
+class Lane:
+    """One partition. Invariants: flights are disjoint and sorted; `owner` is None while nobody reads
+    it, and for individual consumers always."""
+
+    def __init__(self, number: int, tablet: int) -> None:
+        self.number = number
+        self.tablet = tablet
+        self.owner: Member | None = None
+        self.moving = False
+        # Flights that ended, and owners that left: what was looked up before is old.
+        self.changes = 0
+        self.flights: list[Flight] = []
+        self.done: list[tuple[int, int, int]] = []  # committed: (begin, end, step)
+        self.lock = threading.Lock()  # held while it is read from
+
+    def held(self, step: int) -> list[tuple[int, int]]:
+        """What a reader at this step must leave alone, in order."""
+        self.done = [done for done in self.done if done[2] > step]
+        return sorted(
+            [(begin, end) for begin, end, _ in self.done]
+            + [(flight.begin, flight.end) for flight in self.flights]
+        )
+
+
+class Flight:
+    """Offsets [begin, end) of a lane, in the hands of a reader's transaction."""
+
+    __slots__ = (
+        "begin",
+        "end",
+        "generation",
+        "lane",
+        "member",
+        "pending",
+        "sent",
+        "state",
+        "until",
+    )
+
+    def __init__(self, lane: Lane, member: Member, begin: int, end: int, until: float) -> None:
+        self.lane = lane
+        self.member = member
+        self.generation = member.generation
+        self.begin, self.end = begin, end
+        self.until = until
+        self.state = OPEN
+        self.sent = False  # by its owner, who need do nothing more for it
+        self.pending: tuple[bytes, dict[int, Any], Ending] | None = None
+
+    def __lt__(self, other: "Flight") -> bool:
+        return self.begin < other.begin

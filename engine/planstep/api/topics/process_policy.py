@@ -1,0 +1,345 @@
+"""What `process` does next: what ran, what failed, which record is the poison.
+
+    batch fails ─▶ half of it ─▶ a quarter ─▶ … ─▶ one record ─▶ on_error ─▶ stop · skip · dead letter · retry
+    snapshot too old ─▶ a warning, and again ─▶ too old again ──────┘           a pause, longer each time ─┘
+
+`_bad` narrows down to one record; from then on it has a verdict, comes alone, and is consumed by a
+transaction that does not run fn. `Course` knows neither threads nor tasks: process.py and aio/process.py
+drive it.
+
+Next: process.py.
+"""
+
+import random
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+
+from ...errors import (
+    Aborted,
+    Conflict,
+    Dropped,
+    EngineClosed,
+    ForkedProcess,
+    HostStopped,
+    IoError,
+    KafkaError,
+    LeaseLost,
+    NoSpace,
+    Overloaded,
+    ProcessingError,
+    ProducerFenced,
+    SnapshotTooOld,
+    Undetermined,
+)
+from ...logs import contended, snapshot_too_old
+from ...runtime.wait_primitives import Latch
+from ..arguments import shown, whole
+from ..columns.batch import ReadBatch
+from ..columns.codecs import check_format
+from ..retry import never_run
+from ..transaction.topic_writes import pack_headers
+from ..transaction.transaction import Transaction
+from .reader import Reader, Wait
+
+if TYPE_CHECKING:
+    from ..engine import Engine
+
+IN_FLIGHT = 1
+_PAUSE_MIN, _PAUSE_MAX = 0.1, 30.0
+"""Seconds before a record runs again for which on_error said "retry": about twice as long each time."""
+_CONFLICT_PAUSE_MAX = 0.25
+"""Seconds, as db.run's: behind more than three conflicts of a batch, about twice as long each time up to this."""
+_CONTENDED = 20
+"""So many conflicts of a batch are warned of; they go on for as long as it takes."""
+OnError: TypeAlias = Literal["stop", "skip", "dead_letter"] | Callable[[ProcessingError], str]
+_AGAIN = (Conflict, KafkaError, LeaseLost, Overloaded)
+_NOT_ITS_FAULT = (
+    Dropped,
+    EngineClosed,
+    ForkedProcess,
+    HostStopped,
+    IoError,
+    NoSpace,
+    ProducerFenced,
+    Undetermined,
+)
+_CHOICES = ("stop", "skip", "dead_letter", "retry")
+
+
+class Misused(Exception):
+    """Around an error of the function's making, not of a record's: it ends the process."""
+
+
+def refuse_rolled_back(tx: Transaction) -> None:
+    """Where the function ended its transaction so, the batch would come again, for ever."""
+    if tx._state == "rolled back":
+        raise Misused from TypeError(
+            "the function rolled its transaction back, and would be given the batch for ever: return "
+            "to consume it, raise for on_error to decide"
+        )
+
+
+class Progress(NamedTuple):
+    """How far `process` is; also what it returns at the end."""
+
+    records: int
+    """consumed, in committed transactions"""
+    transactions: int
+    """committed"""
+    conflicts: int
+    """batches that were run again since another transaction came first"""
+    skipped: int
+    """poison records that were consumed without effect"""
+    dead_lettered: int
+    """poison records that were moved"""
+    seconds: float
+    """since it began"""
+    lag: int
+    """records that are not consumed yet"""
+
+
+class Course:
+    """What to do next, for all workers of one `process`. Threads share it.
+
+    `_bad` holds, by partition, (begin, end) of records one of which made fn fail, and half of how many.
+    """
+
+    def __init__(
+        self,
+        engine: "Engine",
+        topic: str,
+        consumer: str,
+        on_error: OnError | None,
+        dead_letter: str | None,
+        attempts: int | None,
+    ) -> None:
+        if on_error is None:
+            on_error = "stop" if dead_letter is None else "dead_letter"
+        if not callable(on_error) and on_error not in _CHOICES[:3]:
+            raise ValueError(
+                f'on_error={on_error!r}: choose "stop", "skip", "dead_letter" or a function'
+            )
+        if on_error == "dead_letter" and dead_letter is None:
+            raise ValueError(
+                'on_error="dead_letter" needs the topic to move records to: dead_letter='
+            )
+        if attempts is not None:
+            whole("attempts", attempts, 1)
+        self.engine = engine
+        self.topic = topic
+        self.consumer = consumer
+        self.on_error = on_error
+        self.dead_letter = dead_letter
+        self.attempts = attempts
+        self.ended = Latch()
+        self._readers: list[Courser] = []
+        self.error: BaseException | None = None
+        self._lock = threading.Lock()
+        self._began = time.monotonic()
+        self._bad: dict[int, tuple[int, int, int]] = {}
+        self._verdicts: dict[tuple[int, int], ProcessingError] = {}
+        self._asked: dict[tuple[int, int], int] = {}  # how often on_error was
+        self._too_old: set[tuple[int, int]] = set()  # batches that have been warned of
+        self._tries: dict[tuple[int, int], int] = {}
+        self._records = self._transactions = self._conflicts = 0
+        self._skipped = self._moved = 0
+        if dead_letter is not None:
+            self._prepare(dead_letter)
+
+    def _prepare(self, dead_letter: str) -> None:
+        form = check_format(self.engine._topic(self.topic).format)
+        if dead_letter == self.topic:
+            raise ValueError("dead_letter names the very topic that is processed")
+        if dead_letter not in self.engine._runtime.names.topics:
+            self.engine.create_topic(dead_letter, format=form, exist_ok=True)
+        found = self.engine._topic(dead_letter).format
+        if found not in (form, "bytes"):
+            raise ValueError(
+                f"dead_letter topic {dead_letter!r} has format {found!r}; {self.topic!r} has {form!r}: "
+                'records are moved as they are, so it needs that or "bytes"'
+            )
+
+    def limit(self, partition: int, begin: int, most: int) -> int:
+        """How many records to read at `begin`: half of what is left of a batch that failed.
+
+        A record with a verdict comes alone.
+        """
+        for number, offset in list(self._verdicts):
+            if number == partition and offset >= begin:
+                most = min(most, max(1, offset - begin))
+        bad = self._bad.get(partition)
+        if bad is None or not bad[0] <= begin < bad[1]:
+            return most
+        return min(most, bad[2])
+
+    def verdict(self, batch: ReadBatch) -> ProcessingError | None:
+        """Not None for a poison record that is to be skipped or moved instead of run."""
+        return self._verdicts.get(_where(batch)) if len(batch) == 1 else None
+
+    def failed(self, batch: ReadBatch, error: BaseException, buried: bool) -> float:
+        """fn or the commit raised: what now? Seconds to wait before going on; may set `stopping`.
+
+        `buried`: not fn, but the transaction that was to skip or move the record.
+        """
+        at = partition, offset = _where(batch)
+        with self._lock:
+            if buried and not isinstance(error, _AGAIN):
+                self._stop(error)  # the dead letters cannot be written: dropped, say
+                return 0.0
+            if (
+                isinstance(error, _NOT_ITS_FAULT)
+                or type(error) is Aborted  # the turn could not be made durable
+                or not isinstance(error, Exception)
+            ):
+                self._stop(error)
+                return 0.0
+            if isinstance(error, _AGAIN) and getattr(error, "retryable", True):
+                self._conflicts += 1
+                tries = self._tries[at] = self._tries.get(at, 0) + 1
+                if tries == self.attempts:
+                    error.add_note(f"process gave up after {tries} attempts")
+                    self._stop(error)
+                if tries == _CONTENDED:
+                    contended(self._place(partition, offset), tries, error)
+                if tries <= 3:  # at once: it may have run ahead of one that failed
+                    return 0.0
+                grown = 0.001 * 2.0 ** min(tries, 20)
+                return random.uniform(0.5, 1.0) * min(grown, _CONFLICT_PAUSE_MAX)
+            if isinstance(error, Misused):
+                self._stop(error.__cause__ or error)
+                return 0.0
+            if isinstance(error, SnapshotTooOld):
+                if at not in self._too_old:
+                    self._too_old.add(at)
+                    snapshot_too_old(self._place(partition, offset), error)
+                    return 0.0
+            elif len(batch) > 1:
+                self._halve(batch)
+                return 0.0
+            if at in self._verdicts:
+                return 0.0  # run once more before the verdict was known
+            attempt = self._asked[at] = self._asked.get(at, 0) + 1
+            poison = ProcessingError(
+                self.topic, partition, offset, self.consumer, error, len(batch), attempt
+            )
+        choice = self.on_error(poison) if callable(self.on_error) else self.on_error
+        with self._lock:
+            if never_run(choice):
+                self._stop(
+                    TypeError("on_error is a plain function, with asyncio too: it is not awaited")
+                )
+            elif choice not in _CHOICES or (choice == "dead_letter" and self.dead_letter is None):
+                self._stop(
+                    ValueError(
+                        f"on_error returned {shown(choice)}: {', '.join(_CHOICES)} are possible"
+                    )
+                )
+            elif choice == "stop":
+                self._stop(poison)
+            elif choice == "retry":
+                grown = _PAUSE_MIN * 2.0 ** min(attempt - 1, 20)
+                return random.uniform(0.5, 1.0) * min(grown, _PAUSE_MAX)
+            elif len(batch) > 1:
+                self._halve(batch)  # it was too slow: no record of it is to blame yet
+            else:
+                poison.choice = choice
+                self._verdicts[at] = poison
+        return 0.0
+
+    def _place(self, partition: int, offset: int) -> str:
+        return f"a batch of topic {self.topic!r}, partition {partition}, offset {offset}"
+
+    def _halve(self, batch: ReadBatch) -> None:
+        partition, offset = _where(batch)
+        self._bad[partition] = (offset, batch.ends[partition], len(batch) // 2)
+
+    def bury(self, tx: Transaction, batch: ReadBatch, poison: ProcessingError) -> None:
+        """The poison record is consumed by `tx`, and moved if that was chosen."""
+        if poison.choice != "dead_letter":
+            return
+        assert self.dead_letter is not None
+        segment = batch.segments[0]
+        key, value = (segment.batch.part(column, segment.lo, segment.hi)[0] for column in (0, 1))
+        assert value is not None
+        headers = {
+            **batch.headers[0],
+            "planstep-topic": self.topic,
+            "planstep-partition": str(poison.partition),
+            "planstep-offset": str(poison.offset),
+            "planstep-consumer": self.consumer,
+            "planstep-attempt": str(poison.attempt),
+            "planstep-error": f"{type(poison.__cause__).__name__}: {poison.__cause__}"[:2000],
+        }
+        tx._write_raw(self.dead_letter, value, key, pack_headers(headers, self.dead_letter))
+
+    def committed(self, batch: ReadBatch) -> None:
+        at = partition, _ = _where(batch)
+        with self._lock:
+            self._records += len(batch)
+            self._transactions += 1
+            self._tries.pop(at, None)
+            self._asked.pop(at, None)
+            self._too_old.discard(at)
+            poison = self._verdicts.pop(at, None) if len(batch) == 1 else None
+            if poison is not None:
+                moved = poison.choice == "dead_letter"
+                self._moved += moved
+                self._skipped += not moved
+            bad = self._bad.get(partition)
+            if bad is not None and (poison is not None or batch.ends[partition] >= bad[1]):
+                del self._bad[partition]
+
+    def stop(self, error: BaseException) -> None:
+        with self._lock:
+            self._stop(error)
+
+    def _stop(self, error: BaseException) -> None:
+        self.error = self.error or error
+        self.end()
+
+    def reader(self, *settings: Any) -> "Courser":
+        """A worker's reader: as Engine.reader, and as this course has it."""
+        reader = Courser(self.engine, self.topic, self.consumer, *settings)
+        reader.course = self
+        self._readers.append(reader)
+        return reader
+
+    @property
+    def stopping(self) -> bool:
+        return self.ended.is_set()
+
+    def end(self) -> None:
+        """The workers finish their batches, and begin no others: those that wait for some are woken."""
+        self.ended.set()
+        for reader in list(self._readers):
+            reader._group.wake()
+
+    def progress(self) -> Progress:
+        lag = 0 if self.engine.closed else self.engine.topic(self.topic).lag(self.consumer)
+        return Progress(
+            self._records,
+            self._transactions,
+            self._conflicts,
+            self._skipped,
+            self._moved,
+            time.monotonic() - self._began,
+            lag,
+        )
+
+
+class Courser(Reader):
+    """A reader that reads less where a batch has failed, and waits until the course ends."""
+
+    course: Course
+
+    def _left(self, wait: Wait) -> float:
+        return 0.0 if self.course.stopping else super()._left(wait)
+
+    def _limit(self, partition: int, begin: int, most: int) -> int:
+        return self.course.limit(partition, begin, most)
+
+
+def _where(batch: ReadBatch) -> tuple[int, int]:
+    return batch.segments[0].partition, batch.segments[0].offset

@@ -1,0 +1,392 @@
+"""Topic: one statement at a time, each a transaction or a snapshot of its own.
+
+    db.topic("clicks").write(b"…", key="u1")        db.topic("clicks").consumer("resharder").lag
+
+Several statements that belong together take `db.transaction()` or `db.snapshot()` instead.
+
+Next: consumer.py, writer.py.
+"""
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import timedelta
+from enum import Enum
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ...errors import AlreadyExists, SnapshotTooOld, UnknownName
+from ...proto.ids import Place
+from ...proto.keys import check_name
+from ..arguments import seconds, shown
+from ..columns.batch import ReadBatch, counted, html_table
+from ..columns.mixins import TopicColumns
+from ..limits import LOOK_BYTES
+from ..transaction.snapshot_reader import look_limit
+from ..transaction.topic_writes import Headers
+from .consumer import ConsumerDescription, Kind, Start, offsets_of
+from .writer import LINGER_BYTES, LINGER_RECORDS, Partitioner, Writer
+
+if TYPE_CHECKING:
+    from ...runtime.catalog import TopicInfo
+    from ..engine import Engine
+
+
+class Unchanged(Enum):
+    """The type of UNCHANGED, which says that a setting stays as it is."""
+
+    UNCHANGED = 0
+
+
+UNCHANGED = Unchanged.UNCHANGED
+_TRIES = 9
+"""More, when retention took what a read was about to begin with."""
+
+
+def retention_options(
+    known: tuple[tuple[str, Any], ...],
+    retention: timedelta | float | None | Unchanged,
+    retention_bytes: int | None | Unchanged,
+) -> tuple[tuple[str, Any], ...]:
+    """A topic's options with another retention, checked."""
+    options = dict(known)
+    if not isinstance(retention, Unchanged):
+        options.pop("retention_ms", None)
+        if retention is not None:
+            seconds = retention.total_seconds() if isinstance(retention, timedelta) else retention
+            if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
+                raise TypeError(f"retention is a timedelta or seconds, not {shown(retention)}")
+            if not 0 < seconds < 1e12:
+                raise ValueError("retention is more than 0 seconds")
+            options["retention_ms"] = max(1, round(seconds * 1000))
+    if not isinstance(retention_bytes, Unchanged):
+        options.pop("retention_bytes", None)
+        if retention_bytes is not None:
+            if isinstance(retention_bytes, bool) or not isinstance(retention_bytes, int):
+                raise TypeError(
+                    f"retention_bytes is a number of bytes, not {shown(retention_bytes)}"
+                )
+            if not 0 < retention_bytes < 1 << 63:
+                raise ValueError("retention_bytes is at least 1")
+            options["retention_bytes"] = retention_bytes
+    return tuple(sorted(options.items()))
+
+
+class Written(NamedTuple):
+    """Where a record went, and the place of the transaction that published it."""
+
+    partition: int
+    offset: int
+    place: Place
+
+
+class PartitionBounds(NamedTuple):
+    """A partition's log: the oldest offset that is still there, and the one that comes next."""
+
+    partition: int
+    start: int
+    end: int
+
+
+class TopicDescription(NamedTuple):
+    """A topic as of one step; `retention` in seconds, None where records stay."""
+
+    name: str
+    format: str
+    partitions: tuple[PartitionBounds, ...]
+    retention: float | None = None
+    retention_bytes: int | None = None
+
+    @property
+    def records(self) -> int:
+        return sum(bounds.end - bounds.start for bounds in self.partitions)
+
+    def _repr_html_(self) -> str:
+        title = f"topic {self.name!r}, format {self.format}: {counted(self.records, 'record')}"
+        rows = list(self.partitions)
+        return html_table(title, PartitionBounds._fields, rows[:100], len(rows))
+
+
+class Topic(TopicColumns):
+    """A topic by name."""
+
+    def __init__(self, engine: "Engine", name: str) -> None:
+        self._engine = engine
+        self.name = name
+
+    def _info(self) -> "TopicInfo":
+        self._engine._check()
+        return self._engine._topic(self.name)
+
+    @property
+    def format(self) -> str:
+        return self._info().format
+
+    @property
+    def partitions(self) -> int:
+        """How many partitions it has."""
+        return len(self._info().partitions)
+
+    def describe(self) -> TopicDescription:
+        """Name, format, and each partition's bounds, as of one step."""
+        info = self._info()
+        with self._engine._look() as view:
+            bounds = view.bounds(self.name)
+        parts = tuple(PartitionBounds(p, start, end) for p, (start, end) in bounds.items())
+        seconds = None if info.retention_ms is None else info.retention_ms / 1000
+        return TopicDescription(self.name, info.format, parts, seconds, info.retention_bytes)
+
+    def read(
+        self,
+        start: int | Mapping[int, int] = 0,
+        partition: int | None = None,
+        max_records: int | None = None,
+        max_bytes: int = LOOK_BYTES,
+        timeout: float = 0.0,
+    ) -> ReadBatch:
+        """Looks at records, for no consumer: nothing moves.
+
+        All there is, up to `max_bytes` and `max_records`; `batch.more` says whether that cut it short, and
+        iter_batches goes through a large topic. `start` is an offset of `partition` (or of the only one),
+        0 for the oldest record still there, or a dict of partition to offset: `topic.read(batch.ends)`
+        reads on where a batch ended, in all its partitions. OffsetOutOfRange outside the log. Where there
+        is nothing it waits up to `timeout` seconds for a record, in whichever of these partitions it comes
+        first. An engine that was opened read-only goes on to a newer step meanwhile, for all its reads, once no
+        snapshot is open in it.
+        """
+        deadline = time.monotonic() + seconds("timeout", timeout)
+        seen: dict[int, int] | None = None
+        while True:
+            batch, ends = self._read_now(start, partition, max_records, max_bytes)
+            left = deadline - time.monotonic()
+            if batch or left <= 0:
+                return batch
+            if ends == seen:  # else they may have moved behind the read: it looks once more
+                self._engine._runtime.wait_published(ends, ends, left)
+            seen = ends
+
+    def _read_now(
+        self,
+        start: int | Mapping[int, int],
+        partition: int | None,
+        max_records: int | None,
+        max_bytes: int,
+    ) -> tuple[ReadBatch, dict[int, int]]:
+        """What is there, and where the partitions that it was looked for in end, by tablet."""
+        info = self._info()
+        most = look_limit(max_records, max_bytes)
+        for _ in range(_TRIES):
+            try:
+                return self._look_at(info, start, partition, most, max_bytes)
+            except SnapshotTooOld:
+                pass  # trimmed between looking where it starts and reading there
+        return self._look_at(info, start, partition, most, max_bytes)
+
+    def _look_at(
+        self,
+        info: "TopicInfo",
+        start: int | Mapping[int, int],
+        partition: int | None,
+        max_records: int,
+        max_bytes: int,
+    ) -> tuple[ReadBatch, dict[int, int]]:
+        with self._engine._look() as view:
+            reading = view._view()
+            starts = reading.starts(info, start, partition)
+            batch = reading.inspect(info, starts, max_records, max_bytes)
+            tablets = [info.partitions[p] for p in starts]
+            return batch, {} if batch else {t: reading.bounds(t)[1] for t in tablets}
+
+    def write(
+        self,
+        value: Any,
+        key: Any = None,
+        headers: Headers | None = None,
+        partition: int | None = None,
+    ) -> Written:
+        """Writes one record in a transaction of its own; returns where it is."""
+        info = self._info()
+        with self._engine._statement() as tx:
+            tx.write(self.name, value, key, headers, partition)
+            done = tx.commit()
+        ((tablet, published),) = done.details.items()
+        return Written(info.partitions.index(tablet), published[0], done.place)
+
+    def write_batch(
+        self,
+        values: Iterable[Any],
+        keys: Iterable[Any] | None = None,
+        headers: Iterable[Headers | None] | None = None,
+        partition: int | Sequence[int] | None = None,
+        *,
+        key: str | None = None,
+        value: str | None = None,
+    ) -> Place:
+        """Writes many records, or a table of columns, in one transaction of their own."""
+        with self._engine._statement() as tx:
+            tx.write_batch(self.name, values, keys, headers, partition, key=key, value=value)
+            return tx.commit().place
+
+    def writer(
+        self,
+        producer: str | bytes | None = None,
+        dedupe: bool = True,
+        linger_records: int = LINGER_RECORDS,
+        linger_bytes: int = LINGER_BYTES,
+        linger: float | None = None,
+        partitioner: Partitioner | None = None,
+    ) -> Writer:
+        """A buffered writer whose records are numbered, so that repeats are published once.
+
+        A producer has one open writer at a time: of two that number their records themselves the
+        later flush is a Conflict.
+
+        producer        a name under which numbers go on after a restart; None: a fresh one
+        dedupe          True: a repeated number is skipped in silence; False: it is a Conflict
+        linger_records  buffered records at which the writer flushes by itself
+        linger_bytes    buffered bytes at which it does
+        linger          seconds after which it does, on a thread of the engine; None: never by time. When
+                        that fails it is tried again, and the next call raises the error
+        partitioner     a function of (key, number of partitions) that says where a record goes; None: by
+                        the key's hash, records without key in turn
+        """
+        self._engine._writable()
+        self._info()
+        return Writer(
+            self._engine,
+            self.name,
+            producer,
+            dedupe,
+            linger_records,
+            linger_bytes,
+            linger,
+            partitioner,
+        )
+
+    # consumers -----------------------------------------------------------------------------
+
+    def create_consumer(
+        self,
+        name: str,
+        kind: Kind = "cumulative",
+        start: Start = "earliest",
+        exist_ok: bool = False,
+    ) -> None:
+        """Creates a consumer of a kind, for ever, that begins at `start`.
+
+        kind      "cumulative": what is consumed follows the position; "individual": any records, in
+                  any order, at most 10,000 ranges beyond the position (TooManyGaps)
+        start     "earliest", "latest", an offset (of the only partition), a datetime, or a dict
+        exist_ok  accept a consumer of that name and kind, wherever it is
+
+        Not needed for a cumulative consumer that begins at the oldest record: reading makes one.
+        """
+        self._engine._writable()
+        info = self._info()
+        check_name(name)
+        if kind not in ("cumulative", "individual"):
+            raise ValueError(f'kind={shown(kind)}: choose "cumulative" or "individual"')
+        known = self._kind_of(name)
+        if known is None:
+            with self._engine._look() as view:
+                offsets = offsets_of(view._view(), info, start)
+            schema = self._engine._runtime.schema
+            try:
+                schema.create_consumer(info, name, kind == "individual", offsets)
+                return
+            except AlreadyExists:
+                known = self._kind_of(name)
+        if not exist_ok:
+            raise AlreadyExists(
+                f"topic {self.name!r} has a consumer {name!r} already; pass exist_ok=True to accept "
+                "that, or seek() to move it"
+            )
+        if known != kind:
+            raise AlreadyExists(f"consumer {name!r} exists and is {known}, not {kind}")
+
+    def _kind_of(self, consumer: str) -> str | None:
+        runtime = self._engine._runtime
+        info = self._info()
+        known = runtime.names.consumers.get(info.id, {}).get(consumer)
+        if known is not None:
+            return "individual" if known else "cumulative"
+        used = any(consumer in runtime.views.consumers(tablet) for tablet in info.partitions)
+        return "cumulative" if used else None
+
+    def consumers(self) -> dict[str, ConsumerDescription]:
+        """All consumers that were created or have committed a position, by name."""
+        runtime, info = self._engine._runtime, self._info()
+        names = set(runtime.names.consumers.get(info.id, {}))
+        for tablet in info.partitions:
+            names.update(runtime.views.consumers(tablet))
+        return {name: self.consumer(name) for name in sorted(names)}
+
+    def consumer(self, name: str) -> ConsumerDescription:
+        """Positions, lag and missed records of a consumer, as of one step."""
+        with self._engine._look() as view:
+            return view.consumer(self.name, name)
+
+    def drop_consumer(self, name: str) -> None:
+        """Forgets a consumer and its positions."""
+        self._engine._writable()
+        check_name(name)
+        if self._kind_of(name) is None:
+            raise UnknownName("consumer", name)
+        self._engine._runtime.schema.drop_consumer(self._info(), name)
+
+    def seek(self, consumer: str, to: Start, partition: int | None = None) -> dict[int, int]:
+        """Moves a consumer, back or forth, in all partitions or one; returns where it goes on.
+
+        A transaction of that consumer that read before conflicts. An individual consumer forgets
+        what it has consumed beyond the new position.
+        """
+        self._engine._writable()
+        info = self._info()
+        check_name(consumer)
+        with self._engine._look() as view:
+            offsets = offsets_of(view._view(), info, to, partition)
+        if offsets:
+            self._engine._runtime.schema.seek(info, consumer, offsets)
+        return offsets
+
+    def position(self, consumer: str) -> dict[int, int]:
+        """Partition → the offset where the consumer goes on."""
+        with self._engine._look() as view:
+            return view.position(self.name, consumer)
+
+    def lag(self, consumer: str) -> int:
+        """How many records the consumer has not consumed yet."""
+        return self.consumer(consumer).lag
+
+    # changes -------------------------------------------------------------------------------
+
+    def alter(
+        self,
+        retention: timedelta | float | None | Unchanged = UNCHANGED,
+        retention_bytes: int | None | Unchanged = UNCHANGED,
+    ) -> None:
+        """Changes what is given: `retention` in seconds or a timedelta, `retention_bytes` of a
+        partition; None ends that limit."""
+        self._engine._writable()
+        info = self._info()
+        options = retention_options(info.options, retention, retention_bytes)
+        self._engine._runtime.schema.alter_topic(info, options)
+        self._engine._runtime.chores.wake()
+
+    def trim(self, before: Start, partition: int | None = None) -> int:
+        """Removes the records before an offset, a time, or of a dict; returns how many.
+
+        Consumers that have not consumed them go on behind; what they missed is counted.
+        """
+        self._engine._writable()
+        info = self._info()
+        with self._engine._look() as view:
+            offsets = offsets_of(view._view(), info, before, partition)
+            bounds = view.bounds(self.name)
+        for number, offset in offsets.items():
+            self._engine._runtime.chores.trim(info.partitions[number], offset)
+        return sum(max(0, offset - bounds[number][0]) for number, offset in offsets.items())
+
+    def __repr__(self) -> str:
+        return f"<Topic {self.name!r}>"
+
+    def _repr_html_(self) -> str:
+        return self.describe()._repr_html_()

@@ -1,0 +1,148 @@
+"""Reading on where a consumer stopped: which partitions, from which offsets, how much.
+
+A read takes partition after partition until it is full; the consumer's next read begins with the
+partition behind the one where this one was full, so that a busy partition starves no other. That
+turn is a hint in memory: correctness is in the ranges, which the partitions check.
+
+Next: transaction.py.
+"""
+
+from typing import TYPE_CHECKING
+
+from ...errors import OffsetOutOfRange
+from ..arguments import integer
+from ..columns.batch import Segment
+from .read_set import Conditions
+from .snapshot_reader import Reading, end_of
+
+if TYPE_CHECKING:
+    from ...runtime.catalog import TopicInfo
+
+Turns = dict[tuple[str, str], int]
+"""(topic, consumer) → the partition to begin with."""
+
+
+def consume_next(
+    reading: Reading,
+    conditions: Conditions,
+    turns: Turns,
+    topic: "TopicInfo",
+    consumer: str,
+    partition: int | None,
+    max_records: int,
+    max_bytes: int,
+    exact: bool = False,
+) -> tuple[list[Segment], bool]:
+    """The next records of this consumer, and whether there are more; the ranges enter the conditions, and
+    with `exact` the end of each partition that was read to its end."""
+    count = len(topic.partitions)
+    turn = turns.get((topic.name, consumer), 0)
+    order = [(turn + i) % count for i in range(count)] if partition is None else [partition]
+    found: list[Segment] = []
+    for p in order:
+        segments, size = _read_on(reading, conditions, topic, p, consumer, max_records, max_bytes)
+        if exact and not _left(reading, conditions, topic, p, consumer):
+            tablet = topic.partitions[p]
+            end, moved = reading.bounds(tablet)[1], reading.moved(tablet, consumer)
+            conditions.no_more(tablet, consumer, end, moved)
+        if not segments:
+            continue
+        found += segments
+        max_records -= sum(segment.hi - segment.lo for segment in segments)
+        max_bytes -= size
+        if max_records <= 0 or max_bytes <= 0:
+            if partition is None:
+                turns[topic.name, consumer] = (p + 1) % count
+            behind = [p, *order[order.index(p) + 1 :]]
+            return found, any(_left(reading, conditions, topic, q, consumer) for q in behind)
+    return found, False
+
+
+def _left(
+    reading: Reading, conditions: Conditions, topic: "TopicInfo", partition: int, consumer: str
+) -> bool:
+    tablet = topic.partitions[partition]
+    if consumer in topic.individual:
+        held = conditions.acked.get(tablet, {}).get(consumer, ())
+        return bool(reading.free(tablet, consumer, held))
+    at = conditions.consumed_to(tablet, consumer)
+    if at is None:
+        at = reading.position(tablet, consumer)
+    return at < reading.bounds(tablet)[1]
+
+
+def _read_on(
+    reading: Reading,
+    conditions: Conditions,
+    topic: "TopicInfo",
+    partition: int,
+    consumer: str,
+    max_records: int,
+    max_bytes: int,
+) -> tuple[list[Segment], int]:
+    tablet = topic.partitions[partition]
+    if consumer in topic.individual:
+        found: list[Segment] = []
+        size = 0
+        held = conditions.acked.get(tablet, {}).get(consumer, ())
+        for begin, end in reading.free(tablet, consumer, held):
+            most = min(max_records, end - begin)
+            segments, bytes_read = reading.segments(topic, partition, begin, most, max_bytes - size)
+            records = sum(segment.hi - segment.lo for segment in segments)
+            if records:
+                conditions.acknowledge(tablet, consumer, begin, begin + records)
+                conditions.fence(tablet, consumer, reading.moved(tablet, consumer))
+            found += segments
+            max_records -= records
+            size += bytes_read
+            if max_records <= 0 or size >= max_bytes or records < end - begin:
+                break
+        return found, size
+    offset = conditions.consumed_to(tablet, consumer)
+    moved = 0
+    if offset is None:
+        offset, _, _, moved = reading.standing(tablet, consumer)
+    segments, size = reading.segments(topic, partition, offset, max_records, max_bytes)
+    if segments:
+        conditions.consume(tablet, consumer, offset, end_of(segments))
+        conditions.fence(tablet, consumer, moved)
+    return segments, size
+
+
+def consume_range(
+    reading: Reading,
+    conditions: Conditions,
+    topic: "TopicInfo",
+    consumer: str,
+    partition: int,
+    begin: int,
+    end: int,
+) -> None:
+    """Enters [begin, end) for a consumer without reading it. Offsets that are no int are a TypeError:
+    a position that is none would hold the consumer for ever."""
+    integer("begin", begin)
+    integer("end", end)
+    tablet = topic.partitions[partition]
+    low, high = reading.bounds(tablet)
+    where = f"topic {topic.name!r}, partition {partition}"
+    if not low <= begin <= end <= high:
+        raise OffsetOutOfRange(f"{where}: [{begin}, {end}) is outside the log [{low}, {high})")
+    if consumer in topic.individual:
+        held = conditions.acked.get(tablet, {}).get(consumer, ())
+        if any(b < end and begin < e for b, e in held):
+            raise OffsetOutOfRange(
+                f"{where}: this transaction consumed part of [{begin}, {end}) already"
+            )
+        if begin < end:
+            conditions.acknowledge(tablet, consumer, begin, end)
+            conditions.fence(tablet, consumer, reading.moved(tablet, consumer))
+        return
+    known = conditions.consumed_to(tablet, consumer)
+    if known is not None and known != begin:
+        raise OffsetOutOfRange(
+            f"{where}: this transaction consumed up to {known} already, so the next range begins "
+            f"there, not at {begin}"
+        )
+    if begin < end:
+        conditions.consume(tablet, consumer, begin, end)
+        conditions.fence(tablet, consumer, reading.moved(tablet, consumer))

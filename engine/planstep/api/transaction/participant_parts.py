@@ -1,0 +1,91 @@
+"""From what a transaction holds to what each tablet is asked: one part per participant.
+
+    Outbox      columns of a partition   ─▶ PartitionPart.slices
+    Conditions  ranges of consumers      ─▶ PartitionPart.ranges, .acks, .fences, .end
+    Conditions  rows and ranges seen     ─▶ ShardPart.reads, .ranges
+    RowWrites   folded writes            ─▶ ShardPart.writes
+
+Next: engine/planstep/runtime/runtime.py, which takes them.
+"""
+
+import time
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from ...errors import TransactionTooLarge
+from ...proto.messages import PartitionPart, ShardPart
+from ..limits import INDEX_ENTRIES_MAX
+from .read_set import Conditions
+from .routing import shard_of
+from .row_writes import RowWrites
+from .topic_writes import Outbox
+
+if TYPE_CHECKING:
+    from ...runtime.catalog import TableInfo
+
+Parts = dict[int, Any]
+
+
+def build_parts(
+    conditions: Conditions,
+    outboxes: Iterable[Outbox],
+    rows: Iterable[tuple["TableInfo", RowWrites]],
+    ahead: dict[int, int],
+) -> Parts:
+    """Parts by tablet; TransactionTooLarge before any effect. `ahead`: batches sent ahead by tablet."""
+    conditions.check_ranged()
+    parts: Parts = {}
+    slices = encode_outboxes(outboxes, sum(ahead.values()))
+    read = {**conditions.consumed, **conditions.acked, **conditions.ends}
+    for tablet in {**slices, **ahead, **read}:
+        ranges = tuple(
+            (consumer, begin, end)
+            for consumer, (begin, end) in conditions.consumed.get(tablet, {}).items()
+        )
+        acks = tuple(
+            (consumer, begin, end)
+            for consumer, pieces in conditions.acked.get(tablet, {}).items()
+            for begin, end in pieces
+        )
+        parts[tablet] = PartitionPart(
+            ranges=ranges,
+            slices=slices.get(tablet, ()),
+            staged=ahead.get(tablet, 0),
+            acks=acks,
+            fences=tuple(conditions.fences.get(tablet, {}).items()),
+            end=conditions.ends.get(tablet),
+        )
+    writes: dict[int, list[tuple[bytes, int, bytes]]] = {}
+    for table, pending in rows:
+        for key, ops in pending.pending.items():
+            target = writes.setdefault(shard_of(key, table.shards), [])
+            target += [(key, op, value) for op, value in ops]
+    for tablet in {**writes, **dict.fromkeys(conditions.shards())}:
+        parts[tablet] = ShardPart(
+            reads=conditions.reads_of(tablet),
+            ranges=conditions.ranges_of(tablet),
+            writes=tuple(writes.get(tablet, ())),
+        )
+    return parts
+
+
+def encode_outboxes(
+    outboxes: Iterable[Outbox], ahead: int = 0
+) -> dict[int, tuple[tuple[bytes, int], ...]]:
+    """Tablet → its batches (bytes, records), stamped with the time of writing.
+
+    `ahead`: batches that the transaction has sent already.
+    """
+    now_ms = time.time_ns() // 1_000_000
+    slices = {
+        outbox.topic.partitions[partition]: column.batches(now_ms)
+        for outbox in outboxes
+        for partition, column in outbox.columns.items()
+    }
+    entries = ahead + sum(map(len, slices.values()))
+    if entries > INDEX_ENTRIES_MAX:
+        raise TransactionTooLarge(
+            f"the transaction writes {entries:,} batches, the limit is {INDEX_ENTRIES_MAX:,}; "
+            "nothing was written"
+        )
+    return slices

@@ -1,0 +1,116 @@
+"""What a transaction has read, as the conditions under which it may commit.
+
+    row read      (tablet, key)      → place seen, or None for absent      at most one of each
+    range read    (tablet, [b, e))   → count and hash of exactly the part seen
+    consumed      (tablet, consumer) → [begin, end) of offsets, growing at its end
+    fences        (tablet, consumer) → the step that last moved the consumer, where it was moved
+    acknowledged  (tablet, consumer) → ranges of offsets, of individual consumers
+    ends          tablet             → the log's end, where a read says that there was no more
+
+A transaction that writes nothing needs none of them: it read one snapshot.
+
+Next: transaction.py.
+"""
+
+from bisect import bisect_left
+from typing import Any
+
+from ...errors import TransactionTooLarge
+from ...proto.ids import Place
+from ...proto.ranges import RANGE_ROWS_MAX, range_digest
+from .snapshot_reader import Row
+
+
+class Conditions:
+    """Invariants: all entries are of one snapshot, hence a repeated read adds nothing."""
+
+    __slots__ = ("_ranges", "_rows", "acked", "consumed", "ends", "fences", "ranged")
+
+    def __init__(self) -> None:
+        self._rows: dict[int, dict[bytes, Place | None]] = {}
+        self._ranges: dict[int, dict[tuple[bytes, bytes], tuple[int, int]]] = {}
+        self.consumed: dict[int, dict[str, tuple[int, int]]] = {}
+        self.acked: dict[int, dict[str, list[tuple[int, int]]]] = {}
+        self.fences: dict[int, dict[str, int]] = {}
+        self.ends: dict[int, int] = {}
+        self.ranged = 0
+
+    def saw_row(self, tablet: int, key: bytes, place: Place | None) -> None:
+        self._rows.setdefault(tablet, {})[key] = place
+
+    def saw_range(self, shards: tuple[int, ...], begin: bytes, end: bytes, rows: list[Row]) -> None:
+        """`rows` are all rows of the table in [begin, end), in key order."""
+        by_shard: dict[int, list[tuple[bytes, int, Any]]] = {tablet: [] for tablet in shards}
+        for key, tablet, (step, n), _ in rows:
+            by_shard[tablet].append((key, step, n))
+        for tablet, seen in by_shard.items():
+            ranges = self._ranges.setdefault(tablet, {})
+            if any(b <= begin and end <= e for b, e in ranges):
+                continue
+            for b, e in [r for r in ranges if begin <= r[0] and r[1] <= end]:
+                self.ranged -= ranges.pop((b, e))[0]
+            ranges[begin, end] = range_digest(seen)
+            self.ranged += len(seen)
+
+    def consume(self, tablet: int, consumer: str, begin: int, end: int) -> None:
+        consumers = self.consumed.setdefault(tablet, {})
+        known = consumers.get(consumer)
+        assert known is None or known[1] == begin, "ranges of one consumer follow each other"
+        consumers[consumer] = (begin if known is None else known[0], end)
+
+    def acknowledge(self, tablet: int, consumer: str, begin: int, end: int) -> None:
+        """As `consume`, for an individual consumer: ranges need not follow each other."""
+        ranges = self.acked.setdefault(tablet, {}).setdefault(consumer, [])
+        at = bisect_left(ranges, (begin, end))
+        ranges.insert(at, (begin, end))
+        if at + 1 < len(ranges) and ranges[at + 1][0] == end:
+            ranges[at : at + 2] = [(begin, ranges[at + 1][1])]
+        if at and ranges[at - 1][1] == begin:
+            ranges[at - 1 : at + 1] = [(ranges[at - 1][0], ranges[at][1])]
+
+    def fence(self, tablet: int, consumer: str, moved: int) -> None:
+        if moved:
+            self.fences.setdefault(tablet, {})[consumer] = moved
+
+    def no_more(self, tablet: int, consumer: str, end: int, moved: int) -> None:
+        """The consumer came to the log's end, which is where it was: also the position is a condition, which
+        a seek alone could bring back."""
+        self.ends[tablet] = end
+        self.fences.setdefault(tablet, {})[consumer] = moved
+
+    def floor(self, tablet: int) -> int | None:
+        """The lowest offset that was read in a partition to be consumed."""
+        begins = [begin for begin, _ in self.consumed.get(tablet, {}).values()]
+        begins += [ranges[0][0] for ranges in self.acked.get(tablet, {}).values()]
+        return min(begins, default=None)
+
+    def consumed_to(self, tablet: int, consumer: str) -> int | None:
+        """Where this transaction has read to, None when it has not read there."""
+        known = self.consumed.get(tablet, {}).get(consumer)
+        return None if known is None else known[1]
+
+    def check_ranged(self) -> None:
+        if self.ranged > RANGE_ROWS_MAX:
+            raise TransactionTooLarge(
+                f"a transaction that writes may scan at most {RANGE_ROWS_MAX:,} rows, not "
+                f"{self.ranged:,}: they are read again when it commits; scan in db.snapshot(), or "
+                "narrow the range"
+            )
+
+    def shards(self) -> list[int]:
+        return [*self._rows, *(tablet for tablet in self._ranges if tablet not in self._rows)]
+
+    def reads_of(self, tablet: int) -> tuple[tuple[bytes, tuple[int, Any] | None], ...]:
+        rows = self._rows.get(tablet)
+        if not rows:
+            return ()
+        return tuple(
+            (key, None if place is None else (place[0], place[1])) for key, place in rows.items()
+        )
+
+    def ranges_of(self, tablet: int) -> tuple[tuple[bytes, bytes, int, int, int], ...]:
+        """(begin, end, limit, count, hash); one row more than seen settles that it changed."""
+        return tuple(
+            (begin, end, count + 1, count, digest)
+            for (begin, end), (count, digest) in self._ranges.get(tablet, {}).items()
+        )

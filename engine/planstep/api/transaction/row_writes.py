@@ -1,0 +1,108 @@
+"""Table writes of an open transaction: folded as they come, so that each row is written once.
+
+    put, delete                the row's state is known from here on: what follows is computed at once
+    add, max, min              kept as they are, the row unread: evaluated when the transaction commits
+    add after add              one add; the same for max and min
+
+`evaluate` is the shard's own function: what a transaction sees of its updates is what it will get.
+
+Next: transaction.py.
+"""
+
+from math import isfinite
+from typing import Any
+
+import msgpack
+
+from ...errors import RecordTooLarge
+from ...proto.messages import ADD, DELETE, MAX, MIN, PUT, PUT_IF_ABSENT
+from ...tablets.shard import addable, evaluate, number_of
+from ..arguments import shown
+from ..columns.codecs import encode_value
+from ..limits import RECORD_BYTES_MAX
+
+_NUMERIC = (ADD, MAX, MIN)
+
+
+class RowWrites:
+    """One table's writes. Invariant: at most one PUT or DELETE per key, and then nothing else."""
+
+    __slots__ = ("bytes", "pending", "table")
+
+    def __init__(self, table: str) -> None:
+        self.table = table
+        self.pending: dict[bytes, list[tuple[int, bytes]]] = {}
+        self.bytes = 0
+
+    def write(self, key: bytes, op: int, value: bytes) -> int:
+        """Adds one write; returns by how many bytes the transaction has grown."""
+        self.bytes += len(key) + len(value)
+        ops = self.pending.get(key)
+        if ops is None or op in (PUT, DELETE):
+            self.pending[key] = [(op, value)]
+        elif ops[0][0] in (PUT, DELETE):
+            old = ops[0][1] if ops[0][0] == PUT else None
+            self.pending[key] = [(PUT, self._evaluated(op, old, value))]
+        elif op == PUT_IF_ABSENT:
+            pass  # every earlier update has left a row there
+        elif ops[-1][0] == op and op in _NUMERIC and (op != ADD or addable(ops[-1][1], value)):
+            folded = evaluate(op, ops[-1][1], value)
+            assert folded is not None
+            ops[-1] = (op, folded)
+        else:
+            ops.append((op, value))
+        return len(key) + len(value)
+
+    def _evaluated(self, op: int, old: bytes | None, value: bytes) -> bytes:
+        if op in _NUMERIC and old is not None and number_of(old) is None:
+            raise TypeError(
+                f"table {self.table!r}: the row is not a finite number: add, max and min need one"
+            )
+        if op == ADD and old is not None and not addable(old, value):
+            raise TypeError(
+                f"table {self.table!r}: the sum, or the row before it, needs more than 64 bits or is no finite "
+                "number"
+            )
+        new = evaluate(op, old, value)
+        assert new is not None
+        return new
+
+    def known(self, key: bytes) -> bool:
+        """Whether the row's state follows from this transaction's writes alone."""
+        ops = self.pending.get(key)
+        return ops is not None and ops[0][0] in (PUT, DELETE)
+
+    def over(self, key: bytes, old: bytes | None) -> bytes | None:
+        """The row after this transaction's writes, given what was there."""
+        for op, value in self.pending.get(key, ()):
+            old = value if op == PUT else None if op == DELETE else self._evaluated(op, old, value)
+        return old
+
+
+def pack_value(table: str, format_name: str, value: Any) -> bytes:
+    """A row's value as stored."""
+    data = encode_value(format_name, value, f"table {table!r}")
+    if len(data) > RECORD_BYTES_MAX:
+        raise RecordTooLarge(
+            f"table {table!r}: a value of {len(data):,} bytes, the limit is {RECORD_BYTES_MAX:,}; "
+            "nothing was written"
+        )
+    return data
+
+
+def pack_number(table: str, format_name: str, value: object, finite: bool = False) -> bytes:
+    """The operand of add, which takes `finite` ones, of max and of min."""
+    if format_name != "msgpack":
+        raise TypeError(
+            f'table {table!r} has format="{format_name}": add, max and min need format="msgpack"'
+        )
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value:
+        raise TypeError(
+            f"table {table!r}: add, max and min take an int or float, not {shown(value)}"
+        )
+    if isinstance(value, int) and not -(1 << 63) <= value < 1 << 64:
+        raise TypeError(f"table {table!r}: add, max and min take integers of at most 64 bits")
+    if finite and not isfinite(value):
+        raise TypeError(f"table {table!r}: add takes finite numbers, not {shown(value)}")
+    data: bytes = msgpack.packb(value)
+    return data

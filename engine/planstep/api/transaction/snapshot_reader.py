@@ -1,0 +1,230 @@
+"""Reads as of one snapshot: what a transaction, a snapshot view and the handles share.
+
+    rows(table)      every shard scanned, merged by encoded key       hash partitioning scatters ranges
+    records(topic)   partition after partition, whole batches cut to the records asked for
+
+Nothing here records conditions; read_set.py does that for transactions.
+
+Next: transaction.py.
+"""
+
+from collections.abc import Iterable, Mapping
+from operator import itemgetter
+from typing import TYPE_CHECKING, NamedTuple
+
+from ...errors import Corruption, OffsetOutOfRange
+from ...proto.ids import Place
+from ...tablets.intervals import Ranges, consumed, raised
+from ...tablets.intervals import free as free_ranges
+from ..arguments import INT_MAX, integer, shown, whole
+from ..columns.batch import ReadBatch, Segment
+from .routing import shard_of
+
+if TYPE_CHECKING:
+    from ...runtime.catalog import TableInfo, TopicInfo
+    from ...runtime.runtime import Runtime
+    from ...runtime.snapshot_reads import Snapshot
+
+
+class Row(NamedTuple):
+    """A stored row: encoded key, the shard's tablet, the place that wrote it, encoded value."""
+
+    key: bytes
+    tablet: int
+    place: Place
+    value: bytes
+
+
+_key = itemgetter(0)
+
+
+class Reading:
+    """Reads of one snapshot; closing it is its owner's business."""
+
+    __slots__ = ("runtime", "snap")
+
+    def __init__(self, runtime: "Runtime", snap: "Snapshot") -> None:
+        self.runtime = runtime
+        self.snap = snap
+
+    # rows ----------------------------------------------------------------------------------
+
+    def row(self, table: "TableInfo", key: bytes) -> tuple[Place, bytes] | None:
+        self.runtime.views.request()
+        found: tuple[Place, bytes] | None = self.runtime.read_row(
+            self.snap, shard_of(key, table.shards), key
+        )
+        return found
+
+    def rows(
+        self,
+        table: "TableInfo",
+        begin: bytes,
+        end: bytes,
+        limit: int | None = None,
+        reverse: bool = False,
+    ) -> list[Row]:
+        """Rows with begin <= key < end in key order, at most `limit`."""
+        found: list[Row] = []
+        self.runtime.views.request()  # to all shards at once
+        scan = self.runtime.scan_rows
+        for tablet in table.shards:
+            rows = scan(self.snap, tablet, begin, end, limit=limit, reverse=bool(reverse))
+            found += [Row(key, tablet, place, value) for key, place, value in rows]
+        if len(table.shards) > 1:
+            found.sort(key=_key, reverse=bool(reverse))
+        return found if limit is None else found[:limit]
+
+    # records -------------------------------------------------------------------------------
+
+    def bounds(self, tablet: int) -> tuple[int, int]:
+        bounds: tuple[int, int] = self.runtime.bounds(self.snap, tablet)
+        return bounds
+
+    def consumer(self, tablet: int, consumer: str) -> tuple[int, int, Ranges]:
+        """(position, missed, ranges beyond the position), as the log's start has raised them.
+
+        Where no position was ever committed it is the log's start, and nothing was missed.
+        """
+        return self.standing(tablet, consumer)[:3]
+
+    def standing(self, tablet: int, consumer: str) -> tuple[int, int, Ranges, int]:
+        """As `consumer`, with the step that last moved it."""
+        start, _ = self.bounds(tablet)
+        position, missed, ranges, moved = self.runtime.consumer(self.snap, tablet, consumer)
+        if position is None:
+            return start, 0, (), moved
+        position, ranges, more = raised(position, ranges, start)
+        return position, missed + more, ranges, moved
+
+    def moved(self, tablet: int, consumer: str) -> int:
+        """The step that last moved the consumer, 0 for none: a condition of who consumes."""
+        return self.runtime.views.moved(self.snap, tablet, consumer)
+
+    def position(self, tablet: int, consumer: str) -> int:
+        """Where the consumer goes on: its position, or the log's start when that is further."""
+        return self.consumer(tablet, consumer)[0]
+
+    def free(
+        self, tablet: int, consumer: str, held: Iterable[tuple[int, int]]
+    ) -> list[tuple[int, int]]:
+        """What an individual consumer has neither consumed nor `held`, ascending."""
+        position, _, ranges = self.consumer(tablet, consumer)
+        for begin, end in held:
+            position, ranges = consumed(position, ranges, begin, end)
+        return free_ranges(position, ranges, self.bounds(tablet)[1])
+
+    def positions(self, topic: "TopicInfo", consumer: str) -> dict[int, int]:
+        return {
+            partition: self.position(tablet, consumer)
+            for partition, tablet in enumerate(topic.partitions)
+        }
+
+    def segments(
+        self, topic: "TopicInfo", partition: int, offset: int, max_records: int, max_bytes: int
+    ) -> tuple[list[Segment], int]:
+        """Records from `offset` on, at most so many, and about so many bytes; (segments, bytes)."""
+        tablet = topic.partitions[partition]
+        found: list[Segment] = []
+        size = 0
+        while max_records > 0 and size < max_bytes:
+            try:
+                slices = self.runtime.read_slices(
+                    self.snap, tablet, offset, max_records, max_bytes - size
+                )
+            except Corruption as error:
+                raise Corruption(f"topic {topic.name!r}, partition {partition}, {error}") from error
+            if not slices:
+                break
+            for piece in slices:
+                found.append(Segment(partition, piece.offset, piece.lo, piece.hi, piece.batch))
+                size += len(piece.batch.data)
+                max_records -= piece.hi - piece.lo
+                offset = piece.offset + piece.hi - piece.lo
+        return found, size
+
+    def inspect(
+        self,
+        topic: "TopicInfo",
+        starts: dict[int, int],
+        max_records: int,
+        max_bytes: int,
+    ) -> ReadBatch:
+        """Records of several partitions from explicit offsets, checked against the logs."""
+        ends = {}
+        for partition, start in starts.items():
+            integer("an offset", start)
+            low, high = self.bounds(topic.partitions[partition])
+            if not low <= start <= high:
+                raise OffsetOutOfRange(
+                    f"topic {topic.name!r}, partition {partition}: offset {start} is outside the "
+                    f"log [{low}, {high})"
+                )
+            ends[partition] = high
+        found: list[Segment] = []
+        more = False
+        for partition, start in starts.items():
+            segments: list[Segment] = []
+            if max_records > 0 and max_bytes > 0:
+                segments, size = self.segments(topic, partition, start, max_records, max_bytes)
+                found += segments
+                max_records -= sum(segment.hi - segment.lo for segment in segments)
+                max_bytes -= size
+            at = end_of(segments) if segments else start
+            if max_records > 0 and max_bytes > 0:
+                ends[partition] = max(at, ends[partition])  # there is no more, whatever lies there
+            else:
+                more = more or at < ends[partition]
+                ends[partition] = at
+        return ReadBatch(topic.name, topic.format, found, more, starts, ends)
+
+    def starts(
+        self, topic: "TopicInfo", start: "int | Mapping[int, int]", partition: int | None
+    ) -> dict[int, int]:
+        """What `start=` and `partition=` of an inspection mean: partition → offset.
+
+        0 stands for the oldest record that is still there.
+        """
+        if isinstance(start, Mapping):
+            return {check_partition(topic, p): offset for p, offset in start.items()}
+        chosen: Iterable[int]
+        if partition is not None:
+            chosen = (check_partition(topic, partition),)
+        else:
+            chosen = range(len(topic.partitions))
+            if start != 0 and len(topic.partitions) > 1:
+                raise ValueError(
+                    "an offset belongs to one partition: pass partition= with start=, or a dict "
+                    "of partition to offset, as batch.ends is one"
+                )
+        if start == 0 and type(start) is int:
+            return {p: self.bounds(topic.partitions[p])[0] for p in chosen}
+        return dict.fromkeys(chosen, start)
+
+
+def check_partition(topic: "TopicInfo", partition: int) -> int:
+    count = len(topic.partitions)
+    is_number = isinstance(partition, int) and not isinstance(partition, bool)
+    if not is_number or not 0 <= partition < count:
+        raise ValueError(
+            f"topic {topic.name!r} has partitions 0 to {count - 1}, not {shown(partition)}"
+        )
+    return partition
+
+
+def end_of(segments: list[Segment]) -> int:
+    """The offset behind the last record; there may be offsets between that no record has."""
+    last = segments[-1]
+    return last.offset + last.hi - last.lo
+
+
+def check_limits(max_records: int, max_bytes: int) -> None:
+    whole("max_records", max_records, 1)
+    whole("max_bytes", max_bytes, 1)
+
+
+def look_limit(max_records: int | None, max_bytes: int) -> int:
+    """The number of records to look at, checked; None is no limit."""
+    most = INT_MAX if max_records is None else max_records
+    check_limits(most, max_bytes)
+    return most

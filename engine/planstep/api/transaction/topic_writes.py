@@ -1,0 +1,255 @@
+"""Topic writes of an open transaction: columns per partition, encoded into batches at commit.
+
+    write_batch(values, keys) ─ by partition, in bulk ─▶ columns ─ cut at 1 MiB ─▶ (batch, records), …
+
+A record with a key goes to crc32(key) mod partitions. Records without a key go, all of one
+transaction, to one partition of the topic: they keep their order and share a batch; transactions take
+the partitions in turn.
+
+Next: transaction.py.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ...errors import RecordTooLarge
+from ...proto.batch import Batch, decode_headers, encode_batch, encode_headers
+from ..arguments import items_of, shown
+from ..columns.batch import Record
+from ..columns.codecs import (
+    decode_record_keys,
+    decode_value,
+    encode_record_keys,
+    encode_values,
+)
+from ..limits import BATCH_BYTES, RECORD_BYTES_MAX
+from .routing import partitions_of
+from .snapshot_reader import check_partition
+
+if TYPE_CHECKING:
+    from ...runtime.catalog import TopicInfo
+
+Headers = Mapping[str, bytes | str]
+
+
+def pack_headers(headers: Headers | None, where: str) -> bytes | None:
+    """One record's headers: str names to bytes or str."""
+    if headers is None:
+        return None
+    if not isinstance(headers, Mapping):
+        raise TypeError(f"{where}: headers map str to bytes or str, not {shown(headers)}")
+    if not headers:
+        return None
+    for name, value in headers.items():
+        if not isinstance(name, str) or not isinstance(value, (bytes, str)):
+            raise TypeError(
+                f"{where}: headers map str to bytes or str, not {shown(name)} to {shown(value)}"
+            )
+    try:
+        return encode_headers(headers)
+    except UnicodeEncodeError:
+        raise TypeError(f"{where}: headers must not hold lone surrogates") from None
+
+
+class Sealed(Protocol):
+    """Records that are columns already."""
+
+    def batches(self, timestamp_ms: int) -> tuple[tuple[bytes, int], ...]: ...
+
+
+class Column:
+    """The records for one partition: `earlier` ones, then those in the lists."""
+
+    __slots__ = ("earlier", "headers", "keys", "values")
+
+    def __init__(self) -> None:
+        self.earlier: list[Sealed] = []
+        self.values: list[bytes] = []
+        self.keys: list[bytes | None] = []
+        self.headers: list[bytes | None] | None = None  # until a record has some
+
+    def batches(self, timestamp_ms: int) -> tuple[tuple[bytes, int], ...]:
+        """(encoded batch, records), each of about BATCH_BYTES at most."""
+        keys = self.keys if self.keys.count(None) < len(self.keys) else None
+        headers = self.headers
+        result = [batch for piece in self.earlier for batch in piece.batches(timestamp_ms)]
+        for a, b in self._cuts() if self.values else ():
+            data = encode_batch(
+                self.values[a:b],
+                keys and keys[a:b],
+                headers and headers[a:b],
+                timestamp_ms,
+            )
+            result.append((data, b - a))
+        return tuple(result)
+
+    def _cuts(self) -> list[tuple[int, int]]:
+        sizes = list(map(len, self.values))
+        if sum(sizes) <= BATCH_BYTES:
+            return [(0, len(sizes))]
+        cuts: list[tuple[int, int]] = []
+        begin = size = 0
+        for i, length in enumerate(sizes):
+            if size + length > BATCH_BYTES and i > begin:
+                cuts.append((begin, i))
+                begin, size = i, 0
+            size += length
+        cuts.append((begin, len(sizes)))
+        return cuts
+
+
+class Outbox:
+    """One topic's records that wait for commit."""
+
+    __slots__ = ("columns", "keyless", "topic", "where")
+
+    def __init__(self, topic: "TopicInfo", keyless: int) -> None:
+        self.topic = topic
+        self.keyless = keyless
+        self.where = f"topic {topic.name!r}"
+        self.columns: dict[int, Column] = {}
+
+    def encode(
+        self,
+        values: Iterable[Any],
+        keys: Iterable[Any] | None,
+        headers: Iterable[Headers | None] | None,
+    ) -> tuple[Sequence[bytes], Sequence[bytes | None] | None, list[bytes | None] | None, int]:
+        """The columns as stored and their bytes; raises before anything is kept."""
+        values = items_of(self.where, "values", values)
+        form = self.topic.format
+        raw = encode_values(form, values, self.where)
+        raw_keys: Sequence[bytes | None] | None = None
+        packed: list[bytes | None] | None = None
+        if keys is not None:
+            raw_keys = encode_record_keys(form, items_of(self.where, "keys", keys), self.where)
+        if headers is not None:
+            items = items_of(self.where, "headers", headers)
+            packed = [pack_headers(item, self.where) for item in items]
+        for name, beside in (("keys", raw_keys), ("headers", packed)):
+            if beside is not None and len(beside) != len(raw):
+                raise ValueError(f"{self.where}: {len(raw)} values but {len(beside)} {name}")
+        return raw, raw_keys, packed, self._measure(raw, raw_keys, packed)
+
+    def _measure(
+        self,
+        values: Sequence[bytes],
+        keys: Sequence[bytes | None] | None,
+        headers: Sequence[bytes | None] | None,
+    ) -> int:
+        total = largest = 0
+        for column in (values, keys, headers):
+            if column:
+                absent = None in column
+                present: Sequence[Any] = [b if b else b"" for b in column] if absent else column
+                sizes = list(map(len, present))
+                total += sum(sizes)
+                largest += max(sizes)
+        if largest > RECORD_BYTES_MAX:  # of different records perhaps: look closely
+            for i, value in enumerate(values):
+                size = len(value) + len((keys and keys[i]) or b"")
+                size += len((headers and headers[i]) or b"")
+                if size > RECORD_BYTES_MAX:
+                    raise RecordTooLarge(
+                        f"{self.where}: record {i} has {size:,} bytes, the limit is "
+                        f"{RECORD_BYTES_MAX:,}; nothing was written"
+                    )
+        return total
+
+    def add(
+        self,
+        values: Sequence[bytes],
+        keys: Sequence[bytes | None] | None,
+        headers: Sequence[bytes | None] | None,
+        partition: int | Sequence[int] | None,
+    ) -> None:
+        count = len(self.topic.partitions)
+        size = len(values)
+        listed = partition is not None and not isinstance(partition, int)
+        if listed or (partition is None and keys is not None and count > 1):
+            if partition is None or isinstance(partition, int):
+                assert keys is not None
+                keyless = self.keyless if None in keys else None
+                chosen: Sequence[int] = partitions_of(keys, count, keyless)
+            else:
+                chosen = partition
+                keys = [None] * size if keys is None else keys
+            columns = [Column() for _ in range(count)]
+            appends = [(c.values.append, c.keys.append) for c in columns]
+            for p, value, key in zip(chosen, values, keys, strict=True):
+                add_value, add_key = appends[p]
+                add_value(value)
+                add_key(key)
+            if headers is not None:
+                split: list[list[bytes | None]] = [[] for _ in range(count)]
+                for p, item in zip(chosen, headers, strict=True):
+                    split[p].append(item)
+                for column, items in zip(columns, split, strict=True):
+                    column.headers = items
+            for p, column in enumerate(columns):
+                if column.values:
+                    self._extend(p, column.values, column.keys, column.headers)
+            return
+        assert partition is None or isinstance(partition, int)
+        target = self.keyless if partition is None else check_partition(self.topic, partition)
+        self._extend(target, values, [None] * size if keys is None else keys, headers)
+
+    def _extend(
+        self,
+        partition: int,
+        values: Sequence[bytes],
+        keys: Sequence[bytes | None],
+        headers: Sequence[bytes | None] | None,
+    ) -> None:
+        column = self.columns.get(partition)
+        if column is None:
+            column = self.columns[partition] = Column()
+        if headers is not None or column.headers is not None:
+            if column.headers is None:
+                column.headers = [None] * len(column.values)
+            column.headers += [None] * len(values) if headers is None else headers
+        column.values += values
+        column.keys += keys
+
+    def add_sealed(self, partition: int, piece: Sealed) -> None:
+        """Adds records behind those that are here."""
+        column = self.columns.get(partition)
+        fresh = self.columns[partition] = Column()
+        if column is not None:
+            fresh.earlier = column.earlier
+            if column.values:
+                column.earlier = []
+                fresh.earlier.append(column)
+        fresh.earlier.append(piece)
+
+    def records(self, partition: int) -> list[Record]:
+        """What waits here for a partition, as a reader would get it, without offsets."""
+        column = self.columns.get(partition)
+        if column is None:
+            return []
+        headers = column.headers or [None] * len(column.keys)
+        earlier = [Batch.decode(data) for piece in column.earlier for data, _ in piece.batches(0)]
+        return self.shown(partition, earlier) + self._records(
+            partition, column.values, column.keys, headers
+        )
+
+    def shown(self, partition: int, batches: list[Batch]) -> list[Record]:
+        """As `records`, of batches."""
+        found = []
+        for batch in batches:
+            found += self._records(partition, batch.values, batch.keys, batch.header_bytes)
+        return found
+
+    def _records(
+        self,
+        partition: int,
+        values: Sequence[Any],
+        raw_keys: Sequence[bytes | None],
+        headers: Sequence[bytes | None],
+    ) -> list[Record]:
+        form = self.topic.format
+        keys = decode_record_keys(form, list(raw_keys))
+        return [
+            Record(decode_value(form, value), key, decode_headers(packed), partition, -1, 0)
+            for value, key, packed in zip(values, keys, headers, strict=True)
+        ]

@@ -1,0 +1,435 @@
+"""The store on disk: append to the log, sync, then show; LMDB is written behind.
+
+    commit ─▶ record ─▶ one write that is durable ─▶ mark, live layer ─▶ (later) frozen layer ─▶ LMDB
+
+After a write or sync that failed the turn never was: a new segment under the next generation names
+where history ends, and only then does the caller hear of it. If that fails too, the store closes.
+NoSpace is different: it is met when the next segment is allocated, before anything was written; turns
+that free space then go to the reserve.
+
+What a crash leaves: a torn last record (void), a file that was begun and is not referred to, a stale
+lock, an LMDB of an older turn (the log has the rest). Opening deals with each.
+
+Next: checkpointing.py, what is done beside the turns.
+"""
+
+import os
+import time
+from bisect import bisect_right
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from ..errors import (
+    Corruption,
+    FormatError,
+    IoError,
+    NoSpace,
+    PlanstepError,
+    StoreClosed,
+    TransactionTooLarge,
+    WrongMode,
+    reason,
+)
+from ..logs import SLOW_SYNC_SECONDS, chore_failed, slow_sync
+from .checkpointing import Behind
+from .files import Files, check_there, io_error, way_into
+from .layers import GONE, MISSING, Layer, layered, merged_scan
+from .log.extents import Extent
+from .log.log_writer import LogEnd
+from .log.records import (
+    OVERHEAD,
+    RECORD_BYTES_MAX,
+    decode_pairs,
+    encode_pairs,
+)
+from .log.segments import Folder, segment_files, segment_parts
+from .meta import FORMAT, Meta, check_belongs, load_meta, make_folder, save_meta
+from .owner_lock import OwnerLock
+from .readers.reader_lease import make_leases, oldest_lease
+from .readers.released_mark import ReleasedMark
+from .recovery import Found, read_back
+from .tables.table import Table
+from .turn import Show, StoreCounters, Turn, decode_changes, encode_changes
+
+SEGMENT_BYTES = 64 << 20
+
+
+class DiskStore(Behind):
+    """Invariants: what `get` and `scan` see is durable (at durability "full"); `_appending` is held by
+    whoever changes the log's end."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        meta: Meta,
+        lock: OwnerLock,
+        files: Files,
+        durability: str,
+        segment_bytes: int,
+    ) -> None:
+        self.folder = folder
+        self.meta = meta
+        self.store_id = meta.store_id
+        self.counters = StoreCounters()
+        self._files = files
+        self._lock = lock
+        self._folder = Folder(folder, meta.store_id, files, segment_bytes, lock.folder)
+        self._log = LogEnd(
+            self._folder,
+            self.store_id,
+            durability == "full",
+            self.counters,
+            self._moved,
+            self._show,
+        )
+        try:
+            make_leases(folder, lock.folder)
+            self._released = ReleasedMark(folder / "released", self.store_id, True, lock.folder)
+        except OSError as error:
+            raise io_error(error, folder / "released") from error
+        try:
+            way = way_into(folder, lock.folder)
+            check_there(way, lock.folder)
+            self._table = Table(way / "table", self.store_id)
+            try:
+                check_there(way, lock.folder)
+                super().__init__(durability == "full")
+                self._recover()
+                self._show()
+            except BaseException:
+                self._table.close()
+                raise
+        except BaseException:
+            try:
+                self._folder.close()
+            finally:
+                self._released.close()
+            raise
+
+    @classmethod
+    def open(
+        cls,
+        folder: Path,
+        *,
+        create: bool = True,
+        mode: str | None = None,
+        hosts: int | None = None,
+        host: int = 0,
+        first_id: bytes = b"",
+        wait: float = 0,
+        files: Files | None = None,
+        durability: str = "full",
+        segment_bytes: int = SEGMENT_BYTES,
+    ) -> "DiskStore":
+        """Opens or creates one host's store. StoreInUse, WrongMode, FormatError, Corruption, NoSpace.
+
+        `mode` and `hosts` left None are as stored; new: "deterministic", 1. `first_id`: the id of host 0's,
+        which the others of one store name.
+        """
+        files = files or Files()
+        if not (folder / "meta.pb").exists():
+            if not create:
+                raise FormatError(f"{folder} is not a store; create one with create=True")
+            make_folder(folder, files)
+        lock = OwnerLock(folder / "lock", wait)
+        try:
+            files.hold(folder, lock.folder)
+            meta = load_meta(folder, files)
+            if meta is None:
+                if not create:
+                    raise FormatError(f"{folder} is not a store any more")
+                meta = Meta(
+                    format=FORMAT,
+                    store_id=os.urandom(16),
+                    mode=mode or "deterministic",
+                    hosts=hosts or 1,
+                    host=host,
+                    first_id=first_id,
+                )
+                files.make_folder(folder / "table")
+                save_meta(folder, meta, files)
+            for name, asked in (("mode", mode), ("hosts", hosts), ("host", host)):
+                if asked not in (None, getattr(meta, name)):
+                    raise WrongMode(name, getattr(meta, name), asked)
+            check_belongs(folder, meta, first_id)
+            return cls(
+                folder,
+                meta=meta,
+                lock=lock,
+                files=files,
+                durability=durability,
+                segment_bytes=segment_bytes,
+            )
+        except BaseException:
+            try:
+                files.release(folder)
+            finally:
+                lock.close()
+            raise
+
+    @property
+    def generation(self) -> int:
+        """Grows with each opening, and with each failed write."""
+        return self._log.generation
+
+    @property
+    def last_turn(self) -> int:
+        return self._log.turn
+
+    def _show(self) -> None:
+        """Before anything of the turn leaves."""
+        self._released.show(self.generation, self.last_turn, self._log.synced)
+
+    # opening -------------------------------------------------------------------------------
+
+    def _recover(self) -> None:
+        log = self._log
+        state = self._table.state() or (0, 0, "", False, 0)
+        checkpoint, log.address, first_segment, closed = state[:4]
+        shown = self._released.read()
+        proven = 0 if shown is None else shown.synced
+        found = read_back(
+            self.folder, self._files, self.store_id, checkpoint, first_segment, closed, proven
+        )
+        self.clean = found.closed or not found.segment
+        live = Layer()
+        for segment, record, _ in found.turns:
+            live.update(decode_changes(record.changes))
+            self._dropped += decode_pairs(record.dropped)
+            run = (record.address, segment, record.payload_offset, record.payload_length)
+            self._note_run(Extent(*run))
+            if record.payload_length:
+                log.address = record.address + record.payload_length
+            self.counters.replayed_turns += 1
+        self._layers = (live, None)
+        log.turn = found.turns[-1][1].turn if found.turns else checkpoint
+        generations = [segment_parts(p.name)[0] for p in segment_files(self.folder, self._files)]
+        log.generation = max(generations, default=0) + 1
+        if shown is not None and shown.current and shown.turn <= log.turn:
+            self._released.show(log.generation, shown.turn, proven)  # readers do not go back
+        doubtful = [item for item in found.turns if item[1].turn > found.synced]
+        self._folder.grown = sum(self._folder.sizes().values())
+        try:
+            log.begin_segment(found.synced, doubtful)
+        except NoSpace:
+            self._free_tail(found)
+            log.number += 1  # the first may have been begun; nothing has been acknowledged since
+            log.begin_segment(found.synced, doubtful, reserve=True)
+        self._files.sync_folder(self.folder / "table")  # where LMDB's file was made
+        self._folder.sync()
+        if found.whole:  # what is behind its records is void from now on
+            self._try(lambda: self._folder.shrink(found.segment, found.offset))
+        if not log.on_reserve:
+            self._try(self._folder.keep_reserve)
+        oldest_lease(self.folder, self._lock.folder)  # removes those whose process was killed
+        self._unsaved_bytes = sum(record.size for _, record, _ in found.turns)
+
+    def _free_tail(self, found: Found) -> None:
+        """The disk is full: what a crash left allocated behind the last record goes, if it is empty."""
+        if not found.segment:
+            return
+        size = self._files.size_of(self.folder / found.segment)
+        if not any(self._folder.read(found.segment, found.offset, size - found.offset)):
+            self._folder.shrink(found.segment, found.offset)
+
+    def _note_run(self, run: Extent) -> None:
+        if run.length:
+            self._runs.append(run)
+            self._run_starts.append(run.address)
+
+    def _moved(self, moved: dict[int, Extent]) -> None:
+        with self._mutex:
+            self._runs = [moved.get(run.address, run) for run in self._runs]
+
+    # reading -------------------------------------------------------------------------------
+
+    def get(self, key: bytes) -> Any:
+        live, frozen = self._layers
+        value = live.values.get(key, MISSING)
+        if value is MISSING:
+            if frozen is not None:
+                value = frozen.values.get(key, MISSING)
+            if value is MISSING:
+                return self._table.get(key)
+        return None if value is GONE else value
+
+    def scan(
+        self, begin: bytes, end: bytes, *, reverse: bool = False, limit: int | None = None
+    ) -> list[tuple[bytes, Any]]:
+        with self._mutex:
+            live, frozen = self._layers
+            layers = [live] if frozen is None else [live, frozen]
+            rows = layered(layers, begin, end, reverse, limit)
+            pinned = self._table.pin()  # of this moment too: a checkpoint may be near its end
+        with pinned:
+            return merged_scan(rows, self._table.scan(begin, end, reverse, pinned), reverse, limit)
+
+    def read_payload(self, address: int, length: int) -> bytes:
+        """IoError or Corruption when the bytes are not there; the batch's own crc tells if they differ."""
+        extent = self._extent(address)
+        try:
+            data = self._folder.read(extent.file, extent.offset + address - extent.address, length)
+        except IoError:
+            again = self._extent(address)
+            if again == extent:
+                raise
+            # Rewritten, and the old file removed, between the two looks.
+            data = self._folder.read(again.file, again.offset + address - again.address, length)
+        if len(data) < length:
+            raise Corruption(f"{extent.file}: payload at address {address} is cut off")
+        return data
+
+    def _extent(self, address: int) -> Extent:
+        with self._mutex:  # a checkpoint replaces both
+            runs, starts = self._runs, self._run_starts
+        at = bisect_right(starts, address) - 1
+        if 0 <= at < len(runs) and address < runs[at].address + runs[at].length:
+            return runs[at]
+        extent = self._table.find_payload(address)
+        if extent is None:
+            raise Corruption(f"no payload at address {address}")
+        return extent
+
+    # writing -------------------------------------------------------------------------------
+
+    def begin(self) -> Turn:
+        self._lock.check()
+        if not self._closed and self._lock.is_gone():
+            self._log.broken = IoError(
+                f"{self.folder} was removed, or its lock: what is in memory can be kept nowhere"
+            )
+        self._check_open()
+        return Turn(self, self._log.address)
+
+    def _check_open(self) -> None:
+        broken = self._broken
+        if broken is not None or self._closed:
+            why = "close() was called" if broken is None else reason(broken)
+            raise StoreClosed(f"the store is closed: {why}")
+
+    def abandon(self, turn: Turn) -> None:
+        """Nothing of the turn has left memory."""
+
+    def commit(self, turn: Turn, show: Show | None = None) -> None:
+        """Appends the turn and makes it durable, then visible: `show` is to call what it is given.
+
+        NoSpace before any effect; another IoError: the turn never was; StoreClosed: undetermined where it is
+        `in_doubt`; TransactionTooLarge, also for a key that the tables could not hold.
+        """
+        self._lock.check()
+        net = turn.net()
+        if not net and not turn.payloads and not turn.dropped:
+            return
+        self._appending.acquire()  # uninterrupted, as turns are
+        try:
+            self._check_open()
+            if not turn.reserve:
+                self._refuse_beyond_memory()
+            before = self._log.turn
+            try:
+                size = self._append(turn, net, show)
+            except Exception as error:
+                if self._log.turn != before:
+                    self._log.broken = error
+                    closed = StoreClosed(
+                        f"the turn is durable, and could not be taken into memory ({error!r}): "
+                        "reopen the store"
+                    )
+                    closed.in_doubt = True
+                    raise closed from error
+                if isinstance(error, StoreClosed):
+                    error.in_doubt = True  # the record may be on the disk
+                if isinstance(error, MemoryError) and self._log.broken is None:
+                    raise PlanstepError(f"there is no room to write the turn: {error!r}") from error
+                raise
+            except BaseException as error:
+                if self._log.turn != before:  # durable, and perhaps not wholly in memory
+                    self._log.broken = error
+                raise
+            seconds = self._log.seconds
+        finally:
+            self._appending.release()  # what ends a `with` takes memory: a tuple
+        self.counters.turn_bytes.add(size)
+        if self._sync:
+            self.counters.sync_seconds.add(seconds)
+            if seconds >= SLOW_SYNC_SECONDS:
+                slow_sync(self.folder, seconds, size)
+
+    def _append(self, turn: Turn, net: dict[bytes, Any], show: Show | None) -> int:
+        """Returns the record's size."""
+        changes, dropped = encode_changes(net), encode_pairs(turn.dropped)
+        size = OVERHEAD + len(changes) + len(dropped) + turn.payload_bytes
+        if size > RECORD_BYTES_MAX:
+            raise TransactionTooLarge(f"a turn of {size} bytes is beyond what the log can hold")
+        run = self._log.append(changes, dropped, turn, turn.reserve)
+        mutex = self._mutex
+        mutex.acquire()
+        try:
+            self._unsaved_bytes += size
+            self._changed_at = time.monotonic()
+            self._note_run(run)
+            self._dropped += turn.dropped
+        finally:
+            mutex.release()
+        visible = partial(self._visible, net)
+        if show is None:
+            visible()
+        else:
+            show(visible)
+        return size
+
+    def _visible(self, net: dict[bytes, Any]) -> None:
+        """To other processes first: what is seen here, without a snapshot too, they can see by then."""
+        self._show()
+        mutex = self._mutex
+        mutex.acquire()
+        try:
+            self._layers[0].update(net)
+        finally:
+            mutex.release()
+
+    def close(self) -> None:
+        """Checkpoints, writes the closing record, lets go of the store; of one whose tables are damaged, which
+        whoever met it was told, or where the disk is full, only the last: all is in the log."""
+        if self._closed:
+            return
+        self._lock.check()
+        try:
+            if self._broken is None and self._table.damaged is None and self._checkpointed():
+                with self._appending:
+                    self._log.write_close()
+                    segment, end = self._log.segment, self._log.offset
+                    self._try(lambda: self._table.mark_closed(segment))
+                    self._try(lambda: self._folder.shrink(segment, end))
+                    self._try(self._remove_unneeded)
+        finally:
+            self._closed = True
+            self._let_go()
+
+    def _checkpointed(self) -> bool:
+        """Is all in the tables now? Where the disk is full, it is durable in the log."""
+        try:
+            self._checkpoint_all()
+        except NoSpace as error:
+            self._sync_log(self._log.turn)
+            chore_failed(self.folder, error)
+            return False
+        return True
+
+    def _let_go(self) -> None:
+        """Of everything, whatever one of them raises: without the lock the store can be opened again."""
+        try:
+            self._folder.close()
+        finally:
+            try:
+                self._table.close()
+            finally:
+                try:
+                    self._released.close()
+                finally:
+                    try:
+                        self._files.release(self.folder)
+                    finally:
+                        self._lock.close()

@@ -1,0 +1,109 @@
+"""Files of which little is live are copied together, so that their space comes back.
+
+    log-…-3   ▒▒▒█▒▒▒▒     ▒ dropped, or covered by the checkpoint     ──▶  data-…-0  ███
+    log-…-4   ▒█▒▒▒▒█▒     █ live extents                                   then both are removed
+
+Addresses stay: only the table of extents learns the new places, in one transaction, after the copy is
+durable. A crash before it leaves a file that nothing refers to; one after it, files that nothing
+refers to. Bytes are copied as they are, in pieces: the batches in them carry their own checksums.
+
+Next: ../disk_store.py.
+"""
+
+import zlib
+
+from ...errors import Corruption
+from ..tables.table import Table
+from .extents import Extent
+from .records import DATA, OVERHEAD, before_first, encode_crc, encode_head
+from .segments import Folder, data_name
+
+SMALL_FILES_MAX = 16
+_PIECE_BYTES = 1 << 20
+
+
+def choose(live: dict[str, int], sizes: dict[str, int], bytes_max: int) -> list[str]:
+    """Which files to copy together: those mostly dead, and small ones once they are many.
+
+    `live` and `sizes` are bytes by file name. At most about `bytes_max` live bytes; empty when there
+    is nothing worth it.
+    """
+    held = sorted(name for name in live if name in sizes)
+    dead = [name for name in held if live[name] * 2 < sizes[name]]
+    small = [name for name in held if sizes[name] * 8 < bytes_max]
+    wanted = dead + ([n for n in small if n not in dead] if len(small) > SMALL_FILES_MAX else [])
+    chosen: list[str] = []
+    size = 0
+    for name in wanted:
+        if chosen and size + live[name] > bytes_max:
+            break
+        chosen.append(name)
+        size += live[name]
+    return chosen
+
+
+def rewrite(
+    folder: Folder, table: Table, store_id: bytes, generation: int, number: int, old: list[str]
+) -> tuple[int, dict[str, int]]:
+    """Copies what is live in `old` into one data file; (bytes written, live bytes by file).
+
+    NoSpace or another IoError, or Corruption when an extent cannot be found or read: then nothing has changed.
+    """
+    extents = table.extents(frozenset(old))
+    live = table.live()
+    if sum(extent.length for extent in extents) != sum(live[name] for name in old):
+        raise Corruption(f"{', '.join(old)}: not all that is counted as live there was found")
+    name = data_name(generation, number)
+    size = sum(OVERHEAD + extent.length for extent in extents)
+    fd = folder.create(name, size)
+    try:
+        moved = _copy(folder, fd, name, store_id, generation, before_first(number), extents)
+        folder.files.sync(fd)
+        folder.sync()
+    except BaseException:
+        folder.discard(name)
+        raise
+    folder.let_go(name)
+    # Should this fail, it may yet have happened: both copies stay until a later commit has decided.
+    return size, table.move(moved, frozenset(old))
+
+
+def _copy(
+    folder: Folder,
+    fd: int,
+    name: str,
+    store_id: bytes,
+    generation: int,
+    crc: int,
+    extents: list[Extent],
+) -> list[Extent]:
+    moved: list[Extent] = []
+    waiting: list[bytes] = []
+    begin = end = 0
+
+    def put(data: bytes) -> None:
+        nonlocal begin, end
+        waiting.append(data)
+        end += len(data)
+        if end - begin >= _PIECE_BYTES:
+            folder.files.write(fd, waiting, begin, False)
+            begin = end
+            waiting.clear()
+
+    for address, file, offset, length in extents:
+        sizes = 0, 0, length
+        head = encode_head(DATA, store_id, generation, 0, address, 0, end, crc, sizes)
+        put(head)
+        moved.append(Extent(address, name, end, length))
+        crc = zlib.crc32(head)
+        for at in range(0, length, _PIECE_BYTES):
+            size = min(length - at, _PIECE_BYTES)
+            data = folder.read(file, offset + at, size)
+            if len(data) < size:
+                raise Corruption(f"{file}: payload at address {address} is cut off")
+            crc = zlib.crc32(data, crc)
+            put(data)
+        put(encode_crc(crc))
+    if waiting:
+        folder.files.write(fd, waiting, begin, False)
+    return moved

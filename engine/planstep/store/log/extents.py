@@ -1,0 +1,100 @@
+"""Where payloads are: extents, addresses of the log and the files that hold them.
+
+    a<address 8>   (file, offset, length)     an extent: payload bytes that are live, and where
+    s<file>        (live bytes, lowest address, end of the highest)
+
+An extent is what one turn appended, less what was dropped since: dropping trims, splits or deletes it.
+
+Next: ../tables/table.py.
+"""
+
+from typing import Any, NamedTuple
+
+from ..tables.checksums import between, look_up, seal, unseal
+
+
+class Extent(NamedTuple):
+    """`length` payload bytes from `address` on are at `offset` of a file."""
+
+    address: int
+    file: str
+    offset: int
+    length: int
+
+
+def address_key(address: int) -> bytes:
+    return b"a" + address.to_bytes(8, "big")
+
+
+def decode_extent(key: bytes, value: bytes) -> Extent:
+    return Extent(int.from_bytes(key[1:], "big"), *unseal(key, value))
+
+
+def extent_at(cursor: Any, address: int) -> Extent | None:
+    key = address_key(address)
+    if not cursor.set_range(key) or cursor.key() != key:
+        # Behind the last key set_range leaves no place to step back from.
+        found = cursor.prev() if cursor.key() else cursor.last()
+        while found and cursor.key() > key:
+            found = cursor.prev()
+        if not found:
+            return None
+    if cursor.key()[:1] != b"a":
+        return None
+    extent = decode_extent(*cursor.item())
+    return extent if address < extent.address + extent.length else None
+
+
+def _count(txn: Any, file: str, live: int, low: int, high: int) -> None:
+    """`live` bytes more or fewer in a file, between two addresses."""
+    key = b"s" + file.encode()
+    stored = look_up(txn, key)
+    if stored is not None:
+        before, lowest, highest = stored
+        live, low, high = live + before, min(low, lowest), max(high, highest)
+    if live:
+        txn.put(key, seal(key, (live, low, high)))
+    else:
+        txn.delete(key)
+
+
+def _put(txn: Any, extent: Extent) -> None:
+    key = address_key(extent.address)
+    txn.put(key, seal(key, extent[1:]))
+
+
+def put_extents(txn: Any, extents: list[Extent]) -> None:
+    sums: dict[str, list[int]] = {}
+    for address, file, offset, length in extents:
+        _put(txn, Extent(address, file, offset, length))
+        end = address + length
+        held = sums.setdefault(file, [0, address, end])
+        held[:] = held[0] + length, min(held[1], address), max(held[2], end)
+    for file, (live, low, high) in sums.items():
+        _count(txn, file, live, low, high)
+
+
+def drop(txn: Any, address: int, length: int) -> None:
+    """Takes [address, address + length) out of the extent that holds it."""
+    with txn.cursor() as cursor:
+        extent = extent_at(cursor, address)
+    if extent is None:
+        return
+    start, file, offset, held = extent
+    stop, end = min(address + length, start + held), start + held
+    if start < address:
+        _put(txn, Extent(start, file, offset, address - start))
+    else:
+        txn.delete(address_key(start))
+    if stop < end:
+        _put(txn, Extent(stop, file, offset + stop - start, end - stop))
+    _count(txn, file, address - stop, start, end)
+
+
+def live_bytes(txn: Any) -> dict[str, int]:
+    """By file. What it does not name is removed: an entry that seems not to be there must be noticed."""
+    live: dict[str, int] = {}
+    with txn.cursor() as cursor:
+        for key, value in between(cursor, b"s", b"t"):
+            live[key[1:].decode()] = unseal(key, value)[0]
+    return live

@@ -1,0 +1,315 @@
+"""The log's end: where the next record goes, and what to do when it cannot go there.
+
+    turn ─▶ room? ─ no ─▶ next segment (spare, new file, or for what frees space the reserve)
+              │                    ├ no space, no descriptor for it: before any effect
+              │                    └ its first record failed: doubt
+              ▼
+            write ─ failed ─▶ doubt: a new segment under the next generation names where history ends
+                                     └ failed too: broken, and the store closes
+
+Never behind doubt: after a write or sync that failed, or was interrupted, nothing is appended to that
+segment again; nor to the one before when the failed write may have begun a segment, which would void it.
+
+Next: ../recovery.py.
+"""
+
+import threading
+from collections.abc import Callable
+from time import perf_counter
+from typing import TypeAlias
+
+from ...errors import IoError, NoSpace, StoreClosed, reason
+from ..files import Files, TooManyOpen
+from ..recovery import read_segment
+from ..turn import StoreCounters, Turn
+from .extents import Extent
+from .records import (
+    CLOSE,
+    CLOSE_SIZE,
+    OVERHEAD,
+    START,
+    TURN,
+    Record,
+    before_first,
+    encode_record,
+    read_record,
+)
+from .segments import Folder, segment_name, segment_parts
+
+Copies: TypeAlias = list[tuple[str, Record, bytes]]
+"""Records to be written again, each with its segment's name and bytes."""
+
+
+class LogEnd:
+    """One host's log, for whoever holds the store's lock for appending.
+
+    Invariants: `turn` is the last turn written, `synced` the last whose sync returned; `offset` and
+    `crc` are those behind the last record of `segment`; `address` is that of the next payload byte.
+    What is not synced is in `segment`: the log moves on only behind a sync that returned, with `syncing`.
+    """
+
+    def __init__(
+        self,
+        folder: Folder,
+        store_id: bytes,
+        sync: bool,
+        counters: StoreCounters,
+        moved: Callable[[dict[int, Extent]], None],
+        show: Callable[[], None],
+    ) -> None:
+        self.generation = 0
+        self.number = 0
+        self.turn = 0
+        self.synced = 0
+        self.address = 0
+        self.fd = -1
+        self.segment = ""
+        self.size = self.offset = self.crc = 0
+        self.on_reserve = False
+        self.refused = False  # a turn, since the segment began: for the next one there was no room
+        self.seconds = 0.0  # that the last turn's write took, its sync included
+        self.broken: BaseException | None = None
+        self.syncing = threading.Lock()  # taken last
+        self._doubt: BaseException | None = None
+        self._folder = folder
+        self._files: Files = folder.files
+        self._store_id = store_id
+        self._sync = sync
+        self._counters = counters
+        self._moved = moved
+        self._show = show
+
+    def begin_segment(self, end: int, copies: Copies, room: int = 0, reserve: bool = False) -> None:
+        """A new segment whose first record says that history ends at `end`; `copies` follow it.
+
+        `room`: bytes that must fit behind them. `reserve`: when the disk is full, take what was put
+        aside. The copies are durable before the first record is: until it is there, the segments
+        that they came from count, and the copies prove nothing (their `synced` is 0).
+        """
+        file = self._create(sum(record.size for _, record, _ in copies) + room, reserve)
+        self._start(*file, end, copies)
+
+    def _create(self, room: int, reserve: bool) -> tuple[str, int, int, bool]:
+        """(name, descriptor, size, of the reserve?) of the next segment.
+
+        NoSpace and TooManyOpen: before any effect.
+
+        The name is durable before the first byte. Else a power loss could take back the name that a
+        spare was given and leave what was written, to be found when the spare is used again.
+        """
+        folder = self._folder
+        try:
+            return self._create_by(folder.create_segment, room, False)
+        except NoSpace:
+            if not reserve:
+                raise
+            return self._create_by(folder.create_from_reserve, room, True)
+
+    def _create_by(
+        self, create: Callable[[str, int], tuple[int, int]], room: int, from_reserve: bool
+    ) -> tuple[str, int, int, bool]:
+        name = segment_name(self.generation, self.number)
+        fd, size = create(name, OVERHEAD + room + CLOSE_SIZE)
+        try:
+            self._folder.sync()
+        except BaseException:
+            self._folder.discard(name)  # zeros, should the power bring it back
+            raise
+        return name, fd, size, from_reserve
+
+    def _start(
+        self, name: str, fd: int, size: int, from_reserve: bool, end: int, copies: Copies
+    ) -> None:
+        """Whatever it raises, NoSpace too: the first record may be on the disk."""
+        try:
+            offset, crc, moved = self._write_start(fd, name, end, copies)
+        except BaseException:
+            self._folder.let_go(name)
+            raise
+        self._moved(moved)
+        before = self.segment
+        with self.syncing:
+            self.fd, self.segment, self.size = fd, name, size
+            self.offset, self.crc = offset, crc
+            self.on_reserve, self.refused = from_reserve, False
+            self.synced = self.turn
+            self._doubt = None
+        self._folder.let_go(before)
+        self._counters.segments += 1
+        self._counters.log_bytes += offset
+
+    def _write_start(
+        self, fd: int, name: str, end: int, copies: Copies
+    ) -> tuple[int, int, dict[int, Extent]]:
+        sid, generation = self._store_id, self.generation
+        first = before_first(self.number)
+        start, offset, crc = encode_record(START, sid, generation, end, self.address, end, 0, first)
+        moved: dict[int, Extent] = {}
+        for _, record, data in copies:
+            begin = record.payload_offset
+            payload = data[begin : begin + record.payload_length]
+            buffers, size, crc = encode_record(
+                TURN,
+                sid,
+                generation,
+                record.turn,
+                record.address,
+                0,
+                offset,
+                crc,
+                record.changes,
+                record.dropped,
+                [payload],
+            )
+            self._files.write(fd, buffers, offset, False)
+            if payload:
+                at = offset + begin - record.offset
+                moved[record.address] = Extent(record.address, name, at, len(payload))
+            offset += size
+        if copies:
+            self._files.sync(fd)
+        self._files.write(fd, start, 0, True)
+        self._counters.syncs += 1 + bool(copies)
+        return offset, crc, moved
+
+    def append(self, changes: bytes, dropped: bytes, turn: Turn, frees: bool) -> Extent:
+        """Writes one turn; returns where its payload is. NoSpace: before any effect; `frees`: what
+        frees space may use the reserve. Another IoError: the turn never was. StoreClosed: broken."""
+        size = OVERHEAD + len(changes) + len(dropped) + turn.payload_bytes
+        self._make_room(size, frees)
+        position = self.offset
+        buffers, size, crc = encode_record(
+            TURN,
+            self._store_id,
+            self.generation,
+            self.turn + 1,
+            self.address,
+            self.synced,
+            position,
+            self.crc,
+            changes,
+            dropped,
+            turn.payloads,
+        )
+        payload_at = position + size - 4 - turn.payload_bytes
+        extent = Extent(self.address, self.segment, payload_at, turn.payload_bytes)
+        number = self.turn + 1
+        synced = number if self._sync else self.synced
+        offset, address = position + size, self.address + turn.payload_bytes
+        began = perf_counter()
+        try:
+            self._files.write(self.fd, buffers, position, self._sync)
+        except BaseException as error:
+            self.go_on_elsewhere(error)
+            raise
+        # No call in here: an interrupt comes before all of it or after.
+        self.turn, self.synced, self.address = number, synced, address
+        self.offset, self.crc = offset, crc
+        self._counters.syncs += self._sync
+        self._counters.turns += 1
+        self._counters.log_bytes += size
+        self._counters.payload_bytes += turn.payload_bytes
+        self.seconds = perf_counter() - began
+        return extent
+
+    def _make_room(self, size: int, frees: bool) -> None:
+        if self.offset + size + CLOSE_SIZE <= self.size and (frees or not self.on_reserve):
+            return
+        self._go_on_in(lambda: self._create_next(size, frees))
+
+    def _create_next(self, size: int, frees: bool) -> tuple[str, int, int, bool]:
+        if not frees:
+            self._folder.make_reserve()
+        return self._create(size, frees)
+
+    def leave(self) -> None:
+        """For what was put aside: what the segment held can then be freed. NoSpace: before any effect."""
+        self._go_on_in(lambda: self._create_by(self._folder.create_from_reserve, 0, True))
+
+    def _go_on_in(self, create: Callable[[], tuple[str, int, int, bool]]) -> None:
+        refused = False
+        try:
+            if not self._sync:
+                self.sync()
+            self.number += 1
+            try:
+                file = create()
+            except (NoSpace, TooManyOpen) as error:
+                self.number -= 1
+                refused = True
+                self.refused = isinstance(error, NoSpace)
+                raise
+            self._start(*file, self.turn, [])
+        except BaseException as error:
+            if not refused:
+                self.go_on_elsewhere(error)
+            raise
+
+    def in_doubt(self) -> bool:
+        """A sync of the segment failed, and the log has not gone on elsewhere yet."""
+        return self._doubt is not None
+
+    def sync(self) -> None:
+        """Durability "os": makes durable what the segment holds.
+
+        The system reports an error once for each descriptor, so whoever syncs next is told the same:
+        a later sync may succeed without having written anything.
+        """
+        with self.syncing:
+            if self._doubt is not None:
+                raise IoError(f"{self.segment}: {self._doubt}") from self._doubt
+            try:
+                self._files.sync(self.fd)
+            except BaseException as error:
+                self._doubt = error
+                raise
+
+    def go_on_elsewhere(self, cause: BaseException) -> None:
+        """After doubt: history ends at the last acknowledged turn, in a new generation."""
+        try:
+            self.generation += 1
+            self.number = 0
+            self._show()  # before the first record: readers of the new generation do not go back
+            self.begin_segment(self.synced, self._unsynced(), reserve=True)
+        except BaseException as error:
+            self.broken = error
+            raise StoreClosed(
+                f"writing failed ({reason(cause)}), and so did going on in a new segment ({reason(error)}); "
+                "reopen the store: the last transactions are undetermined until then"
+            ) from cause
+
+    def _unsynced(self) -> Copies:
+        """Turns acknowledged before any sync (durability "os"): read back, to be copied on.
+
+        A sync that failed is not tried again: it may succeed without having written anything.
+        """
+        if self.synced == self.turn:
+            return []
+        path = self._folder.path / self.segment
+        data = self._folder.with_descriptors(lambda: read_segment(self._files, path))
+        generation, _ = segment_parts(self.segment)
+        copies: Copies = []
+        record = read_record(data, 0, self._store_id, generation, None)
+        while record is not None and record.offset < self.offset:
+            if record.kind == TURN and record.turn > self.synced:
+                copies.append((self.segment, record, data))
+            after = record.offset + record.size
+            record = read_record(data, after, self._store_id, generation, record.crc)
+        if len(copies) != self.turn - self.synced:
+            raise IoError(f"{self.segment}: unsynced turns cannot be read back")
+        return copies
+
+    def write_close(self) -> None:
+        """The closing record, durable."""
+        buffers, size, crc = encode_record(
+            CLOSE,
+            self._store_id,
+            self.generation,
+            self.turn,
+            self.address,
+            self.turn,
+            self.offset,
+            self.crc,
+        )
+        self._files.write(self.fd, buffers, self.offset, True)
+        self.offset, self.crc = self.offset + size, crc

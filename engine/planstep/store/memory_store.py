@@ -1,0 +1,108 @@
+"""The store without a disk: the same turns, for tests, the simulator and `open(":memory:")`.
+
+What the disk store reads back from LMDB and the log is here one layer and one list; the mirrored test
+holds the two equal. `crash()` is a power loss: what was committed is there again, under the next
+generation.
+
+Next: log/records.py.
+"""
+
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Self
+
+from ..errors import Corruption, EngineClosed
+from .layers import GONE, Layer, merged_scan
+from .turn import Show, StoreCounters, Turn, decode_changes
+
+
+class MemoryStore:
+    """Invariant: only `commit` changes what `get` and `scan` see, and all at once."""
+
+    def __init__(self, store_id: bytes = bytes(16), generation: int = 1) -> None:
+        self.store_id = store_id
+        self.generation = generation
+        self.last_turn = 0
+        self.clean = True
+        self.counters = StoreCounters()
+        self._layer = Layer()
+        self._payloads: dict[int, bytes] = {}
+        self._next = 0
+        self._closed = False
+        self._mutex = threading.Lock()
+
+    def get(self, key: bytes) -> Any:
+        value = self._layer.values.get(key)
+        return None if value is GONE else value
+
+    def scan(
+        self, begin: bytes, end: bytes, *, reverse: bool = False, limit: int | None = None
+    ) -> list[tuple[bytes, Any]]:
+        with self._mutex:
+            rows = self._layer.between(begin, end, reverse, limit)
+        return merged_scan([rows], iter(()), reverse, limit)
+
+    def begin(self) -> Turn:
+        if self._closed:
+            raise EngineClosed("the store is closed")
+        return Turn(self, self._next)
+
+    def abandon(self, turn: Turn) -> None:
+        pass
+
+    def commit(self, turn: Turn, show: Show | None = None) -> None:
+        net = turn.net()
+        if not net and not turn.payloads and not turn.dropped:
+            return
+        # Through the codec, as the disk store's log and LMDB do: nobody keeps the caller's objects.
+        changes = decode_changes(turn.changes())
+        for data in turn.payloads:
+            if data:  # an empty one shares its address with the next
+                self._payloads[self._next] = bytes(data)
+            self._next += len(data)
+        visible = partial(self._visible, changes)
+        if show is None:
+            visible()
+        else:
+            show(visible)
+        for address, length in turn.dropped:  # whole, as it was appended
+            if length:
+                self._payloads.pop(address, None)
+        self.last_turn += 1
+        self.counters.turns += 1
+        self.counters.syncs += 1
+        self.counters.payload_bytes += turn.payload_bytes
+
+    def _visible(self, changes: dict[bytes, Any]) -> None:
+        with self._mutex:
+            self._layer.update(changes)
+            for key, value in changes.items():
+                if value is GONE:
+                    self._layer.remove(key)
+
+    def read_payload(self, address: int, length: int) -> bytes:
+        """The beginning of what was appended at this address; Corruption when it was dropped."""
+        data = self._payloads.get(address) if length else b""
+        if data is None:
+            raise Corruption(f"nothing is at payload address {address}")
+        return data[:length]
+
+    def checkpoint_due(self, now: float) -> bool:
+        return False
+
+    def checkpoint(self, rest: Callable[[float], object] | None = None) -> bool:
+        return False
+
+    def close(self) -> None:
+        self._closed = True
+
+    def crash(self) -> Self:
+        """The store that opens after a power loss."""
+        self._closed = True
+        again = type(self)(self.store_id, self.generation + 1)
+        again.clean = False
+        again._layer, again.last_turn = self._layer, self.last_turn
+        again._payloads = self._payloads
+        again._next = self._next
+        return again

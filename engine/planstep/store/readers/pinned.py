@@ -1,0 +1,117 @@
+"""An owner's own store as of one turn, for a thread of the same process that reads for long.
+
+    layers, copied + LMDB, one pinned transaction + a lease ─▶ a view that stands still while turns go on
+
+What readonly.py finds on the disk is here taken from memory: LMDB lets one process open its file once.
+
+Next: readonly.py.
+"""
+
+import os
+import threading
+from typing import Any
+
+from ..disk_store import DiskStore
+from ..files import Files, io_error
+from ..layers import Layer
+from ..log.extents import Extent
+from ..log.segments import Folder
+from ..memory_store import MemoryStore
+from ..meta import FORMAT, Meta
+from ..turn import StoreCounters
+from .reader_lease import Lease
+from .readonly import ReadOnlyStore
+
+
+class PinnedStore(ReadOnlyStore):
+    """The caller sees to it that no turn runs while this is made. Close it before its store."""
+
+    def __init__(self, store: DiskStore | MemoryStore, mode: str = "deterministic") -> None:
+        """`mode` is that of a store in memory, which keeps no note of it."""
+        self.store_id = store.store_id
+        self.generation = store.generation
+        self.last_turn = store.last_turn
+        self.clean = True
+        self.counters = StoreCounters()
+        self.settling = False
+        self._lock = threading.Lock()
+        self._closed = False
+        self._held = -1
+        self._layer = Layer()
+        self._added: list[bytes] = []
+        if isinstance(store, MemoryStore):
+            self._pin_memory(store, mode)
+        else:
+            self._pin_disk(store)
+
+    def _pin_disk(self, store: DiskStore) -> None:
+        self.folder, self.meta = store.folder, store.meta
+        files = Files()
+        try:
+            held = self._held = os.dup(store._lock.folder)
+        except OSError as error:
+            raise io_error(error, store.folder) from error
+        files.hold(store.folder, held)
+        self._folder: Any = Folder(store.folder, store.store_id, files, 0)
+        self._table: Any = store._table
+        self._lease: Any = Lease(store.folder, held)  # before the pin: see reader_lease.py
+        try:
+            with store._appending, store._mutex:
+                live, frozen = store._layers
+                values = dict(live.values)
+                self._runs = list(store._runs)
+                self._next = store._log.address
+                self._txn = self._table.pin()
+            self._lease.name(self._table.newest(self._txn))
+        except BaseException:
+            self._lease.close()
+            self._let_go()
+            raise
+        if frozen is not None:  # nobody changes it any more
+            self._layer.update(frozen.values)
+        self._layer.update(values)
+
+    def _pin_memory(self, store: MemoryStore, mode: str) -> None:
+        self.meta = Meta(FORMAT, b"", mode, 1)
+        self._folder = self._lease = self._txn = _Nothing()
+        self._table = _Nothing()
+        with store._mutex:
+            self._layer.update(store._layer.values)
+            payloads = sorted(store._payloads.items())
+            self._next = store._next
+        self._runs = [Extent(at, "", i, len(data)) for i, (at, data) in enumerate(payloads)]
+        self._added += [data for _, data in payloads]
+
+    def _let_go(self) -> None:
+        if self._held >= 0:
+            held, self._held = self._held, -1
+            os.close(held)
+
+    def close(self) -> None:
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            self._folder.close()
+            self._txn.abort()
+            self._lease.close()
+            self._let_go()
+
+
+class _Nothing:
+    """What a store in memory has instead of files and tables."""
+
+    def get(self, key: bytes, txn: Any) -> None:
+        return None
+
+    def scan(self, begin: bytes, end: bytes, reverse: bool, txn: Any) -> Any:
+        return iter(())
+
+    def find_payload(self, address: int, txn: Any) -> None:
+        return None
+
+    def abort(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass

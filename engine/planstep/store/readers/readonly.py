@@ -1,0 +1,322 @@
+"""Looking at a store that another process owns, or that nobody does.
+
+    lease ─▶ LMDB as of turn T (one pinned transaction) + the log's turns T+1 … released ─▶ a fixed view
+
+The view stands still; `newer` gives a later one, through the same LMDB environment. One that was closed with a
+successor has reads of rows answered there: who has no snapshot asks for what is newest. The owner's mark says how
+far it has released; where the mark is of another boot of the machine, all that is valid in the log came from
+the disk and counts.
+A log that went on in a new generation behind the look at the mark asks for the mark again.
+
+With several hosts the views must fit together: runtime/consistent_cut.py looks at all marks in one moment, passes
+each host's here as `until`, and lets this store take what its host still has to do, in memory.
+
+Next: ../recovery.py.
+"""
+
+import os
+import threading
+import time
+from bisect import bisect_right
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from ...errors import Corruption, EngineClosed, FormatError, IoError, NotSupported
+from ..files import Files, check_there, io_error, open_folder, way_into
+from ..layers import GONE, MISSING, Layer, layered, merged_scan
+from ..log.extents import Extent
+from ..log.segments import Folder
+from ..meta import Meta, load_meta
+from ..recovery import read_back
+from ..tables.table import Table
+from ..turn import Show, StoreCounters, Turn, decode_changes
+from .reader_lease import Lease
+from .released_mark import Mark, mark_bytes, read_mark
+
+_TRIES = 20
+_TRIES_AT_REST = 3
+"""Files that nobody changes stay damaged: a whole log is read each time."""
+
+
+class Passed(IoError):
+    """The owner is beyond the mark that was to be looked at: take a newer mark."""
+
+
+class ReadOnlyStore:
+    """A store's content as of one turn; `get`, `scan` and `read_payload` as everywhere."""
+
+    _later: Callable[[], Any] | None = None
+    """Of one that gave way: gives whichever has taken its place."""
+
+    def __init__(
+        self,
+        folder: Path,
+        meta: Meta,
+        files: Files,
+        held: int,
+        until: Mark | None = None,
+        earlier: "ReadOnlyStore | None" = None,
+    ) -> None:
+        """`held`: the folder's descriptor, by which `files` hold it; it is closed with this."""
+        self.folder = folder
+        self._held = held
+        self.meta = meta
+        self.store_id = meta.store_id
+        self.generation = 0
+        self.clean = True  # nothing is tidied up here
+        self.counters = StoreCounters()
+        self.settling = False
+        self._folder = Folder(folder, meta.store_id, files, 0)
+        self._lock = threading.Lock()
+        self._closed = False
+        self._earlier = earlier
+        at_rest = 0
+        for attempt in range(_TRIES):
+            before = _state_of(files, folder)
+            lease = Lease(folder, held)
+            try:
+                self._look(lease, until)
+                self._lease, self._earlier = lease, None
+                return
+            except (IoError, Corruption, FormatError) as error:
+                lease.close()
+                self._folder.close()
+                self._check_not_replaced()
+                # The owner checkpointed, began a segment or was being born, between two looks.
+                at_rest = at_rest + 1 if _state_of(files, folder) == before else 0
+                last = attempt == _TRIES - 1 or at_rest == _TRIES_AT_REST
+                if last or isinstance(error, Passed):
+                    raise
+                time.sleep(0.005)  # beyond the clock that files are stamped with
+            except BaseException:
+                lease.close()
+                self._folder.close()
+                raise
+
+    @classmethod
+    def open(cls, folder: Path, until: Mark | None = None) -> "ReadOnlyStore":
+        """FormatError when there is no store, Corruption, IoError. `until`: see `Passed`."""
+        files = Files()
+        try:
+            held = open_folder(folder)
+        except FileNotFoundError:
+            raise FormatError(f"{folder} is not a store") from None
+        except OSError as error:
+            raise io_error(error, folder) from error
+        try:
+            files.hold(folder, held)
+            meta = load_meta(folder, files)
+            if meta is None:
+                raise FormatError(f"{folder} is not a store")
+            return cls(folder, meta, files, held, until)
+        except BaseException:
+            os.close(held)
+            raise
+
+    def _check_not_replaced(self) -> None:
+        """IoError where a backup took this store's name since its id was read."""
+        try:
+            meta = load_meta(self.folder, self._folder.files)
+        except (FormatError, IoError):
+            return  # what failed first says more
+        if meta is not None and meta.store_id != self.store_id:
+            raise IoError(f"{self.folder}: the store was replaced just now: open it again")
+
+    def newer(self, until: Mark | None = None) -> "ReadOnlyStore":
+        """As `open`, while this one stays as it is; each is closed by itself."""
+        files = Files()
+        try:
+            held = os.dup(self._held)
+        except OSError as error:
+            raise io_error(error, self.folder) from error
+        files.hold(self.folder, held)
+        try:
+            return ReadOnlyStore(self.folder, self.meta, files, held, until, self)
+        except BaseException:
+            os.close(held)
+            raise
+
+    def _look(self, lease: Lease, until: Mark | None) -> None:
+        mark = self.mark() if until is None else until
+        self._runs: list[Extent] = []
+        self._layer = Layer()
+        self._added: list[bytes] = []
+        if self._earlier is not None:
+            self._table: Table = self._earlier._table.shared()
+        else:
+            way = way_into(self.folder, self._held)
+            check_there(way, self._held)
+            self._table = Table(way / "table", self.store_id, read_only=True)
+        txn = None
+        try:
+            if self._earlier is None:
+                check_there(way, self._held)
+            self._txn = txn = self._table.pin()
+            lease.name(self._table.newest(self._txn))
+            state = self._table.state(self._txn) or (0, 0, "", False, 0)
+            self.last_turn: int = state[0]
+            self._next: int = state[1]
+            first, closed = state[2:4]
+            found = read_back(
+                self.folder,
+                self._folder.files,
+                self.store_id,
+                self.last_turn,
+                first,
+                closed,
+                0 if mark is None else mark.synced,
+            )
+            if until is None and mark is not None and mark.generation < found.generation:
+                mark = self._mark_of(found.generation) or mark
+            shown = found.synced
+            if mark is None or not mark.current:
+                shown = found.turns[-1][1].turn if found.turns else shown
+            elif until is not None and mark.generation < found.generation:
+                raise Passed(
+                    f"{self.folder}: its owner has gone on elsewhere since turn {mark.turn}"
+                )
+            elif mark.generation >= found.generation:
+                if until is not None and self.last_turn > mark.turn:
+                    raise Passed(f"{self.folder}: turn {mark.turn} is behind the checkpoint")
+                # What the log proves beyond the mark was shown later than the mark was looked at.
+                shown = mark.turn if until is not None else max(shown, mark.turn)
+            for segment, record, _ in found.turns:
+                if record.turn <= shown:
+                    self._layer.update(decode_changes(record.changes))
+                    self.last_turn = record.turn
+                    if record.payload_length:
+                        run = (record.address, segment, record.payload_offset)
+                        self._runs.append(Extent(*run, record.payload_length))
+                        self._next = record.address + record.payload_length
+            self.generation = found.generation
+        except BaseException:
+            if txn is not None:
+                txn.abort()
+            self._table.close()
+            raise
+
+    def mark(self) -> Mark | None:
+        """The owner's, as it is now, wherever the folder is by now. IoError."""
+        return read_mark(self.folder / "released", self.store_id, self._held)
+
+    def mark_bytes(self) -> bytes:
+        """As `mark`, for who only wants to know whether it changes."""
+        return mark_bytes(Path("released"), self._held)
+
+    def _mark_of(self, generation: int) -> Mark | None:
+        """The log went on elsewhere behind a look at the mark, which was shown anew before that.
+
+        That of the generation that was read: which of a turn's two writings is in a segment, a later one's
+        mark does not tell. None: nothing was shown anew, and what the log proves counts.
+        """
+        mark = self.mark()
+        if mark is None or mark.generation > generation:
+            raise IoError(f"{self.folder}: its owner goes on elsewhere again and again")
+        return mark if mark.generation == generation else None
+
+    def get(self, key: bytes) -> Any:
+        value = self._layer.values.get(key, MISSING)
+        if value is MISSING:
+            with self._lock:
+                if self._later is None:
+                    self._check_open()
+                    return self._table.get(key, self._txn)
+            return self._later().get(key)
+        return None if value is GONE else value
+
+    def scan(
+        self, begin: bytes, end: bytes, *, reverse: bool = False, limit: int | None = None
+    ) -> list[tuple[bytes, Any]]:
+        with self._lock:
+            if self._later is None:
+                self._check_open()
+                base = self._table.scan(begin, end, reverse, self._txn)
+                rows = layered([self._layer], begin, end, reverse, limit)
+                return merged_scan(rows, base, reverse, limit)
+        found: list[tuple[bytes, Any]] = self._later().scan(
+            begin, end, reverse=reverse, limit=limit
+        )
+        return found
+
+    def read_payload(self, address: int, length: int) -> bytes:
+        with self._lock:
+            self._check_open()  # also of one that gave way: its addresses may be others' in a settled one
+            at = bisect_right(self._runs, address, key=lambda run: run.address) - 1
+            extent: Extent | None = self._runs[at] if at >= 0 else None
+            if extent is None or address >= extent.address + extent.length:
+                extent = self._table.find_payload(address, self._txn)
+            if extent is None:
+                raise Corruption(f"no payload at address {address}")
+            if not extent.file:  # added while settling
+                return self._added[extent.offset][address - extent.address :][:length]
+            at = extent.offset + address - extent.address
+            data = self._folder.read(extent.file, at, length)
+        if len(data) < length:
+            raise Corruption(f"{extent.file}: payload at address {address} is cut off")
+        return data
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise EngineClosed("the store was closed while it was read")
+
+    # settling: what the owner has decided and this host has not done yet, in memory ---------
+
+    def begin(self) -> Turn:
+        if not self.settling:
+            raise NotSupported("the store was opened with read_only=True; reopen it to write")
+        return Turn(self, self._next)
+
+    def abandon(self, turn: Turn) -> None:
+        """Nothing of the turn has been taken."""
+
+    def commit(self, turn: Turn, show: Show | None = None) -> None:
+        """Takes a turn into memory, while `settling`."""
+        net = turn.net()
+        for data in turn.payloads:
+            self._runs.append(Extent(self._next, "", len(self._added), len(data)))
+            self._added.append(bytes(data))
+            self._next += len(data)
+        visible = partial(self._layer.update, net)
+        if show is None:
+            visible()
+        else:
+            show(visible)
+
+    def checkpoint_due(self, now: float) -> bool:
+        return False
+
+    def checkpoint(self, rest: Callable[[float], object] | None = None) -> bool:
+        return False
+
+    def give_way(self, later: Callable[[], Any]) -> None:
+        """Closes it; whoever still asks here for rows gets them from `later()`."""
+        self._later = later
+        self.close()
+
+    def close(self) -> None:
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            try:
+                self._folder.close()
+                self._txn.abort()
+                self._txn = None  # its place among LMDB's readers is free once nobody has it
+            finally:
+                try:
+                    self._table.close()
+                finally:
+                    self._lease.close()
+                    os.close(self._held)
+
+
+def _state_of(files: Files, folder: Path) -> list[tuple[str, int, int]]:
+    """What changes when an owner writes: names, sizes and times of its files. IoError."""
+    found = []
+    for path in (folder, folder / "table"):
+        for name, status in files.states(path):
+            if name != "leases" and not name.startswith("lock"):
+                found.append((name, status.st_size, status.st_mtime_ns))
+    return sorted(found)

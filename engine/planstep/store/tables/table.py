@@ -1,0 +1,387 @@
+"""LMDB as the checkpoint: the tablets' tables as of turn T, T itself, and where payloads are.
+
+    k<key>         value                      d<tablet 4>   (digest, keys): order-independent
+    a, s           where payloads are: ../log/extents.py
+    m              (T, next address, segment, closed, crc)
+    i              the store's id: not there in tables that an older version wrote
+
+Each value is sealed (checksums.py). Each checkpoint is one fully synced LMDB transaction. The digest of a tablet
+is the sum, modulo 2^64, of a hash of each key with its value; it is updated from old and new value inside
+the checkpoint.
+
+Next: ../disk_store.py.
+"""
+
+import errno
+import hashlib
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import lmdb
+
+from ...errors import (
+    Corruption,
+    EngineClosed,
+    FormatError,
+    IoError,
+    NoSpace,
+    PlanstepError,
+    StoreClosed,
+    StoreInUse,
+)
+from ..files import io_error, shown
+from ..layers import GONE
+from ..log.extents import (
+    Extent,
+    address_key,
+    decode_extent,
+    drop,
+    extent_at,
+    live_bytes,
+    put_extents,
+)
+from .checksums import FOREIGN, Beside, backwards, between, look_up, seal, unseal
+from .create import READERS_MAX, allocate_lock, make_file
+from .fork_safe_open import close_environment, open_environment
+from .header_check import check_size, is_full
+from .page_check import check_tree
+from .reader_slots import SPARED, Slots, admit, all_taken
+
+_MAP_BYTES = 1 << 40
+_MASK = (1 << 64) - 1
+_REST_EVERY = 256
+"""Changes of a checkpoint between two rests: some 2 ms."""
+_STATE = [int, int, str, bool, int]
+
+
+def hash_entry(key: bytes, value: bytes) -> int:
+    digest = hashlib.blake2b(value, digest_size=8, key=hashlib.sha256(key).digest()).digest()
+    return int.from_bytes(digest, "little")
+
+
+class Table:
+    """The LMDB environment of one host. Corruption where it is another store's than `store_id`."""
+
+    def __init__(self, folder: Path, store_id: bytes, *, read_only: bool = False) -> None:
+        check_size(folder)
+        check_tree(folder, free=not read_only)
+        allocate_lock(folder)
+        try:
+            if not read_only:
+                make_file(folder)
+        except lmdb.Error as error:
+            raise _not_opened(folder, error) from error
+        size = _MAP_BYTES
+        while True:
+            try:
+                self._env, self._file = open_environment(
+                    folder,
+                    map_size=size,
+                    mode=0o700,
+                    max_readers=READERS_MAX,
+                    readonly=read_only,
+                    create=not read_only,
+                    writemap=False,
+                    max_spare_txns=0 if read_only else SPARED,
+                )
+                break
+            except lmdb.MemoryError:
+                size //= 2
+                if size < 1 << 24:
+                    raise IoError("the memory map for the tables could not be reserved") from None
+            except lmdb.Error as error:
+                raise _not_opened(folder, error) from error
+        self._folder = folder
+        self._users = 1
+        self._beside = Beside()
+        self.gave_up: StoreClosed | None = None  # LMDB is done for until it is opened anew
+        self.damaged: Corruption | None = None  # what was met; nothing is written any more
+        try:
+            if not read_only:
+                self._note_newest(folder)
+                self._env.reader_check()
+            self._slots = None if read_only else Slots(self._env)
+            self._store_id = store_id
+            with self._reading(None) as reading:
+                # Beside it are others' rows: their damage is told to who looks for them.
+                owner = reading.get(b"i")
+                if read_only:
+                    admit(self._env)
+            if owner is not None and unseal(b"i", owner) != store_id:
+                raise Corruption(f"{shown(folder)}: the tables are those of another store")
+        except lmdb.ReadersFullError:
+            self.close()
+            raise all_taken(folder) from None
+        except BaseException:
+            self.close()
+            raise
+
+    def _note_newest(self, folder: Path) -> None:
+        """Who is killed within a commit may have made it valid and not noted its number, by which read transactions
+        go while anybody has the environment open. Whoever takes the writers' lock next notes it; an owner
+        that read before would recover from an older checkpoint than it writes on."""
+        try:
+            self._env.begin(write=True).abort()
+        except lmdb.Error as error:
+            raise _not_opened(folder, error) from error
+
+    def pin(self) -> Any:
+        """A read transaction for the other methods' `txn`: all of them then see one moment. TooManyReaders."""
+        try:
+            txn = self._begin()
+        except lmdb.Error as error:
+            raise _unreadable(error, self._folder) from error
+        if self._slots is None:  # another process's, which leaves some free to the owner
+            try:
+                admit(self._env)
+            except BaseException:
+                txn.abort()
+                raise
+        return txn
+
+    def _begin(self, buffers: bool = False) -> Any:
+        """A read transaction, in an owner's own place where no other is free."""
+        try:
+            return self._env.begin(buffers=buffers)
+        except lmdb.ReadersFullError:
+            if self._slots is None:
+                raise
+            return self._slots.lend(buffers=buffers)
+
+    @contextmanager
+    def _reading(self, txn: Any) -> Iterator[Any]:
+        try:
+            if txn is not None:
+                yield txn
+            else:
+                with self._begin() as own:
+                    yield own
+        except (lmdb.Error, *FOREIGN) as error:
+            raise _unreadable(error, self._folder) from error
+        except Corruption as error:
+            self.damaged = error
+            raise
+
+    def get(self, key: bytes, txn: Any = None) -> Any:
+        try:
+            if txn is not None:
+                return look_up(txn, b"k" + key, self._beside)
+            # As views of the pages where it would cost to copy what is beside.
+            with self._begin(bool(self._beside.large)) as reading:
+                return look_up(reading, b"k" + key, self._beside)
+        except (lmdb.Error, *FOREIGN) as error:
+            raise _unreadable(error, self._folder) from error
+        except Corruption as error:
+            self.damaged = error
+            raise
+
+    def scan(
+        self, begin: bytes, end: bytes, reverse: bool, txn: Any = None
+    ) -> Iterator[tuple[bytes, Any]]:
+        """Lazily, in one read transaction that ends with the iterator."""
+        first, last = b"k" + begin, b"k" + end
+        with self._reading(txn) as reading, reading.cursor() as cursor:
+            entries = (backwards if reverse else between)(cursor, first, last, self._beside)
+            for key, value in entries:
+                yield key[1:], unseal(key, value)
+
+    def state(self, txn: Any = None) -> Any:
+        """(T, next address, first segment needed, closed, crc), or None in a new store."""
+        with self._reading(txn) as reading:
+            state = look_up(reading, b"m")
+        if state is None:
+            return None
+        if not isinstance(state, tuple) or list(map(type, state)) != _STATE:
+            raise Corruption(f"the tables' own state is not readable: {state!r:.80}")
+        return state
+
+    def newest(self, txn: Any = None) -> int:
+        """The id of the newest transaction, or of `txn`."""
+        with self._reading(txn) as reading:
+            number: int = reading.id()
+        return number
+
+    def find_payload(self, address: int, txn: Any = None) -> Extent | None:
+        """The extent that holds `address`; None where nothing live is."""
+        with self._reading(txn) as reading, reading.cursor() as cursor:
+            return extent_at(cursor, address)
+
+    def live(self) -> dict[str, int]:
+        """Live payload bytes by file, as of the last checkpoint; files without any are not there."""
+        with self._reading(None) as reading:
+            return live_bytes(reading)
+
+    def extents(self, files: frozenset[str]) -> list[Extent]:
+        """All extents in the given files, by address."""
+        found: list[Extent] = []
+        with self._reading(None) as reading, reading.cursor() as cursor:
+            bounds = [
+                held[1:]
+                for name in sorted(files)
+                if (held := look_up(reading, b"s" + name.encode())) is not None
+            ]
+            if not bounds:
+                return []
+            end = max(stop for _, stop in bounds)
+            begin = min(start for start, _ in bounds)
+            for key, value in between(cursor, address_key(begin), address_key(end)):
+                extent = decode_extent(key, value)
+                if extent.file in files:
+                    found.append(extent)
+        return found
+
+    def move(self, extents: list[Extent], old: frozenset[str]) -> dict[str, int]:
+        """The extents are elsewhere now, and `old` holds none; returns live bytes by file."""
+        try:
+            with self._env.begin(write=True) as txn:
+                for name in sorted(old):
+                    txn.delete(b"s" + name.encode())
+                put_extents(txn, extents)
+                return live_bytes(txn)
+        except lmdb.Error as error:
+            raise self._failure("moving payloads", error) from error
+
+    def mark_closed(self, segment: str) -> None:
+        """The closing record in `segment` is durable: from here on its absence is corruption."""
+        try:
+            with self._env.begin(write=True) as txn:
+                turn, address, _, _, crc = unseal(b"m", txn.get(b"m"))
+                txn.put(b"m", seal(b"m", (turn, address, segment, True, crc)))
+        except lmdb.Error as error:
+            raise self._failure("the closing mark", error) from error
+
+    def checkpoint(
+        self,
+        changes: dict[bytes, Any],
+        payloads: list[Extent],
+        dropped: list[tuple[int, int]],
+        state: tuple[Any, ...],
+        rest: Callable[[], None] = lambda: None,
+    ) -> tuple[int, dict[str, int]]:
+        """One synced transaction; returns (bytes written, live payload bytes by file). `rest` is called every few
+        changes.
+
+        Corruption, and nothing is written, where damage was met: what is written beside an entry whose key
+        flipped would stand between that and whoever looks for it. So new entries look beside them first.
+        """
+        if self.damaged is not None:
+            raise Corruption(f"nothing is written to tables that are damaged: {self.damaged}")
+        written = 0
+        digests: dict[bytes, list[int]] = {}
+        try:
+            self._env.reader_check()  # a reader that was killed would hold back every freed page
+            self._keep_slots()
+            with self._begin(buffers=True) as before, self._env.begin(write=True) as txn:
+                # First: what looks for a new tablet's digest then passes no row.
+                if txn.get(b"i") is None:
+                    txn.put(b"i", seal(b"i", self._store_id))
+                for n, (key, value) in enumerate(changes.items(), 1):
+                    if not n % _REST_EVERY:
+                        rest()
+                    tablet = digests.get(key[:4])
+                    if tablet is None:
+                        tablet = digests[key[:4]] = list(look_up(txn, b"d" + key[:4]) or (0, 0))
+                    if value is GONE:
+                        old = txn.pop(b"k" + key)
+                    else:
+                        data = seal(b"k" + key, value)
+                        written += len(key) + len(data)
+                        old = txn.replace(b"k" + key, data)
+                        if old is None:
+                            look_up(before, b"k" + key, self._beside)
+                        tablet[0] += hash_entry(key, data)
+                        tablet[1] += 1
+                    if old is not None:
+                        tablet[0] -= hash_entry(key, old)
+                        tablet[1] -= 1
+                for prefix, (digest, count) in digests.items():
+                    named = b"d" + prefix
+                    txn.put(named, seal(named, (digest & _MASK, count)))
+                put_extents(txn, payloads)
+                for address, length in dropped:
+                    drop(txn, address, length)
+                txn.put(b"m", seal(b"m", state))
+                live = live_bytes(txn)
+        except lmdb.Error as error:
+            raise self._failure("the checkpoint", error) from error
+        except Corruption as error:
+            self.damaged = error
+            raise
+        return written, live
+
+    def _keep_slots(self) -> None:
+        if self._slots is not None:
+            with suppress(lmdb.ReadersFullError):  # what is left of them will do
+                self._slots.keep()
+
+    def _failure(self, what: str, error: lmdb.Error) -> PlanstepError:
+        try:
+            self._env.begin().abort()
+        except lmdb.PanicError as fatal:
+            self.gave_up = _given_up(fatal)
+            return self.gave_up
+        except lmdb.Error:
+            pass  # the first says more
+        # LMDB's word for a write that was cut short, because the disk's last pages went to it.
+        short = _code(error) == errno.EIO and is_full(self._folder)
+        if short or isinstance(error, (lmdb.MapFullError, lmdb.DiskError)):
+            return NoSpace(f"{what} found no space: {error}")
+        return IoError(f"{what} failed: {error}")
+
+    def entries(self) -> Iterator[tuple[bytes, bytes]]:
+        """Every (LMDB key, raw value): for verification."""
+        with self._reading(None) as txn, txn.cursor() as cursor:
+            yield from cursor
+
+    def shared(self) -> "Table":
+        """For one more who looks, and closes it: LMDB opens a file once in a process."""
+        self._users += 1
+        return self
+
+    def close(self) -> None:
+        self._users -= 1
+        if self._users <= 0:
+            close_environment(self._env, self._file)
+
+
+def _not_opened(folder: Path, error: lmdb.Error) -> PlanstepError:
+    if isinstance(error, lmdb.ReadersFullError):
+        return all_taken(folder)
+    if (code := _code(error)) == errno.ENOENT:
+        return FormatError(
+            f"{shown(folder)} holds no tables: if the store's creation was not finished, open it for writing"
+        )
+    if code > 0:
+        return io_error(OSError(code, os.strerror(code)), folder)
+    if code == 0 and "already open" in str(
+        error
+    ):  # the binding's own refusal, as others of its are
+        return StoreInUse(os.getpid(), None)
+    return Corruption(f"{shown(folder)}: the tables cannot be opened: {error}")
+
+
+def _unreadable(error: Exception, folder: Path) -> PlanstepError:
+    if "closed/deleted/dropped" in str(error):
+        return EngineClosed("the store was closed while it was read")
+    if isinstance(error, lmdb.PanicError):
+        return _given_up(error)
+    if isinstance(error, lmdb.ReadersFullError):
+        return all_taken(folder)
+    if isinstance(error, lmdb.Error) and (_code(error) > 0 or isinstance(error, lmdb.TlsFullError)):
+        return IoError(f"the tables cannot be read now: {error}")
+    return Corruption(f"the tables cannot be read: {error}")
+
+
+def _given_up(error: lmdb.PanicError) -> StoreClosed:
+    what = f"the tables gave up after a failed write ({error})"
+    return StoreClosed(
+        f"{what}; close the store and open it anew: nothing that was committed is lost"
+    )
+
+
+def _code(error: lmdb.Error) -> int:
+    """LMDB's own are negative, the operating system's positive; 0 is the binding's."""
+    return int(getattr(error, "code", 0))
