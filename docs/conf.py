@@ -31,7 +31,7 @@ html_theme_options = {
 html_copy_source = False
 nitpicky = True
 # Only this library's own names must resolve: without a network the others have nowhere to lead.
-nitpick_ignore_regex = [(r"py:.*", r"(?!planstep\.).*|planstep\..*\.(T|Unchanged)")]
+nitpick_ignore_regex = [(r"py:.*", r"(?!planstep\.).*|planstep\..*\.(T|Unchanged|Opening)")]
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 add_module_names = False
