@@ -29,6 +29,9 @@ _set, _get = _plain.signal, _plain.getsignal
 _FRAMES = 64
 """A turn takes some 20, and what goes wrong in it is logged; an engine without room for them would stop for all."""
 
+_SHALLOW = 4
+"""A stack with so many times fewer frames than the limit, and some more, has room: of calls that are counted there
+are at most three a frame, those of C included. To look is a tenth of descending."""
 _TRIES = 3
 """How often a handler is put back: what strikes meanwhile is one signal, or a lack of memory that lasts."""
 
@@ -126,6 +129,10 @@ class Uninterrupted:
 
 def room_for_a_turn() -> None:
     """RecursionError where the stack's end is too near: the caller's own call fails, before anything is done."""
+    try:
+        sys._getframe(max(0, sys.getrecursionlimit() // _SHALLOW - _FRAMES))
+    except ValueError:  # the stack is less deep than that
+        return
     try:
         _descend(_FRAMES)
     except RecursionError:
