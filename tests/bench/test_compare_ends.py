@@ -119,7 +119,7 @@ def test_a_child_whose_parent_was_killed_ends_and_leaves_nothing(tmp_path: Path)
         assert child.poll() is None
     assert child.stdin is not None
     child.stdin.close()  # as the end of its parent would
-    assert child.wait(20) == 1
+    assert child.wait(100) == 1
     assert not folder.exists()
 
 

@@ -45,6 +45,35 @@ def test_a_copy_that_cannot_be_verified_is_not_called_damaged(shop: Path, call: 
     assert failed and sorted(os.listdir(shop.parent)) == ["copy", "shop"]
 
 
+@pytest.mark.parametrize("act", ["backup", "restore"])
+def test_a_copy_whose_name_is_not_durable_is_not_there(shop: Path, act: str) -> None:
+    """The folder that has it is synced last: whoever tries again finds nothing in the way."""
+    folder = shop.with_name("in")
+
+    def copy(to: Path) -> None:
+        if act == "restore":
+            planstep.restore(shop, to)
+            return
+        with planstep.open(shop, read_only=True) as db:
+            db.backup(to)
+
+    folder.mkdir()
+    with failing_calls(shop.parent) as calls:
+        copy(folder / "dry")
+    failed = 0
+    for nth in range(calls.counts["open"] - 3, calls.counts["open"]):
+        to = folder / str(nth)
+        try:
+            with failing_calls(shop.parent, "open", nth):
+                copy(to)
+        except planstep.IoError:
+            failed += 1
+            assert not to.exists()
+            copy(to)
+        assert verify(to / "host-0") == []
+    assert failed
+
+
 @pytest.mark.parametrize("call", ["stat", "scandir", "fstat"])
 def test_a_forced_restore_raises_only_errors_of_its_own(shop: Path, call: str) -> None:
     planstep.restore(shop, shop.with_name("b"))

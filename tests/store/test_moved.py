@@ -330,6 +330,6 @@ def test_an_open_store_finds_nothing_by_its_path(quick_path: Path) -> None:
         capture_output=True,
         text=True,
         timeout=100,
-        env={**os.environ, "PYTHONPATH": os.fspath(Path(__file__).parent)},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
     )
     assert (done.stdout, done.stderr) == ("nothing\n", "")

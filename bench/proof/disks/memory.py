@@ -54,7 +54,7 @@ STAGES = {
     "commit": ("begin", "prepare", "enqueue", "decide", "append", "install", "answer"),
     "read": ("begin",),
     "checkpoint": ("checkpoint", "tables", "chores"),
-    "close": ("close", "threads", "closing record", "let go"),
+    "close": ("close", "closing record", "let go"),
     "open": ("begin", "lock", "tables", "recover", "segment", "runtime", "threads"),
 }
 """What an action goes through, in this order: an allocation fails in each."""
@@ -73,7 +73,6 @@ _STAGE_OF = {
     },
     "checkpoint": {"_commit_frozen": "tables", "_chores": "chores"},
     "close": {
-        "_end_threads": "threads",
         "write_close": "closing record",
         "mark_closed": "let go",
         "shrink": "let go",

@@ -265,9 +265,14 @@ def _copy(views: list[ReadOnlyStore], made: Path, to: Path, progress: Telling | 
 
 
 def _name(made: Path, to: Path) -> None:
+    """Durably, or not at all."""
     files = Files()
     files.rename(made, to)
-    files.sync_folder(to.parent)
+    try:
+        files.sync_folder(to.parent)
+    except BaseException:
+        files.rename(to, made)
+        raise
 
 
 def _records(number: int, view: ReadOnlyStore) -> int:
