@@ -412,6 +412,7 @@ def test_a_writer_that_is_struck_anywhere_goes_on(numbered: bool) -> None:
         while struck:
             step += 1
             left, struck = step, False
+            before = sys.gettrace()  # of what measures coverage
             sys.settrace(strikes)
             try:
                 writer.write(f"r{step}", sequence=step if numbered else None)
@@ -419,7 +420,7 @@ def test_a_writer_that_is_struck_anywhere_goes_on(numbered: bool) -> None:
             except Struck:
                 struck = True
             finally:
-                sys.settrace(None)
+                sys.settrace(before)
             writer.flush()
             assert writer.buffered == 0
         writer.close()
@@ -458,13 +459,14 @@ def test_a_transaction_that_is_struck_while_it_is_made_leaves_no_noise(
         while struck:
             step += 1
             left, struck = step, False
+            before = sys.gettrace()  # of what measures coverage
             sys.settrace(strikes)
             try:
                 db.transaction()
             except Struck:
                 struck = True
             finally:
-                sys.settrace(None)
+                sys.settrace(before)
             gc.collect()
         assert step > 10 and noise == []
 
