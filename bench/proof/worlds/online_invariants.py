@@ -17,6 +17,7 @@ from ....proto.messages import PartitionPart
 from ....proxy.deterministic import Result
 from ....store import Turn
 from ....store.layers import GONE
+from ....tablets.participant import TxRecord
 from ....tablets.partition import standing
 from ..simulator.world import World
 
@@ -142,7 +143,7 @@ class Watch:
 
     def _record(self, key: bytes, course: list[Any]) -> None:
         tx, old = key[5:], self._known.get(key)
-        before = "none" if old is None else "planned" if old[0] else "prepared"
+        before = "none" if old is None else "planned" if old.step else "prepared"
         place = self.places.get(tx)
         for value in course:
             if value is GONE:
@@ -152,16 +153,17 @@ class Watch:
                     self._took("participant", before, after)
                 before = "none"
                 continue
-            after = "planned" if value[0] else "prepared"
+            record = TxRecord._make(value)
+            after = "planned" if record.step else "prepared"
             self._took("participant", before, after)
             before = after
-            if value[0]:
-                if (value[0], value[1]) != place:
+            if record.step:
+                if (record.step, record.n) != place:
                     self.wrong(f"B2: {tx_text(tx)} is planned where the coordinator has {place}")
-                roles = (tuple(value[3]), tuple(value[4]))
+                roles = (record.voters, record.receivers)
                 if self._roles.setdefault(tx, roles) != roles:
                     self.wrong(f"B3: participants of {tx_text(tx)} do not agree who they are")
-        self._keep(key, course[-1])
+        self._keep(key, course[-1] if course[-1] is GONE else record)
 
     def _staged(self, key: bytes, course: list[Any]) -> None:
         before = "staged" if key in self._known else "none"
@@ -277,7 +279,7 @@ class Watch:
         for tablet in self.asked.get(tx, ()):
             key = tablet.to_bytes(4, "big") + b"t" + tx
             # One without a place is a late repeat, which will be ended.
-            if key in self._known and self._known[key][0]:
+            if key in self._known and self._known[key].step:
                 self.wrong(f"B8: {tx_text(tx)} was told committed before {tablet_text(tablet)} was")
 
     def echoed(self, number: int, turn: Turn) -> None:

@@ -31,6 +31,7 @@ from ..proto.ids import (
 )
 from ..proto.kafka.messages import ABORT, COMMIT, PLAIN, TRANSACTIONAL
 from ..store.layers import GONE
+from ..tablets.participant import TxRecord
 
 KINDS = {
     PLAIN: "plain",
@@ -138,7 +139,7 @@ def _staged(names: Names, tablet: int, rest: bytes, value: Any) -> Iterator[str]
 
 
 def _proposal(names: Names, tablet: int, rest: bytes, value: Any) -> Iterator[str]:
-    yield f"{part_name(names, tablet)} {tx_text(rest)} {'planned' if value[0] else 'prepared'}"
+    yield f"{part_name(names, tablet)} {tx_text(rest)} {'planned' if TxRecord._make(value).step else 'prepared'}"
 
 
 def _step(names: Names, tablet: int, rest: bytes, value: Any) -> Iterator[str]:

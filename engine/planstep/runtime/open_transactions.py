@@ -36,6 +36,7 @@ from ..proto.messages import PartitionPart, ShardPart
 from ..store import Store
 from ..store.files import Files
 from ..store.meta import load_meta
+from ..tablets.participant import TxRecord
 from .catalog import Names
 from .consistent_cut import look
 
@@ -162,31 +163,31 @@ def _staged(names: Names, tablet: int, value: Any) -> tuple[Held, Any]:
     return Held(name, "staged", records, size, 0, (), (), (), ()), slices
 
 
-def _proposed(names: Names, tablet: int, record: Any) -> tuple[Held, Any]:
-    step, _, _, _, _, body, missing, _, blockers, waiters, _ = record
+def _proposed(names: Names, tablet: int, row: Any) -> tuple[Held, Any]:
+    record = TxRecord._make(row)
     records = size = keys = 0
     consumers: tuple[str, ...] = ()
     slices: Any = ()
     if kind_of(tablet) == PARTITION:
-        part = PartitionPart(*body)
+        part = PartitionPart(*record.body)
         slices = part.slices
         records, size = sum(s[2] for s in slices), sum(s[1] for s in slices)
         moved = [entry[0] for entry in part.ranges + part.acks + part.seeks]
         consumers = tuple(dict.fromkeys(moved))
     elif kind_of(tablet) == SHARD:
-        writes = ShardPart(*body).writes
+        writes = ShardPart(*record.body).writes
         keys, size = len(writes), sum(len(write[2]) for write in writes)
-    votes = tuple(tablet_name(names, voter) for voter in missing or ()) if step else ()
+    votes = tuple(tablet_name(names, voter) for voter in record.missing or ())
     return Held(
         tablet_name(names, tablet),
-        "planned" if step else "prepared",
+        "planned" if record.step else "prepared",
         records,
         size,
         keys,
         consumers,
-        tuple(map(tx_text, blockers)),
-        votes,
-        tuple(map(tx_text, waiters)),
+        tuple(map(tx_text, record.blockers)),
+        votes if record.step else (),
+        tuple(map(tx_text, record.waiters)),
     ), slices
 
 

@@ -19,6 +19,7 @@ from ..proto.batch import HEADER_BYTES, Batch, timestamp_of
 from ..proto.ids import Place, host_of, tablet_prefix
 from ..proto.messages import PartitionPart, ShardPart
 from ..tablets.intervals import Ranges, raised
+from ..tablets.participant import TxRecord
 from ..tablets.partition import FORGOTTEN, standing
 from .wait_primitives import wait_for
 
@@ -166,7 +167,7 @@ class Views:
             if step > snap.step:
                 break
             record = host.store.get(prefix + b"t" + tx)
-            if record is None or meets(record[5]):
+            if record is None or meets(TxRecord._make(record).body):
                 return False
         return True
 

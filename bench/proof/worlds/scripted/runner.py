@@ -46,6 +46,7 @@ from .....proto.ids import (
 from .....proto.messages import Resolve, Withdraw
 from .....proxy.deterministic import Result
 from .....store import MemoryStore, Turn
+from .....tablets.participant import TxRecord
 from .model import differences, explained, outcomes, stored
 
 Moment: TypeAlias = Literal["before", "lost", "kept", "after"]
@@ -369,7 +370,7 @@ class Forgetful(Rebooted):
         again = super()._reopened(store)
         turn = again.begin()
         for key, row in again.scan(b"\x30\0\0\0", b"\x50\0\0\0"):
-            if key[4:5] == b"t" and row[0] == 0:
+            if key[4:5] == b"t" and not TxRecord._make(row).step:
                 turn.delete(key)
         again.commit(turn)
         return again
