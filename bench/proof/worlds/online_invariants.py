@@ -11,7 +11,7 @@ Next: final_invariants.py.
 from collections import Counter
 from typing import Any
 
-from ....coordinator.plan import STATES
+from ....coordinator.plan import STATES, OutcomeRow
 from ....proto.ids import COORDINATOR, HOST, PARTITION, SHARD, tablet_id, tablet_text, tx_text
 from ....proto.messages import PartitionPart
 from ....proxy.deterministic import Result
@@ -122,20 +122,21 @@ class Watch:
             if value is GONE:
                 self.wrong(f"B12: the outcome of {tx_text(tx)} was forgotten")
                 return
-            state = STATES[value[0]]
+            row = OutcomeRow._make(value)
+            state = STATES[row.state]
             if state not in _AHEAD.get(before, ()):
                 self.wrong(f"B7: {tx_text(tx)} went from {before} to {state}")
             self._took("coordinator", before or "none", state)
             before = state
             if state == "refused":
                 continue
-            place = (value[1], value[2])
+            place = (row.step, row.n)
             if self.places.setdefault(tx, place) != place or (
                 self._tx_at.setdefault(place, tx) != tx
             ):
                 self.wrong(f"B2: {tx_text(tx)} has place {place}, and not alone or not only")
-            if tx not in self.state and place[0] <= self.step:
-                self.wrong(f"B1: {tx_text(tx)} got a place in step {place[0]}, which was over")
+            if tx not in self.state and row.step <= self.step:
+                self.wrong(f"B1: {tx_text(tx)} got a place in step {row.step}, which was over")
             if state == "aborted" and place in self._effects:
                 self.wrong(f"B11: {tx_text(tx)} was aborted and has effects")
         if before is not None:

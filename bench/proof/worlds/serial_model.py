@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import msgpack
 
-from ....coordinator.plan import COMMITTED, PLANNED, REFUSED, STATES
+from ....coordinator.plan import COMMITTED, PLANNED, REFUSED, STATES, OutcomeRow
 from ....proto.ids import COORDINATOR_ID, tablet_prefix, tx_text
 from ....proto.messages import ADD, ShardPart
 from ....tablets.partition import FORGOTTEN, standing
@@ -54,8 +54,8 @@ class Serial:
     def _outcomes(self, world: World) -> Iterator[tuple[int, int, bytes, int]]:
         prefix = tablet_prefix(COORDINATOR_ID) + b"o"
         known: dict[bytes, None] = {}
-        for key, (state, step, n, _, _) in world.stores[0].scan(prefix, prefix + b"\xff" * 13):
-            tx = key[5:]
+        for key, row in world.stores[0].scan(prefix, prefix + b"\xff" * 13):
+            tx, (state, step, n, _, _) = key[5:], OutcomeRow._make(row)
             known[tx] = None
             if state == PLANNED:
                 self.wrong.append(f"B12: {tx_text(tx)} is left undecided")

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import msgpack
 
-from ....coordinator.plan import PLANNED
+from ....coordinator.plan import PLANNED, OutcomeRow
 from ....proto.ids import COORDINATOR_ID, PARTITION, SHARD, tablet_id
 from ....proto.messages import ADD, PUT, Clean, PartitionPart, ShardPart
 from .mixed import Workload
@@ -269,8 +269,8 @@ class Named(Workload):
 
     def _ended(self, tx: bytes) -> bool:
         """It is decided, or refused; of one whose client is gone nobody may know for a while."""
-        outcome = self.read(COORDINATOR_ID, b"o" + tx)
-        return tx in self.world.results if outcome is None else bool(outcome[0] != PLANNED)
+        row = self.read(COORDINATOR_ID, b"o" + tx)
+        return tx in self.world.results if row is None else OutcomeRow._make(row).state != PLANNED
 
     # looking -------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any, Protocol
 
 from ..coordinator.kafka.states import STATE_NAMES
-from ..coordinator.plan import STATES
+from ..coordinator.plan import STATES, OutcomeRow
 from ..errors import FormatError
 from ..proto.batched_log import decode_entry
 from ..proto.ids import (
@@ -147,7 +147,7 @@ def _step(names: Names, tablet: int, rest: bytes, value: Any) -> Iterator[str]:
 
 
 def _outcome(names: Names, tablet: int, rest: bytes, value: Any) -> Iterator[str]:
-    yield f"coordinator: {tx_text(rest)} {STATES[value[0]]}"
+    yield f"coordinator: {tx_text(rest)} {STATES[OutcomeRow._make(value).state]}"
 
 
 def _name(names: Names, tablet: int, rest: bytes, value: Any) -> Iterator[str]:

@@ -17,7 +17,7 @@ Next: ../cli/inspect.py.
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..coordinator.plan import PLANNED
+from ..coordinator.plan import PLANNED, OutcomeRow
 from ..errors import Corruption, FormatError, IoError
 from ..host.tablet_space import stored_tablets
 from ..proto.batch import HEADER_BYTES, timestamp_of
@@ -121,20 +121,21 @@ def undecided(
                     began[tx] = min(ms, began.get(tx, ms))
     prefix = tablet_prefix(COORDINATOR_ID)
     newest = stores[0].scan(prefix + b"o", prefix + b"p", reverse=True, limit=_NEWEST)
-    for key, record in newest:
-        if record[0] == PLANNED:
+    for key, row in newest:
+        if OutcomeRow._make(row).state == PLANNED:
             found.setdefault(key[5:], [])
     result = []
     for tx, several in sorted(found.items()):
-        outcome = stores[0].get(prefix + b"o" + tx)
-        if outcome is not None and outcome[0] == PLANNED:
-            began[tx] = outcome[3]
         states = [held.state for held in several] + ["sent"]
         place, names_of = None, tuple(held.participant for held in several)
-        if outcome is not None and outcome[0] == PLANNED:
+        row = stores[0].get(prefix + b"o" + tx)
+        outcome = None if row is None else OutcomeRow._make(row)
+        if outcome is not None and outcome.state == PLANNED:
+            began[tx] = outcome.when_ms
             states.append("planned")
-            place = Place(outcome[1], outcome[2])
-            names_of = tuple(tablet_name(names, tablet) for tablet in outcome[4]) or names_of
+            place = Place(outcome.step, outcome.n)
+            participants = tuple(tablet_name(names, tablet) for tablet in outcome.participants)
+            names_of = participants or names_of
         state = max(states, key=_ORDER.index)
         age = max(0.0, (now_ms - began[tx]) / 1000) if tx in began else (sent or {}).get(tx)
         result.append(OpenTransaction(tx_text(tx), state, place, age, names_of, tuple(several)))

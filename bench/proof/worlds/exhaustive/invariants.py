@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import msgpack
 
+from .....coordinator.plan import OutcomeRow
 from .....proto.ids import COORDINATOR_ID, PARTITION, kind_of, tablet_prefix, tx_text
 from .....proto.messages import ADD
 from .world import Decision, Scene, State, parts_of
@@ -33,9 +34,10 @@ def outcomes(state: State) -> dict[bytes, Outcome]:
     prefix = tablet_prefix(COORDINATOR_ID) + b"o"
     found = {}
     for tx, _ in state.asked:
-        record = values.get(prefix + tx)
-        if record is not None:
-            found[tx] = Outcome(record[0], (record[1], record[2]))
+        row = values.get(prefix + tx)
+        if row is not None:
+            known = OutcomeRow._make(row)
+            found[tx] = Outcome(known.state, (known.step, known.n))
     return found
 
 

@@ -257,7 +257,7 @@ OWN = (
         "coordinator.plan",
         "Coordinator.close",
         'step: int = (self.space.get(b"l") or 0) + 1',
-        "step: int = self.step[0] + 1",
+        "step: int = self.step + 1",
     ),
     Mutant(
         "end-unnoted",

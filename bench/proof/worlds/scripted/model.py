@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import msgpack
 
-from .....coordinator.plan import ABORTED, COMMITTED, PLANNED, REFUSED
+from .....coordinator.plan import ABORTED, COMMITTED, PLANNED, REFUSED, OutcomeRow
 from .....proto.ids import (
     CATALOGUE,
     COORDINATOR_ID,
@@ -46,7 +46,8 @@ def outcomes(store: MemoryStore) -> list[Known]:
     """All, in the order of their places; those without one come first."""
     prefix = tablet_prefix(COORDINATOR_ID) + b"o"
     rows = store.scan(prefix, prefix + b"\xff" * 13)
-    return sorted(Known(row[1], row[2], key[5:], row[0]) for key, row in rows)
+    found = [(key[5:], OutcomeRow._make(row)) for key, row in rows]
+    return sorted(Known(row.step, row.n, tx, row.state) for tx, row in found)
 
 
 def explained(
