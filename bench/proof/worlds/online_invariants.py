@@ -18,7 +18,8 @@ from ....proxy.deterministic import Result
 from ....store import Turn
 from ....store.layers import GONE
 from ....tablets.participant import TxRecord
-from ....tablets.partition import standing
+from ....tablets.partition import EMPTY, Bounds, Entry, standing
+from ....tablets.shard import Row
 from ..simulator.world import World
 
 TABLES = {
@@ -196,8 +197,9 @@ class Watch:
     def _row(self, key: bytes, value: Any) -> None:
         old = self._known.get(key)
         if value is not GONE:
-            self._effect(key, (value[0], value[1]), old)
-        self._keep(key, value if value is GONE else (value[0], value[1]))
+            value = Row._make(value).version
+            self._effect(key, value, old)
+        self._keep(key, value)
 
     def _entry(self, key: bytes, value: Any) -> None:
         tablet, offset = key[:4], int.from_bytes(key[5:], "big")
@@ -208,45 +210,50 @@ class Watch:
         if offset != end or key in self._known:
             where = tablet_text(int.from_bytes(tablet, "big"))
             self.wrong(f"B20: {where}: a slice came to offset {offset}, its log ended at {end}")
-        self._ends[tablet] = max(end, offset + value[2])
+        entry = Entry._make(value)
+        place = (entry.step, entry.n)
+        self._ends[tablet] = max(end, offset + entry.records)
         self._known[key] = True
-        self._effect(key, (value[3], value[4]), self._known.get(tablet))
-        self._known[tablet] = (value[3], value[4])
+        self._effect(key, place, self._known.get(tablet))
+        self._known[tablet] = place
 
     def _bounds(self, key: bytes, value: Any) -> None:
         where = tablet_text(int.from_bytes(key[:4], "big"))
-        _, _, start, end = value
-        old = self._known.get(key, (0, 0, 0, 0))
-        if end != self._ends.get(key[:4], 0):
-            self.wrong(f"B20: {where}: its log ends at {end}, its slices at {self._ends[key[:4]]}")
-        if start < old[2]:
-            self.wrong(f"B26: {where}: its log begins at {start}, and began at {old[2]}")
-        self._effect(key, (value[0], value[1]), (old[0], old[1]))
-        self._known[key] = value
+        now, old = Bounds._make(value), self._known.get(key, EMPTY)
+        if now.end != self._ends.get(key[:4], 0):
+            self.wrong(
+                f"B20: {where}: its log ends at {now.end}, its slices at {self._ends[key[:4]]}"
+            )
+        if now.start < old.start:
+            self.wrong(f"B26: {where}: its log begins at {now.start}, and began at {old.start}")
+        self._effect(key, (now.step, now.n), (old.step, old.n))
+        self._known[key] = now
 
     def _position(self, key: bytes, value: Any) -> None:
         old = self._known.get(key)
-        self._keep(key, value)
-        if value is GONE:
+        now = GONE if value is GONE else standing(value, None)
+        self._keep(key, now)
+        if now is GONE:
             return
-        place = (value[0], value[1])
-        self._effect(key, place, old[:2] if old is not None else None)
-        if standing(value, None).ranges is not None:
+        place = (now.step, now.n)
+        # Several transactions may have moved it in one turn: the last one's range says where from, and
+        # one before it may have sought.
+        before = (old.step, old.n) if old is not None else (0, 0)
+        self._effect(key, place, before if old is not None else None)
+        if now.ranges is not None:
             return
         tx, consumer = self._tx_at.get(place), key[5:].decode()
         part = self.asked.get(tx, {}).get(int.from_bytes(key[:4], "big")) if tx else None
         if not isinstance(part, PartitionPart) or any(c == consumer for c, _, _ in part.seeks):
             return
-        position = old[2] if old is not None else 0
+        position = old.position if old is not None else 0
         mine = [(begin, end) for c, begin, end in part.ranges if c == consumer]
-        # Several transactions may have moved it in one turn: the last one's range says where from, and
-        # one before it may have sought.
-        before = old[:2] if old is not None else (0, 0)
-        falls = value[2] < position and not self._sought(key, consumer, before, place)
-        if not mine or mine[-1][1] != value[2] or falls:
+        falls = now.position < position and not self._sought(key, consumer, before, place)
+        _, reached = mine[-1] if mine else (0, -1)
+        if reached != now.position or falls:
             self.wrong(
                 f"B21: {tablet_text(int.from_bytes(key[:4], 'big'))}: {consumer} went from "
-                f"{position} to {value[2]} by {tx_text(tx or bytes(12))}, which consumed {mine}"
+                f"{position} to {now.position} by {tx_text(tx or bytes(12))}, which consumed {mine}"
             )
 
     def _sought(self, key: bytes, consumer: str, begin: Any, end: tuple[int, int]) -> bool:

@@ -32,6 +32,7 @@ from ..proto.ids import (
 from ..proto.kafka.messages import ABORT, COMMIT, PLAIN, TRANSACTIONAL
 from ..store.layers import GONE
 from ..tablets.participant import TxRecord
+from ..tablets.partition import standing
 
 KINDS = {
     PLAIN: "plain",
@@ -130,11 +131,11 @@ def _batch(names: Names, tablet: int, rest: bytes, value: Any) -> Iterator[str]:
 
 
 def _position(names: Names, tablet: int, rest: bytes, value: Any) -> Iterator[str]:
-    yield f"{part_name(names, tablet)} {rest.decode()} = {value[2]}"
+    yield f"{part_name(names, tablet)} {rest.decode()} = {standing(value, None).position}"
 
 
 def _staged(names: Names, tablet: int, rest: bytes, value: Any) -> Iterator[str]:
-    records = _counted(sum(piece[2] for piece in value[1:]), "record")
+    records = _counted(sum(count for _, _, count in value[1:]), "record")
     yield f"{part_name(names, tablet)} {records} staged for {tx_text(rest)}"
 
 

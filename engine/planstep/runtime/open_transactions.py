@@ -159,7 +159,7 @@ def look_undecided(store: Path, now_ms: int) -> list[OpenTransaction]:
 
 def _staged(names: Names, tablet: int, value: Any) -> tuple[Held, Any]:
     slices = value[1:]
-    records, size = sum(s[2] for s in slices), sum(s[1] for s in slices)
+    records, size = _sizes(slices)
     name = tablet_name(names, tablet)
     return Held(name, "staged", records, size, 0, (), (), (), ()), slices
 
@@ -172,12 +172,12 @@ def _proposed(names: Names, tablet: int, row: Any) -> tuple[Held, Any]:
     if kind_of(tablet) == PARTITION:
         part = PartitionPart(*record.body)
         slices = part.slices
-        records, size = sum(s[2] for s in slices), sum(s[1] for s in slices)
-        moved = [entry[0] for entry in part.ranges + part.acks + part.seeks]
+        records, size = _sizes(slices)
+        moved = [consumer for consumer, _, _ in part.ranges + part.acks + part.seeks]
         consumers = tuple(dict.fromkeys(moved))
     elif kind_of(tablet) == SHARD:
         writes = ShardPart(*record.body).writes
-        keys, size = len(writes), sum(len(write[2]) for write in writes)
+        keys, size = len(writes), sum(len(value) for _, _, value in writes)
     votes = tuple(tablet_name(names, voter) for voter in record.missing or ())
     return Held(
         tablet_name(names, tablet),
@@ -192,9 +192,17 @@ def _proposed(names: Names, tablet: int, row: Any) -> tuple[Held, Any]:
     ), slices
 
 
+def _sizes(slices: Any) -> tuple[int, int]:
+    """Records and bytes of what a partition has staged."""
+    return sum(count for _, _, count in slices), sum(length for _, length, _ in slices)
+
+
 def _written_ms(store: Store, slices: Any) -> int | None:
     """When the first batch was made, by its writer's clock."""
+    if not slices:
+        return None
+    (address, _, _), *_ = slices
     try:
-        return timestamp_of(store.read_payload(slices[0][0], HEADER_BYTES)) if slices else None
+        return timestamp_of(store.read_payload(address, HEADER_BYTES))
     except (Corruption, IoError):
         return None

@@ -224,8 +224,8 @@ OWN = (
         "a producer's number may come again",
         _PARTITION,
         "Partition.check",
-        "if known is not None and first <= known[0]:",
-        "if known is not None and first < known[0] - 1:",
+        "if known is not None and first <= known.last:",
+        "if known is not None and first < known.last - 1:",
     ),
     Mutant(
         "trimmed-too-far",
