@@ -89,7 +89,7 @@ class CataloguePart(NamedTuple):
 
 Part: TypeAlias = PartitionPart | ShardPart | CataloguePart
 Reason: TypeAlias = tuple[Any, ...]
-"""Why a vote is false: (cause, detail…); `proxy/outcome.py` lists the causes."""
+"""Why a transaction does not commit: (tablet, cause, detail…), see reasons.py."""
 
 _PARTS: dict[int, Any] = {PARTITION: PartitionPart, SHARD: ShardPart, CATALOGUE: CataloguePart}
 

@@ -43,6 +43,7 @@ from ..proto.messages import (
     Refused,
     Withdraw,
 )
+from ..proto.reasons import Why, kept_as
 
 
 class Space(Protocol):
@@ -108,7 +109,7 @@ class Participant(ABC):
     # what the concrete tablet brings -------------------------------------------------------
 
     @abstractmethod
-    def check(self, body: Any, early: bool) -> Reason | None:
+    def check(self, body: Any, early: bool) -> Why | None:
         """None, or why the body's conditions do not hold now; `early`: why they never will."""
 
     def stage(self, tx: bytes, part: Any) -> Any:
@@ -123,7 +124,7 @@ class Participant(ABC):
         """Gives back what went ahead of a proposal that will not be."""
         return  # nothing, unless a tablet says otherwise
 
-    def lacks(self, tx: bytes, part: Any) -> Reason | None:
+    def lacks(self, tx: bytes, part: Any) -> Why | None:
         """None, or why what went ahead is not all here."""
         return None
 
@@ -200,8 +201,10 @@ class Participant(ABC):
 
     def _vote(self, tx: bytes, body: Any, early: bool) -> Reason | None:
         """The check's answer with this tablet named in front: it travels to other tablets."""
-        reason = self.check(body, early) or self.lacks(tx, body)
-        return None if reason is None else (self.id, *reason)
+        why = self.check(body, early)
+        if why is None:
+            why = self.lacks(tx, body)
+        return None if why is None else kept_as(self.id, why)
 
     def _propose(self, message: Propose) -> None:
         key = b"t" + message.tx

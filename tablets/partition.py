@@ -23,7 +23,18 @@ Next: intervals.py, shard.py.
 
 from typing import Any, NamedTuple
 
-from ..proto.messages import PartitionPart, Reason, Stage, Staged
+from ..proto.messages import PartitionPart, Stage, Staged
+from ..proto.reasons import (
+    ConsumerMoved,
+    MoreRecords,
+    NotNext,
+    NumberTaken,
+    OutsideLog,
+    StagedLost,
+    TooManyRanges,
+    Why,
+    WrongKind,
+)
 from .intervals import RANGES_MAX, Ranges, consumed, raised, taken
 from .participant import DROPPED, Participant
 
@@ -97,7 +108,7 @@ class Partition(Participant):
 
     __slots__ = ()
 
-    def check(self, body: Any, early: bool) -> Reason | None:
+    def check(self, body: Any, early: bool) -> Why | None:
         body = PartitionPart(*body)
         space = self.space
         _, _, start, end = space.get(META) or EMPTY
@@ -105,45 +116,45 @@ class Partition(Participant):
         for consumer, begin, stop in body.ranges:
             at = self._standing(consumer)
             if at.ranges is not None:
-                return ("consumer", consumer, "cumulative", "individual")
+                return WrongKind(consumer, "cumulative", "individual")
             actual = max(at.position, start)
             # Early, a range further on may still become the next one; a range behind never will.
             if begin < actual or (not early and begin != actual):
-                return ("position", consumer, begin, actual)
+                return NotNext(consumer, begin, actual)
             if at.moved != fences.get(consumer, 0):
-                return ("moved", consumer, fences.get(consumer, 0), at.moved)
+                return ConsumerMoved(consumer, fences.get(consumer, 0), at.moved)
             if not early and not begin <= stop <= end:
-                return ("range", consumer, stop, end)
+                return OutsideLog(consumer, stop, end)
         held: dict[str, tuple[int, Ranges]] = {}
         for consumer, begin, stop in body.acks:
             if consumer not in held:
                 at = self._standing(consumer)
                 if at.ranges is None:
-                    return ("consumer", consumer, "individual", "cumulative")
+                    return WrongKind(consumer, "individual", "cumulative")
                 if at.moved != fences.get(consumer, 0):
-                    return ("moved", consumer, fences.get(consumer, 0), at.moved)
+                    return ConsumerMoved(consumer, fences.get(consumer, 0), at.moved)
                 held[consumer] = raised(at.position, at.ranges, start)[:2]
             blocked = taken(*held[consumer], begin, stop)
             if blocked is not None:
-                return ("position", consumer, begin, blocked)
+                return NotNext(consumer, begin, blocked)
             if not early and not begin <= stop <= end:
-                return ("range", consumer, stop, end)
+                return OutsideLog(consumer, stop, end)
             held[consumer] = consumed(*held[consumer], begin, stop)
         for consumer, seen in body.fences:
             moved = self._standing(consumer).moved
             if moved != seen:
-                return ("moved", consumer, seen, moved)
+                return ConsumerMoved(consumer, seen, moved)
         if body.end is not None and (end > body.end or (not early and end != body.end)):
-            return ("end", body.end, end)
+            return MoreRecords(body.end, end)
         for consumer, (_, ranges) in held.items():
             if len(ranges) > RANGES_MAX:
-                return ("gaps", consumer, RANGES_MAX)
+                return TooManyRanges(consumer, RANGES_MAX)
         if not early:
             for consumer, offset, _ in body.seeks:
                 if offset is not None and not start <= offset <= end:
-                    return ("range", consumer, offset, end)
+                    return OutsideLog(consumer, offset, end)
             if body.trim is not None and body.trim > end:
-                return ("range", "trim", body.trim, end)
+                return OutsideLog("trim", body.trim, end)
         if body.producer is not None:
             producer, first, last = body.producer
             row = space.get(b"p" + producer)
@@ -151,7 +162,7 @@ class Partition(Participant):
             if known is not None and first <= known.last:
                 foreign = body.session is not None and body.session != known.session
                 if foreign or not body.dedupe or last > known.last:
-                    return ("sequence", producer, first, known.last, foreign)
+                    return NumberTaken(producer, first, known.last, foreign)
         return None
 
     def _standing(self, consumer: str) -> Standing:
@@ -203,10 +214,10 @@ class Partition(Participant):
             part = part._replace(staged=0)
         return part._replace(slices=(*ahead, *self._append(part.slices)))
 
-    def lacks(self, tx: bytes, part: Any) -> Reason | None:
+    def lacks(self, tx: bytes, part: Any) -> Why | None:
         staged = PartitionPart(*part).staged
         held = len(self._ahead(tx)) if staged else 0
-        return None if held == staged else ("lost", staged, held)
+        return None if held == staged else StagedLost(staged, held)
 
     def unstage(self, tx: bytes) -> None:
         held = self._ahead(tx)

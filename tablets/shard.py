@@ -17,8 +17,9 @@ from typing import Any, NamedTuple
 
 import msgpack
 
-from ..proto.messages import ADD, DELETE, MAX, MIN, PUT, PUT_IF_ABSENT, Reason, ShardPart
+from ..proto.messages import ADD, DELETE, MAX, MIN, PUT, PUT_IF_ABSENT, ShardPart
 from ..proto.ranges import range_digest
+from ..proto.reasons import NotANumber, RangeChanged, RowChanged, SumTooLarge, Why
 from .participant import DROPPED, Participant
 
 
@@ -75,19 +76,19 @@ class Shard(Participant):
 
     __slots__ = ()
 
-    def check(self, body: Any, early: bool) -> Reason | None:
+    def check(self, body: Any, early: bool) -> Why | None:
         part = ShardPart(*body)
         space = self.space
         for key, version in part.reads:
             row = space.get(b"r" + key)
             actual = row[:2] if row is not None else None
             if actual != (tuple(version) if version is not None else None):
-                return ("key", key, version, actual)
+                return RowChanged(key, version, actual)
         for begin, end, limit, count, digest in part.ranges:
             rows = space.scan(b"r" + begin, b"r" + end, limit=limit)
             seen, found = range_digest((key[1:], step, n) for key, (step, n, _) in rows)
             if (seen, found) != (count, digest):
-                return ("phantom", begin, count, seen)
+                return RangeChanged(begin, count, seen)
         held: dict[bytes, bytes | None] = {}
         for key, op, value in part.writes:
             if key in held:
@@ -97,9 +98,9 @@ class Shard(Participant):
             if op in (ADD, MAX, MIN) and old is not None:
                 total = number_of(old)
                 if total is None:
-                    return ("type", key, "number", "other")
+                    return NotANumber(key, "number", "other")
                 if op == ADD and not addable(old, value):
-                    return ("overflow", key, "64 bits", "more")
+                    return SumTooLarge(key, "64 bits", "more")
             held[key] = evaluate(op, old, value)
         return None
 

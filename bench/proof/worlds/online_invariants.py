@@ -14,6 +14,7 @@ from typing import Any
 from ....coordinator.plan import STATES, OutcomeRow
 from ....proto.ids import COORDINATOR, HOST, PARTITION, SHARD, tablet_id, tablet_text, tx_text
 from ....proto.messages import PartitionPart
+from ....proto.reasons import cause_of
 from ....proxy.deterministic import Result
 from ....store import Turn
 from ....store.layers import GONE
@@ -277,7 +278,7 @@ class Watch:
 
     def told(self, result: Result) -> None:
         """B8: who hears of a commit hears of what is durable, everywhere."""
-        if result.reason is not None and result.reason[1] == "dropped":
+        if result.reason is not None and cause_of(result.reason) == "dropped":
             self._took("coordinator", "none", "refused, behind a drop")
         if result.reason is not None or not result.step:
             return

@@ -200,7 +200,7 @@ OWN = (
         "who says that there was no more commits although there is",
         _PARTITION,
         "Partition.check",
-        'return ("end", body.end, end)',
+        "return MoreRecords(body.end, end)",
         "pass",
     ),
     Mutant(

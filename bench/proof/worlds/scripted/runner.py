@@ -44,6 +44,7 @@ from .....proto.ids import (
     tx_text,
 )
 from .....proto.messages import Resolve, Withdraw
+from .....proto.reasons import cause_of
 from .....proxy.deterministic import Result
 from .....store import MemoryStore, Turn
 from .....tablets.participant import TxRecord
@@ -233,7 +234,7 @@ class Rebooted:
         del self._open[tx]
         if result.reason is None:
             want.ended = "committed"
-        elif result.reason[1] in ("refused", "withdrawn", "lost"):
+        elif cause_of(result.reason) in ("refused", "withdrawn", "lost"):
             self._put(0, self._begin(want))
         else:
             want.ended = "aborted"
