@@ -60,7 +60,8 @@ class TransactionRows:
         """The ids in one of these states, and that nothing is pending for, by name."""
         found = []
         for key, value in self.space.scan(b"t", b"u"):
-            if value[2] in states and (name := key[1:].decode()) not in self.pending:
+            name, row = key[1:].decode(), Transaction(*value)
+            if row.state in states and name not in self.pending:
                 found.append((name, self._known(name, value)))
         return found
 

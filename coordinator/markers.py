@@ -57,7 +57,7 @@ class Markers:
 
     def send(self, name: str, row: Transaction) -> None:
         """To every partition that has not acknowledged; when there is none, the end is complete."""
-        left = self.ending[name][2] if name in self.ending else row.partitions
+        _, _, left = self.ending.get(name, (0, None, row.partitions))
         self.ending[name] = self.shell.now_ms, self.shell.cause, left
         if not self._armed:
             self._armed = True

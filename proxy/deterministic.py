@@ -33,6 +33,7 @@ from ..proto.messages import (
     Staged,
     Withdraw,
 )
+from ..proto.reasons import Withdrawn, kept_as
 
 
 def votes(tablet: int, part: Any) -> bool:
@@ -201,7 +202,7 @@ class Proxy:
         if entry is not None:
             self._forget_staging(tx)
             if entry.waiting:  # interrupted: somebody was told that it is under way
-                self.finished.append(Result(tx, reason=(self.id, "withdrawn")))
+                self.finished.append(Result(tx, reason=kept_as(self.id, Withdrawn())))
             for tablet in entry.tablets:
                 self.send(tablet, Withdraw(tx))
 

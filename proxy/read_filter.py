@@ -31,7 +31,7 @@ def visible(entries: Iterable[Entry], aborted: Iterable[Aborted]) -> Iterator[En
     heapify(waiting)
     out: dict[int, None] = {}  # producers whose transactional data is aborted here
     for offset, row in entries:
-        records, producer, kind = row[2], row[3], row[6]
+        _, _, records, producer, _, _, kind, *_ = row
         while waiting and waiting[0][0] < offset + records:
             out[heappop(waiting)[1]] = None
         if kind == ABORT:

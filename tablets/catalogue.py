@@ -29,8 +29,8 @@ from ..proto.messages import (
     DROP,
     DROP_CONSUMER,
     CataloguePart,
-    Reason,
 )
+from ..proto.reasons import NameExists, NameGone, NumbersUsedUp, Why
 from .participant import Participant
 
 SEQUENCE = b"s"
@@ -51,23 +51,24 @@ def dropped_key(first: int) -> bytes:
 class Catalogue(Participant):
     __slots__ = ()
 
-    def check(self, body: Any, early: bool) -> Reason | None:
+    def check(self, body: Any, early: bool) -> Why | None:
         part = CataloguePart(*body)
         if part.op == CLEANED:
             return None
         known = self.space.get(name_key(part.kind, part.name))
         if part.op != CREATE:
-            if known is None or known[0] != part.id:
-                return ("gone", part.kind, part.name)
+            first, *_ = known or (None,)
+            if first != part.id:
+                return NameGone(part.kind, part.name)
             consumer = self.space.get(consumer_key(part.id, part.consumer))
             if part.op == CREATE_CONSUMER and consumer is not None:
-                return ("exists", part.consumer)
+                return NameExists(part.consumer)
             return None
         if known is not None:
-            return ("exists", part.name)
+            return NameExists(part.name)
         first = self.space.get(SEQUENCE) or 1
         if first + part.parts > TABLETS_MAX:
-            return ("full", part.name, part.parts, TABLETS_MAX - first)
+            return NumbersUsedUp(part.name, part.parts, TABLETS_MAX - first)
         return None
 
     def apply(self, body: Any, step: int, n: int) -> Any:

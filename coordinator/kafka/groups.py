@@ -15,10 +15,10 @@ has raised) is refused there.
 Keys, behind the tablet's prefix:
 
     g<group>                          (generation, members in the order they joined)
-    c<group>\\0<tablet 4>              (position, log position)
-    n<group>\\0<tablet 4><producer 8>  (position, log position): pending
+    c<group>\\0<tablet 4>              `Committed`
+    n<group>\\0<tablet 4><producer 8>  `Committed`, once its transaction is: pending
     q<producer 8><group>\\0<tablet 4>  the same pending ones, by producer
-    p<producer 8>                     (epoch, coordinator epoch, ongoing, last used ms, last marker's number)
+    p<producer 8>                     `Committer`
 
 In memory, hence gone with the host, and with `mark` and `undo`: requests of version 2 that wait until
 the transaction's coordinator has registered this tablet.
@@ -29,7 +29,7 @@ members, REBALANCE_IN_PROGRESS (Kafka does not enforce it on transactional commi
 Next: proxy/kafka/client.py.
 """
 
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from ...proto.batched_log import FLUSH, BatchedLog, Position
 from ...proto.kafka.messages import (
@@ -53,6 +53,26 @@ from .states import APPEND_ERRORS, usable
 HELD = "held"
 
 
+class Committed(NamedTuple):
+    """A group's position in a partition, and where the log has it: whoever is later there wins."""
+
+    position: int
+    logged_at: tuple[int, ...]
+
+
+class Committer(NamedTuple):
+    """A producer that commits positions: epochs are -1 for none, `number` is that of its last marker."""
+
+    epoch: int = -1
+    coordinator_epoch: int = -1
+    ongoing: bool = False
+    used_ms: int = 0
+    number: int = 0
+
+
+_UNKNOWN = Committer()
+
+
 def _part(group: str, tablet: int) -> bytes:
     return group.encode() + b"\0" + tablet.to_bytes(4, "big")
 
@@ -71,14 +91,14 @@ class Rows(Protocol):
 def position_of(rows: Rows, group: str, tablet: int) -> int | None:
     """A group's position in a partition, None when it has none there."""
     row = rows.get(b"c" + _part(group, tablet))
-    return None if row is None else row[0]
+    return None if row is None else Committed._make(row).position
 
 
 def pending_of(rows: Rows, group: str, tablet: int) -> list[tuple[int, int]]:
     """(producer, position) of transactions whose end decides whether a group has moved in a partition."""
     begin = b"n" + _part(group, tablet)
     found = rows.scan(begin, begin + b"\xff" * 9)
-    return [(int.from_bytes(key[-8:], "big"), row[0]) for key, row in found]
+    return [(int.from_bytes(key[-8:], "big"), position) for key, (position, _) in found]
 
 
 class Groups:
@@ -214,9 +234,9 @@ class Groups:
 
     # transactions --------------------------------------------------------------------------
 
-    def _state(self, producer: int) -> tuple[int, int, bool, int, int]:
+    def _state(self, producer: int) -> Committer:
         row = self.space.get(b"p" + _producer(producer))
-        return (-1, -1, False, 0, 0) if row is None else row
+        return _UNKNOWN if row is None else tuple.__new__(Committer, row)
 
     def _pend(self, message: TxnOffsetCommit) -> None:
         error = self._refused(message)
@@ -281,8 +301,9 @@ class Groups:
             return
         # Who waits for an answer about a transaction that ends now would open it again; with the marker's
         # own epoch it is the next one's.
-        for key in [k for k in self._held if k[0] == message.producer and k[1] < message.epoch]:
-            self._release(key, "INVALID_PRODUCER_EPOCH")
+        for producer, epoch in list(self._held):
+            if producer == message.producer and epoch < message.epoch:
+                self._release((producer, epoch), "INVALID_PRODUCER_EPOCH")
 
         def done(error: str, position: Position | None) -> None:
             repeated = False
@@ -315,14 +336,15 @@ class Groups:
         producer = _producer(message.producer)
         for key, _ in self.space.scan(b"q" + producer, b"q" + producer + b"\xff"):
             part = key[9:]
-            pending = self.space.get(b"n" + part + producer)
-            known = self.space.get(b"c" + part)
+            pending = Committed._make(self.space.get(b"n" + part + producer))
+            row = self.space.get(b"c" + part)
+            known = None if row is None else Committed._make(row)
             # Whoever is later in the log wins, however long the transaction took.
-            if message.commit and (known is None or known[1] < pending[1]):
+            if message.commit and (known is None or known.logged_at < pending.logged_at):
                 self.space.put(b"c" + part, pending)
             self.space.delete(key)
             self.space.delete(b"n" + part + producer)
-        number = max(message.number, self._state(message.producer)[4])
+        number = max(message.number, self._state(message.producer).number)
         state = message.epoch, message.coordinator_epoch, False, self.shell.now_ms, number
         self.space.put(b"p" + producer, state)
 

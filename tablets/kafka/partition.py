@@ -7,13 +7,12 @@
 
 Keys, behind the tablet's prefix:
 
-    b<offset 8>    (address, length, records, producer, epoch, sequence, kind)    a batch, or a marker: address
-                   and length 0, records 1, sequence -1, and the coordinator's epoch as an eighth field
+    b<offset 8>    a batch, or a marker: `rows.Entry`
     p<producer 8>  (epoch, coordinator epoch, first offset of the open transaction or None, last timestamp,
                    ((first, last sequence, offset), … five at most), number of the last marker)   producer_state.py
     o<offset 8>    producer                    open transactions by their first offset
     a<offset 8>    (producer, first, last, last stable offset then)   aborted ones that had data, by their marker
-    m              (start, end, last stable offset)                   what readers read first
+    m              `rows.Bounds`               what readers read first
     x              the topic was dropped
 
 Readers see released turns only, so the high watermark is the end, and the last stable offset the first
@@ -65,6 +64,7 @@ from .producer_state import (
     marked_already,
     numbered_before,
 )
+from .rows import EMPTY, Bounds, Entry
 
 META = b"m"
 ASK = "ask"
@@ -139,9 +139,9 @@ class Partition:
         else:
             raise AssertionError(f"tablet {self.id:#x} got {message!r}")
 
-    def _bounds(self) -> tuple[int, int, int]:
-        row: tuple[int, int, int] | None = self.space.get(META)
-        return row or (0, 0, 0)
+    def _bounds(self) -> Bounds:
+        row = self.space.get(META)
+        return EMPTY if row is None else tuple.__new__(Bounds, row)
 
     def _state(self, producer: int) -> ProducerState:
         row = self.space.get(_at(b"p", producer))
@@ -328,13 +328,14 @@ class Partition:
         if offset > start:
             entries = space.scan(b"b", _at(b"b", offset), limit=TRIM_SLICES_MAX)
             for key, row in entries:
-                behind = int.from_bytes(key[1:], "big") + row[2]
+                entry = Entry(*row)
+                behind = int.from_bytes(key[1:], "big") + entry.records
                 if behind > offset:
                     break
                 space.delete(key)
                 self.removed(key, row)
                 # The row of an aborted transaction goes with its marker: all its data is before that.
-                if row[6] == ABORT and space.get(b"a" + key[1:]) is not None:
+                if entry.kind == ABORT and space.get(b"a" + key[1:]) is not None:
                     space.delete(b"a" + key[1:])
             if len(entries) == TRIM_SLICES_MAX:
                 offset = min(offset, behind)
@@ -364,5 +365,7 @@ class Partition:
 
     def removed(self, key: bytes, value: Any) -> None:
         """A key goes: gives back the payload that it refers to."""
-        if key[:1] == b"b" and value[1]:
-            self.space.drop_payload(value[0], value[1])
+        if key[:1] == b"b":
+            entry = Entry(*value)
+            if entry.length:
+                self.space.drop_payload(entry.address, entry.length)

@@ -16,6 +16,7 @@ from planstep.proto.messages import (
     Staged,
     Withdraw,
 )
+from planstep.proto.reasons import NotNext
 from planstep.tablets import partition as module
 from planstep.tablets.partition import Partition
 
@@ -69,7 +70,7 @@ def test_a_range_further_on_may_still_become_the_next_one(log: Log) -> None:
     log.write(10)
     ahead = PartitionPart(ranges=(("c", 6, 7),))
     assert log.core.check(ahead, early=True) is None
-    assert log.core.check(ahead, early=False) == ("position", "c", 6, 0)
+    assert log.core.check(ahead, early=False) == NotNext("c", 6, 0)
 
 
 def test_a_consumer_is_of_one_kind(log: Log) -> None:

@@ -23,6 +23,7 @@ from planstep.proto.messages import (
     ShardPart,
 )
 from planstep.proto.ranges import range_digest
+from planstep.proto.reasons import kept_as
 from planstep.tablets.catalogue import SEQUENCE, Catalogue
 from planstep.tablets.shard import Shard
 
@@ -45,7 +46,9 @@ class Table:
         if reason is None:
             self.step += 1
             self.core.apply(body, self.step, 0)
-        return reason
+            return None
+        _, *said = kept_as(0, reason)
+        return tuple(said)
 
     def value(self, key: bytes) -> Any:
         row = self.space.get(b"r" + key)
@@ -130,7 +133,9 @@ class Names:
         if reason is None:
             self.step += 1
             self.core.apply(body, self.step, 0)
-        return reason
+            return None
+        _, *said = kept_as(0, reason)
+        return tuple(said)
 
 
 def test_of_two_who_make_one_name_the_second_comes_too_late() -> None:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any, Protocol
 
 from ..coordinator.kafka.states import STATE_NAMES
-from ..coordinator.plan import STATES
+from ..coordinator.plan import STATES, OutcomeRow
 from ..errors import FormatError
 from ..proto.batched_log import decode_entry
 from ..proto.ids import (
@@ -31,6 +31,8 @@ from ..proto.ids import (
 )
 from ..proto.kafka.messages import ABORT, COMMIT, PLAIN, TRANSACTIONAL
 from ..store.layers import GONE
+from ..tablets.participant import TxRecord
+from ..tablets.partition import standing
 
 KINDS = {
     PLAIN: "plain",
@@ -129,16 +131,16 @@ def _batch(names: Names, tablet: int, rest: bytes, value: Any) -> Iterator[str]:
 
 
 def _position(names: Names, tablet: int, rest: bytes, value: Any) -> Iterator[str]:
-    yield f"{part_name(names, tablet)} {rest.decode()} = {value[2]}"
+    yield f"{part_name(names, tablet)} {rest.decode()} = {standing(value, None).position}"
 
 
 def _staged(names: Names, tablet: int, rest: bytes, value: Any) -> Iterator[str]:
-    records = _counted(sum(piece[2] for piece in value[1:]), "record")
+    records = _counted(sum(count for _, _, count in value[1:]), "record")
     yield f"{part_name(names, tablet)} {records} staged for {tx_text(rest)}"
 
 
 def _proposal(names: Names, tablet: int, rest: bytes, value: Any) -> Iterator[str]:
-    yield f"{part_name(names, tablet)} {tx_text(rest)} {'planned' if value[0] else 'prepared'}"
+    yield f"{part_name(names, tablet)} {tx_text(rest)} {'planned' if TxRecord._make(value).step else 'prepared'}"
 
 
 def _step(names: Names, tablet: int, rest: bytes, value: Any) -> Iterator[str]:
@@ -146,7 +148,7 @@ def _step(names: Names, tablet: int, rest: bytes, value: Any) -> Iterator[str]:
 
 
 def _outcome(names: Names, tablet: int, rest: bytes, value: Any) -> Iterator[str]:
-    yield f"coordinator: {tx_text(rest)} {STATES[value[0]]}"
+    yield f"coordinator: {tx_text(rest)} {STATES[OutcomeRow._make(value).state]}"
 
 
 def _name(names: Names, tablet: int, rest: bytes, value: Any) -> Iterator[str]:

@@ -55,6 +55,7 @@ from ..proto.messages import (
     Withdraw,
     decode,
 )
+from ..proto.reasons import DiskFull, kept_as
 from ..proto.records_pb2 import LinkFrame
 from ..proxy.deterministic import Proxy
 from ..store import Store, Turn
@@ -345,7 +346,7 @@ class Host:
             if reason is None and tablet.id in request.voters:
                 reason = tablet.vote(tx, body)
         details: dict[int, Any] = {}
-        step = coordinator.step[0]
+        step = coordinator.step
         if reason is None:
             for tablet, body in zip(tablets, request.bodies, strict=True):
                 if tablet.id in request.receivers:
@@ -419,7 +420,7 @@ class Host:
         """The disk is full: whether the message would take space, and was refused."""
         kind = type(message)
         if kind is Stage or (kind is Propose and not frees(message.part)):
-            refused = Refused(message.tx, target, (target, "space"))
+            refused = Refused(message.tx, target, kept_as(target, DiskFull()))
             self.delivery.send(message.proxy, refused)
             return True
         if kind in _TAKES_SPACE:

@@ -43,6 +43,7 @@ from ..host.inputs import Commit as CommitInput
 from ..logs import host_stopped, input_failed, no_space, turn_failed
 from ..proto.ids import COORDINATOR_ID, Place
 from ..proto.messages import Resolve
+from ..proto.reasons import cause_of
 from .catalog import Names
 from .deferred_signals import Uninterrupted, room_for_a_turn
 from .group_commit import Ending, Node, Waiter, bytes_of
@@ -247,8 +248,8 @@ class Turns(Answers):
             else:
                 self.conflicts += 1
                 self.ledger.aborted(result.tx)
-                cause = result.reason[1]
-                self.aborted[cause] = self.aborted.get(cause, 0) + 1
+                told = cause_of(result.reason)
+                self.aborted[told] = self.aborted.get(told, 0) + 1
                 error = failure(result.tx, result.reason, self.names.of_tablet)
                 if not result.step:
                     self._note_refused(result.tx, error)

@@ -82,10 +82,10 @@ class Ends(Look):
         for number in range(world.hosts):
             now = world.clock(number)
             for key, fields in self.rows(tablet_id(TRANSACTIONS, number, 0), b"t").items():
-                if fields[2] == ONGOING:
-                    row = Transaction(*fields)
-                    if now > row.start_ms + row.timeout_ms + most_ms:
-                        raise Broken(f"B24: {key[1:]!r} is open since {row.start_ms}, now is {now}")
+                row = Transaction(*fields)
+                late = now > row.start_ms + row.timeout_ms + most_ms
+                if row.state == ONGOING and late:
+                    raise Broken(f"B24: {key[1:]!r} is open since {row.start_ms}, now is {now}")
 
     def _all_used(self) -> bool:
         return all(
@@ -115,8 +115,9 @@ class Ends(Look):
                 found.append(f"{tablet:#x} is not used up")
         for number in range(self.world.hosts):
             for key, row in self.rows(tablet_id(TRANSACTIONS, number, 0), b"t").items():
-                if row[2] in _LEFT:
-                    found.append(f"{key!r} is in state {row[2]}")
+                state = Transaction(*row).state
+                if state in _LEFT:
+                    found.append(f"{key!r} is in state {state}")
             groups = tablet_id(GROUPS, number, 0)
             for key in (*self.rows(groups, b"n"), *self.rows(groups, b"q")):
                 found.append(f"{key!r} is pending")

@@ -11,6 +11,7 @@ from .....proto.ids import PARTITION, TRANSACTIONS, host_of, tablet_id, tablet_p
 from .....proto.kafka.settings import KafkaSettings
 from .....runtime.kafka.views import KafkaViews
 from .....runtime.kafka.views import Look as Snapshot
+from .....tablets.kafka import rows as partition_rows
 from ...simulator.kafka_world import KafkaWorld
 from .anomalies import Entry, History, Logs, Poll
 
@@ -25,10 +26,11 @@ def entries(stores: Sequence[Any], tablet: int, begin: int = 0) -> Iterator[Entr
     """A partition's log, as the rows of its host's store have it."""
     store, prefix = stores[host_of(tablet)], tablet_prefix(tablet) + b"b"
     for key, row in store.scan(prefix + begin.to_bytes(8, "big"), prefix + b"\xff" * 9):
-        address, length, records, producer, _, _, kind = row[:7]
-        data = store.read_payload(address, length) if length else b""
+        kept = partition_rows.Entry(*row)
+        data = store.read_payload(kept.address, kept.length) if kept.length else b""
         values: Any = Batch.decode(data).values if data else []
-        yield Entry(int.from_bytes(key[-8:], "big"), records, producer, kind, values)
+        offset = int.from_bytes(key[-8:], "big")
+        yield Entry(offset, kept.records, kept.producer, kept.kind, values)
 
 
 class _Node:
@@ -59,7 +61,7 @@ class Look:
             committed: KafkaViews(nodes, lambda: None, KafkaSettings(isolation=isolation), 0.0)
             for committed, isolation in ((True, "read_committed"), (False, "read_uncommitted"))
         }
-        self._bounds = dict.fromkeys(self.tablets, (0, 0, 0))
+        self._bounds = dict.fromkeys(self.tablets, partition_rows.EMPTY)
         self._stands: dict[tuple[str, int], int] = {}
         self._epochs: dict[int, int] = {}
         self.logs: Logs = {tablet: [] for tablet in self.tablets}
@@ -70,13 +72,14 @@ class Look:
     ) -> tuple[list[tuple[int, bytes]], int]:
         """(records, where to go on), noted."""
         views = self.views[committed]
-        end = max(begin, views.now(tablet)[1])
+        end = max(begin, views.end(tablet))
         shown: list[tuple[int, bytes]] = []
         for piece in views.read_slices(NOW, tablet, begin, most, 1 << 20):
             values: Any = piece.batch.values[piece.lo : piece.hi]
             shown += [(piece.offset + i, value) for i, value in enumerate(values)]
         if len(shown) >= most:
-            end = shown[-1][0] + 1
+            *_, (last, _) = shown
+            end = last + 1
         at = self.world.now
         self.history.polls.append(Poll(reader, committed, tablet, begin, end, shown, at))
         return shown, end
@@ -91,21 +94,21 @@ class Look:
         for tablet in self.tablets:
             if host_of(tablet) != host:
                 continue
-            start, end, stable = self.meta(tablet)
+            start, end, stable = now = self.meta(tablet)
             before = self._bounds[tablet]
             text = f"{tablet:#x} has start {start}, last stable offset {stable}, end {end}"
             if not start <= stable <= end:
                 raise Broken(f"B26: {text}")
             if not all(a <= b for a, b in zip(before, (start, end, stable), strict=True)):
-                raise Broken(f"B24: {text}, after start, end, stable {before}")
-            if (start, end, stable) == before:
+                raise Broken(f"B24: {text}, after start, end, stable {tuple(before)}")
+            if now == before:
                 continue
-            self._bounds[tablet] = start, end, stable
-            if end > before[1]:
-                self.logs[tablet] += self._entries(tablet, before[1])
+            self._bounds[tablet] = now
+            if end > before.end:
+                self.logs[tablet] += self._entries(tablet, before.end)
             prefix = tablet_prefix(tablet)
             opened = self.world.stores[host].scan(prefix + b"o", prefix + b"p", limit=1)
-            first = int.from_bytes(opened[0][0][-8:], "big") if opened else end
+            first = min((int.from_bytes(key[-8:], "big") for key, _ in opened), default=end)
             if stable != first:
                 raise Broken(f"B24: {text}, and the first open transaction is at {first}")
         for key, (producer, epoch, *_) in self.rows(tablet_id(TRANSACTIONS, host, 0), b"t").items():
@@ -114,10 +117,9 @@ class Look:
                 raise Broken(f"B25: {key[1:]!r} falls from epoch {before_it} to {epoch}")
             self._epochs[producer] = epoch
 
-    def meta(self, tablet: int) -> tuple[int, int, int]:
-        """(start, end, last stable offset)."""
-        meta: Any = self.world.stores[host_of(tablet)].get(tablet_prefix(tablet) + b"m")
-        return meta or (0, 0, 0)
+    def meta(self, tablet: int) -> partition_rows.Bounds:
+        row = self.world.stores[host_of(tablet)].get(tablet_prefix(tablet) + b"m")
+        return partition_rows.Bounds._make(row or partition_rows.EMPTY)
 
     def rows(self, tablet: int, letter: bytes) -> dict[bytes, Any]:
         """What a tablet keeps under keys that begin so."""

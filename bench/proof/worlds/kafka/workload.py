@@ -174,7 +174,8 @@ class Workload(Ends):
             tablet = self.draw.choice(self.tablets)
             offset = min(self._stands.get((name, tablet), 0) for name in ("rc", "ru"))
             if tablet in self.inputs:
-                offset = min(offset, self.views[True].committed(tablet, GROUP)[0] or 0)
+                position, _ = self.views[True].committed(tablet, GROUP)
+                offset = min(offset, position or 0)
             yield partial(_ask, target=tablet, make=partial(TrimTo, offset=offset))
 
     def plain(self) -> Steps:
@@ -230,7 +231,7 @@ class Workload(Ends):
                 positions[tablet] = position or 0
                 yield self.draw.uniform(0, 10)
             begin = positions[tablet]
-            if begin < self.meta(tablet)[0]:  # trimmed: somebody else has been there
+            if begin < self.meta(tablet).start:  # trimmed: somebody else has been there
                 positions.clear()
                 joined = False
                 continue
@@ -265,7 +266,7 @@ class Workload(Ends):
         group = group_of(GROUP, self.world.hosts)
         while not self.stopping:
             yield 60
-            members = self.rows(group, b"g").get(b"g" + GROUP.encode(), (0, ()))[1]
+            _, members = self.rows(group, b"g").get(b"g" + GROUP.encode(), (0, ()))
             there = [
                 f"{name}.{self.incarnations[name]}"
                 for name, process in self.current.items()

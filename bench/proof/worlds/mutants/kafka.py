@@ -132,8 +132,8 @@ OWN = (
         "positions move although their transaction aborted",
         _GROUPS,
         "Groups._ended",
-        "if message.commit and (known is None or known[1] < pending[1]):",
-        "if known is None or known[1] < pending[1]:",
+        "if message.commit and (known is None or known.logged_at < pending.logged_at):",
+        "if known is None or known.logged_at < pending.logged_at:",
         mode="kafka",
     ),
     Mutant(

@@ -22,6 +22,7 @@ from .....proto.ids import PARTITION, host_of, tablet_id, tablet_prefix
 from .....proto.kafka.settings import KafkaSettings
 from .....proxy.kafka.client import UNKNOWN_END
 from .....runtime.kafka.views import KafkaViews, Look
+from .....tablets.kafka.rows import EMPTY
 from ...simulator.kafka_clients import Client, Do, Process, Steps
 from ...simulator.kafka_world import NONE, QUICK, KafkaWorld
 from .runner import Cut
@@ -183,7 +184,7 @@ class RebootedKafka(KafkaWorld):
 
     def shown(self, tablet: int) -> list[bytes]:
         """What a reader of committed data sees."""
-        end = self.view.now(tablet)[1]
+        end = self.view.end(tablet)
         values: list[bytes] = []
         for piece in self.view.read_slices(_NOW, tablet, 0, end, 1 << 20):
             shown: Any = piece.batch.values[piece.lo : piece.hi]
@@ -198,9 +199,10 @@ class RebootedKafka(KafkaWorld):
 
     def _compare(self) -> Iterator[str]:
         for tablet in self.p:
-            row: Any = self.stores[host_of(tablet)].get(tablet_prefix(tablet) + b"m") or (0, 0, 0)
-            if row[1] != row[2]:
-                yield f"partition {tablet:#x} hangs: it is stable up to {row[2]} of {row[1]}"
+            row = self.stores[host_of(tablet)].get(tablet_prefix(tablet) + b"m") or EMPTY
+            _, end, stable = row
+            if end != stable:
+                yield f"partition {tablet:#x} hangs: it is stable up to {stable} of {end}"
         shown = {tablet: self.shown(tablet) for tablet in self.p}
         position = self.position()
         known = {value for sent in self.sent for each in sent.values.values() for value in each}

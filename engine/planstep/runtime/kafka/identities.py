@@ -29,6 +29,8 @@ from ...proto.ids import (
 )
 from ...proto.kafka.messages import COMMIT
 from ...store import Store
+from ...tablets.kafka.producer_state import ProducerState
+from ...tablets.kafka.rows import EMPTY, Entry
 
 HANGING = "Hanging"
 """The state of what no coordinator will end."""
@@ -107,8 +109,8 @@ def under_way(stores: Stores, names: Names, now_ms: int) -> list[Identity]:
     for tablet, producer in _opened(stores):
         if (producer, tablet) not in known:
             held = _waiting(stores, names, tablet, producer)
-            (epoch, *_) = stores[host_of(tablet)].get(_at(tablet, b"p", producer))
-            who = None, HANGING, producer, epoch, None, None, None
+            state = ProducerState(*stores[host_of(tablet)].get(_at(tablet, b"p", producer)))
+            who = None, HANGING, producer, state.epoch, None, None, None
             found.append(Identity(*who, (held.participant,), (held,)))
     return found
 
@@ -119,15 +121,17 @@ def history(stores: Stores, names: Names, name: str) -> list[Logged]:
     for store, prefix in _tablets(stores, TRANSACTIONS):
         for key, data in store.scan(prefix + b"l", prefix + b"m"):
             for record in decode_entry(data):
-                if record[0] == name:
+                who, *_ = record
+                if who == name:
                     found.append(_logged(names, int.from_bytes(key[5:], "big"), record))
     return found
 
 
 def _logged(names: Names, entry: int, record: tuple[Any, ...]) -> Logged:
-    if record[1] is None:
+    _, *fields = record
+    if fields == [None]:
         return Logged(entry, "Dead", None, None, None, ())
-    row = Transaction(*record[1:])
+    row = Transaction(*fields)
     parts = tuple(part_name(names, tablet) for tablet in row.partitions)
     return Logged(entry, STATE_NAMES[row.state], row.producer, row.epoch, row.update_ms, parts)
 
@@ -173,10 +177,12 @@ def _waiting(stores: Stores, names: Names, tablet: int, producer: int) -> Waitin
     if kind_of(tablet) == GROUPS:
         return Waiting(name, None, None, 0, tuple(_pending(store, names, tablet, producer)))
     state = store.get(_at(tablet, b"p", producer))
-    _, end, stable = store.get(prefix + b"m") or (0, 0, 0)
+    _, end, stable = store.get(prefix + b"m") or EMPTY
     behind = store.scan(prefix + b"b" + stable.to_bytes(8, "big"), prefix + b"c")
-    records = sum(row[2] for _, row in behind if row[6] < COMMIT) if stable < end else 0
-    return Waiting(name, None if state is None else state[2], stable, records, ())
+    entries = [Entry(*row) for _, row in behind] if stable < end else []
+    records = sum(entry.records for entry in entries if entry.kind < COMMIT)
+    opened = None if state is None else ProducerState(*state).opened
+    return Waiting(name, opened, stable, records, ())
 
 
 def _pending(store: Store, names: Names, tablet: int, producer: int) -> Iterator[str]:

@@ -16,6 +16,7 @@ from base64 import b64encode
 from typing import TYPE_CHECKING, Any
 
 from ...proto.messages import PartitionPart
+from ...proto.reasons import NumberTaken, cause_of, kept_as
 from ..outcome import Commit, failure
 from .views import NO_PLACE, WRITER
 
@@ -97,8 +98,8 @@ class Numbers:
         given = self._sessions.get((writer_of(producer), tablet), {}).get(before)
         foreign = part.session is not None and part.session != given
         if foreign or not part.dedupe or last > before:
-            reason = (tablet, "sequence", producer, first, before, foreign)
-            self._runtime.count_aborted("sequence")
+            reason = kept_as(tablet, NumberTaken(producer, first, before, foreign))
+            self._runtime.count_aborted(cause_of(reason))
             raise failure(tx, reason, self._runtime.names.of_tablet)
         return False
 

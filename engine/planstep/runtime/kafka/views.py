@@ -18,10 +18,10 @@ from ...host.modes import group_of
 from ...host.versions import Retired
 from ...proto.batch import HEADER_BYTES, Batch, timestamp_of
 from ...proto.ids import GROUPS, Place, tablet_id, tablet_prefix
-from ...proto.kafka.messages import COMMIT
 from ...proto.kafka.settings import KafkaSettings
 from ...proxy.read_filter import aborted_between, visible
 from ...tablets.intervals import Ranges
+from ...tablets.kafka.rows import EMPTY, Bounds, Entry
 from ..snapshot_reads import ROWS, Slice, Snapshot, Views, trimmed_error
 from .errors import kafka_error
 
@@ -91,14 +91,9 @@ class KafkaViews(Views):
 
     # partitions ----------------------------------------------------------------------------
 
-    def _meta(self, tablet: int) -> tuple[int, int, int]:
-        """(start, end, last stable offset)."""
-        row: tuple[int, int, int] | None = self._store(tablet).get(tablet_prefix(tablet) + b"m")
-        return row or (0, 0, 0)
-
-    def _limit(self, meta: tuple[int, int, int]) -> int:
-        committed = self._settings.isolation == "read_committed"
-        return meta[2] if committed else meta[1]
+    def _meta(self, tablet: int) -> Bounds:
+        row = self._store(tablet).get(tablet_prefix(tablet) + b"m")
+        return EMPTY if row is None else tuple.__new__(Bounds, row)
 
     def bounds(self, snap: Snapshot, tablet: int) -> tuple[int, int]:
         """[log start, last stable offset), or the log's end with isolation="read_uncommitted"."""
@@ -106,26 +101,29 @@ class KafkaViews(Views):
 
     def now(self, tablet: int) -> tuple[int, int]:
         meta = self._meta(tablet)
-        return meta[0], self._limit(meta)
+        committed = self._settings.isolation == "read_committed"
+        return meta.start, meta.stable if committed else meta.end
 
     def log_bounds(self, tablet: int) -> tuple[int, int]:
         """[log start, last stable offset), whatever the isolation: what there is to trim. An open transaction
         keeps what is behind its first record."""
         meta = self._meta(tablet)
-        return meta[0], meta[2]
+        return meta.start, meta.stable
 
     def whole_log(self, tablet: int) -> tuple[int, int]:
-        return self._meta(tablet)[:2]
+        start, end, _ = self._meta(tablet)
+        return start, end
 
     def standing(self, tablet: int, consumer: str) -> tuple[int, int] | None:
         """Markers count as lag, as they do in Kafka."""
         position, _ = self.committed(tablet, consumer)
         if position is None:
             return None
-        return max(0, self._meta(tablet)[1] - position), 0
+        return max(0, self._meta(tablet).end - position), 0
 
     def end(self, tablet: int) -> int:
-        return self.now(tablet)[1]
+        _, end = self.now(tablet)
+        return end
 
     def offset_at(self, tablet: int, ms: int) -> int:
         """An offset behind all batches written before `ms`, as far as clocks agree, and before all others:
@@ -134,13 +132,15 @@ class KafkaViews(Views):
         low, high = self.now(tablet)
         while low < high:
             middle = (low + high) // 2
-            found = next((e for e in self.entries(tablet, middle, high) if e[1][6] < COMMIT), None)
-            if found is None:
+            first, row = next(visible(self.entries(tablet, middle, high), ()), (high, None))
+            if row is None:
                 high = middle
-            elif timestamp_of(store.read_payload(found[1][0], HEADER_BYTES)) < ms:
-                low = found[0] + found[1][2]
-            elif found[0] <= middle:
-                high = max(low, found[0])
+                continue
+            entry = Entry(*row)
+            if timestamp_of(store.read_payload(entry.address, HEADER_BYTES)) < ms:
+                low = first + entry.records
+            elif first <= middle:
+                high = max(low, first)
             else:
                 high = middle
         return low
@@ -149,7 +149,7 @@ class KafkaViews(Views):
         """The entries that this isolation shows."""
         entries = self.entries(tablet, offset, end)
         if self._settings.isolation == "read_uncommitted":
-            return ((first, row) for first, row in entries if row[6] < COMMIT)
+            return visible(entries, ())
         return visible(entries, aborted_between(self._index(tablet, offset), offset, end))
 
     def _index(self, tablet: int, offset: int) -> Iterator[Any]:
