@@ -16,7 +16,7 @@ from .output import print_json, print_rows, say
 if TYPE_CHECKING:
     from ..runtime.catalog import TopicInfo
 
-_KAFKA = ["offset", "records", "bytes", "kind", "producer", "epoch", "sequence"]
+_IN_PLACE = ["offset", "records", "bytes", "kind", "producer", "epoch", "sequence"]
 _PLANNED = ["offset", "records", "bytes", "place"]
 
 
@@ -45,11 +45,11 @@ def print_raw(
     if as_json:
         print_json({"topic": topic, "mode": mode, "more": more, "partitions": found})
         return
-    columns = _KAFKA if mode == "kafka" else _PLANNED
+    columns = _PLANNED if db._runtime.has_places else _IN_PLACE
     for part in found:
         rows = [[batch[column] for column in columns] for batch in part["batches"]]
         bounds = f"log start {part['start']}, "
-        if mode == "kafka":
+        if "last_stable" in part:
             bounds += f"last stable offset {part['last_stable']}, "
         print(f"partition {part['partition']}: {bounds}end {part['end']}")
         if rows:
@@ -71,5 +71,5 @@ def _entries(
     else:
         begin = low if start == "earliest" else end
     batches = (batch_fields(*entry) for entry in views.entries(tablet, max(begin, low), end))
-    stable = {"last_stable": views.end(tablet)} if db._runtime.mode == "kafka" else {}
+    stable = {} if (shown := views.shown_to(tablet)) is None else {"last_stable": shown}
     return {"partition": number, "start": low, **stable, "end": end, "batches": batches}

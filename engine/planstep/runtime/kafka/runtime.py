@@ -67,6 +67,9 @@ class KafkaRuntime(Runtime):
     sends_at_once = True
     one_at_a_time = True
     reads_may_wait = True
+    has_tables = False
+    has_places = False
+    ends_by_name = True
     views: KafkaViews
 
     def __init__(self, stores: list[Store], **settings: Any) -> None:
@@ -89,6 +92,10 @@ class KafkaRuntime(Runtime):
         except BaseException:
             self._end_threads()
             raise
+
+    @property
+    def protocol_version(self) -> int:
+        return self.settings.protocol_version
 
     def check_exact(self) -> None:
         raise NotSupported(
