@@ -9,7 +9,8 @@ from collections.abc import Callable
 from typing import Any
 
 from ..proto.batched_log import BatchedLog, Position
-from ..proto.kafka.messages import Keys, Shell
+from ..proto.kafka.messages import Shell
+from ..proto.shell import Keys
 from .kafka.states import APPEND_ERRORS, DEAD, Transaction, check_move
 
 PRODUCER_IDS_BLOCK = 1_000

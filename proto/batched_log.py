@@ -30,7 +30,8 @@ from typing import Any, NamedTuple
 import msgpack
 
 from ..errors import FormatError
-from .kafka.messages import Keys, Shell, Wake
+from .kafka.messages import Shell
+from .shell import Keys, Wake
 
 MAGIC = b"\x0e\x01"
 VERSION = 1

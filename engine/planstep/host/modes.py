@@ -23,12 +23,18 @@ from ..proto.ids import (
     TRANSACTIONS,
     tablet_id,
 )
+from ..proto.kafka import messages as kafka
 from ..proto.kafka.settings import KafkaSettings
 from ..proto.keys import partition_of
-from ..proto.messages import Cause
+from ..proto.messages import Cause, Message
+from ..proto.shell import Answer
 from ..tablets import catalogue, partition, shard
 from ..tablets.kafka import partition as kafka_tablets
-from .delivery import Delivery
+from .delivery import Delivery, RequestOf
+
+
+def _goes_on(message: Message, target: int) -> Answer | None:
+    return None
 
 
 class Mode(NamedTuple):
@@ -37,6 +43,11 @@ class Mode(NamedTuple):
     name: str
     planned: dict[int, Any]
     others: dict[int, Any]
+    begun: tuple[int, ...] = ()
+    """Kinds of which each host has a tablet number 0 that begins in the host's first turn."""
+    no_space: Callable[[Message, int], Answer | None] = _goes_on
+    """(message, target), on a full disk: the answer to what would take space; None: it goes on."""
+    request_of: RequestOf | None = None
 
 
 MODES = {
@@ -58,6 +69,9 @@ MODES = {
             TRANSACTIONS: transactions.Transactions,
             GROUPS: groups.Groups,
         },
+        begun=(TRANSACTIONS, GROUPS),
+        no_space=kafka.no_space,
+        request_of=kafka.request_of,
     ),
 }
 

@@ -30,12 +30,9 @@ from ...proto.ids import (
     tx_parse,
     tx_text,
 )
-from ...proto.kafka.messages import (
-    Answer,
-    ExpireProducers,
-    SwitchLog,
-)
+from ...proto.kafka.messages import ExpireProducers, SwitchLog
 from ...proto.messages import PartitionPart
+from ...proto.shell import Answer
 from ...store import Store
 from ..core_client import Client
 from ..deferred_signals import Uninterrupted, room_for_a_turn
