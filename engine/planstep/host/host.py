@@ -30,7 +30,6 @@ from ..proto.ids import (
     tablet_id,
     tablet_prefix,
 )
-from ..proto.kafka.settings import KafkaSettings
 from ..proto.messages import (
     NOBODY,
     Ask,
@@ -44,6 +43,7 @@ from ..proto.messages import (
     Withdraw,
     decode,
 )
+from ..proto.mode_settings import ModeSettings
 from ..proto.records_pb2 import LinkFrame
 from ..proto.shell import Wake
 from ..proxy.deterministic import Proxy
@@ -87,7 +87,7 @@ class Host:
         mode: str = "deterministic",
         separate: bool = False,
         rtt_ms: float = 0.0,
-        settings: KafkaSettings | None = None,
+        settings: ModeSettings | None = None,
         history: History | None = None,
     ) -> None:
         self.number = number
@@ -120,7 +120,7 @@ class Host:
             store,
             partial(HostSpace, self),
             self.delivery,
-            settings or KafkaSettings(),
+            settings or self._mode.settings(),
             rtt_ms,
             lambda: self._now_ms,
         )

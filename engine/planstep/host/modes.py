@@ -27,6 +27,7 @@ from ..proto.kafka import messages as kafka
 from ..proto.kafka.settings import KafkaSettings
 from ..proto.keys import partition_of
 from ..proto.messages import Cause, Message
+from ..proto.mode_settings import ModeSettings
 from ..proto.shell import Answer
 from ..tablets import catalogue, partition, shard
 from ..tablets.kafka import partition as kafka_tablets
@@ -43,6 +44,8 @@ class Mode(NamedTuple):
     name: str
     planned: dict[int, Any]
     others: dict[int, Any]
+    settings: Callable[[], ModeSettings] = ModeSettings
+    """Makes those that hold when nothing is said."""
     begun: tuple[int, ...] = ()
     """Kinds of which each host has a tablet number 0 that begins in the host's first turn."""
     no_space: Callable[[Message, int], Answer | None] = _goes_on
@@ -69,6 +72,7 @@ MODES = {
             TRANSACTIONS: transactions.Transactions,
             GROUPS: groups.Groups,
         },
+        settings=KafkaSettings,
         begun=(TRANSACTIONS, GROUPS),
         no_space=kafka.no_space,
         request_of=kafka.request_of,
@@ -95,7 +99,7 @@ class Shell:
         self,
         tablet: int,
         delivery: Delivery,
-        settings: KafkaSettings,
+        settings: ModeSettings,
         epoch: int,
         hosts: int,
         clock: Callable[[], int],

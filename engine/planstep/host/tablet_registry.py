@@ -7,12 +7,10 @@ Next: modes.py.
 """
 
 from collections.abc import Callable
-from dataclasses import replace
-from math import ceil
 from typing import Any
 
 from ..proto.ids import host_of, kind_of
-from ..proto.kafka.settings import KafkaSettings
+from ..proto.mode_settings import ModeSettings
 from ..store import Store
 from .delivery import Delivery
 from .modes import Mode, Shell
@@ -31,20 +29,17 @@ class Residents:
         store: Store,
         space_of: Callable[[int], HostSpace],
         delivery: Delivery,
-        settings: KafkaSettings,
+        settings: ModeSettings,
         rtt_ms: float,
         clock: Callable[[], int],
     ) -> None:
-        # Nobody acknowledges a marker before it has been there and back: to send it again sooner would be
-        # work for nothing, and counted.
-        there_and_back = settings.marker_retry_ms + ceil(rtt_ms)
         self._mode = mode
         self._number = number
         self._hosts = hosts
         self._store = store
         self._space_of = space_of
         self._delivery = delivery
-        self._settings = replace(settings, marker_retry_ms=there_and_back)
+        self._settings = settings.with_rtt(rtt_ms)
         self._clock = clock
         self._tablets: dict[int, Any] = {}
         self._memory: list[tuple[Any, Any]] = []

@@ -31,6 +31,7 @@ from ...proto.ids import (
     tx_text,
 )
 from ...proto.kafka.messages import ExpireProducers, SwitchLog
+from ...proto.kafka.settings import KafkaSettings
 from ...proto.messages import PartitionPart
 from ...proto.shell import Answer
 from ...store import Store
@@ -67,6 +68,7 @@ class KafkaRuntime(Runtime):
     has_tables = False
     has_places = False
     ends_by_name = True
+    settings: KafkaSettings
     views: KafkaViews
 
     def __init__(self, stores: list[Store], **settings: Any) -> None:
