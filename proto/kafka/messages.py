@@ -25,6 +25,12 @@ from .settings import KafkaSettings
 
 PLAIN, TRANSACTIONAL, COMMIT, ABORT = range(4)
 """Data outside and inside a transaction, and the two markers: control records, which nobody is shown."""
+KIND_TEXTS = {
+    PLAIN: "plain",
+    TRANSACTIONAL: "transactional",
+    COMMIT: "commit marker",
+    ABORT: "abort marker",
+}
 
 # what a core is given ----------------------------------------------------------------------
 

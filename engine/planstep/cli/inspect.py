@@ -318,9 +318,11 @@ def dump_log(
             pass
         raise PlanstepError(f"{store} has no host {host}")
     names: Any = None
+    meta = load_meta(folder, Files())
+    mode = "" if meta is None else meta.mode
     with contextlib.suppress(PlanstepError), existing(store) as db:  # what is damaged is shown too
         names = db._runtime.names
-    records = list(deque(dump(folder, partial(appends, names or Nameless())), limit))
+    records = list(deque(dump(folder, partial(appends, mode, names or Nameless())), limit))
     if as_json:
         print_json({"host": host, "records": records})
         return
