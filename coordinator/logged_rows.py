@@ -33,7 +33,7 @@ class TransactionRows:
         self.host = host
         self.space = space
         self.shell = shell
-        self.log = BatchedLog(space, shell)
+        self.log = BatchedLog(space, shell, shell.settings.log)
         self.pending: dict[str, int] = {}
         """id: the state whose record is on its way to the log"""
         self.failed: dict[str, int] = {}

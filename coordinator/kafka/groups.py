@@ -89,7 +89,7 @@ class Groups:
         self.id = tablet
         self.space = space
         self.shell = shell
-        self.log = BatchedLog(space, shell)
+        self.log = BatchedLog(space, shell, shell.settings.log)
         # Tuples, so that a copy of the dict is a mark.
         self._held: dict[tuple[int, int], tuple[tuple[TxnOffsetCommit, Any], ...]] = {}
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from math import ceil
 from typing import NamedTuple, Self
 
+from ..batched_log import LogSettings
 from ..mode_settings import ModeSettings
 
 # errors ------------------------------------------------------------------------------------
@@ -100,6 +101,13 @@ class KafkaSettings(ModeSettings):
     log_batch_records: int = 512
     log_batch_bytes: int = 4 << 20
     log_batch_delay_ms: float = 1.0
+
+    @property
+    def log(self) -> LogSettings:
+        """Of each coordinator's log."""
+        return LogSettings(
+            self.log_batching, self.log_batch_records, self.log_batch_bytes, self.log_batch_delay_ms
+        )
 
     def with_rtt(self, rtt_ms: float) -> Self:
         """Nobody acknowledges a marker before it has been there and back: to send it again sooner would be work
