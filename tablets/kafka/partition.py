@@ -41,10 +41,8 @@ from ...proto.kafka.messages import (
     COMMIT,
     PLAIN,
     TRANSACTIONAL,
-    Answer,
     DropPartition,
     ExpireProducers,
-    Keys,
     Marked,
     Marker,
     Produce,
@@ -52,9 +50,9 @@ from ...proto.kafka.messages import (
     Registered,
     Shell,
     TrimTo,
-    Wake,
 )
 from ...proto.messages import Clean
+from ...proto.shell import Answer, Keys, Wake
 from ..participant import DROPPED
 from .producer_state import (
     UNKNOWN,
