@@ -11,7 +11,7 @@ that is not committed leaves none behind.
 Keys, behind the tablet's prefix:
 
     l         last step given out
-    o<tx>     (state, step, n, wall ms, participants)      the outcome, kept for a while
+    o<tx>     how it ends, kept for a while: `OutcomeRow`
     k         number of outcomes kept
     f         the greatest id whose outcome was forgotten
     x<tablet> the transaction that drops the tablet        none behind it touches the tablet
@@ -27,9 +27,19 @@ Transitions of one transaction, all of them:
 Next: proxy/deterministic.py.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
-from ..proto.messages import Ask, Executed, Message, Never, Plan, PlanRefused, PlanRequest, Resolve
+from ..proto.messages import (
+    Ask,
+    Executed,
+    Message,
+    Never,
+    Plan,
+    PlanEntry,
+    PlanRefused,
+    PlanRequest,
+    Resolve,
+)
 
 PLANNED, COMMITTED, ABORTED, REFUSED, EXPIRED = 1, 2, 3, 4, 5
 STATES = {
@@ -44,11 +54,34 @@ OUTCOME_MS_KEPT = 3_600_000
 _PRUNE_EVERY = 512
 
 
+class OutcomeRow(NamedTuple):
+    """What the coordinator has of a transaction: `state` is a key of `STATES`, (step, n) its place, zeros for none.
+
+    `when_ms` is the wall's time of the plan or of the refusal.
+    """
+
+    state: int
+    step: int
+    n: int
+    when_ms: int
+    participants: tuple[int, ...]
+
+
 class Coordinator:
     """Invariants: steps strictly increase; a transaction has at most one place; it is written before
     any participant sees it, since both leave the turn together."""
 
-    __slots__ = ("id", "keeps_participants", "now_ms", "pending", "send", "space", "step")
+    __slots__ = (
+        "horizon",
+        "id",
+        "keeps_participants",
+        "now_ms",
+        "pending",
+        "send",
+        "space",
+        "step",
+        "step_ms",
+    )
 
     def __init__(self, tablet: int, space: Any, send: Any) -> None:
         self.id = tablet
@@ -57,22 +90,21 @@ class Coordinator:
         self.pending: dict[bytes, PlanRequest] = {}
         self.keeps_participants = True
         self.now_ms = 0  # of the turn that runs: its host says
-        self.step = (0, 0, 0)  # the one closed last: step, wall ms, horizon
+        self.step = self.step_ms = self.horizon = 0  # of the one closed last
 
     def handle(self, message: Message) -> None:
         kind = type(message)
         if kind is PlanRequest:
-            known = self.space.get(b"o" + message.tx)
-            if known is None:
+            row = self.space.get(b"o" + message.tx)
+            if row is None:
                 self.pending.setdefault(message.tx, message)
-            elif known[0] in (REFUSED, EXPIRED):
+            elif OutcomeRow._make(row).state in (REFUSED, EXPIRED):
                 self.send(message.proxy, PlanRefused(message.tx, "refused"))
         elif kind is Executed:
-            key = b"o" + message.tx
-            known = self.space.get(key)
-            if known is not None and known[0] == PLANNED:
+            known = self._outcome(message.tx)
+            if known is not None and known.state == PLANNED:
                 state = COMMITTED if message.committed else ABORTED
-                self.space.put(key, (state, *known[1:]))
+                self.space.put(b"o" + message.tx, known._replace(state=state))
                 self._dropped(message.tx, message.committed)
         elif kind is Ask:
             if self._refuse(message.tx) or self._ended(message.tx):
@@ -82,17 +114,21 @@ class Coordinator:
         else:
             raise AssertionError(f"coordinator got {message!r}")
 
+    def _outcome(self, tx: bytes) -> OutcomeRow | None:
+        row = self.space.get(b"o" + tx)
+        return None if row is None else OutcomeRow._make(row)
+
     def _ended(self, tx: bytes) -> bool:
         # What is planned has its Plan under way to every participant: no answer but that.
-        known = self.space.get(b"o" + tx)
-        return known is not None and known[0] != PLANNED
+        known = self._outcome(tx)
+        return known is not None and known.state != PLANNED
 
     def _refuse(self, tx: bytes) -> bool:
         if self.space.get(b"o" + tx) is not None or tx in self.pending:
             return False
         forgotten = self.space.get(b"f")
         state = EXPIRED if forgotten is not None and tx <= forgotten else REFUSED
-        self.space.put(b"o" + tx, (state, 0, 0, self.now_ms, ()))
+        self.space.put(b"o" + tx, OutcomeRow(state, 0, 0, self.now_ms, ()))
         self.space.put(b"k", (self.space.get(b"k") or 0) + 1)
         return True
 
@@ -106,7 +142,7 @@ class Coordinator:
         """
         step: int = (self.space.get(b"l") or 0) + 1
         self.space.put(b"l", step)
-        self.step = (step, now_ms, horizon)
+        self.step, self.step_ms, self.horizon = step, now_ms, horizon
         requests = list(self.pending.values())
         self.pending = {}
         requests = self._live(requests)
@@ -152,22 +188,21 @@ class Coordinator:
 
     def decided(self, n: int, request: PlanRequest, committed: bool) -> None:
         """The host has ended a request of the step that was closed last, at its place."""
-        step, now_ms, _ = self.step
         state = COMMITTED if committed else ABORTED
         participants = request.participants if self.keeps_participants else ()
-        self.space.put(b"o" + request.tx, (state, step, n, now_ms, participants))
+        # An `OutcomeRow`, stored as it is: making one costs every commit a call.
+        self.space.put(b"o" + request.tx, (state, self.step, n, self.step_ms, participants))
         if request.drops:
             self._dropped(request.tx, committed)
 
     def _announce(self, requests: list[tuple[int, PlanRequest]]) -> None:
-        step, now_ms, horizon = self.step
-        plans: dict[int, list[tuple[Any, ...]]] = {}
+        plans: dict[int, list[PlanEntry]] = {}
         for n, request in requests:
             tx, participants, bodies = request.tx, request.participants, request.bodies
             kept = participants if self.keeps_participants else ()
-            self.space.put(b"o" + tx, (PLANNED, step, n, now_ms, kept))
+            self.space.put(b"o" + tx, OutcomeRow(PLANNED, self.step, n, self.step_ms, kept))
             for i, tablet in enumerate(participants):
-                entry = (
+                entry = PlanEntry(
                     n,
                     tx,
                     request.proxy,
@@ -180,7 +215,7 @@ class Coordinator:
                 else:
                     plans[tablet] = [entry]
         for tablet, entries in plans.items():
-            self.send(tablet, Plan(step, horizon, tuple(entries)))
+            self.send(tablet, Plan(self.step, self.horizon, tuple(entries)))
 
     def forget(self, kept: int) -> None:
         """Drops the requests that came after the first `kept`: the host undoes an input."""
@@ -191,7 +226,8 @@ class Coordinator:
         """Forgets the oldest outcomes, by id; ids grow with time. Planned ones stay."""
         dropped, last = 0, self.space.get(b"f") or b""
         for key, value in self.space.scan(b"o", b"p", limit=min(most, 100_000)):
-            if value[0] != PLANNED and value[3] < now_ms - OUTCOME_MS_KEPT:
+            known = OutcomeRow._make(value)
+            if known.state != PLANNED and known.when_ms < now_ms - OUTCOME_MS_KEPT:
                 self.space.delete(key)
                 last = max(last, key[1:])
                 dropped += 1

@@ -169,13 +169,24 @@ class PlanRefused:
     tablet: int = 0
 
 
+class PlanEntry(NamedTuple):
+    """One transaction of a plan, at place (step, n); `body` is its part, or None where that was proposed."""
+
+    n: int
+    tx: bytes
+    proxy: int
+    voters: tuple[int, ...]
+    receivers: tuple[int, ...]
+    body: Any
+
+
 @dataclass(slots=True)
 class Plan:
-    """One step's transactions for one tablet: (n, tx, proxy, voters, receivers, body or None)."""
+    """One step's transactions for one tablet."""
 
     step: int
     horizon: int
-    entries: tuple[tuple[Any, ...], ...]
+    entries: tuple[PlanEntry, ...]
 
 
 @dataclass(slots=True)
@@ -277,8 +288,8 @@ def decode(data: bytes) -> tuple[int, Message, Cause]:
             message.part = as_part(target, message.part)
         elif code == 7:
             message.entries = tuple(
-                (*entry[:5], None if entry[5] is None else as_part(target, entry[5]))
-                for entry in message.entries
+                entry if entry.body is None else entry._replace(body=as_part(target, entry.body))
+                for entry in map(PlanEntry._make, message.entries)
             )
         elif code == 5 and message.bodies:
             message.bodies = tuple(map(as_part, message.participants, message.bodies))

@@ -11,7 +11,7 @@ for themselves, a long queue on one row say, is not named again. Conditions are 
 earlier is in the way, effects are applied when every vote is known; one false vote decides at once.
 
 Keys, behind the tablet's prefix:
-    t<tx>   (step, n, proxy, voters, receivers, body, missing votes, reason, blockers, waiters, last)
+    t<tx>   what is known of a transaction: `TxRecord`
     q       ((step, n, tx), …) planned and undecided, in place order
     x       the step that dropped this tablet: nothing comes behind it (the coordinator sees to that)
 
@@ -25,7 +25,7 @@ Next: partition.py, shard.py, catalogue.py.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from ..proto.ids import COORDINATOR_ID
 from ..proto.messages import (
@@ -64,6 +64,35 @@ class Space(Protocol):
 Send = Callable[[int, Message], None]
 QUEUE = b"q"
 DROPPED = b"x"
+
+
+class TxRecord(NamedTuple):
+    """What a tablet keeps of a transaction from its proposal or plan until it is decided.
+
+    Its place (step, n), its voters and its receivers come with the plan: a proposal has zeros and ().
+    """
+
+    step: int
+    n: int
+    proxy: int
+    voters: tuple[int, ...]
+    receivers: tuple[int, ...]
+    body: Any
+    missing: tuple[int, ...] | None
+    """The voters not heard of yet. Of a proposal those that were heard of already, None for none."""
+    reason: Reason | None
+    """Why a vote that came was false."""
+    blockers: tuple[bytes, ...]
+    """What it waits for."""
+    waiters: tuple[bytes, ...]
+    """What waits for it."""
+    last: bool
+    """All that is earlier in `q` ends before it."""
+
+
+def proposal(proxy: int, body: Any) -> TxRecord:
+    """The record of a transaction that has no plan."""
+    return TxRecord(0, 0, proxy, (), (), body, None, None, (), (), False)
 
 
 class Participant(ABC):
@@ -148,9 +177,13 @@ class Participant(ABC):
 
     def ask_about(self, tx: bytes) -> None:
         """Called by the host when a proposal has waited long: the coordinator ends it or plans it."""
-        record = self.space.get(b"t" + tx)
-        if record is not None and record[0] == 0:
+        record = self._record(tx)
+        if record is not None and not record.step:
             self.send(COORDINATOR_ID, Ask(tx, self.id))
+
+    def _record(self, tx: bytes) -> TxRecord | None:
+        row = self.space.get(b"t" + tx)
+        return None if row is None else TxRecord._make(row)
 
     def _clean(self, most: int) -> None:
         """After the drop: removes keys, all but those of proposals, which the coordinator ends."""
@@ -179,15 +212,15 @@ class Participant(ABC):
                 self.send(message.proxy, Refused(message.tx, self.id, reason))
                 return
             body = self.stage(message.tx, message.part)
-            self.space.put(key, (0, 0, message.proxy, (), (), body, None, None, (), (), False))
+            self.space.put(key, proposal(message.proxy, body))
         self.send(message.proxy, Prepared(message.tx, self.id))
 
     def _drop(self, tx: bytes) -> None:
-        record = self.space.get(b"t" + tx)
+        record = self._record(tx)
         if record is None:
             self.unstage(tx)
-        elif record[0] == 0:
-            self.discard(record[5])
+        elif not record.step:
+            self.discard(record.body)
             self.space.delete(b"t" + tx)
 
     def _plan(
@@ -202,14 +235,14 @@ class Participant(ABC):
     ) -> None:
         space = self.space
         queue = space.get(QUEUE) or ()
-        got: tuple[Any, ...] = ()
+        got: tuple[int, ...] = ()
         reason: Reason | None = None
         if part is not None:
             body = part
         else:
-            record = space.get(b"t" + tx)
-            assert record is not None and record[0] == 0, "a planned transaction was prepared here"
-            body, got, reason = record[5], record[6] or (), record[7]
+            known = self._record(tx)
+            assert known is not None and not known.step, "a planned transaction was prepared here"
+            body, got, reason = known.body, known.missing or (), known.reason
         # Alone, and nothing in the way: decided here and now, and `t` and `q` stay untouched.
         if not queue and voters in ((), (self.id,)) and receivers == (self.id,):
             if voters:
@@ -225,7 +258,9 @@ class Participant(ABC):
             body = self.stage(tx, body)
         missing = tuple(v for v in voters if v not in got)
         blockers, last = self._block(queue, tx, body)
-        record = (step, n, proxy, voters, receivers, body, missing, reason, blockers, (), last)
+        record = TxRecord(
+            step, n, proxy, voters, receivers, body, missing, reason, blockers, (), last
+        )
         space.put(b"t" + tx, record)
         space.put(QUEUE, (*queue, (step, n, tx)))
         if not blockers:
@@ -241,33 +276,31 @@ class Participant(ABC):
         last = True
         waited_for: dict[bytes, None] = {}  # by a blocker, or by what a blocker waits for
         for _, _, other in reversed(queue):
-            record = space.get(b"t" + other)
+            record = TxRecord._make(space.get(b"t" + other))
             if other not in waited_for:
-                if not self.meets(record[5], body):
+                if not self.meets(record.body, body):
                     last = False
                     continue
                 blockers.append(other)
-                space.put(b"t" + other, (*record[:9], (*record[9], tx), record[10]))
-            if record[10]:
+                space.put(b"t" + other, record._replace(waiters=(*record.waiters, tx)))
+            if record.last:
                 break
-            for before in record[8]:
+            for before in record.blockers:
                 waited_for[before] = None
         return tuple(blockers), last
 
     def _readset(self, message: ReadSet) -> None:
-        key = b"t" + message.tx
-        record = self.space.get(key)
+        record = self._record(message.tx)
         if record is None:
             return  # decided already, by an earlier false vote
-        step, (missing, reason, *waits) = record[0], record[6:]
-        reason = reason if reason is not None else message.reason
-        if step == 0:  # before its plan: kept, as the set of votes already here
-            got = (*(missing or ()), message.source)
-            self.space.put(key, (*record[:6], got, reason, *waits))
-            return
-        missing = tuple(v for v in missing if v != message.source)
-        self.space.put(key, (*record[:6], missing, reason, *waits))
-        if not waits[0]:
+        reason = record.reason if record.reason is not None else message.reason
+        heard = record.missing or ()
+        if not record.step:  # before its plan: kept, as the set of votes already here
+            missing = (*heard, message.source)
+        else:
+            missing = tuple(v for v in heard if v != message.source)
+        self.space.put(b"t" + message.tx, record._replace(missing=missing, reason=reason))
+        if record.step and not record.blockers:
             self._settle([message.tx])
 
     # deciding ------------------------------------------------------------------------------
@@ -278,16 +311,15 @@ class Participant(ABC):
         self._settle([tx])
 
     def _cast(self, tx: bytes) -> None:
-        record = self.space.get(b"t" + tx)
-        _, _, _, voters, receivers, body, missing, reason, *waits = record
-        if self.id in voters:
-            own = self._vote(tx, body, False)
-            for receiver in receivers:
+        record = TxRecord._make(self.space.get(b"t" + tx))
+        if self.id in record.voters:
+            own = self._vote(tx, record.body, False)
+            for receiver in record.receivers:
                 if receiver != self.id:
                     self.send(receiver, ReadSet(tx, self.id, own))
-            reason = own if reason is None else reason
-            missing = tuple(v for v in missing if v != self.id)
-            self.space.put(b"t" + tx, (*record[:6], missing, reason, *waits))
+            reason = own if record.reason is None else record.reason
+            missing = tuple(v for v in record.missing or () if v != self.id)
+            self.space.put(b"t" + tx, record._replace(missing=missing, reason=reason))
 
     def _settle(self, voted: list[bytes]) -> None:
         """Ends those of `voted` that lack no vote, and what waited for them, and so on.
@@ -299,26 +331,35 @@ class Participant(ABC):
         while voted:
             freed: list[bytes] = []
             for tx in voted:
-                record = space.get(b"t" + tx)
-                step, n, proxy, _, receivers, body, missing, reason, _, waiters, _ = record
-                if self.id in receivers:
-                    if missing and reason is None:
+                record = TxRecord._make(space.get(b"t" + tx))
+                if self.id in record.receivers:
+                    if record.missing and record.reason is None:
                         continue
-                    self._publish(step, n, tx, proxy, receivers, body, reason, True)
+                    self._publish(
+                        record.step,
+                        record.n,
+                        tx,
+                        record.proxy,
+                        record.receivers,
+                        record.body,
+                        record.reason,
+                        True,
+                    )
                 else:
                     space.delete(b"t" + tx)
                 ended[tx] = None
-                for other in waiters:
-                    waiting = space.get(b"t" + other)
-                    blockers = tuple(b for b in waiting[8] if b != tx)
-                    space.put(b"t" + other, (*waiting[:8], blockers, *waiting[9:]))
+                for other in record.waiters:
+                    waiting = TxRecord._make(space.get(b"t" + other))
+                    blockers = tuple(b for b in waiting.blockers if b != tx)
+                    space.put(b"t" + other, waiting._replace(blockers=blockers))
                     if not blockers:
                         freed.append(other)
             for tx in freed:
                 self._cast(tx)
             voted = freed
         if ended:
-            queue = tuple(entry for entry in space.get(QUEUE) if entry[2] not in ended)
+            rows = space.get(QUEUE)
+            queue = tuple((step, n, tx) for step, n, tx in rows if tx not in ended)
             if queue:
                 space.put(QUEUE, queue)
             else:

@@ -2,14 +2,14 @@
 
 Keys, behind the tablet's prefix (the table of the talk, with places):
 
-    b<offset 8>     (address, length, records, step, n)   one slice, published at that offset
+    b<offset 8>     `Entry`                               one slice, published at that offset
     c<consumer>     (step, n, position, missed)           what a cumulative consumer has committed
                     (step, n, position, missed, ranges)   … an individual one: intervals.py
                     (step, n, position, missed, ranges or None, moved)   … one that was moved: `Standing`
     f               (step, n)                             a consumer was forgotten here, the last time
-    p<producer id>  (last sequence, step, session)        published at most once
+    p<producer id>  `Numbers`                             published at most once
     s<tx>           (proxy, (address, length, records)…)  staged ahead of the proposal, in order
-    m               (step, n, log start, log end)
+    m               `Bounds`
 
 Publishing moves no bytes: the slice was appended to the host's log when it was staged, and now gets
 the next offset. Offsets are contiguous, so readers need no filter. Trimming raises the log's start,
@@ -31,7 +31,37 @@ META = b"m"
 TRIM_SLICES_MAX = 2_000
 """Slices that one transaction trims at most: what is left is asked for again."""
 FORGOTTEN = b"f"
-_NEW: tuple[Any, ...] = (0, 0, 0, 0)
+
+
+class Bounds(NamedTuple):
+    """The log is [start, end); (step, n) is the place of who moved either, the last time."""
+
+    step: int = 0
+    n: int = 0
+    start: int = 0
+    end: int = 0
+
+
+EMPTY = Bounds()
+"""Of a log to which nothing was ever published."""
+
+
+class Entry(NamedTuple):
+    """A slice of so many records: `length` bytes at `address` of the host's log, published at place (step, n)."""
+
+    address: int
+    length: int
+    records: int
+    step: int
+    n: int
+
+
+class Numbers(NamedTuple):
+    """The last number that a producer has published, the step of that, and its writer's session."""
+
+    last: int
+    step: int
+    session: bytes | None
 
 
 class Standing(NamedTuple):
@@ -58,7 +88,8 @@ def standing(row: "tuple[Any, ...] | None", forgotten: "tuple[Any, ...] | None")
     """From a consumer's row, and the partition's row of what was forgotten."""
     if row is not None:
         return Standing(*row)
-    return Standing(moved=0 if forgotten is None else forgotten[0])
+    step, _ = forgotten or (0, 0)
+    return Standing(moved=step)
 
 
 class Partition(Participant):
@@ -69,7 +100,7 @@ class Partition(Participant):
     def check(self, body: Any, early: bool) -> Reason | None:
         body = PartitionPart(*body)
         space = self.space
-        _, _, start, end = space.get(META) or (0, 0, 0, 0)
+        _, _, start, end = space.get(META) or EMPTY
         fences = dict(body.fences)
         for consumer, begin, stop in body.ranges:
             at = self._standing(consumer)
@@ -115,11 +146,12 @@ class Partition(Participant):
                 return ("range", "trim", body.trim, end)
         if body.producer is not None:
             producer, first, last = body.producer
-            known = space.get(b"p" + producer)
-            if known is not None and first <= known[0]:
-                foreign = body.session is not None and body.session != known[2]
-                if foreign or not body.dedupe or last > known[0]:
-                    return ("sequence", producer, first, known[0], foreign)
+            row = space.get(b"p" + producer)
+            known = None if row is None else tuple.__new__(Numbers, row)
+            if known is not None and first <= known.last:
+                foreign = body.session is not None and body.session != known.session
+                if foreign or not body.dedupe or last > known.last:
+                    return ("sequence", producer, first, known.last, foreign)
         return None
 
     def _standing(self, consumer: str) -> Standing:
@@ -149,7 +181,8 @@ class Partition(Participant):
         """Also of what was sent ahead: its proxy is told once more, and may know it no more."""
         held = self.space.get(b"s" + tx)
         if held is not None:
-            self.send(held[0], Staged(tx, self.id, len(held) - 1))
+            proxy, *slices = held
+            self.send(proxy, Staged(tx, self.id, len(slices)))
         super().ask_about(tx)
 
     def _ahead(self, tx: bytes) -> tuple[Any, ...]:
@@ -210,8 +243,8 @@ class Partition(Participant):
         if body.producer is not None:
             producer, _, last = body.producer
             key = b"p" + producer
-            known = space.get(key)
-            if known is not None and last <= known[0]:
+            row = space.get(key)
+            if row is not None and last <= tuple.__new__(Numbers, row).last:
                 self.discard(body)  # a repeat of what was published: accepted, without effect
                 return None
             space.put(key, (last, step, body.session))
@@ -220,7 +253,7 @@ class Partition(Participant):
         if not body.slices:
             return None
         old = space.get(META)
-        _, _, start, begin = old or (0, 0, 0, 0)
+        _, _, start, begin = old or EMPTY
         end = begin
         for address, length, count in body.slices:
             space.put(b"b" + end.to_bytes(8, "big"), (address, length, count, step, n))
@@ -230,7 +263,7 @@ class Partition(Participant):
 
     def _acknowledge(self, acks: Any, step: int, n: int) -> None:
         space = self.space
-        _, _, start, _ = space.get(META) or _NEW
+        _, _, start, _ = space.get(META) or EMPTY
         for consumer, begin, stop in acks:
             at = self._standing(consumer)
             position, ranges, missed = raised(at.position, at.ranges or (), start)
@@ -241,8 +274,8 @@ class Partition(Participant):
     def _trim(self, offset: int, step: int, n: int) -> None:
         """The log begins at `offset`, or before it where that are too many slices for one time."""
         space = self.space
-        old = space.get(META) or _NEW
-        _, _, start, end = old
+        old = space.get(META)
+        _, _, start, end = old or EMPTY
         if offset <= start:
             return
         # The slice that holds the start may begin before it.
@@ -255,7 +288,7 @@ class Partition(Participant):
             space.drop_payload(address, length)
         if len(slices) == TRIM_SLICES_MAX:
             offset = min(offset, behind)
-        space.put_version(META, old if old is not _NEW else None, (step, n, offset, end), step)
+        space.put_version(META, old, (step, n, offset, end), step)
 
     def meets(self, earlier: Any, later: Any) -> bool:
         a, b = PartitionPart(*earlier), PartitionPart(*later)
@@ -283,4 +316,5 @@ class Partition(Participant):
 
     def removed(self, key: bytes, value: Any) -> None:
         if key[:1] == b"b":
-            self.space.drop_payload(value[0], value[1])
+            entry = Entry._make(value)
+            self.space.drop_payload(entry.address, entry.length)

@@ -2,7 +2,7 @@
 
 Keys, behind the tablet's prefix:
 
-    r<key>   (step, n, value)      value is opaque here, except to ADD, MAX and MIN: a msgpack number
+    r<key>   `Row`      its value is opaque here, except to ADD, MAX and MIN: a msgpack number
 
 A key read is valid while the row's version is the one seen (absence is a version too); a range read
 while count and hash over exactly the part seen are unchanged. ADD and its like read no version, so
@@ -13,13 +13,29 @@ Next: catalogue.py.
 
 from collections.abc import Iterable
 from math import isfinite
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgpack
 
 from ..proto.messages import ADD, DELETE, MAX, MIN, PUT, PUT_IF_ABSENT, Reason, ShardPart
 from ..proto.ranges import range_digest
 from .participant import DROPPED, Participant
+
+
+class Row(NamedTuple):
+    """A table's row; (step, n) is the place of the transaction that last changed it."""
+
+    step: int
+    n: int
+    value: bytes
+
+    @property
+    def version(self) -> tuple[int, int]:
+        return self.step, self.n
+
+
+_ABSENT = (None, None, None)
+"""In a row's place where there is none."""
 
 
 def number_of(value: bytes) -> int | float | None:
@@ -69,16 +85,15 @@ class Shard(Participant):
                 return ("key", key, version, actual)
         for begin, end, limit, count, digest in part.ranges:
             rows = space.scan(b"r" + begin, b"r" + end, limit=limit)
-            seen = range_digest((key[1:], row[0], row[1]) for key, row in rows)
-            if seen != (count, digest):
-                return ("phantom", begin, count, seen[0])
+            seen, found = range_digest((key[1:], step, n) for key, (step, n, _) in rows)
+            if (seen, found) != (count, digest):
+                return ("phantom", begin, count, seen)
         held: dict[bytes, bytes | None] = {}
         for key, op, value in part.writes:
             if key in held:
                 old = held[key]
             else:
-                row = space.get(b"r" + key)
-                old = row[2] if row is not None else None
+                _, _, old = space.get(b"r" + key) or _ABSENT
             if op in (ADD, MAX, MIN) and old is not None:
                 total = number_of(old)
                 if total is None:
@@ -96,7 +111,7 @@ class Shard(Participant):
         for key, op, value in part.writes:
             row_key = b"r" + key
             row = space.get(row_key)
-            old = row[2] if row is not None else None
+            _, _, old = row or _ABSENT
             new = evaluate(op, old, value)
             if op == PUT_IF_ABSENT and old is not None:
                 continue

@@ -6,7 +6,7 @@ import msgpack
 import pytest
 
 from planstep.coordinator.kafka.states import ONGOING, Transaction
-from planstep.coordinator.plan import ABORTED
+from planstep.coordinator.plan import ABORTED, OutcomeRow
 from planstep.host.describe import Nameless, appends, batch_text, part_name
 from planstep.proto.batched_log import MAGIC
 from planstep.proto.ids import (
@@ -25,6 +25,7 @@ from planstep.proto.ids import (
 )
 from planstep.proto.kafka.messages import ABORT, COMMIT, PLAIN, TRANSACTIONAL
 from planstep.store.layers import GONE
+from planstep.tablets.participant import proposal
 
 TOPIC, TABLE = tablet_id(PARTITION, 0, 5), tablet_id(SHARD, 0, 6)
 FIRST, SECOND = tablet_id(TRANSACTIONS, 0, 0), tablet_id(GROUPS, 2, 0)
@@ -79,10 +80,10 @@ def test_a_partitions_entry(row: tuple[int, ...], text: str) -> None:
     [
         (TOPIC, b"creader", (0, 0, 12), "clicks[3] reader = 12"),
         (TOPIC, b"s" + TX, (0, (0, 9, 2), (0, 9, 3)), "clicks[3] 5 records staged for 3-17"),
-        (TOPIC, b"t" + TX, (7, ()), "clicks[3] 3-17 planned"),
-        (TABLE, b"t" + TX, (None, ()), "rows[0] 3-17 prepared"),
+        (TOPIC, b"t" + TX, proposal(0, ())._replace(step=7), "clicks[3] 3-17 planned"),
+        (TABLE, b"t" + TX, proposal(0, ()), "rows[0] 3-17 prepared"),
         (COORDINATOR_ID, b"l", 9, "coordinator: step 9"),
-        (COORDINATOR_ID, b"o" + TX, (ABORTED,), "coordinator: 3-17 aborted"),
+        (COORDINATOR_ID, b"o" + TX, OutcomeRow(ABORTED, 0, 0, 0, ()), "coordinator: 3-17 aborted"),
         (CATALOGUE_ID, b"n" + bytes([PARTITION]) + b"clicks", (), "catalogue: topic clicks"),
         (CATALOGUE_ID, b"n" + bytes([SHARD]) + b"rows", GONE, "catalogue: table rows dropped"),
         (CATALOGUE_ID, b"c" + bytes(4) + b"me", (), "catalogue: consumer me"),

@@ -6,7 +6,7 @@ import pytest
 from dict_space import DictSpace
 
 from planstep.coordinator import plan as module
-from planstep.coordinator.plan import Coordinator
+from planstep.coordinator.plan import Coordinator, OutcomeRow
 from planstep.proto.ids import COORDINATOR_ID, PARTITION, PROXY, tablet_id
 from planstep.proto.messages import (
     Ask,
@@ -49,7 +49,7 @@ class Planning:
 
     def state(self, tx: bytes) -> int | None:
         row = self.space.get(b"o" + tx)
-        return None if row is None else int(row[0])
+        return None if row is None else OutcomeRow._make(row).state
 
 
 @pytest.fixture

@@ -79,7 +79,7 @@ def _a_message(random: Random) -> bytes:
             (shard, messages.ReadSet(_TX, partition, None)),
             (shard, messages.Never(_TX)),
             (partition, messages.Stage(_TX, proxy, 0, ((b"x" * 20, 1),))),
-            (shard, messages.Plan(1, 0, ((0, _TX, proxy, (), (shard,), rows),))),
+            (shard, messages.Plan(1, 0, (messages.PlanEntry(0, _TX, proxy, (), (shard,), rows),))),
         ]
     )
     return messages.encode(target, message)

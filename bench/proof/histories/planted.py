@@ -9,6 +9,7 @@ Next: writer.py.
 import time
 from typing import Any
 
+from ....coordinator.plan import OutcomeRow
 from ....host.versions import History
 from ....proto.ids import COORDINATOR_ID, tablet_prefix, tx_parse
 from ....proto.messages import ShardPart
@@ -49,8 +50,8 @@ def _ahead() -> None:
 
     def early(self: Runtime, tx: bytes | str) -> Outcome:
         tx = tx_parse(tx) if isinstance(tx, str) else tx
-        record = self.nodes[0].host.store.get(tablet_prefix(COORDINATOR_ID) + b"o" + tx)
-        return outcome(self, tx) if record is None else outcome_of(tx, record)
+        row = self.nodes[0].host.store.get(tablet_prefix(COORDINATOR_ID) + b"o" + tx)
+        return outcome(self, tx) if row is None else outcome_of(tx, OutcomeRow._make(row))
 
     exchange(History, "release", late)
     exchange(Runtime, "outcome", early)

@@ -21,6 +21,7 @@ import msgpack
 
 from ....proto.ids import PARTITION, SHARD, host_of, tablet_id, tablet_prefix, tx_text
 from ....proto.messages import ADD, PartitionPart, ShardPart
+from ....tablets.participant import TxRecord
 from ..parallel import spread
 from ..simulator.world import World
 from ..worlds.final_invariants import real_time
@@ -173,7 +174,7 @@ def _stands_behind(
     world: World, tx: bytes, parts: dict[int, Any], excused: dict[bytes, None]
 ) -> bool:
     for tablet in parts:
-        record = world.stores[host_of(tablet)].get(tablet_prefix(tablet) + b"t" + tx)
-        if record is not None and any(blocker in excused for blocker in record[8]):
+        row = world.stores[host_of(tablet)].get(tablet_prefix(tablet) + b"t" + tx)
+        if row is not None and any(before in excused for before in TxRecord._make(row).blockers):
             return True
     return False

@@ -8,6 +8,7 @@ Next: seed.py.
 from typing import Any
 
 from ....proto.ids import COORDINATOR_ID, PARTITION, host_of, kind_of, tablet_prefix, tx_text
+from ....tablets.partition import Bounds, Entry
 from ..simulator.world import World
 from .serial_model import Asked
 
@@ -36,20 +37,21 @@ def _dropped(world: World, tablet: int) -> bool:
 
 
 def _there(world: World, tablet: int, detail: Any, records: int, place: tuple[int, int]) -> bool:
-    if detail is None or detail[1] - detail[0] != records:
+    begin, end = detail or (0, 0)
+    if detail is None or end - begin != records:
         return False
     store = world.stores[host_of(tablet)]
     prefix = tablet_prefix(tablet)
-    begin, end = detail
     meta = store.get(prefix + b"m")
     if meta is None:
         return False
-    start = meta[2]
+    start = Bounds._make(meta).start
     while begin < end:
         row = store.get(prefix + b"b" + begin.to_bytes(8, "big"))
         if row is None:
             return bool(end <= start or begin < start)  # trimmed since
-        if row[3:5] != place:
+        entry = Entry._make(row)
+        if (entry.step, entry.n) != place:
             return False
-        begin += row[2]
+        begin += entry.records
     return bool(begin == end)

@@ -12,6 +12,8 @@ from typing import Any
 import msgpack
 
 from ....proto.ids import tablet_prefix, tx_text
+from ....proto.messages import PartitionPart
+from ....tablets.shard import Row
 from ..simulator.world import World
 from .readers import Seen
 from .serial_model import Serial, stored
@@ -85,7 +87,7 @@ def _totals(work: Named) -> list[str]:
         if None in rows:
             wrong.append(f"B17: at {when} a part of the {kind} was there: {rows}")
             continue
-        values = [msgpack.unpackb(row[2]) for row in rows]
+        values = [msgpack.unpackb(value) for _, _, value in rows]
         if kind == "bank" and sum(values) != ACCOUNTS * START:
             wrong.append(f"B19: at {when} the accounts held {sum(values)}: {values}")
         if kind == "ring":
@@ -106,7 +108,8 @@ def _pairs(seen: list[Seen]) -> list[str]:
     for one in seen:
         if one.workload == "pair" and one.completed is not None:
             ((key, row),) = one.values.items()
-            place = 0 if row is None else (row[0] << 20) + row[1]
+            step, n, _ = row or (0, 0, None)
+            place = (step << 20) + n
             shown[key.key].append((one.invoked, one.completed, place))
     for began, _, y in shown[b"y"]:
         for _, ended, x in shown[b"x"]:
@@ -124,7 +127,8 @@ def _used_once(world: World, work: Named) -> list[str]:
         for _, (address, length, *_rest) in store.scan(prefix, prefix + b"\xff" * 9):
             said = store.read_payload(address, length).split()
             if len(said) == 3:
-                ranges[int(said[0])].append((int(said[1]), int(said[2])))
+                source, first, stop = map(int, said)
+                ranges[source].append((first, stop))
     for tablet, several in ranges.items():
         at = 0
         for begin, end in sorted(several):
@@ -132,15 +136,15 @@ def _used_once(world: World, work: Named) -> list[str]:
                 name = "twice" if begin < at else "by nobody"
                 wrong.append(f"B22: input {min(at, begin)} of {tablet:#x} was used {name}")
             at = end
-        row = work.read(tablet, b"c" + WORKER.encode())
-        counter = work.read(work.at.shards[tablet % 3], b"ru%d" % tablet)
-        found = (row[2] if row else 0, msgpack.unpackb(counter[2]) if counter else 0)
+        counter = work.row(work.at.shards[tablet % 3], b"u%d" % tablet)
+        used = msgpack.unpackb(counter.value) if counter else 0
+        found = (work.consumer(tablet, WORKER).position, used)
         if found != (at, at):
             wrong.append(f"B23: of {tablet:#x} {at} have outputs; position and counter: {found}")
-    row = work.read(work.at.hot, b"c" + HOT.encode())
-    counter = work.read(work.at.shards[0], b"rhot")
-    if (row[2] if row else 0) != (msgpack.unpackb(counter[2]) if counter else 0):
-        wrong.append(f"B22: the contended position is {row}, its counter {counter}")
+    hot = work.consumer(work.at.hot, HOT)
+    counter = work.row(work.at.shards[0], b"hot")
+    if hot.position != (msgpack.unpackb(counter.value) if counter else 0):
+        wrong.append(f"B22: the contended position is {hot}, its counter {counter}")
     return wrong
 
 
@@ -152,20 +156,20 @@ def _lists(world: World, work: Named, serial: Serial) -> list[str]:
     for _, _, tx in serial.order:
         if work.workload_of.get(tx) == "lists":
             parts = work.asked[tx]
-            said = next(part.slices[0][0] for part in parts.values() if hasattr(part, "slices"))
-            element = int(said.split()[1])
+            ((said, _),) = next(p.slices for p in parts.values() if isinstance(p, PartitionPart))
+            element = int(said.removeprefix(b"list "))
             all_of_them.append(element)
             row = next(tablet for tablet, part in parts.items() if hasattr(part, "writes"))
             by_tablet.setdefault(row, []).append(element)
     for tablet, elements in by_tablet.items():
-        found = msgpack.unpackb(work.read(tablet, b"rlist")[2])
+        found = msgpack.unpackb(Row._make(work.read(tablet, b"rlist")).value)
         if found != elements[-len(found) :]:
             wrong.append(f"B14: a list holds {found}, its appends were {elements}")
-    tablet = work.at.outputs[1]
+    _, tablet = work.at.outputs
     store, prefix = world.stores[tablet >> 20 & 0xFF], tablet_prefix(tablet) + b"b"
     rows = store.scan(prefix, prefix + b"\xff" * 9)
-    said = [store.read_payload(row[0], row[1]).split() for _, row in rows]
-    found = [int(words[1]) for words in said if words[0] == b"list"]
+    said = [store.read_payload(address, length).split() for _, (address, length, *_) in rows]
+    found = [int(words[-1]) for words in said if words[:1] == [b"list"]]
     if found != all_of_them:
         wrong.append(f"B20: a partition holds {found} in this order, places say {all_of_them}")
     return wrong

@@ -15,7 +15,8 @@ import msgpack
 
 from ....proto.ids import PARTITION, SHARD, tablet_id, tablet_prefix
 from ....proto.messages import ADD, PUT, PartitionPart, ShardPart
-from ....tablets.partition import FORGOTTEN, standing
+from ....tablets.partition import EMPTY, FORGOTTEN, Bounds, Numbers, Standing, standing
+from ....tablets.shard import Row
 from ..simulator.world import World
 
 SHARDS = 3
@@ -48,10 +49,25 @@ class Workload:
         store = self.world.stores[tablet >> 20 & 0xFF]
         return store.get(tablet_prefix(tablet) + key)
 
+    def bounds(self, tablet: int) -> Bounds:
+        return Bounds._make(self.read(tablet, b"m") or EMPTY)
+
+    def row(self, tablet: int, key: bytes) -> Row | None:
+        row = self.read(tablet, b"r" + key)
+        return None if row is None else Row._make(row)
+
+    def consumer(self, tablet: int, consumer: str) -> Standing:
+        row = self.read(tablet, b"c" + consumer.encode())
+        return standing(row, self.read(tablet, FORGOTTEN))
+
+    def last_number(self, tablet: int, producer: bytes) -> int:
+        row = self.read(tablet, b"p" + producer)
+        return 0 if row is None else Numbers._make(row).last
+
     def individual(self, tablet: int, part: PartitionPart) -> PartitionPart:
         """Some records of an individual consumer, which the first time is created."""
         row = self.read(tablet, b"cI")
-        start, end = (self.read(tablet, b"m") or (0, 0, 0, 0))[2:]
+        _, _, start, end = self.bounds(tablet)
         begin = max(0, self.random.randrange(start - 2, end + 1))
         stop = min(end, begin + self.random.randrange(1, 3))
         if row is None or begin >= stop or self.random.random() < 0.05:
@@ -61,8 +77,7 @@ class Workload:
 
     def fences(self, tablet: int, consumer: str) -> tuple[tuple[str, int], ...]:
         """Which move of the consumer is known now; there may be another by the time that it counts."""
-        row = self.read(tablet, b"c" + consumer.encode())
-        moved = standing(row, self.read(tablet, FORGOTTEN)).moved
+        moved = self.consumer(tablet, consumer).moved
         return ((consumer, moved),) if moved else ()
 
     def submit(self) -> None:
@@ -73,10 +88,8 @@ class Workload:
             fences: tuple[tuple[str, int], ...] = ()
             if draw.random() < 0.6:
                 consumer = draw.choice(CONSUMERS)
-                meta = self.read(tablet, b"m") or (0, 0, 0, 0)
-                row = self.read(tablet, b"c" + consumer.encode())
-                begin = row[2] if row else 0
-                end = min(meta[3], begin + draw.randrange(1, 4))
+                begin = self.consumer(tablet, consumer).position
+                end = min(self.bounds(tablet).end, begin + draw.randrange(1, 4))
                 if end > begin:
                     ranges = ((consumer, begin, end),)
                     fences = self.fences(tablet, consumer)
@@ -84,39 +97,41 @@ class Workload:
             slices = ((self.payload(count), count),) if count else ()
             producer = None
             if count and draw.random() < 0.3:
-                known = self.read(tablet, b"pP")
-                first = (known[0] if known else 0) + draw.randrange(0, 2)
-                producer = (b"P", first, first + count)
+                number = self.last_number(tablet, b"P") + draw.randrange(0, 2)
+                producer = (b"P", number, number + count)
             asked[tablet] = PartitionPart(ranges, slices, producer, fences=fences)
             kind = draw.random()
             if kind < 0.3:
                 asked[tablet] = self.individual(tablet, asked[tablet])
             elif kind < 0.36:
-                meta = self.read(tablet, b"m") or (0, 0, 0, 0)
+                bounds = self.bounds(tablet)
                 if draw.random() < 0.5:
-                    trim = draw.randrange(meta[2], meta[3] + 1)
+                    trim = draw.randrange(bounds.start, bounds.end + 1)
                     asked[tablet] = asked[tablet]._replace(trim=trim, ranges=())
                 else:
-                    to = draw.randrange(meta[2], meta[3] + 1) if draw.random() < 0.8 else None
+                    to = (
+                        draw.randrange(bounds.start, bounds.end + 1)
+                        if draw.random() < 0.8
+                        else None
+                    )
                     seeks = ((draw.choice(CONSUMERS), to, False),)
                     asked[tablet] = asked[tablet]._replace(ranges=(), seeks=seeks)
             if asked[tablet] == PartitionPart():
                 del asked[tablet]
             elif self.ends.random() < 0.1:
-                end = (self.read(tablet, b"m") or (0, 0, 0, 0))[3]
-                asked[tablet] = asked[tablet]._replace(end=end)
+                asked[tablet] = asked[tablet]._replace(end=self.bounds(tablet).end)
         for tablet in draw.sample(self.shards, draw.randrange(0, 3)):
             key = b"k%d" % draw.randrange(3)
-            row = self.read(tablet, b"r" + key)
+            row = self.row(tablet, key)
+            reads = ((key, None if row is None else row.version),)
             kind = draw.random()
             if kind < 0.4:
-                reads = ((key, row[:2] if row else None),)
                 writes = ((key, PUT, msgpack.packb(draw.randrange(1000))),)
                 asked[tablet] = ShardPart(reads=reads, writes=writes)
             elif kind < 0.8:
                 asked[tablet] = ShardPart(writes=((b"n", ADD, msgpack.packb(1)),))
             elif len(asked):
-                asked[tablet] = ShardPart(reads=((key, row[:2] if row else None),))
+                asked[tablet] = ShardPart(reads=reads)
         if not any(p.writes if isinstance(p, ShardPart) else True for p in asked.values()):
             return
         ahead: dict[int, Any] = {}

@@ -11,13 +11,15 @@ Next: final_invariants.py.
 from collections import Counter
 from typing import Any
 
-from ....coordinator.plan import STATES
+from ....coordinator.plan import STATES, OutcomeRow
 from ....proto.ids import COORDINATOR, HOST, PARTITION, SHARD, tablet_id, tablet_text, tx_text
 from ....proto.messages import PartitionPart
 from ....proxy.deterministic import Result
 from ....store import Turn
 from ....store.layers import GONE
-from ....tablets.partition import standing
+from ....tablets.participant import TxRecord
+from ....tablets.partition import EMPTY, Bounds, Entry, standing
+from ....tablets.shard import Row
 from ..simulator.world import World
 
 TABLES = {
@@ -121,20 +123,21 @@ class Watch:
             if value is GONE:
                 self.wrong(f"B12: the outcome of {tx_text(tx)} was forgotten")
                 return
-            state = STATES[value[0]]
+            row = OutcomeRow._make(value)
+            state = STATES[row.state]
             if state not in _AHEAD.get(before, ()):
                 self.wrong(f"B7: {tx_text(tx)} went from {before} to {state}")
             self._took("coordinator", before or "none", state)
             before = state
             if state == "refused":
                 continue
-            place = (value[1], value[2])
+            place = (row.step, row.n)
             if self.places.setdefault(tx, place) != place or (
                 self._tx_at.setdefault(place, tx) != tx
             ):
                 self.wrong(f"B2: {tx_text(tx)} has place {place}, and not alone or not only")
-            if tx not in self.state and place[0] <= self.step:
-                self.wrong(f"B1: {tx_text(tx)} got a place in step {place[0]}, which was over")
+            if tx not in self.state and row.step <= self.step:
+                self.wrong(f"B1: {tx_text(tx)} got a place in step {row.step}, which was over")
             if state == "aborted" and place in self._effects:
                 self.wrong(f"B11: {tx_text(tx)} was aborted and has effects")
         if before is not None:
@@ -142,7 +145,7 @@ class Watch:
 
     def _record(self, key: bytes, course: list[Any]) -> None:
         tx, old = key[5:], self._known.get(key)
-        before = "none" if old is None else "planned" if old[0] else "prepared"
+        before = "none" if old is None else "planned" if old.step else "prepared"
         place = self.places.get(tx)
         for value in course:
             if value is GONE:
@@ -152,16 +155,17 @@ class Watch:
                     self._took("participant", before, after)
                 before = "none"
                 continue
-            after = "planned" if value[0] else "prepared"
+            record = TxRecord._make(value)
+            after = "planned" if record.step else "prepared"
             self._took("participant", before, after)
             before = after
-            if value[0]:
-                if (value[0], value[1]) != place:
+            if record.step:
+                if (record.step, record.n) != place:
                     self.wrong(f"B2: {tx_text(tx)} is planned where the coordinator has {place}")
-                roles = (tuple(value[3]), tuple(value[4]))
+                roles = (record.voters, record.receivers)
                 if self._roles.setdefault(tx, roles) != roles:
                     self.wrong(f"B3: participants of {tx_text(tx)} do not agree who they are")
-        self._keep(key, course[-1])
+        self._keep(key, course[-1] if course[-1] is GONE else record)
 
     def _staged(self, key: bytes, course: list[Any]) -> None:
         before = "staged" if key in self._known else "none"
@@ -193,8 +197,9 @@ class Watch:
     def _row(self, key: bytes, value: Any) -> None:
         old = self._known.get(key)
         if value is not GONE:
-            self._effect(key, (value[0], value[1]), old)
-        self._keep(key, value if value is GONE else (value[0], value[1]))
+            value = Row._make(value).version
+            self._effect(key, value, old)
+        self._keep(key, value)
 
     def _entry(self, key: bytes, value: Any) -> None:
         tablet, offset = key[:4], int.from_bytes(key[5:], "big")
@@ -205,45 +210,50 @@ class Watch:
         if offset != end or key in self._known:
             where = tablet_text(int.from_bytes(tablet, "big"))
             self.wrong(f"B20: {where}: a slice came to offset {offset}, its log ended at {end}")
-        self._ends[tablet] = max(end, offset + value[2])
+        entry = Entry._make(value)
+        place = (entry.step, entry.n)
+        self._ends[tablet] = max(end, offset + entry.records)
         self._known[key] = True
-        self._effect(key, (value[3], value[4]), self._known.get(tablet))
-        self._known[tablet] = (value[3], value[4])
+        self._effect(key, place, self._known.get(tablet))
+        self._known[tablet] = place
 
     def _bounds(self, key: bytes, value: Any) -> None:
         where = tablet_text(int.from_bytes(key[:4], "big"))
-        _, _, start, end = value
-        old = self._known.get(key, (0, 0, 0, 0))
-        if end != self._ends.get(key[:4], 0):
-            self.wrong(f"B20: {where}: its log ends at {end}, its slices at {self._ends[key[:4]]}")
-        if start < old[2]:
-            self.wrong(f"B26: {where}: its log begins at {start}, and began at {old[2]}")
-        self._effect(key, (value[0], value[1]), (old[0], old[1]))
-        self._known[key] = value
+        now, old = Bounds._make(value), self._known.get(key, EMPTY)
+        if now.end != self._ends.get(key[:4], 0):
+            self.wrong(
+                f"B20: {where}: its log ends at {now.end}, its slices at {self._ends[key[:4]]}"
+            )
+        if now.start < old.start:
+            self.wrong(f"B26: {where}: its log begins at {now.start}, and began at {old.start}")
+        self._effect(key, (now.step, now.n), (old.step, old.n))
+        self._known[key] = now
 
     def _position(self, key: bytes, value: Any) -> None:
         old = self._known.get(key)
-        self._keep(key, value)
-        if value is GONE:
+        now = GONE if value is GONE else standing(value, None)
+        self._keep(key, now)
+        if now is GONE:
             return
-        place = (value[0], value[1])
-        self._effect(key, place, old[:2] if old is not None else None)
-        if standing(value, None).ranges is not None:
+        place = (now.step, now.n)
+        # Several transactions may have moved it in one turn: the last one's range says where from, and
+        # one before it may have sought.
+        before = (old.step, old.n) if old is not None else (0, 0)
+        self._effect(key, place, before if old is not None else None)
+        if now.ranges is not None:
             return
         tx, consumer = self._tx_at.get(place), key[5:].decode()
         part = self.asked.get(tx, {}).get(int.from_bytes(key[:4], "big")) if tx else None
         if not isinstance(part, PartitionPart) or any(c == consumer for c, _, _ in part.seeks):
             return
-        position = old[2] if old is not None else 0
+        position = old.position if old is not None else 0
         mine = [(begin, end) for c, begin, end in part.ranges if c == consumer]
-        # Several transactions may have moved it in one turn: the last one's range says where from, and
-        # one before it may have sought.
-        before = old[:2] if old is not None else (0, 0)
-        falls = value[2] < position and not self._sought(key, consumer, before, place)
-        if not mine or mine[-1][1] != value[2] or falls:
+        falls = now.position < position and not self._sought(key, consumer, before, place)
+        _, reached = mine[-1] if mine else (0, -1)
+        if reached != now.position or falls:
             self.wrong(
                 f"B21: {tablet_text(int.from_bytes(key[:4], 'big'))}: {consumer} went from "
-                f"{position} to {value[2]} by {tx_text(tx or bytes(12))}, which consumed {mine}"
+                f"{position} to {now.position} by {tx_text(tx or bytes(12))}, which consumed {mine}"
             )
 
     def _sought(self, key: bytes, consumer: str, begin: Any, end: tuple[int, int]) -> bool:
@@ -277,7 +287,7 @@ class Watch:
         for tablet in self.asked.get(tx, ()):
             key = tablet.to_bytes(4, "big") + b"t" + tx
             # One without a place is a late repeat, which will be ended.
-            if key in self._known and self._known[key][0]:
+            if key in self._known and self._known[key].step:
                 self.wrong(f"B8: {tx_text(tx)} was told committed before {tablet_text(tablet)} was")
 
     def echoed(self, number: int, turn: Turn) -> None:

@@ -8,20 +8,49 @@ Next: final_invariants.py.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgpack
 
-from ....coordinator.plan import COMMITTED, PLANNED, REFUSED, STATES
+from ....coordinator.plan import COMMITTED, PLANNED, REFUSED, STATES, OutcomeRow
 from ....proto.ids import COORDINATOR_ID, tablet_prefix, tx_text
 from ....proto.messages import ADD, ShardPart
-from ....tablets.partition import FORGOTTEN, standing
+from ....tablets.partition import EMPTY, FORGOTTEN, Bounds, Entry, Numbers, standing
+from ....tablets.shard import Row
 from ..simulator.world import World
 from .readers import Seen
 
 
 class Asked(Protocol):
     asked: dict[bytes, dict[int, Any]]
+
+
+class Published(NamedTuple):
+    """A slice, with its bytes in place of their address."""
+
+    data: bytes
+    records: int
+    step: int
+    n: int
+
+
+class Producer(NamedTuple):
+    """The last number that a producer has published, and the session of who gave it."""
+
+    last: int
+    session: bytes | None
+
+
+class Consumer(NamedTuple):
+    """A cumulative one has a `position`, an individual one the offsets that it has `taken`; `moved` is the step
+    of its last move."""
+
+    step: int = 0
+    n: int = 0
+    position: int | None = None
+    missed: int = 0
+    taken: set[int] | None = None
+    moved: int = 0
 
 
 class Serial:
@@ -54,8 +83,8 @@ class Serial:
     def _outcomes(self, world: World) -> Iterator[tuple[int, int, bytes, int]]:
         prefix = tablet_prefix(COORDINATOR_ID) + b"o"
         known: dict[bytes, None] = {}
-        for key, (state, step, n, _, _) in world.stores[0].scan(prefix, prefix + b"\xff" * 13):
-            tx = key[5:]
+        for key, row in world.stores[0].scan(prefix, prefix + b"\xff" * 13):
+            tx, (state, step, n, _, _) = key[5:], OutcomeRow._make(row)
             known[tx] = None
             if state == PLANNED:
                 self.wrong.append(f"B12: {tx_text(tx)} is left undecided")
@@ -83,10 +112,12 @@ class Serial:
             if key.what == "row":
                 should = self.model.get(at + b"r" + key.key)
             elif key.what == "bounds":
-                should = self.model.get(at + b"m", (0, 0, 0, 0))[2:]
+                bounds = self.model.get(at + b"m", EMPTY)
+                should = (bounds.start, bounds.end)
             else:
-                row = self.model.get(at + b"c" + key.key, (0, 0, None, 0))
-                should = (*row[2:4], (), _moved(self.model, at, key.key.decode()))
+                row = self.model.get(at + b"c" + key.key, Consumer())
+                moved = _moved(self.model, at, key.key.decode())
+                should = (row.position, row.missed, (), moved)
             if value != should:
                 self.wrong.append(f"B17: snapshot {seen.step} has {value} at {key}, not {should}")
 
@@ -94,15 +125,15 @@ class Serial:
 def expected(world: World, work: Asked) -> dict[bytes, Any]:
     """What is to be stored; raises where outcomes contradict it."""
     serial = Serial(world, work.asked)
-    assert not serial.wrong, f"seed {world.seed}: {serial.wrong[0]}"
+    assert not serial.wrong, f"seed {world.seed}: {next(iter(serial.wrong))}"
     return serial.model
 
 
 def _moved(model: dict[bytes, Any], at: bytes, consumer: str) -> int:
-    """The step of a consumer's last move; rows of consumers end with it."""
-    row = model.get(at + b"c" + consumer.encode())
-    moved: int = row[-1] if row is not None else model.get(at + FORGOTTEN, (0,))[0]
-    return moved
+    """The step of a consumer's last move, or of the last one that was forgotten here."""
+    row: Consumer | None = model.get(at + b"c" + consumer.encode())
+    forgotten, _ = model.get(at + FORGOTTEN, (0, 0))
+    return int(forgotten) if row is None else row.moved
 
 
 def _holds(model: dict[bytes, Any], tablet: int, part: Any) -> bool:
@@ -112,33 +143,34 @@ def _holds(model: dict[bytes, Any], tablet: int, part: Any) -> bool:
     if isinstance(part, ShardPart):
         for key, version in part.reads:
             row = model.get(at + b"r" + key)
-            if (row[:2] if row else None) != version:
+            if (row.version if row else None) != version:
                 return False
         return True
-    start, end = model.get(at + b"m", (0, 0, 0, 0))[2:]
+    _, _, start, end = model.get(at + b"m", EMPTY)
     fences = dict(part.fences)
-    for consumer in {**fences, **{row[0]: 0 for row in part.ranges + part.acks}}:
+    for consumer in {**fences, **{name: 0 for name, _, _ in part.ranges + part.acks}}:
         if _moved(model, at, consumer) != fences.get(consumer, 0):
             return False
     if part.end is not None and part.end != end:
         return False
     for consumer, begin, stop in part.ranges:
-        position = model.get(at + b"c" + consumer.encode(), (0, 0, 0))[2]
-        if max(position, start) != begin or stop > end:
+        known = model.get(at + b"c" + consumer.encode(), Consumer(position=0))
+        if max(known.position, start) != begin or stop > end:
             return False
     for _, begin, stop in part.acks:
         row = model.get(at + b"cI")
-        if row is None or set(range(begin, stop)) & (row[4] | set(range(start))) or stop > end:
+        if row is None or set(range(begin, stop)) & (row.taken | set(range(start))) or stop > end:
             return False
     if any(offset is not None and not start <= offset <= end for _, offset, _ in part.seeks):
         return False
     if part.trim is not None and part.trim > end:
         return False
     if part.producer is not None:
-        known = model.get(at + b"p" + part.producer[0])
-        if known is not None and part.producer[1] <= known[0]:
-            foreign = part.session is not None and part.session != known[1]
-            return part.dedupe and not foreign and part.producer[2] <= known[0]
+        producer, first, last = part.producer
+        known = model.get(at + b"p" + producer)
+        if known is not None and first <= known.last:
+            foreign = part.session is not None and part.session != known.session
+            return part.dedupe and not foreign and last <= known.last
     return True
 
 
@@ -148,25 +180,25 @@ def _apply(model: dict[bytes, Any], tablet: int, part: Any, step: int, n: int) -
         for key, op, value in part.writes:
             old = model.get(at + b"r" + key)
             if op == ADD and old is not None:
-                value = msgpack.packb(msgpack.unpackb(old[2]) + msgpack.unpackb(value))
-            model[at + b"r" + key] = (step, n, value)
+                value = msgpack.packb(msgpack.unpackb(old.value) + msgpack.unpackb(value))
+            model[at + b"r" + key] = Row(step, n, value)
         return
     if part.drop:
         for key in [key for key in model if key[:4] == at]:
             del model[key]
         model[at] = None
         return
-    start, end = model.get(at + b"m", (0, 0, 0, 0))[2:]
+    _, _, start, end = model.get(at + b"m", EMPTY)
     for consumer, begin, stop in part.ranges:
         row = model.get(at + b"c" + consumer.encode())
-        missed = 0 if row is None else row[3] + begin - row[2]
+        missed = 0 if row is None else row.missed + begin - row.position
         moved = _moved(model, at, consumer)
-        model[at + b"c" + consumer.encode()] = (step, n, stop, missed, moved)
+        model[at + b"c" + consumer.encode()] = Consumer(step, n, stop, missed, None, moved)
     for _, begin, stop in part.acks:
         row = model[at + b"cI"]
-        missed = set(range(start)) - row[4]
-        taken = row[4] | missed | set(range(begin, stop))
-        model[at + b"cI"] = (step, n, None, row[3] + len(missed), taken, row[-1])
+        missed = set(range(start)) - row.taken
+        taken = row.taken | missed | set(range(begin, stop))
+        model[at + b"cI"] = Consumer(step, n, None, row.missed + len(missed), taken, row.moved)
     for consumer, offset, individual in part.seeks:
         row = model.get(at + b"c" + consumer.encode())
         if offset is None:
@@ -174,23 +206,25 @@ def _apply(model: dict[bytes, Any], tablet: int, part: Any, step: int, n: int) -
                 del model[at + b"c" + consumer.encode()]
                 model[at + FORGOTTEN] = (step, n)
             continue
-        missed = 0 if row is None else row[3]
-        known: Any = (None, missed, set(range(offset))) if individual else (offset, missed)
-        model[at + b"c" + consumer.encode()] = (step, n, *known, step)
+        missed = 0 if row is None else row.missed
+        position, taken = (None, set(range(offset))) if individual else (offset, None)
+        known = Consumer(step, n, position, missed, taken, step)
+        model[at + b"c" + consumer.encode()] = known
     if part.trim is not None and part.trim > start:
-        model[at + b"m"] = (step, n, part.trim, end)
+        model[at + b"m"] = Bounds(step, n, part.trim, end)
         for key in [key for key in model if key[:5] == at + b"b"]:
-            if int.from_bytes(key[5:], "big") + model[key][1] <= part.trim:
+            if int.from_bytes(key[5:], "big") + model[key].records <= part.trim:
                 del model[key]
     if part.producer is not None:
-        numbers = model.get(at + b"p" + part.producer[0])
-        if numbers is not None and part.producer[2] <= numbers[0]:
+        producer, _, last = part.producer
+        numbers = model.get(at + b"p" + producer)
+        if numbers is not None and last <= numbers.last:
             return  # a repeat: accepted, without effect
-        model[at + b"p" + part.producer[0]] = (part.producer[2], part.session)
+        model[at + b"p" + producer] = Producer(last, part.session)
     for data, count in part.slices:
-        start, end = model.get(at + b"m", (0, 0, 0, 0))[2:]
-        model[at + b"b" + end.to_bytes(8, "big")] = (data, count, step, n)
-        model[at + b"m"] = (step, n, start, end + count)
+        _, _, start, end = model.get(at + b"m", EMPTY)
+        model[at + b"b" + end.to_bytes(8, "big")] = Published(data, count, step, n)
+        model[at + b"m"] = Bounds(step, n, start, end + count)
 
 
 def stored(world: World) -> dict[bytes, Any]:
@@ -199,15 +233,16 @@ def stored(world: World) -> dict[bytes, Any]:
         for key, value in store.scan(b"\x30\0\0\0", b"\x50\0\0\0"):
             kind = key[4:5]
             if kind == b"b":
-                address, length, count, step, n = value
-                value = (store.read_payload(address, length), count, step, n)
+                address, length, count, step, n = Entry._make(value)
+                value = Published(store.read_payload(address, length), count, step, n)
             elif kind == b"p":
-                value = (value[0], value[2])
+                numbers = Numbers._make(value)
+                value = Producer(numbers.last, numbers.session)
             elif kind == b"c":
                 step, n, position, missed, ranges, moved = standing(value, None)
-                value = (step, n, position, missed, moved)
+                value = Consumer(step, n, position, missed, None, moved)
                 if ranges is not None:
                     taken = set(range(position)).union(*(range(b, e) for b, e in ranges))
-                    value = (step, n, None, missed, taken, moved)
+                    value = Consumer(step, n, None, missed, taken, moved)
             found[key] = value
     return found

@@ -16,9 +16,10 @@ from typing import Any, NamedTuple
 
 import msgpack
 
-from ....coordinator.plan import PLANNED
+from ....coordinator.plan import PLANNED, OutcomeRow
 from ....proto.ids import COORDINATOR_ID, PARTITION, SHARD, tablet_id
 from ....proto.messages import ADD, PUT, Clean, PartitionPart, ShardPart
+from ....tablets.shard import Row
 from .mixed import Workload
 from .readers import Key, Readers
 
@@ -38,9 +39,9 @@ class Places(NamedTuple):
 
 
 def places(hosts: int) -> Places:
-    part = [tablet_id(PARTITION, (i * 3 + 1) % hosts, 30 + i) for i in range(5)]
+    *parts, hot = [tablet_id(PARTITION, (i * 3 + 1) % hosts, 30 + i) for i in range(5)]
     shards = tuple(tablet_id(SHARD, (i + 1) % hosts, 40 + i) for i in range(3))
-    return Places((part[0], part[1]), (part[2], part[3]), part[4], shards)
+    return Places(tuple(parts[:2]), tuple(parts[2:]), hot, shards)
 
 
 class Named(Workload):
@@ -89,10 +90,8 @@ class Named(Workload):
         self.ask({tablet: PartitionPart(slices=((self.payload(count), count),))}, "feed")
 
     def _work(self, tablet: int) -> dict[int, Any] | None:
-        end = (self.read(tablet, b"m") or (0, 0, 0, 0))[3]
-        row = self.read(tablet, b"c" + WORKER.encode())
-        begin = row[2] if row else 0
-        stop = min(end, begin + self.random.randrange(1, 5))
+        begin = self.consumer(tablet, WORKER).position
+        stop = min(self.bounds(tablet).end, begin + self.random.randrange(1, 5))
         if stop <= begin:
             return None
         said = b"%d %d %d" % (tablet, begin, stop)
@@ -130,8 +129,7 @@ class Named(Workload):
     def _repeat(self) -> None:
         """A writer that heard no answer sends the same numbers again: published once, or refused."""
         tablet = self.at.outputs[0]
-        known = self.read(tablet, b"pZ")
-        last = known[0] if known else 0
+        last = self.last_number(tablet, b"Z")
         first = max(1, last - self.random.randrange(0, 3))
         count = self.random.randrange(1, 4)
         session = self.random.choice((b"one", b"one", b"two"))
@@ -148,15 +146,15 @@ class Named(Workload):
     def _on(self, i: int) -> int:
         return self.at.shards[i % len(self.at.shards)]
 
-    def _rows(self, keys: list[tuple[int, bytes]]) -> list[Any]:
-        return [self.read(tablet, b"r" + key) for tablet, key in keys]
+    def _rows(self, keys: list[tuple[int, bytes]]) -> list[Row | None]:
+        return [self.row(tablet, key) for tablet, key in keys]
 
-    def _write(self, rows: list[tuple[int, bytes, Any, Any]], name: str) -> None:
+    def _write(self, rows: list[tuple[int, bytes, Row | None, Any]], name: str) -> None:
         """(tablet, key, the row as it was read, new value)."""
         parts: dict[int, Any] = {}
         for tablet, key, row, value in rows:
             part = parts.get(tablet, ShardPart())
-            reads = (*part.reads, (key, row[:2] if row else None))
+            reads = (*part.reads, (key, row.version if row else None))
             writes = (*part.writes, (key, PUT, msgpack.packb(value)))
             parts[tablet] = ShardPart(reads=reads, writes=writes)
         self.ask(parts, name)
@@ -167,14 +165,14 @@ class Named(Workload):
     def bank(self) -> None:
         keys = self.accounts()
         rows = self._rows(keys)
-        if None in rows:
+        values = [msgpack.unpackb(row.value) for row in rows if row is not None]
+        if len(values) < len(rows):
             self._write([(*k, row, START) for k, row in zip(keys, rows, strict=True)], "bank")
             return
         a, b = self.random.sample(range(ACCOUNTS), 2)
         amount = self.random.randrange(1, 10)
-        values = [msgpack.unpackb(rows[i][2]) for i in (a, b)]
         self._write(
-            [(*keys[a], rows[a], values[0] - amount), (*keys[b], rows[b], values[1] + amount)],
+            [(*keys[a], rows[a], values[a] - amount), (*keys[b], rows[b], values[b] + amount)],
             "bank",
         )
 
@@ -185,13 +183,13 @@ class Named(Workload):
         """FoundationDB's Cycle: a ▶ b ▶ c ▶ d becomes a ▶ c ▶ b ▶ d."""
         keys = self.cycle()
         rows = self._rows(keys)
-        if None in rows:
+        after = [msgpack.unpackb(row.value) for row in rows if row is not None]
+        if len(after) < RING:
             self._write(
                 [(*keys[i], rows[i], (i + 1) % RING) for i in range(RING)],
                 "ring",
             )
             return
-        after = [msgpack.unpackb(row[2]) for row in rows]
         a = self.random.randrange(RING)
         b = after[a]
         c = after[b]
@@ -202,13 +200,13 @@ class Named(Workload):
 
     def lists(self) -> None:
         tablet = self.random.choice(self.at.shards)
-        row = self.read(tablet, b"rlist")
-        held = msgpack.unpackb(row[2]) if row else []
+        row = self.row(tablet, b"list")
+        held = msgpack.unpackb(row.value) if row else []
         self._counted += 1
         element = self._counted
         parts: dict[int, Any] = {
             tablet: ShardPart(
-                reads=((b"list", row[:2] if row else None),),
+                reads=((b"list", row.version if row else None),),
                 writes=((b"list", PUT, msgpack.packb([*held[-60:], element])),),
             ),
             self.at.outputs[1]: PartitionPart(slices=((b"list %d" % element, 1),)),
@@ -226,14 +224,12 @@ class Named(Workload):
 
     def contention(self) -> None:
         tablet = self.at.hot
-        meta = self.read(tablet, b"m") or (0, 0, 0, 0)
-        row = self.read(tablet, b"c" + HOT.encode())
-        begin = row[2] if row else 0
-        if meta[3] <= begin:
+        begin, end = self.consumer(tablet, HOT).position, self.bounds(tablet).end
+        if end <= begin:
             self.feed(tablet)
             return
         for _ in range(self.random.randrange(1, 4)):
-            stop = self.random.randrange(begin, meta[3]) + 1
+            stop = self.random.randrange(begin, end) + 1
             shard = ShardPart(writes=((b"hot", ADD, msgpack.packb(stop - begin)),))
             range_ = PartitionPart(ranges=((HOT, begin, stop),))
             self.ask({tablet: range_, self.at.shards[0]: shard}, "contention")
@@ -269,8 +265,8 @@ class Named(Workload):
 
     def _ended(self, tx: bytes) -> bool:
         """It is decided, or refused; of one whose client is gone nobody may know for a while."""
-        outcome = self.read(COORDINATOR_ID, b"o" + tx)
-        return tx in self.world.results if outcome is None else bool(outcome[0] != PLANNED)
+        row = self.read(COORDINATOR_ID, b"o" + tx)
+        return tx in self.world.results if row is None else OutcomeRow._make(row).state != PLANNED
 
     # looking -------------------------------------------------------------------------------
 

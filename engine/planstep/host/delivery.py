@@ -163,7 +163,7 @@ class Delivery:
         if type(message) is Plan:
             share = 1 / len(message.entries)
             for entry in message.entries:
-                self.spend(entry[1]).messages += share
+                self.spend(entry.tx).messages += share
             return
         request = None if self._request_of is None else self._request_of(message, target)
         if request is None:
@@ -178,7 +178,7 @@ class Delivery:
         times = 1
         if type(message) is Plan:
             for entry in message.entries:
-                self._change(entry[1], target, hops)
+                self._change(entry.tx, target, hops)
             times = len(message.entries)
         else:
             self._change(getattr(message, "tx", tx), target, hops)

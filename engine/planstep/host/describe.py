@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Protocol
 
-from ..coordinator.plan import STATES
+from ..coordinator.plan import STATES, OutcomeRow
 from ..proto.ids import (
     CATALOGUE,
     COORDINATOR,
@@ -111,7 +111,7 @@ def _step(name: Callable[[int], str], tablet: int, rest: bytes, value: Any) -> I
 
 
 def _outcome(name: Callable[[int], str], tablet: int, rest: bytes, value: Any) -> Iterator[str]:
-    yield f"coordinator: {tx_text(rest)} {STATES[value[0]]}"
+    yield f"coordinator: {tx_text(rest)} {STATES[OutcomeRow._make(value).state]}"
 
 
 def _name(name: Callable[[int], str], tablet: int, rest: bytes, value: Any) -> Iterator[str]:

@@ -336,7 +336,7 @@ class Host:
             if reason is None and tablet.id in request.voters:
                 reason = tablet.vote(tx, body)
         details: dict[int, Any] = {}
-        step = coordinator.step[0]
+        step = coordinator.step
         if reason is None:
             for tablet, body in zip(tablets, request.bodies, strict=True):
                 if tablet.id in request.receivers:

@@ -23,7 +23,7 @@ class Recording:
     def note(self, target: int, message: Message, cause: Cause) -> None:
         if type(message) is Plan:
             for entry in message.entries:
-                self._events.setdefault(entry[1], []).append((target, "Plan"))
+                self._events.setdefault(entry.tx, []).append((target, "Plan"))
             return
         tx = getattr(message, "tx", cause[0])
         if tx is not None:

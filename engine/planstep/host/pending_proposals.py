@@ -11,6 +11,7 @@ from typing import Any
 
 from ..proto.ids import tx_text
 from ..store import Store
+from ..tablets.participant import TxRecord
 from .tablet_space import stored_tablets
 
 ASK_AFTER_MS = 2_000
@@ -32,7 +33,7 @@ class Proposals:
         """Proposals that outlived a restart: they are asked about in time."""
         for prefix in stored_tablets(self._store, self._number):
             for key, value in self._store.scan(prefix + b"t", prefix + b"u"):
-                if value[0] == 0:
+                if not TxRecord._make(value).step:
                     self._waiting[int.from_bytes(prefix, "big"), key[5:]] = 0
         for tablet, tx in self.staged_before(1 << 32):
             self._waiting[tablet, tx] = 0
@@ -55,7 +56,11 @@ class Proposals:
         for (tablet, tx), since in list(self._waiting.items()):
             found = tablet_of(tablet)
             record = found.space.get(b"t" + tx)
-            if record[0] if record is not None else found.space.get(b"s" + tx) is None:
+            if record is None:
+                over = found.space.get(b"s" + tx) is None
+            else:
+                over = TxRecord._make(record).step > 0
+            if over:
                 self._ended[tablet, tx] = None
             elif now_ms < since:  # the clock was set back: counted from here
                 self._waiting[tablet, tx] = now_ms

@@ -56,6 +56,7 @@ from ..store.owner_lock import OwnerLock
 from ..store.readers.pinned import PinnedStore
 from ..store.readers.readonly import ReadOnlyStore
 from ..store.verify import verify
+from ..tablets.participant import TxRecord
 from .consistent_cut import look, settle
 from .deferred_signals import Uninterrupted
 from .open_stores import open_runtime
@@ -352,9 +353,9 @@ def _payload(view: ReadOnlyStore, key: bytes, address: int, length: int) -> byte
     return data
 
 
-def _leave_out(key: bytes, record: Any) -> None:
+def _leave_out(key: bytes, row: Any) -> None:
     """A proposal without a plan. With several hosts, all that is planned was decided in the views."""
-    if record[0]:
+    if TxRecord._make(row).step:
         raise PlanstepError(
             f"transaction {tx_text(key[5:])} is planned and not decided: a host does not answer; "
             "nothing was copied, try again"

@@ -81,7 +81,8 @@ class Chores:
             floor = self.reading(tablet)
             if floor is not None:
                 offset = min(offset, floor)
-            if offset > self._bounds(tablet)[0]:
+            start, _ = self._bounds(tablet)
+            if offset > start:
                 self.trim(tablet, offset)
                 trimmed(topic.name, partition, offset)
 
@@ -122,7 +123,7 @@ class Chores:
         if known_start != start:
             at = total = 0
         rows = store.scan(prefix + at.to_bytes(8, "big"), prefix + end.to_bytes(8, "big"))
-        total += sum(int(row[1]) for _, row in rows)
+        total += sum(int(length) for _, (_, length, *_) in rows)
         self._sizes[tablet] = (start, end, total)
         return total
 

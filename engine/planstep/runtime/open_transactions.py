@@ -17,7 +17,7 @@ Next: ../cli/inspect.py.
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..coordinator.plan import PLANNED
+from ..coordinator.plan import PLANNED, OutcomeRow
 from ..errors import Corruption, FormatError, IoError
 from ..host.tablet_space import stored_tablets
 from ..proto.batch import HEADER_BYTES, timestamp_of
@@ -36,6 +36,7 @@ from ..proto.messages import PartitionPart, ShardPart
 from ..store import Store
 from ..store.files import Files
 from ..store.meta import load_meta
+from ..tablets.participant import TxRecord
 from .catalog import Names
 from .consistent_cut import look
 
@@ -120,20 +121,21 @@ def undecided(
                     began[tx] = min(ms, began.get(tx, ms))
     prefix = tablet_prefix(COORDINATOR_ID)
     newest = stores[0].scan(prefix + b"o", prefix + b"p", reverse=True, limit=_NEWEST)
-    for key, record in newest:
-        if record[0] == PLANNED:
+    for key, row in newest:
+        if OutcomeRow._make(row).state == PLANNED:
             found.setdefault(key[5:], [])
     result = []
     for tx, several in sorted(found.items()):
-        outcome = stores[0].get(prefix + b"o" + tx)
-        if outcome is not None and outcome[0] == PLANNED:
-            began[tx] = outcome[3]
         states = [held.state for held in several] + ["sent"]
         place, names_of = None, tuple(held.participant for held in several)
-        if outcome is not None and outcome[0] == PLANNED:
+        row = stores[0].get(prefix + b"o" + tx)
+        outcome = None if row is None else OutcomeRow._make(row)
+        if outcome is not None and outcome.state == PLANNED:
+            began[tx] = outcome.when_ms
             states.append("planned")
-            place = Place(outcome[1], outcome[2])
-            names_of = tuple(tablet_name(names, tablet) for tablet in outcome[4]) or names_of
+            place = Place(outcome.step, outcome.n)
+            participants = tuple(tablet_name(names, tablet) for tablet in outcome.participants)
+            names_of = participants or names_of
         state = max(states, key=_ORDER.index)
         age = max(0.0, (now_ms - began[tx]) / 1000) if tx in began else (sent or {}).get(tx)
         result.append(OpenTransaction(tx_text(tx), state, place, age, names_of, tuple(several)))
@@ -157,42 +159,50 @@ def look_undecided(store: Path, now_ms: int) -> list[OpenTransaction]:
 
 def _staged(names: Names, tablet: int, value: Any) -> tuple[Held, Any]:
     slices = value[1:]
-    records, size = sum(s[2] for s in slices), sum(s[1] for s in slices)
+    records, size = _sizes(slices)
     name = tablet_name(names, tablet)
     return Held(name, "staged", records, size, 0, (), (), (), ()), slices
 
 
-def _proposed(names: Names, tablet: int, record: Any) -> tuple[Held, Any]:
-    step, _, _, _, _, body, missing, _, blockers, waiters, _ = record
+def _proposed(names: Names, tablet: int, row: Any) -> tuple[Held, Any]:
+    record = TxRecord._make(row)
     records = size = keys = 0
     consumers: tuple[str, ...] = ()
     slices: Any = ()
     if kind_of(tablet) == PARTITION:
-        part = PartitionPart(*body)
+        part = PartitionPart(*record.body)
         slices = part.slices
-        records, size = sum(s[2] for s in slices), sum(s[1] for s in slices)
-        moved = [entry[0] for entry in part.ranges + part.acks + part.seeks]
+        records, size = _sizes(slices)
+        moved = [consumer for consumer, _, _ in part.ranges + part.acks + part.seeks]
         consumers = tuple(dict.fromkeys(moved))
     elif kind_of(tablet) == SHARD:
-        writes = ShardPart(*body).writes
-        keys, size = len(writes), sum(len(write[2]) for write in writes)
-    votes = tuple(tablet_name(names, voter) for voter in missing or ()) if step else ()
+        writes = ShardPart(*record.body).writes
+        keys, size = len(writes), sum(len(value) for _, _, value in writes)
+    votes = tuple(tablet_name(names, voter) for voter in record.missing or ())
     return Held(
         tablet_name(names, tablet),
-        "planned" if step else "prepared",
+        "planned" if record.step else "prepared",
         records,
         size,
         keys,
         consumers,
-        tuple(map(tx_text, blockers)),
-        votes,
-        tuple(map(tx_text, waiters)),
+        tuple(map(tx_text, record.blockers)),
+        votes if record.step else (),
+        tuple(map(tx_text, record.waiters)),
     ), slices
+
+
+def _sizes(slices: Any) -> tuple[int, int]:
+    """Records and bytes of what a partition has staged."""
+    return sum(count for _, _, count in slices), sum(length for _, length, _ in slices)
 
 
 def _written_ms(store: Store, slices: Any) -> int | None:
     """When the first batch was made, by its writer's clock."""
+    if not slices:
+        return None
+    (address, _, _), *_ = slices
     try:
-        return timestamp_of(store.read_payload(slices[0][0], HEADER_BYTES)) if slices else None
+        return timestamp_of(store.read_payload(address, HEADER_BYTES))
     except (Corruption, IoError):
         return None

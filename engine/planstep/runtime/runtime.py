@@ -16,7 +16,7 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Any
 
-from ..coordinator.plan import PLANNED, STATES
+from ..coordinator.plan import PLANNED, STATES, OutcomeRow
 from ..errors import (
     Aborted,
     EngineClosed,
@@ -279,8 +279,9 @@ class Runtime(Ways, Threads):
         host = self.nodes[0].host
         prefix = tablet_prefix(COORDINATOR_ID)
         running = tx in self._waiting  # asked first: once it is gone its record is there
-        record = host.store.get(prefix + b"o" + tx)
-        if record is not None and record[1] <= host.step_released:
+        row = host.store.get(prefix + b"o" + tx)
+        record = None if row is None else OutcomeRow._make(row)
+        if record is not None and record.step <= host.step_released:
             return outcome_of(tx, record)
         if running or record is not None:  # nobody is told of what cannot be read yet
             return Outcome(tx_text(tx), "open", None, 0, ())
@@ -310,7 +311,8 @@ class Runtime(Ways, Threads):
         host = self.nodes[0].host
         released = host.step_released
         rows = host.store.scan(prefix + b"o", prefix + b"p", reverse=True, limit=limit)
-        return [outcome_of(key[5:], record) for key, record in rows if record[1] <= released]
+        records = [(key[5:], OutcomeRow._make(row)) for key, row in rows]
+        return [outcome_of(tx, record) for tx, record in records if record.step <= released]
 
     def open_transactions(self) -> list[OpenTransaction]:
         """See open_transactions.py."""
@@ -453,9 +455,8 @@ def _not_started(error: RuntimeError) -> IoError:
     return IoError(f"the engine's threads could not be started: {error}")
 
 
-def outcome_of(tx: bytes, record: Any) -> Outcome:
+def outcome_of(tx: bytes, record: OutcomeRow) -> Outcome:
     """As the coordinator's record has it."""
-    state, step, n, when_ms, participants = record
-    place = Place(step, n) if step else None
-    assert state != PLANNED or place is not None
-    return Outcome(tx_text(tx), STATES[state], place, when_ms, participants)
+    place = Place(record.step, record.n) if record.step else None
+    assert record.state != PLANNED or place is not None
+    return Outcome(tx_text(tx), STATES[record.state], place, record.when_ms, record.participants)

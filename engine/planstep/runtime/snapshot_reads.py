@@ -19,7 +19,8 @@ from ..proto.batch import HEADER_BYTES, Batch, timestamp_of
 from ..proto.ids import Place, host_of, tablet_prefix
 from ..proto.messages import PartitionPart, ShardPart
 from ..tablets.intervals import Ranges, raised
-from ..tablets.partition import FORGOTTEN, standing
+from ..tablets.participant import TxRecord
+from ..tablets.partition import EMPTY, FORGOTTEN, Bounds, Entry, Numbers, standing
 from .wait_primitives import wait_for
 
 _WAIT_SECONDS = 30.0
@@ -166,7 +167,7 @@ class Views:
             if step > snap.step:
                 break
             record = host.store.get(prefix + b"t" + tx)
-            if record is None or meets(record[5]):
+            if record is None or meets(TxRecord._make(record).body):
                 return False
         return True
 
@@ -178,7 +179,10 @@ class Views:
         )
         full = tablet_prefix(tablet) + b"r" + key
         row = host.history.value_at(full, host.store.get(full), snap.step)
-        return None if row is None else (Place(row[0], row[1]), row[2])
+        if row is None:
+            return None
+        step, n, value = row
+        return Place(step, n), value
 
     def scan_rows(
         self,
@@ -201,7 +205,7 @@ class Views:
         rows = host.store.scan(first, last, reverse=reverse, limit=limit)
         # The history is asked after the scan: what the scan missed is in there by then.
         hidden = host.history.keys_between(first, last)
-        if hidden or any(row[0] > step for _, row in rows):
+        if hidden or any(written > step for _, (written, _, _) in rows):
             newest: dict[bytes, Any] = dict.fromkeys(hidden)
             newest.update(host.store.scan(first, last))
             for key in host.history.keys_between(first, last):
@@ -213,7 +217,7 @@ class Views:
                     rows.append((key, row))
             rows = rows[:limit]
         host.history.check(step)  # a deleted row whose version is forgotten is in neither
-        return [(key[5:], Place(row[0], row[1]), row[2]) for key, row in rows]
+        return [(key[5:], Place(step, n), value) for key, (step, n, value) in rows]
 
     # partitions ----------------------------------------------------------------------------
 
@@ -221,13 +225,17 @@ class Views:
         """[log start, log end) as of the snapshot."""
         host = self._host(snap, tablet, _moves_bounds)
         full = tablet_prefix(tablet) + b"m"
-        meta = host.history.value_at(full, host.store.get(full), snap.step)
-        return (0, 0) if meta is None else (meta[2], meta[3])
+        _, _, start, end = host.history.value_at(full, host.store.get(full), snap.step) or EMPTY
+        return start, end
 
     def log_bounds(self, tablet: int) -> tuple[int, int]:
         """The released log, whatever the step."""
-        meta = self._nodes[host_of(tablet)].host.store.get(tablet_prefix(tablet) + b"m")
-        return (0, 0) if meta is None else (meta[2], meta[3])
+        _, _, start, end = self._last_bounds(tablet)
+        return start, end
+
+    def _last_bounds(self, tablet: int) -> Bounds:
+        row = self._nodes[host_of(tablet)].host.store.get(tablet_prefix(tablet) + b"m")
+        return EMPTY if row is None else tuple.__new__(Bounds, row)
 
     def whole_log(self, tablet: int) -> tuple[int, int]:
         """The log as it lies there, also what readers are not shown yet."""
@@ -251,9 +259,7 @@ class Views:
 
     def end(self, tablet: int) -> int:
         """The released log end, whatever the step."""
-        store = self._nodes[host_of(tablet)].host.store
-        meta = store.get(tablet_prefix(tablet) + b"m")
-        return 0 if meta is None else int(meta[3])
+        return self._last_bounds(tablet).end
 
     def staged(self, tablet: int, tx: bytes) -> list[Batch]:
         """What an open transaction has sent ahead to a partition, in order."""
@@ -270,12 +276,12 @@ class Views:
         """
 
         def numbers(body: Any) -> bool:
-            numbered = PartitionPart(*body).producer
-            return numbered is not None and numbered[0] == producer
+            numbered, _, _ = PartitionPart(*body).producer or (None, 0, 0)
+            return numbered == producer
 
         host = self._host(snap, tablet, numbers)
         known = host.store.get(tablet_prefix(tablet) + b"p" + producer)
-        return None if known is None else int(known[0])
+        return None if known is None else Numbers._make(known).last
 
     def consumer(
         self, snap: Snapshot, tablet: int, consumer: str
@@ -303,7 +309,8 @@ class Views:
 
     def moved(self, snap: Snapshot, tablet: int, consumer: str) -> int:
         """The step that last moved a consumer, or forgot one where it has no position; 0 for none."""
-        return self.consumer(snap, tablet, consumer)[3]
+        _, _, _, moved = self.consumer(snap, tablet, consumer)
+        return moved
 
     def consumers(self, tablet: int) -> list[str]:
         """Those that have a position in the partition, in the order of their names."""
@@ -364,7 +371,7 @@ class Views:
         store, prefix = self._store(tablet), tablet_prefix(tablet) + b"b"
         at = prefix + offset.to_bytes(8, "big")
         rows = store.scan(prefix, at + b"\x00", reverse=True, limit=1)
-        rows = [row for row in rows if _first_offset(row[0]) + row[1][2] > offset]
+        rows = [(key, row) for key, row in rows if _end_offset(key, row) > offset]
         last = prefix + end.to_bytes(8, "big")
         while True:
             for key, row in rows:
@@ -378,8 +385,7 @@ class Views:
         """The first offset whose batch was written at `ms` or later, as far as clocks agree."""
         store = self._nodes[host_of(tablet)].host.store
         prefix = tablet_prefix(tablet) + b"b"
-        meta = store.get(tablet_prefix(tablet) + b"m")
-        low, high = (0, 0) if meta is None else (meta[2], meta[3])
+        low, high = self.log_bounds(tablet)
         while low < high:
             middle = (low + high) // 2
             at = prefix + middle.to_bytes(8, "big") + b"\x00"
@@ -403,9 +409,9 @@ class Views:
         while low < high:
             at = prefix + ((low + high) // 2).to_bytes(8, "big") + b"\x00"
             ((key, row),) = store.scan(prefix, at, reverse=True, limit=1)
-            begin = _first_offset(key)
-            if row[3] <= step:
-                low = begin + row[2]
+            begin, entry = _first_offset(key), Entry._make(row)
+            if entry.step <= step:
+                low = begin + entry.records
             else:
                 high = max(begin, low)
         return low
@@ -427,3 +433,8 @@ class Views:
 
 def _first_offset(key: bytes) -> int:
     return int.from_bytes(key[-8:], "big")
+
+
+def _end_offset(key: bytes, row: Any) -> int:
+    _, _, records, *_ = row  # of either mode
+    return _first_offset(key) + int(records)

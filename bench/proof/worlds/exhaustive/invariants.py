@@ -12,8 +12,11 @@ from typing import Any, NamedTuple
 
 import msgpack
 
+from .....coordinator.plan import OutcomeRow
 from .....proto.ids import COORDINATOR_ID, PARTITION, kind_of, tablet_prefix, tx_text
 from .....proto.messages import ADD
+from .....tablets.partition import Bounds, Entry, standing
+from .....tablets.shard import Row
 from .world import Decision, Scene, State, parts_of
 
 PLANNED, COMMITTED, ABORTED, REFUSED = 1, 2, 3, 4
@@ -33,9 +36,10 @@ def outcomes(state: State) -> dict[bytes, Outcome]:
     prefix = tablet_prefix(COORDINATOR_ID) + b"o"
     found = {}
     for tx, _ in state.asked:
-        record = values.get(prefix + tx)
-        if record is not None:
-            found[tx] = Outcome(record[0], (record[1], record[2]))
+        row = values.get(prefix + tx)
+        if row is not None:
+            known = OutcomeRow._make(row)
+            found[tx] = Outcome(known.state, (known.step, known.n))
     return found
 
 
@@ -51,13 +55,13 @@ class Model:
         for tablet, part in parts.items():
             if kind_of(tablet) == PARTITION:
                 for consumer, begin, end in part.ranges:
-                    position = self.positions.get(consumer, ((0, 0), 0))[1]
+                    _, position = self.positions.get(consumer, ((0, 0), 0))
                     if position != begin or end > _ENTRIES + len(self.records):
                         return False
             else:
                 for key, version in part.reads:
-                    row = self.rows.get(key)
-                    if (None if row is None else row[0]) != version:
+                    last, _ = self.rows.get(key, (None, 0))
+                    if last != version:
                         return False
         return True
 
@@ -70,8 +74,8 @@ class Model:
             return
         for key, op, value in part.writes:
             number = msgpack.unpackb(value)
-            old = self.rows.get(key)
-            self.rows[key] = (place, number + old[1] if op == ADD and old is not None else number)
+            _, old = self.rows.get(key, (None, 0))
+            self.rows[key] = (place, number + old if op == ADD else number)
 
 
 def content(state: State, tablet: int) -> Model:
@@ -81,17 +85,22 @@ def content(state: State, tablet: int) -> Model:
     for key, value in _rows(state, tablet):
         kind, rest = key[4:5], key[5:]
         if kind == b"r":
-            found.rows[rest] = (value[:2], msgpack.unpackb(value[2]))
+            row = Row._make(value)
+            found.rows[rest] = (row.version, msgpack.unpackb(row.value))
         elif kind == b"c":
-            found.positions[rest.decode()] = (value[:2], value[2])
+            at = standing(value, None)
+            found.positions[rest.decode()] = ((at.step, at.n), at.position)
         elif kind == b"b":
             offset = int.from_bytes(rest, "big")
             if offset >= _ENTRIES:
                 assert offset == _ENTRIES + len(found.records), "B20: offsets have a gap"
-                found.records += [value[3:5]] * value[2]
+                entry = Entry._make(value)
+                found.records += [(entry.step, entry.n)] * entry.records
     meta = state.hosts[_home(tablet)].values.get(prefix + b"m")
     if meta is not None:
-        assert meta[3] == _ENTRIES + len(found.records), "B20: the log ends elsewhere"
+        assert Bounds._make(meta).end == _ENTRIES + len(found.records), (
+            "B20: the log ends elsewhere"
+        )
     return found
 
 
@@ -222,7 +231,9 @@ def _came(scene: Scene, before: State, state: State, known: dict[bytes, Outcome]
     now, then = (s.hosts[scene.partition].values for s in (state, before))
     if now is not then:
         for key, row in then.items():
-            if key[:5] == prefix and (key not in now or now[key][2] < row[2]):
+            if key[:5] == prefix and (
+                key not in now or standing(now[key], None).position < standing(row, None).position
+            ):
                 wrong.append(f"B21: the position of {key[5:].decode()} has fallen")
     return wrong
 

@@ -13,6 +13,7 @@ Next: bench/proof/rows/model.py.
 from collections import deque
 from dataclasses import dataclass, field
 
+from .....tablets.participant import TxRecord
 from .invariants import PLANNED, judge, outcomes, unresolved
 from .world import Move, Scene, Small, State
 
@@ -110,11 +111,12 @@ def _note(small: Small, state: State) -> None:
     ):
         small.note(UNHEARD)
     for host in state.hosts:
-        for key, record in host.values.items():
+        for key, row in host.values.items():
             if key[4:5] == b"t" and len(key) == 17 and key[0] >> 4 in (3, 4):
-                if record[0] and record[8]:
+                record = TxRecord._make(row)
+                if record.step and record.blockers:
                     small.note(WAITS)
-                if not record[0] and record[6]:
+                if not record.step and record.missing:
                     small.note(EARLY)
 
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import msgpack
 
-from .....coordinator.plan import ABORTED, COMMITTED, PLANNED, REFUSED
+from .....coordinator.plan import ABORTED, COMMITTED, PLANNED, REFUSED, OutcomeRow
 from .....proto.ids import (
     CATALOGUE,
     COORDINATOR_ID,
@@ -46,7 +46,8 @@ def outcomes(store: MemoryStore) -> list[Known]:
     """All, in the order of their places; those without one come first."""
     prefix = tablet_prefix(COORDINATOR_ID) + b"o"
     rows = store.scan(prefix, prefix + b"\xff" * 13)
-    return sorted(Known(row[1], row[2], key[5:], row[0]) for key, row in rows)
+    found = [(key[5:], OutcomeRow._make(row)) for key, row in rows]
+    return sorted(Known(row.step, row.n, tx, row.state) for tx, row in found)
 
 
 def explained(
@@ -79,13 +80,16 @@ def stored(stores: Iterable[MemoryStore]) -> Contents:
             tablet, name = int.from_bytes(key[:4], "big"), key[4:]
             if kind_of(tablet) == CATALOGUE:
                 if name[:1] == b"n":
-                    found[tablet, name] = row[1]
+                    _, tablets, *_ = row
+                    found[tablet, name] = tablets
                 elif name == b"s":
                     found[tablet, name] = row
             elif name[:1] == b"b" and kind_of(tablet) != SHARD:
-                found[tablet, name] = (store.read_payload(row[0], row[1]), *row[2:])
+                address, length, *rest = row
+                found[tablet, name] = (store.read_payload(address, length), *rest)
             elif name[:1] == b"p":
-                found[tablet, name] = row[0]
+                last, *_ = row
+                found[tablet, name] = last
             elif name != b"x":
                 found[tablet, name] = row
     return found
@@ -99,8 +103,23 @@ def differences(must: Contents, found: Contents) -> Iterator[str]:
 
 
 def _meta(found: Contents, tablet: int) -> tuple[int, int]:
-    row = found.get((tablet, b"m"), (0, 0, 0, 0))
-    return row[2], row[3]
+    _, _, start, end = found.get((tablet, b"m"), (0, 0, 0, 0))
+    return start, end
+
+
+class _Consumer(NamedTuple):
+    """As it is stored; the last two are left out where they say nothing."""
+
+    step: int = 0
+    n: int = 0
+    position: int = 0
+    missed: int = 0
+    ranges: None = None
+    moved: int = 0
+
+
+def _consumer(found: Contents, tablet: int, consumer: str) -> _Consumer:
+    return _Consumer(*found.get((tablet, b"c" + consumer.encode()), ()))
 
 
 def _holds(found: Contents, tablet: int, part: Any) -> bool:
@@ -114,17 +133,19 @@ def _holds(found: Contents, tablet: int, part: Any) -> bool:
     assert isinstance(part, PartitionPart)
     start, end = _meta(found, tablet)
     for consumer, begin, stop in part.ranges:
-        row = found.get((tablet, b"c" + consumer.encode()), (0, 0, 0))
-        moved = row[5] if len(row) > 5 else 0
-        if max(row[2], start) != begin or stop > end or moved != dict(part.fences).get(consumer, 0):
+        known = _consumer(found, tablet, consumer)
+        if max(known.position, start) != begin or stop > end:
+            return False
+        if known.moved != dict(part.fences).get(consumer, 0):
             return False
     if any(offset is None or not start <= offset <= end for _, offset, _ in part.seeks):
         return False
     if part.trim is not None and part.trim > end:
         return False
     if part.producer is not None and not part.dedupe:
-        known = found.get((tablet, b"p" + part.producer[0]))
-        return known is None or bool(part.producer[1] > known)
+        producer, first, _ = part.producer
+        last = found.get((tablet, b"p" + producer))
+        return last is None or bool(first > last)
     return True
 
 
@@ -145,7 +166,8 @@ def _apply(found: Contents, tablet: int, part: Any, place: tuple[int, int]) -> N
         for key, op, value in part.writes:
             row = found.get((tablet, b"r" + key))
             if op == ADD and row is not None:
-                value = msgpack.packb(msgpack.unpackb(row[2]) + msgpack.unpackb(value))
+                _, _, old = row
+                value = msgpack.packb(msgpack.unpackb(old) + msgpack.unpackb(value))
             if op == DELETE:
                 found.pop((tablet, b"r" + key), None)
             else:
@@ -154,22 +176,24 @@ def _apply(found: Contents, tablet: int, part: Any, place: tuple[int, int]) -> N
     start, end = _meta(found, tablet)
     for consumer, begin, stop in part.ranges:
         row = found.get((tablet, b"c" + consumer.encode()))
-        missed = 0 if row is None else row[3] + begin - row[2]
+        known = _consumer(found, tablet, consumer)
+        missed = 0 if row is None else known.missed + begin - known.position
         found[tablet, b"c" + consumer.encode()] = (*place, stop, missed, *(row or ())[4:])
     for consumer, offset, _ in part.seeks:
-        row = found.get((tablet, b"c" + consumer.encode()))
-        missed = row[3] if row else 0
-        found[tablet, b"c" + consumer.encode()] = (*place, offset, missed, None, place[0])
+        missed, (step, _) = _consumer(found, tablet, consumer).missed, place
+        found[tablet, b"c" + consumer.encode()] = (*place, offset, missed, None, step)
     if part.trim is not None and part.trim > start:
         found[tablet, b"m"] = (*place, part.trim, end)
-        for one, key in [key for key in found if key[0] == tablet and key[1][:1] == b"b"]:
-            if int.from_bytes(key[1:], "big") + found[one, key][1] <= part.trim:
-                del found[one, key]
+        for one, key in list(found):
+            if one == tablet and key[:1] == b"b":
+                _, count, *_ = found[one, key]
+                if int.from_bytes(key[1:], "big") + count <= part.trim:
+                    del found[one, key]
     if part.producer is not None:
-        producer = tablet, b"p" + part.producer[0]
-        if part.producer[2] <= found.get(producer, 0):
+        producer, _, last = part.producer
+        if last <= found.get((tablet, b"p" + producer), 0):
             return  # a repeat: accepted, without effect
-        found[producer] = part.producer[2]
+        found[tablet, b"p" + producer] = last
     for data, count in part.slices:
         start, end = _meta(found, tablet)
         found[tablet, b"b" + end.to_bytes(8, "big")] = (data, count, *place)

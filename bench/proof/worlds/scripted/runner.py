@@ -46,6 +46,9 @@ from .....proto.ids import (
 from .....proto.messages import Resolve, Withdraw
 from .....proxy.deterministic import Result
 from .....store import MemoryStore, Turn
+from .....tablets.participant import TxRecord
+from .....tablets.partition import EMPTY, Bounds, standing
+from .....tablets.shard import Row
 from .model import differences, explained, outcomes, stored
 
 Moment: TypeAlias = Literal["before", "lost", "kept", "after"]
@@ -345,13 +348,12 @@ class Rebooted:
 
     def position(self, tablet: int, consumer: str) -> int:
         """Where a consumer goes on: behind what it has committed, and what was trimmed."""
-        row = self.read(tablet, b"c" + consumer.encode())
-        start: int = (self.read(tablet, b"m") or (0, 0, 0, 0))[2]
-        return max(row[2] if row else 0, start)
+        known = standing(self.read(tablet, b"c" + consumer.encode()), None)
+        return max(known.position, Bounds._make(self.read(tablet, b"m") or EMPTY).start)
 
     def version(self, tablet: int, key: bytes) -> tuple[int, int] | None:
         row = self.read(tablet, b"r" + key)
-        return (row[0], row[1]) if row else None
+        return Row._make(row).version if row else None
 
 
 def _all_ended(step: Iterable[Want]) -> bool:
@@ -369,7 +371,7 @@ class Forgetful(Rebooted):
         again = super()._reopened(store)
         turn = again.begin()
         for key, row in again.scan(b"\x30\0\0\0", b"\x50\0\0\0"):
-            if key[4:5] == b"t" and row[0] == 0:
+            if key[4:5] == b"t" and not TxRecord._make(row).step:
                 turn.delete(key)
         again.commit(turn)
         return again

@@ -26,6 +26,7 @@ from .....proto.messages import (
     ShardPart,
 )
 from .....tablets.catalogue import name_key
+from .....tablets.shard import Row
 from .runner import Rebooted, Want
 
 Parts = dict[int, Any]
@@ -75,7 +76,7 @@ def _records(run: Rebooted, tablet: int) -> list[bytes]:
     """What a partition's log holds, in its order."""
     store, prefix = run.stores[host_of(tablet)], tablet.to_bytes(4, "big") + b"b"
     rows = store.scan(prefix, prefix + b"\xff" * 9)
-    return [store.read_payload(row[0], row[1]) for _, row in rows]
+    return [store.read_payload(address, length) for _, (address, length, *_) in rows]
 
 
 def _must(what: str, found: object, *good: object) -> Iterator[str]:
@@ -85,7 +86,7 @@ def _must(what: str, found: object, *good: object) -> Iterator[str]:
 
 def _number(run: Rebooted, tablet: int) -> int:
     row = run.read(tablet, b"rn")
-    found: int = 0 if row is None else msgpack.unpackb(row[2])
+    found: int = 0 if row is None else msgpack.unpackb(Row._make(row).value)
     return found
 
 
