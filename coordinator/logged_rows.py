@@ -9,7 +9,8 @@ from collections.abc import Callable
 from typing import Any
 
 from ..proto.batched_log import BatchedLog, Position
-from ..proto.kafka.messages import Keys, Shell
+from ..proto.kafka.messages import Shell
+from ..proto.shell import Keys
 from .kafka.states import APPEND_ERRORS, DEAD, Transaction, check_move
 
 PRODUCER_IDS_BLOCK = 1_000
@@ -32,7 +33,7 @@ class TransactionRows:
         self.host = host
         self.space = space
         self.shell = shell
-        self.log = BatchedLog(space, shell)
+        self.log = BatchedLog(space, shell, shell.settings.log)
         self.pending: dict[str, int] = {}
         """id: the state whose record is on its way to the log"""
         self.failed: dict[str, int] = {}

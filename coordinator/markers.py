@@ -17,7 +17,8 @@ Next: kafka/groups.py.
 from bisect import bisect_left
 from typing import Any
 
-from ..proto.kafka.messages import Marked, Marker, Shell, Wake
+from ..proto.kafka.messages import Marked, Marker, Shell
+from ..proto.shell import Wake
 from .kafka.states import (
     COMPLETE_ABORT,
     COMPLETE_COMMIT,

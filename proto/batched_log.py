@@ -11,7 +11,7 @@ An entry is either one record's bytes, or several framed:
 The magic tells them apart: a record is a msgpack array, which never begins with 0x0e. So a log may mix
 both, and batching may be switched while it runs.
 
-Keys, behind the tablet's prefix:
+Keys, behind the tablet's prefix and the log's own, where a tablet has several:
 
     l<number 8>   an entry; the newest 1,024 are kept: the tablet's state rows are the log, compacted
     L             number of the next entry
@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 import msgpack
 
 from ..errors import FormatError
-from .kafka.messages import Keys, Shell, Wake
+from .shell import Keys, Shell, Wake
 
 MAGIC = b"\x0e\x01"
 VERSION = 1
@@ -62,6 +62,15 @@ Done = Callable[[str, Position | None], None]
 """Told the error ("" is none) and, without one, where the record is."""
 
 
+class LogSettings(NamedTuple):
+    """How records are gathered, with `batching`: so many at most, of so many bytes, for so long."""
+
+    batching: bool
+    records: int
+    bytes: int
+    delay_ms: float
+
+
 class _Record(NamedTuple):
     data: bytes
     done: Done
@@ -71,17 +80,32 @@ class _Record(NamedTuple):
 
 class BatchedLog:
     """Invariants: entries are numbered without a gap; callbacks come in the order of the records in the log;
-    a batch with its frame is never larger than `log_batch_bytes`; an empty buffer has no timer that matters.
+    a batch with its frame is never larger than `settings.bytes`; an empty buffer has no timer that matters.
 
     The buffer is memory: `mark` and `undo` give it back as it was, in constant time.
     """
 
-    __slots__ = ("_buffer", "_bytes", "_counts", "_number", "batching", "shell", "space")
+    __slots__ = (
+        "_buffer",
+        "_bytes",
+        "_counts",
+        "_entry",
+        "_next",
+        "_number",
+        "_settings",
+        "batching",
+        "shell",
+        "space",
+    )
 
-    def __init__(self, space: Keys, shell: Shell) -> None:
+    def __init__(
+        self, space: Keys, shell: Shell, settings: LogSettings, prefix: bytes = b""
+    ) -> None:
         self.space = space
         self.shell = shell
-        self.batching = shell.settings.log_batching
+        self._settings = settings
+        self._entry, self._next = prefix + b"l", prefix + b"L"
+        self.batching = settings.batching
         self._buffer: list[_Record] = []  # replaced at a flush, never emptied: a mark may hold it
         self._bytes = _FRAME_BYTES
         self._number = 0  # of the buffer, so that a timer finds only its own
@@ -107,19 +131,19 @@ class BatchedLog:
         if not self.batching:
             self._write(data, [entry])
             return
-        settings = self.shell.settings
+        settings = self._settings
         size = len(data) + _RECORD_BYTES
-        if _FRAME_BYTES + size > settings.log_batch_bytes:
+        if _FRAME_BYTES + size > settings.bytes:
             self._flush("large_data")
             self._write(data, [entry])  # beside the histograms: averages are those of batches
             return
-        while self._buffer and self._bytes + size > settings.log_batch_bytes:
+        while self._buffer and self._bytes + size > settings.bytes:
             self._flush("max_bytes")  # a callback may append: look again
         if not self._buffer:
-            self.shell.later(settings.log_batch_delay_ms, Wake(FLUSH, self._number))
+            self.shell.later(settings.delay_ms, Wake(FLUSH, self._number))
         self._buffer.append(entry)
         self._bytes += size
-        if len(self._buffer) >= settings.log_batch_records:
+        if len(self._buffer) >= settings.records:
             self._flush("max_records")
 
     def wake(self, number: int) -> None:
@@ -175,11 +199,11 @@ class BatchedLog:
         self._write(data, batch)
 
     def _write(self, data: bytes, batch: list[_Record]) -> None:
-        number: int = self.space.get(b"L") or 0
-        self.space.put(b"L", number + 1)
-        self.space.put(b"l" + number.to_bytes(8, "big"), data)
+        number: int = self.space.get(self._next) or 0
+        self.space.put(self._next, number + 1)
+        self.space.put(self._entry + number.to_bytes(8, "big"), data)
         if number >= ENTRIES_KEPT:
-            self.space.delete(b"l" + (number - ENTRIES_KEPT).to_bytes(8, "big"))
+            self.space.delete(self._entry + (number - ENTRIES_KEPT).to_bytes(8, "big"))
         running = self.shell.cause
         try:
             for index, record in enumerate(batch):

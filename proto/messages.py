@@ -22,7 +22,8 @@ from typing import Any, NamedTuple, TypeAlias
 import msgpack
 
 from .ids import CATALOGUE, PARTITION, SHARD, kind_of
-from .kafka import messages
+from .kafka import messages as kafka
+from .shell import Answer
 
 PUT, DELETE, ADD, MAX, MIN, PUT_IF_ABSENT = range(6)
 """What a table write does to its row; all but PUT and DELETE are evaluated at execution."""
@@ -236,6 +237,9 @@ class Clean:
     keys: int
 
 
+_OF_MODES: dict[int, Any] = {**kafka.CODES}
+"""What the cores of one mode say to each other and to their clients, each mode with codes of its own: all of
+it may be lost, and is sent again."""
 _CODES: dict[int, Any] = {
     1: Propose,
     2: Prepared,
@@ -253,10 +257,11 @@ _CODES: dict[int, Any] = {
     14: Stage,
     15: Staged,
     16: Clean,
-    **messages.CODES,
+    32: Answer,
+    **_OF_MODES,
 }
 _CODE_OF = {kind: code for code, kind in _CODES.items()}
-DATAGRAMS = (Propose, Prepared, Refused, Withdraw, Stage, Staged, *messages.CODES.values())
+DATAGRAMS = (Propose, Prepared, Refused, Withdraw, Stage, Staged, Answer, *_OF_MODES.values())
 """Messages that may be lost: whoever sends them sends them again."""
 
 Message: TypeAlias = Any

@@ -14,8 +14,8 @@ Next: sender.py, kafka/producer.py.
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from ..proto.kafka.messages import Answer
 from ..proto.kafka.settings import ERRORS, ErrorKind, KafkaSettings
+from ..proto.shell import Answer
 
 NUMBERS_MAX = 1 << 62
 TIMED_OUT = "REQUEST_TIMED_OUT"

@@ -21,7 +21,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..proto.ids import host_of, tablet_text
-from ..proto.kafka.messages import Answer, Produce
+from ..proto.kafka.messages import Produce
+from ..proto.shell import Answer
 from .requests import Exchange, kind_of_error
 
 SEQUENCES = 1 << 31

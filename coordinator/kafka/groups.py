@@ -33,10 +33,8 @@ from typing import Any, NamedTuple, Protocol
 
 from ...proto.batched_log import FLUSH, BatchedLog, Position
 from ...proto.kafka.messages import (
-    Answer,
     ExpireProducers,
     Join,
-    Keys,
     Leave,
     Marked,
     Marker,
@@ -46,8 +44,8 @@ from ...proto.kafka.messages import (
     Shell,
     SwitchLog,
     TxnOffsetCommit,
-    Wake,
 )
+from ...proto.shell import Answer, Keys, Wake
 from .states import APPEND_ERRORS, usable
 
 HELD = "held"
@@ -111,7 +109,7 @@ class Groups:
         self.id = tablet
         self.space = space
         self.shell = shell
-        self.log = BatchedLog(space, shell)
+        self.log = BatchedLog(space, shell, shell.settings.log)
         # Tuples, so that a copy of the dict is a mark.
         self._held: dict[tuple[int, int], tuple[tuple[TxnOffsetCommit, Any], ...]] = {}
 

@@ -31,17 +31,15 @@ from ...proto.ids import host_of, kind_of
 from ...proto.kafka.messages import (
     AddOffsets,
     AddPartitions,
-    Answer,
     EndTxn,
     InitProducer,
-    Keys,
     Marked,
     Register,
     Registered,
     Shell,
     SwitchLog,
-    Wake,
 )
+from ...proto.shell import Answer, Keys, Wake
 from ..logged_rows import Then, TransactionRows
 from ..markers import MARKERS, Markers
 from .states import (

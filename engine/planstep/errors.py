@@ -78,12 +78,17 @@ class Conflict(Aborted):
         super().__init__(f"{where}: expected {expected}, found {actual}; {advice}")
 
 
-class KafkaError(Aborted):
-    """Mode "kafka": the transaction was aborted. `name` and `code` are Kafka's; `retryable`: run it again."""
+class ProtocolError(Aborted):
+    """The commit protocol has aborted the transaction. `name` and `code` are the protocol's own words for it;
+    `retryable`: run it again."""
 
     def __init__(self, text: str, name: str = "", code: int = -1, retryable: bool = False) -> None:
         self.name, self.code, self.retryable = name, code, retryable
         super().__init__(text)
+
+
+class KafkaError(ProtocolError):
+    """Mode "kafka": the transaction was aborted. `name` and `code` are Kafka's; `retryable`: run it again."""
 
 
 class ProducerFenced(KafkaError):

@@ -16,58 +16,29 @@ Next: tablets/kafka/partition.py, coordinator/kafka/transactions.py, proxy/kafka
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from .. import shell
 from ..ids import host_of, kind_of
+from ..shell import Answer
 from .settings import KafkaSettings
 
 # kinds of a partition's entries ------------------------------------------------------------
 
 PLAIN, TRANSACTIONAL, COMMIT, ABORT = range(4)
 """Data outside and inside a transaction, and the two markers: control records, which nobody is shown."""
+KIND_TEXTS = {
+    PLAIN: "plain",
+    TRANSACTIONAL: "transactional",
+    COMMIT: "commit marker",
+    ABORT: "abort marker",
+}
 
 # what a core is given ----------------------------------------------------------------------
 
 
-class Keys(Protocol):
-    """A tablet's own keys in the turn that runs, and the turn's payloads."""
-
-    def get(self, key: bytes) -> Any: ...
-    def put(self, key: bytes, value: Any) -> None: ...
-    def delete(self, key: bytes) -> None: ...
-    def scan(
-        self, begin: bytes, end: bytes, *, reverse: bool = False, limit: int | None = None
-    ) -> list[tuple[bytes, Any]]: ...
-    def append_payload(self, data: bytes) -> int: ...
-    def drop_payload(self, address: int, length: int) -> None: ...
-
-
-class Shell(Protocol):
-    """What a tablet of this mode is given. It holds nothing outside its key space but what a broker has in
-    memory only: `mark` and `undo` take that back with a turn; it is gone when the host starts again."""
+class Shell(shell.Shell, Protocol):
+    """What a tablet of this mode is given: as in any mode, with Kafka's settings and coordinators."""
 
     settings: KafkaSettings
-    epoch: int
-    """The host's generation, higher at each start: Kafka's coordinator (leader) epoch."""
-    now_ms: int
-    """Of the running turn. Coordinators may look at it, partitions may not."""
-    cause: Any
-    """For whose sake the running message is; kept with what is put off, set again when that goes on.
-    Only counters look at it."""
-
-    def send(self, target: int, message: Any) -> None:
-        """To another tablet or a client, as the placement has it: in this turn, or after it is durable."""
-
-    def after_durable(self, target: int, message: Any) -> None:
-        """To another tablet, in the next turn at the earliest, whatever the placement."""
-
-    def appended(self, share: float = 1.0, visible: bool = False) -> None:
-        """For the counters: the tablet's log took a record for the running cause, or a share of one;
-        `visible`: readers may see more now."""
-
-    def soon(self, message: Any) -> None:
-        """To itself, in this turn, behind what waits to be delivered."""
-
-    def later(self, delay_ms: float, message: Any) -> None:
-        """To itself, after so long, in another turn; forgotten when the host ends."""
 
     def coordinator_of(self, name: str) -> int:
         """The tablet that coordinates the transactions of this transactional id."""
@@ -77,16 +48,6 @@ class Shell(Protocol):
 
 
 # messages ----------------------------------------------------------------------------------
-
-
-@dataclass(slots=True)
-class Answer:
-    """To request number `request` of a client, by `tablet`; what `value` is the request's docstring says."""
-
-    request: int
-    tablet: int
-    error: str
-    value: Any = None
 
 
 @dataclass(slots=True)
@@ -280,14 +241,6 @@ class SwitchLog:
     batching: bool
 
 
-@dataclass(slots=True)
-class Wake:
-    """What a tablet asked to be told later."""
-
-    what: str
-    detail: Any = None
-
-
 def request_of(message: Any, target: int) -> tuple[Any, ...] | None:
     """What messages of one turn and host have in common that Kafka sends as one request, or one response, to a
     broker: WriteTxnMarkers with all of its partitions, AddPartitionsToTxn of a produce request. Else None."""
@@ -303,8 +256,22 @@ def request_of(message: Any, target: int) -> tuple[Any, ...] | None:
     return kind, host_of(target), message.name, message.producer, message.epoch, which
 
 
+_TAKES_SPACE = (Produce, TxnOffsetCommit, AddPartitions, AddOffsets)
+"""What writes data, and what begins a transaction that would: a client that tries again and again must not
+use up what is there to free space. Ends, markers and the administrator's requests go on."""
+
+
+def no_space(message: Any, target: int) -> Answer | None:
+    """On a full disk: the answer to what would take space, None for what goes on."""
+    kind = type(message)
+    if kind in _TAKES_SPACE:
+        return Answer(message.request, target, "NO_SPACE")
+    if kind is Registered:
+        message.error = message.error or "NO_SPACE"  # what waits for it is not written
+    return None
+
+
 CODES: dict[int, Any] = {
-    32: Answer,
     33: InitProducer,
     34: AddPartitions,
     35: AddOffsets,
@@ -323,4 +290,4 @@ CODES: dict[int, Any] = {
     48: ExpireProducers,
     49: SwitchLog,
 }
-"""By code, as ../messages.py encodes them between hosts; `Wake` never leaves its tablet."""
+"""By code, as ../messages.py encodes them between hosts."""

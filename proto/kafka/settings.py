@@ -3,8 +3,12 @@
 Next: messages.py.
 """
 
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from math import ceil
+from typing import NamedTuple, Self
+
+from ..batched_log import LogSettings
+from ..mode_settings import ModeSettings
 
 # errors ------------------------------------------------------------------------------------
 
@@ -55,7 +59,7 @@ broker may have it; here it was dropped, for ever."""
 
 
 @dataclass(frozen=True, slots=True)
-class KafkaSettings:
+class KafkaSettings(ModeSettings):
     """How the Kafka-style mode behaves; each default is Kafka's own unless its line says otherwise.
 
     Invariant: valid by themselves (`check`); times in milliseconds, sizes in bytes.
@@ -98,8 +102,19 @@ class KafkaSettings:
     log_batch_bytes: int = 4 << 20
     log_batch_delay_ms: float = 1.0
 
+    @property
+    def log(self) -> LogSettings:
+        """Of each coordinator's log."""
+        return LogSettings(
+            self.log_batching, self.log_batch_records, self.log_batch_bytes, self.log_batch_delay_ms
+        )
+
+    def with_rtt(self, rtt_ms: float) -> Self:
+        """Nobody acknowledges a marker before it has been there and back: to send it again sooner would be work
+        for nothing, and counted."""
+        return replace(self, marker_retry_ms=self.marker_retry_ms + ceil(rtt_ms))
+
     def check(self) -> None:
-        """ValueError names the setting and what it takes."""
         if self.protocol_version not in (1, 2):
             raise ValueError(f"protocol_version is 1 or 2, not {self.protocol_version!r}")
         if self.isolation not in ("read_committed", "read_uncommitted"):

@@ -17,8 +17,8 @@ Next: states.py, producer.py; the other side is coordinator/kafka/transactions.p
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ...proto.kafka.messages import Answer
 from ...proto.kafka.settings import KafkaSettings
+from ...proto.shell import Answer
 from ..requests import TIMED_OUT, Asking, Ended, Exchange
 from .idempotent_producer import Plain
 from .producer import UNKNOWN_END, Offsets, Producer

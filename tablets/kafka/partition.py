@@ -40,10 +40,8 @@ from ...proto.kafka.messages import (
     COMMIT,
     PLAIN,
     TRANSACTIONAL,
-    Answer,
     DropPartition,
     ExpireProducers,
-    Keys,
     Marked,
     Marker,
     Produce,
@@ -51,9 +49,9 @@ from ...proto.kafka.messages import (
     Registered,
     Shell,
     TrimTo,
-    Wake,
 )
 from ...proto.messages import Clean
+from ...proto.shell import Answer, Keys, Wake
 from ..participant import DROPPED
 from .producer_state import (
     UNKNOWN,

@@ -19,13 +19,13 @@ from planstep.proto.ids import GROUPS, PARTITION, TRANSACTIONS, tablet_id
 from planstep.proto.kafka.messages import (
     AddOffsets,
     AddPartitions,
-    Answer,
     EndTxn,
     InitProducer,
     Produce,
     TxnOffsetCommit,
 )
 from planstep.proto.kafka.settings import KafkaSettings
+from planstep.proto.shell import Answer
 from planstep.proxy.kafka.client import Client
 
 COORDINATOR = tablet_id(TRANSACTIONS, 0, 0)

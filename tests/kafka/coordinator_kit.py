@@ -14,7 +14,6 @@ from planstep.proto.ids import GROUPS, PARTITION, PROXY, TRANSACTIONS, tablet_id
 from planstep.proto.kafka.messages import (
     AddOffsets,
     AddPartitions,
-    Answer,
     EndTxn,
     InitProducer,
     Join,
@@ -23,9 +22,9 @@ from planstep.proto.kafka.messages import (
     Marker,
     OffsetCommit,
     TxnOffsetCommit,
-    Wake,
 )
 from planstep.proto.kafka.settings import KafkaSettings
+from planstep.proto.shell import Answer, Wake
 
 KEY_BYTES_MAX = 510
 T = tablet_id(TRANSACTIONS, 0, 0)

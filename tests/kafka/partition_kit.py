@@ -9,7 +9,6 @@ from planstep.proto.batch import Batch, encode_batch
 from planstep.proto.ids import PARTITION, TRANSACTIONS, tablet_id
 from planstep.proto.kafka.messages import (
     ABORT,
-    Answer,
     ExpireProducers,
     Marked,
     Marker,
@@ -19,6 +18,7 @@ from planstep.proto.kafka.messages import (
     TrimTo,
 )
 from planstep.proto.kafka.settings import KafkaSettings
+from planstep.proto.shell import Answer
 from planstep.proxy.read_filter import Entry, aborted_between, visible
 from planstep.tablets.kafka.partition import Partition
 from planstep.tablets.kafka.producer_state import ProducerState

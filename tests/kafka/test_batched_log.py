@@ -19,7 +19,7 @@ class Writer:
     def __init__(self, **settings: Any) -> None:
         self.keys = Keys()
         self.shell = FakeShell(KafkaSettings(**{"log_batching": True, **settings}))
-        self.log = BatchedLog(self.keys, self.shell)
+        self.log = BatchedLog(self.keys, self.shell, self.shell.settings.log)
         self.done: list[tuple[Any, str, Any]] = []
 
     def append(self, *record: Any) -> None:
@@ -262,3 +262,13 @@ def test_any_mix_decodes_to_the_records_in_order(
     for entry in w.entries():
         assert entry[:2] != b"\x0e\x01" or len(entry) <= size
     assert w.log.counters()["max_records"] <= len(appended) // records
+
+
+def test_a_log_with_a_prefix_stands_beside_others() -> None:
+    w = Writer()
+    settings = w.shell.settings.log._replace(batching=False)
+    for prefix in (b"", b"x", b"y"):
+        BatchedLog(w.keys, w.shell, settings, prefix).append((prefix,), lambda error, at: None)
+    for prefix in (b"", b"x", b"y"):
+        assert decode_entry(w.keys.get(prefix + b"l" + bytes(8))) == [(prefix,)]
+        assert w.keys.get(prefix + b"L") == 1

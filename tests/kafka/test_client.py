@@ -3,7 +3,8 @@
 import pytest
 from conversation import COORDINATOR, added, client, opened, partition
 
-from planstep.proto.kafka.messages import Answer, Join
+from planstep.proto.kafka.messages import Join
+from planstep.proto.shell import Answer
 from planstep.proxy.kafka.states import TRANSITIONS, State, moved
 
 

@@ -15,7 +15,6 @@ from planstep.proto.batch import encode_batch
 from planstep.proto.kafka.messages import (
     AddOffsets,
     AddPartitions,
-    Answer,
     EndTxn,
     InitProducer,
     Marked,
@@ -24,6 +23,7 @@ from planstep.proto.kafka.messages import (
     TxnOffsetCommit,
 )
 from planstep.proto.kafka.settings import KafkaSettings
+from planstep.proto.shell import Answer
 from planstep.tablets.kafka.partition import Partition
 
 Fate = Callable[[Any], int]

@@ -207,7 +207,7 @@ def test_an_idle_identity_expires_and_the_worker_goes_on() -> None:
         sees(db, "out", "a")
         runtime: Any = db._runtime
         from planstep.coordinator.kafka.transactions import EXPIRE
-        from planstep.proto.kafka.messages import Wake
+        from planstep.proto.shell import Wake
 
         time.sleep(0.003)
         runtime.tell(runtime.coordinator_of("w"), Wake(EXPIRE))

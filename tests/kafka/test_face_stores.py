@@ -20,7 +20,7 @@ from planstep import NotSupported
 from planstep.coordinator.kafka.transactions import SCAN
 from planstep.host.inputs import Deliver
 from planstep.proto.ids import TRANSACTIONS, tablet_id
-from planstep.proto.kafka.messages import Wake
+from planstep.proto.shell import Wake
 
 # the store ---------------------------------------------------------------------------------------
 

@@ -21,7 +21,8 @@ from planstep.coordinator.kafka.states import (
     PREPARED,
 )
 from planstep.proto.batched_log import decode_entry
-from planstep.proto.kafka.messages import Answer, Marker
+from planstep.proto.kafka.messages import Marker
+from planstep.proto.shell import Answer
 
 NAMES = ("a", "b")
 DECIDED = {PREPARE_COMMIT: True, PREPARE_ABORT: False}

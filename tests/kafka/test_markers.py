@@ -8,7 +8,8 @@ from coordinator_kit import CLIENT, Coordinator, P, T, failing
 from planstep.coordinator.kafka.states import COMPLETE_COMMIT, PREPARE_COMMIT
 from planstep.host.host import Host
 from planstep.host.inputs import Deliver
-from planstep.proto.kafka.messages import AddPartitions, EndTxn, InitProducer, Marker, Wake
+from planstep.proto.kafka.messages import AddPartitions, EndTxn, InitProducer, Marker
+from planstep.proto.shell import Wake
 from planstep.store import MemoryStore
 
 

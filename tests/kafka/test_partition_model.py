@@ -17,7 +17,8 @@ from typing import Any
 import pytest
 from partition_kit import COORDINATOR, Log, value_of
 
-from planstep.proto.kafka.messages import Answer, Marked, Marker, Produce, Register
+from planstep.proto.kafka.messages import Marked, Marker, Produce, Register
+from planstep.proto.shell import Answer
 
 ORDER, EPOCH, STATE = "OUT_OF_ORDER_SEQUENCE_NUMBER", "INVALID_PRODUCER_EPOCH", "INVALID_TXN_STATE"
 FENCED = "TRANSACTION_COORDINATOR_FENCED"

@@ -3,8 +3,9 @@
 import pytest
 from partition_kit import CLIENT, TABLET, Log
 
-from planstep.proto.kafka.messages import Answer, DropPartition, Marked, TrimTo
+from planstep.proto.kafka.messages import DropPartition, Marked, TrimTo
 from planstep.proto.messages import Clean
+from planstep.proto.shell import Answer
 from planstep.tablets.kafka import partition
 
 ORDER = "OUT_OF_ORDER_SEQUENCE_NUMBER"

@@ -3,8 +3,8 @@
 import pytest
 from conversation import COORDINATOR, added, opened, talk
 
-from planstep.proto.kafka.messages import Answer
 from planstep.proto.kafka.settings import ERRORS
+from planstep.proto.shell import Answer
 
 FATAL = sorted(name for name, kind in ERRORS.items() if not kind.retriable and not kind.abortable)
 RETRIABLE = sorted(name for name, kind in ERRORS.items() if kind.retriable)

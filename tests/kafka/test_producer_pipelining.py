@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 from conversation import added, opened, partition, talk
 
-from planstep.proto.kafka.messages import Answer, Produce
+from planstep.proto.kafka.messages import Produce
+from planstep.proto.shell import Answer
 from planstep.proxy.sender import Sender
 
 TRANSACTION_2 = {"protocol_version": 2}

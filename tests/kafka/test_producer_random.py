@@ -7,13 +7,9 @@ import pytest
 from conversation import client, partition
 
 from planstep.proto.ids import host_of
-from planstep.proto.kafka.messages import (
-    Answer,
-    EndTxn,
-    InitProducer,
-    Produce,
-)
+from planstep.proto.kafka.messages import EndTxn, InitProducer, Produce
 from planstep.proto.kafka.settings import ERRORS
+from planstep.proto.shell import Answer
 from planstep.proxy.kafka.client import UNKNOWN_END
 
 PARTITIONS = [partition(name) for name in ("p0", "p1", "p2", "q0", "q1")]

@@ -27,13 +27,9 @@ from planstep.coordinator.kafka.states import (
     describe,
 )
 from planstep.proto.ids import TRANSACTIONS, tablet_id
-from planstep.proto.kafka.messages import (
-    Answer,
-    InitProducer,
-    Register,
-    Registered,
-)
+from planstep.proto.kafka.messages import InitProducer, Register, Registered
 from planstep.proto.kafka.settings import ERRORS
+from planstep.proto.shell import Answer
 
 CONCURRENT, FENCED = ("CONCURRENT_TRANSACTIONS", None), ("PRODUCER_FENCED", None)
 UNMAPPED, INVALID = ("INVALID_PRODUCER_ID_MAPPING", None), ("INVALID_TXN_STATE", None)

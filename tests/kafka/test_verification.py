@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 from partition_kit import CLIENT, COORDINATOR, TABLET, Log
 
-from planstep.proto.kafka.messages import Answer, DropPartition, Register
+from planstep.proto.kafka.messages import DropPartition, Register
+from planstep.proto.shell import Answer
 
 ORDER, EPOCH, STATE = "OUT_OF_ORDER_SEQUENCE_NUMBER", "INVALID_PRODUCER_EPOCH", "INVALID_TXN_STATE"
 

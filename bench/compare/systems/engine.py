@@ -242,8 +242,9 @@ def _told(call: Callable[..., T], *args: Any, **named: Any) -> T:
     """The engine's errors as the interface has them."""
     try:
         return call(*args, **named)
-    except planstep.KafkaError as error:
-        raise Cancelled(error.name, error.retryable or error.name == "PRODUCER_FENCED") from error
+    except planstep.ProtocolError as error:
+        fenced = isinstance(error, planstep.ProducerFenced)
+        raise Cancelled(error.name, error.retryable or fenced) from error
     except (planstep.Conflict, planstep.Overloaded, planstep.SnapshotTooOld) as error:
         raise Cancelled(type(error).__name__) from error
     except planstep.Aborted as error:

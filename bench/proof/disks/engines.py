@@ -46,7 +46,7 @@ def open_engine(
         mode=mode,
         hosts=hosts,
         durability=durability,
-        settings=settings.kafka,
+        settings=settings.of_modes,
         files=files,
         segment_bytes=segment_bytes,
     )

@@ -21,6 +21,7 @@ from ..errors import NotSupported, StoreInUse, WrongMode
 from ..host.versions import BYTES_MAX, MS_MAX
 from ..logs import store_opened
 from ..proto.kafka.settings import KafkaSettings
+from ..proto.mode_settings import ModeSettings
 from .arguments import seconds, shown, whole
 
 if TYPE_CHECKING:
@@ -87,6 +88,11 @@ class Settings:
             raise NotSupported(
                 "durability='os' needs hosts=1: several hosts would lose different tails"
             )
+
+    @property
+    def of_modes(self) -> dict[str, ModeSettings]:
+        """What is said of each mode: which one the store has may not be known yet."""
+        return {"kafka": self.kafka}
 
     @property
     def protocol_version(self) -> int:
@@ -291,7 +297,7 @@ def open(
                 trace=settings.trace,
                 switch_interval=switch_interval,
                 rtt_ms=1000 * settings.rtt,
-                settings=settings.kafka,
+                settings=settings.of_modes,
                 snapshots=settings.snapshots,
                 opened=slot.opened,
             )

@@ -14,13 +14,13 @@ import time
 from inspect import isawaitable, isgenerator
 from typing import Any
 
-from ..errors import Conflict, KafkaError, Overloaded, SnapshotTooOld
+from ..errors import Conflict, Overloaded, ProtocolError, SnapshotTooOld
 from ..logs import snapshot_too_old
 from .arguments import seconds, shown, whole
 
 _TOOK_MIN, _PAUSE_MAX = 0.001, 0.25
 _ALONE = object()
-RETRIED = (Conflict, KafkaError, Overloaded, SnapshotTooOld)
+RETRIED = (Conflict, ProtocolError, Overloaded, SnapshotTooOld)
 
 
 class Losers:

@@ -8,7 +8,6 @@ import planstep
 
 from ..api.columns.batch import counted
 from ..api.topics.consumer import Kind
-from ..runtime.kafka.views import KafkaViews
 from .command import StoreCommand
 from .names import ConsumerName, MaybeConsumer, NewConsumer, TopicName, consumer_of
 from .output import (
@@ -30,30 +29,23 @@ _PLACE = "earliest, latest, an offset, or a time (of this machine's zone if it h
 
 
 def _summary(db: "planstep.Engine", found: "planstep.ConsumerDescription") -> dict[str, Any]:
-    summary = {
+    return {
         "consumer": found.name,
         "kind": found.kind,
         "lag": found.lag,
         "missed": found.missed,
+        **db._runtime.views.group_fields(found.name),
     }
-    views = db._runtime.views
-    if isinstance(views, KafkaViews):
-        generation, members = views.group(found.name)
-        summary |= {"generation": generation, "members": members}
-    return summary
 
 
 def _parts(
     db: "planstep.Engine", topic: "planstep.Topic", found: "planstep.ConsumerDescription"
 ) -> list[dict[str, Any]]:
     views, tablets = db._runtime.views, topic._info().partitions
-    parts = [part._asdict() for part in found.partitions]
-    if isinstance(views, KafkaViews):
-        for part, tablet in zip(parts, tablets, strict=True):
-            part["committed"] = views.committed(tablet, found.name)[0]
-            pending = views.pending(tablet, found.name)
-            part["pending"] = [{"producer": p, "position": position} for p, position in pending]
-    return parts
+    return [
+        {**part._asdict(), **views.position_fields(tablet, found.name)}
+        for part, tablet in zip(found.partitions, tablets, strict=True)
+    ]
 
 
 @app.command("list", cls=StoreCommand)

@@ -64,7 +64,7 @@ def export(
                         "bytes": size,
                     }
                 )
-            step = None if db._runtime.mode == "kafka" else view.step
+            step = view.step if db._runtime.has_places else None
             for file in files:
                 os.replace(partial_of(file), file)
             undo.pop_all()

@@ -14,7 +14,7 @@ from ..api.engine import Engine
 from ..errors import Corruption, PlanstepError
 from ..host.describe import Nameless, appends
 from ..proto.ids import tablet_text
-from ..runtime.open_stores import is_store
+from ..runtime.open_stores import RUNTIMES, is_store
 from ..runtime.open_transactions import OpenTransaction, look_undecided, tablet_name
 from ..runtime.outcome import Outcome
 from ..store.dump import dump
@@ -22,7 +22,7 @@ from ..store.files import Files
 from ..store.meta import load_meta
 from ..store.tables.header_check import DATA_FILE
 from ..store.verify import verify as verify_store
-from . import identities as of_kafka
+from . import identities as by_name
 from .command import StoreCommand
 from .output import Json, Store, existing, print_json, print_rows
 from .values import age, readable
@@ -45,13 +45,14 @@ def _fields(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def _hosts_of_kafka(store: Path) -> int:
-    """How many hosts a store of mode kafka has; 0: it is of another mode."""
+def _hosts_by_name(store: Path) -> int:
+    """How many hosts a store has whose mode ends transactions by their writers' names; 0: it is of another."""
     meta = load_meta(store / "host-0", Files()) if is_store(store) else None
     if meta is None:
         with existing(store):  # says what is wrong
             pass
-    return meta.hosts if meta is not None and meta.mode == "kafka" else 0
+    runtime = None if meta is None else RUNTIMES.get(meta.mode)
+    return meta.hosts if meta is not None and runtime is not None and runtime.ends_by_name else 0
 
 
 def _known(db: Engine, transaction: str) -> Outcome:
@@ -89,9 +90,9 @@ def list_transactions(
 
     Example: planstep tx list shop.planstep --open
     """
-    hosts = _hosts_of_kafka(store)
+    hosts = _hosts_by_name(store)
     if hosts:
-        of_kafka.print_list(store, hosts, limit, only_open, as_json)
+        by_name.print_list(store, hosts, limit, only_open, as_json)
         return
     if only_open:
         _list_open(store, limit, as_json)
@@ -178,9 +179,9 @@ def explain(store: Store, transaction: Transaction, as_json: Json = False) -> No
 
     Example: planstep tx explain shop.planstep 1-17
     """
-    hosts = _hosts_of_kafka(store)
+    hosts = _hosts_by_name(store)
     if hosts:
-        of_kafka.explain(store, hosts, transaction, as_json)
+        by_name.explain(store, hosts, transaction, as_json)
         return
     with existing(store) as db:
         fields = _fields(_known(db, transaction))
@@ -227,9 +228,9 @@ def resolve(store: Store, transaction: Transaction, as_json: Json = False) -> No
 
     Example: planstep tx resolve shop.planstep 1-17
     """
-    hosts = _hosts_of_kafka(store)
+    hosts = _hosts_by_name(store)
     if hosts:
-        of_kafka.resolve(store, hosts, transaction, as_json)
+        by_name.resolve(store, hosts, transaction, as_json)
         return
     with existing(store, read_only=False) as db:
         _known(db, transaction)
@@ -317,9 +318,11 @@ def dump_log(
             pass
         raise PlanstepError(f"{store} has no host {host}")
     names: Any = None
+    meta = load_meta(folder, Files())
+    mode = "" if meta is None else meta.mode
     with contextlib.suppress(PlanstepError), existing(store) as db:  # what is damaged is shown too
         names = db._runtime.names
-    records = list(deque(dump(folder, partial(appends, names or Nameless())), limit))
+    records = list(deque(dump(folder, partial(appends, mode, names or Nameless())), limit))
     if as_json:
         print_json({"host": host, "records": records})
         return

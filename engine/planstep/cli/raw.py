@@ -10,14 +10,11 @@ from typing import TYPE_CHECKING, Any
 import planstep
 
 from ..api.transaction.snapshot_reader import check_partition
-from ..host.describe import batch_fields
+from ..host.describe import batch_columns, batch_fields
 from .output import print_json, print_rows, say
 
 if TYPE_CHECKING:
     from ..runtime.catalog import TopicInfo
-
-_KAFKA = ["offset", "records", "bytes", "kind", "producer", "epoch", "sequence"]
-_PLANNED = ["offset", "records", "bytes", "place"]
 
 
 def print_raw(
@@ -45,11 +42,11 @@ def print_raw(
     if as_json:
         print_json({"topic": topic, "mode": mode, "more": more, "partitions": found})
         return
-    columns = _KAFKA if mode == "kafka" else _PLANNED
+    columns = batch_columns(mode)
     for part in found:
         rows = [[batch[column] for column in columns] for batch in part["batches"]]
         bounds = f"log start {part['start']}, "
-        if mode == "kafka":
+        if "last_stable" in part:
             bounds += f"last stable offset {part['last_stable']}, "
         print(f"partition {part['partition']}: {bounds}end {part['end']}")
         if rows:
@@ -70,6 +67,7 @@ def _entries(
         begin = start
     else:
         begin = low if start == "earliest" else end
-    batches = (batch_fields(*entry) for entry in views.entries(tablet, max(begin, low), end))
-    stable = {"last_stable": views.end(tablet)} if db._runtime.mode == "kafka" else {}
+    mode = db._runtime.mode
+    batches = (batch_fields(mode, *entry) for entry in views.entries(tablet, max(begin, low), end))
+    stable = {} if (shown := views.shown_to(tablet)) is None else {"last_stable": shown}
     return {"partition": number, "start": low, **stable, "end": end, "batches": batches}

@@ -159,7 +159,7 @@ def _run(
                 progress=tell,
                 report=say,
             )
-        stats, mode = db.stats(), db.mode
+        stats, mode, version = db.stats(), db.mode, db._runtime.protocol_version
     verdict = verify_apart(path, source)
     store = done.store
     payload = store["payload_bytes"]
@@ -191,7 +191,7 @@ def _run(
         "costs": stats["costs"],
         "mode": mode,
         "placement": opening["placement"],
-        "protocol_version": opening["protocol_version"] if mode == "kafka" else None,
+        "protocol_version": version,
         "rtt_ms": round(1000 * opening["rtt"], 3),
         "hosts": stats["hosts"],
         "workers": workers,

@@ -15,11 +15,10 @@ Next: links.py, costs.py.
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from ..proto.ids import HOST, PROXY, host_of, kind_of, tablet_id, tablet_prefix
-from ..proto.kafka.messages import Answer, request_of
 from ..proto.messages import (
     DATAGRAMS,
     NOBODY,
@@ -31,12 +30,15 @@ from ..proto.messages import (
     encode,
     size_of,
 )
+from ..proto.shell import Answer
 from ..store import Store
 from .costs import Spent, Steps
 from .inputs import Decided, Deliver, Later, Released
 from .links import Keys, Link, open_link
 
 Waiting = tuple[int, Message, Cause]
+RequestOf = Callable[[Message, int], tuple[Any, ...] | None]
+"""(message, target) → what messages of one turn have in common that are one request to a host; None: nothing."""
 
 
 class Delivery:
@@ -52,6 +54,7 @@ class Delivery:
         *,
         separate: bool = False,
         rtt_ms: float = 0.0,
+        request_of: RequestOf | None = None,
     ) -> None:
         self.number = number
         self.separate = separate
@@ -62,13 +65,14 @@ class Delivery:
         self.answers: list[tuple[int, Answer, Cause]] = []
         self.spent: dict[bytes | None, Spent] = {}
         self.steps: Steps = {}
-        self.handling = ""  # the message that a tablet of mode kafka is at
+        self.handling = ""  # the message that a tablet with a shell is at
         self.visible: dict[int, None] = {}
         self.cause: Cause = NOBODY
         self.sender = 0  # the tablet or proxy whose message or input is handled
         self.links: dict[int, Link] = {}
         self.left: list[bytes] = []  # on the link to itself, of an engine with placement "separate"
         self._keys = keys
+        self._request_of = request_of
         self._datagrams: dict[int, list[Waiting]] = {}
         self._planned: int = 0  # hops behind the step that is closed next
         self._requests: dict[tuple[Any, ...], None] = {}  # to brokers, counted in this turn
@@ -161,7 +165,7 @@ class Delivery:
             for entry in message.entries:
                 self.spend(entry.tx).messages += share
             return
-        request = request_of(message, target)
+        request = None if self._request_of is None else self._request_of(message, target)
         if request is None:
             self.spend(tx).messages += 1
         elif request not in self._requests:  # else another partition of it

@@ -23,25 +23,13 @@ from ..coordinator.plan import Coordinator
 from ..errors import HostStopped, PlanstepError, reason
 from ..proto.ids import (
     COORDINATOR,
-    GROUPS,
     HOST,
     PROXY,
-    TRANSACTIONS,
     host_of,
     kind_of,
     tablet_id,
     tablet_prefix,
 )
-from ..proto.kafka.messages import (
-    AddOffsets,
-    AddPartitions,
-    Answer,
-    Produce,
-    Registered,
-    TxnOffsetCommit,
-    Wake,
-)
-from ..proto.kafka.settings import KafkaSettings
 from ..proto.messages import (
     NOBODY,
     Ask,
@@ -55,8 +43,10 @@ from ..proto.messages import (
     Withdraw,
     decode,
 )
+from ..proto.mode_settings import ModeSettings
 from ..proto.reasons import DiskFull, kept_as
 from ..proto.records_pb2 import LinkFrame
+from ..proto.shell import Wake
 from ..proxy.deterministic import Proxy
 from ..store import Store, Turn
 from .delivery import Delivery
@@ -75,14 +65,11 @@ from .inputs import (
 )
 from .links import Link
 from .message_trace import Recording, recorded
+from .modes import MODES
 from .pending_proposals import Proposals
 from .tablet_registry import Residents
 from .tablet_space import HostSpace
 from .versions import History
-
-_TAKES_SPACE = (Produce, TxnOffsetCommit, AddPartitions, AddOffsets)
-"""What writes data, and what begins a transaction that would: a client that tries again and again must not
-use up what is there to free space. Ends, markers and the administrator's requests go on."""
 
 
 class Host:
@@ -101,7 +88,7 @@ class Host:
         mode: str = "deterministic",
         separate: bool = False,
         rtt_ms: float = 0.0,
-        settings: KafkaSettings | None = None,
+        settings: ModeSettings | None = None,
         history: History | None = None,
     ) -> None:
         self.number = number
@@ -122,20 +109,24 @@ class Host:
         keys = HostSpace(self, tablet_id(HOST, number, 0))
         self._keys = keys
         self._recording = Recording(keys)
-        self.delivery = Delivery(number, hosts, store, keys, separate=separate, rtt_ms=rtt_ms)
+        self._mode = MODES[mode]
+        request_of = self._mode.request_of
+        self.delivery = Delivery(
+            number, hosts, store, keys, separate=separate, rtt_ms=rtt_ms, request_of=request_of
+        )
         self._residents = Residents(
             number,
             hosts,
-            mode,
+            self._mode,
             store,
             partial(HostSpace, self),
             self.delivery,
-            settings or KafkaSettings(),
+            settings or self._mode.settings(),
             rtt_ms,
             lambda: self._now_ms,
         )
         self._tablet = self._residents.get
-        self._others = self._residents.mode.others
+        self._others = self._mode.others
         self._begun = not self._others
         self.links: dict[int, Link] = self.delivery.links
         self.proxy = Proxy(proxy, self.delivery.send) if proxy is not None else None
@@ -255,7 +246,7 @@ class Host:
             self.delivery.take_left()
             self._drain()
         if not self._begun:
-            for kind in (TRANSACTIONS, GROUPS):
+            for kind in self._mode.begun:
                 tablet = self._tablet(tablet_id(kind, self.number, 0))
                 self.delivery.sender, self.delivery.cause = tablet.id, NOBODY
                 self._residents.touch(tablet)
@@ -423,13 +414,11 @@ class Host:
             refused = Refused(message.tx, target, kept_as(target, DiskFull()))
             self.delivery.send(message.proxy, refused)
             return True
-        if kind in _TAKES_SPACE:
-            answer = Answer(message.request, target, "NO_SPACE")
-            self.delivery.send(message.client, answer)
-            return True
-        if kind is Registered:
-            message.error = message.error or "NO_SPACE"  # what waits for it is not written
-        return False
+        answer = self._mode.no_space(message, target)
+        if answer is None:
+            return False
+        self.delivery.send(message.client, answer)
+        return True
 
     # undoing -------------------------------------------------------------------------------
 

@@ -6,7 +6,6 @@ Next: host.py.
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from ..proto.kafka.messages import Answer
 from ..proto.messages import (
     CLEANED,
     DELETE,
@@ -19,6 +18,7 @@ from ..proto.messages import (
     Reason,
     ShardPart,
 )
+from ..proto.shell import Answer
 from ..proxy.deterministic import Result
 from .costs import Spent, Steps
 

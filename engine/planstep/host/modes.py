@@ -9,10 +9,11 @@ transactions. Neither mode runs the other's tablets.
 Next: host.py.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from ..coordinator import plan
+from ..coordinator.kafka import describe as logs_in_words
 from ..coordinator.kafka import groups, transactions
 from ..proto.ids import (
     CATALOGUE,
@@ -23,12 +24,35 @@ from ..proto.ids import (
     TRANSACTIONS,
     tablet_id,
 )
+from ..proto.kafka import messages as kafka
 from ..proto.kafka.settings import KafkaSettings
 from ..proto.keys import partition_of
-from ..proto.messages import Cause
-from ..tablets import catalogue, partition, shard
+from ..proto.messages import Cause, Message
+from ..proto.mode_settings import ModeSettings
+from ..proto.shell import Answer
+from ..tablets import catalogue, describe, partition, shard
+from ..tablets.kafka import describe as entries_in_words
 from ..tablets.kafka import partition as kafka_tablets
-from .delivery import Delivery
+from .delivery import Delivery, RequestOf
+
+Tell = Callable[[Callable[[int], str], int, bytes, Any], Iterator[str]]
+"""(what people call a tablet, tablet, key behind the letter, value) → lines for people."""
+
+
+class Words(NamedTuple):
+    """How the rows of a mode's own are told to people who look (describe.py)."""
+
+    entry_columns: tuple[str, ...]
+    """Of `entry_fields`, what a table shows."""
+    entry_fields: Callable[..., dict[str, Any]]
+    """Of a partition's entry what is behind address, length and number of records."""
+    entry_text: Callable[[dict[str, Any]], str]
+    rows: Mapping[tuple[int, bytes], Tell]
+    """By a tablet's kind and the first letter of a key."""
+
+
+def _goes_on(message: Message, target: int) -> Answer | None:
+    return None
 
 
 class Mode(NamedTuple):
@@ -37,6 +61,14 @@ class Mode(NamedTuple):
     name: str
     planned: dict[int, Any]
     others: dict[int, Any]
+    words: Words
+    settings: Callable[[], ModeSettings] = ModeSettings
+    """Makes those that hold when nothing is said."""
+    begun: tuple[int, ...] = ()
+    """Kinds of which each host has a tablet number 0 that begins in the host's first turn."""
+    no_space: Callable[[Message, int], Answer | None] = _goes_on
+    """(message, target), on a full disk: the answer to what would take space; None: it goes on."""
+    request_of: RequestOf | None = None
 
 
 MODES = {
@@ -49,6 +81,17 @@ MODES = {
             COORDINATOR: plan.Coordinator,
         },
         {},
+        Words(
+            describe.ENTRY_COLUMNS,
+            describe.entry_fields,
+            describe.entry_text,
+            {
+                (PARTITION, b"c"): describe.position,
+                (PARTITION, b"s"): describe.staged,
+                (PARTITION, b"t"): describe.proposal,
+                (SHARD, b"t"): describe.proposal,
+            },
+        ),
     ),
     "kafka": Mode(
         "kafka",
@@ -58,6 +101,20 @@ MODES = {
             TRANSACTIONS: transactions.Transactions,
             GROUPS: groups.Groups,
         },
+        Words(
+            entries_in_words.ENTRY_COLUMNS,
+            entries_in_words.entry_fields,
+            entries_in_words.entry_text,
+            {
+                (TRANSACTIONS, b"l"): logs_in_words.logged,
+                (GROUPS, b"l"): logs_in_words.logged,
+                (GROUPS, b"g"): logs_in_words.members,
+            },
+        ),
+        settings=KafkaSettings,
+        begun=(TRANSACTIONS, GROUPS),
+        no_space=kafka.no_space,
+        request_of=kafka.request_of,
     ),
 }
 
@@ -81,7 +138,7 @@ class Shell:
         self,
         tablet: int,
         delivery: Delivery,
-        settings: KafkaSettings,
+        settings: ModeSettings,
         epoch: int,
         hosts: int,
         clock: Callable[[], int],

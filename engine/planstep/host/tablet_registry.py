@@ -7,15 +7,13 @@ Next: modes.py.
 """
 
 from collections.abc import Callable
-from dataclasses import replace
-from math import ceil
 from typing import Any
 
 from ..proto.ids import host_of, kind_of
-from ..proto.kafka.settings import KafkaSettings
+from ..proto.mode_settings import ModeSettings
 from ..store import Store
 from .delivery import Delivery
-from .modes import MODES, Mode, Shell
+from .modes import Mode, Shell
 from .tablet_space import HostSpace
 
 
@@ -27,24 +25,21 @@ class Residents:
         self,
         number: int,
         hosts: int,
-        mode: str,
+        mode: Mode,
         store: Store,
         space_of: Callable[[int], HostSpace],
         delivery: Delivery,
-        settings: KafkaSettings,
+        settings: ModeSettings,
         rtt_ms: float,
         clock: Callable[[], int],
     ) -> None:
-        # Nobody acknowledges a marker before it has been there and back: to send it again sooner would be
-        # work for nothing, and counted.
-        there_and_back = settings.marker_retry_ms + ceil(rtt_ms)
-        self.mode: Mode = MODES[mode]
+        self._mode = mode
         self._number = number
         self._hosts = hosts
         self._store = store
         self._space_of = space_of
         self._delivery = delivery
-        self._settings = replace(settings, marker_retry_ms=there_and_back)
+        self._settings = settings.with_rtt(rtt_ms)
         self._clock = clock
         self._tablets: dict[int, Any] = {}
         self._memory: list[tuple[Any, Any]] = []
@@ -59,12 +54,12 @@ class Residents:
     def _make(self, tablet: int) -> Any:
         assert host_of(tablet) == self._number, f"tablet {tablet:#x} lives elsewhere"
         space, kind = self._space_of(tablet), kind_of(tablet)
-        made = self.mode.planned.get(kind)
+        made = self._mode.planned.get(kind)
         if made is not None:
             return made(tablet, space, self._delivery.send)
         epoch = self._store.generation
         shell = Shell(tablet, self._delivery, self._settings, epoch, self._hosts, self._clock)
-        return self.mode.others[kind](tablet, space, shell)
+        return self._mode.others[kind](tablet, space, shell)
 
     def touch(self, tablet: Any) -> None:
         """An input is about to touch a tablet with a memory."""

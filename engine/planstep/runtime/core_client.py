@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, Any
 
 from ..host.inputs import Deliver, Together, each_of
 from ..proto.ids import host_of
-from ..proto.kafka.messages import Answer, Produce
+from ..proto.kafka.messages import Produce
 from ..proto.messages import Cause, size_of
+from ..proto.shell import Answer
 from ..proxy.kafka import client as core
 from .deferred_signals import Uninterrupted
 from .network import Line

@@ -1,9 +1,9 @@
-"""What the face asks of a runtime that a mode does its own way; here as mode "deterministic" has it.
+"""What is asked of a runtime that a mode does its own way; here as mode "deterministic" has it.
 
-    face ─ sends_at_once? join, fence, ready … ─▶ Ways       nothing to do: writers have no identities
+    face, cli, reshard, spark ─ has_tables? join, fence … ─▶ Ways       nothing to do: writers have no identities
                                                    └ kafka/runtime.py: producers, groups, transactional ids
 
-The face never asks which mode it is. `look` is the runtime's own: it has the views.
+Nobody asks which mode it is. `look` is the runtime's own: it has the views.
 
 Next: runtime.py.
 """
@@ -24,6 +24,17 @@ class Ways:
     """Also on one host, for other transactions' ends or for their own producer."""
     one_at_a_time = False
     """Who commits waits for the end before the next transaction."""
+    has_tables = True
+    """There are tables, beside topics, in the same transactions."""
+    has_places = True
+    """A commit has a place in one order of all, and what is read is as of a step of it."""
+    ends_by_name = False
+    """Who looks for open transactions, or ends them, knows them by their writers' names, not by their own ids."""
+
+    @property
+    def protocol_version(self) -> int | None:
+        """Of a protocol that has several."""
+        return None
 
     def assign(self, tx: bytes, worker: Any) -> None:
         """Whose transaction it is: something to modes whose writers have identities."""

@@ -5,7 +5,7 @@ Next: ../store/disk_store.py.
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from difflib import get_close_matches
 from pathlib import Path
@@ -19,7 +19,7 @@ from ..errors import (
     WrongMode,
 )
 from ..host.versions import BYTES_MAX, MS_MAX
-from ..proto.kafka.settings import KafkaSettings
+from ..proto.mode_settings import ModeSettings
 from ..store import DiskStore, MemoryStore, Store
 from ..store.disk_store import SEGMENT_BYTES
 from ..store.files import Files, io_error
@@ -50,7 +50,7 @@ def _open_stores(
     network: Network | None,
     separate: bool,
     rtt_ms: float,
-    settings: KafkaSettings,
+    settings: Mapping[str, ModeSettings],
     snapshots: tuple[int, int],
     files: Files,
     segment_bytes: int,
@@ -98,7 +98,7 @@ def _open_stores(
                 trace=trace,
                 read_only=True,
                 rtt_ms=rtt_ms,
-                settings=settings,
+                settings=settings.get(kind),
                 snapshots=snapshots,
             )
             opened.append(runtime)
@@ -145,14 +145,15 @@ def _open_stores(
             number += 1
         _check_durability(durability, len(stores))
         with _making_sense(path):
-            runtime = RUNTIMES[stores[0].meta.mode](
+            kind = stores[0].meta.mode
+            runtime = RUNTIMES[kind](
                 stores,
                 network=network,
                 trace=trace,
                 reopen=open_one,
                 separate=separate,
                 rtt_ms=rtt_ms,
-                settings=settings,
+                settings=settings.get(kind),
                 snapshots=snapshots,
             )
         opened.append(runtime)
@@ -251,7 +252,7 @@ def open_runtime(
     switch_interval: float | None = 0.0005,
     network: Network | None = None,
     rtt_ms: float = 0.0,
-    settings: KafkaSettings | None = None,
+    settings: Mapping[str, ModeSettings] | None = None,
     snapshots: tuple[int, int] = (BYTES_MAX, MS_MAX),
     files: Files | None = None,
     segment_bytes: int = SEGMENT_BYTES,
@@ -259,23 +260,25 @@ def open_runtime(
 ) -> Runtime:
     """Opens the stores of all hosts under `path`, or in memory for ":memory:".
 
-    `files` in place of the operating system's, and shorter segments: to see what a bad disk does. `opened`
-    has what an attempt before this one opened and could not close; what this one opens is added.
+    `settings` by mode: those of the store's own count. `files` in place of the operating system's, and shorter
+    segments: to see what a bad disk does. `opened` has what an attempt before this one opened and could not close;
+    what this one opens is added.
     """
     room_for_a_turn()
     opened = [] if opened is None else opened
     let_go(opened)
-    settings = settings or KafkaSettings()
+    settings = settings or {}
     separate = placement == "separate"
     switch_at_least_every(switch_interval)
     if path == ":memory:":
-        runtime = RUNTIMES[mode or "deterministic"](
+        kind = mode or "deterministic"
+        runtime = RUNTIMES[kind](
             [MemoryStore() for _ in range(hosts or 1)],
             network=network,
             trace=trace,
             separate=separate,
             rtt_ms=rtt_ms,
-            settings=settings,
+            settings=settings.get(kind),
             snapshots=snapshots,
         )
         opened.append(runtime)

@@ -29,6 +29,7 @@ from ..host.host import Host
 from ..host.inputs import Ahead, Deliver, Rollback
 from ..host.inputs import Commit as CommitInput
 from ..host.links import check_ends
+from ..host.modes import MODES
 from ..host.versions import BYTES_MAX, MS_MAX, History
 from ..proto.ids import (
     COORDINATOR_ID,
@@ -40,8 +41,8 @@ from ..proto.ids import (
     tx_parse,
     tx_text,
 )
-from ..proto.kafka.settings import KafkaSettings
 from ..proto.messages import Resolve, Withdraw
+from ..proto.mode_settings import ModeSettings
 from ..store import Store
 from .catalog import Names
 from .deferred_signals import Uninterrupted, room_for_a_turn
@@ -73,13 +74,13 @@ class Runtime(Ways, Threads):
         read_only: bool = False,
         separate: bool = False,
         rtt_ms: float = 0.0,
-        settings: KafkaSettings | None = None,
+        settings: ModeSettings | None = None,
         snapshots: tuple[int, int] = (BYTES_MAX, MS_MAX),
     ) -> None:
         super().__init__(len(stores), network, rtt_ms)
         self.separate = separate
         self.rtt_ms = rtt_ms
-        self.settings = settings or KafkaSettings()
+        self.settings = settings or MODES[self.mode].settings()
         self.snapshots = snapshots
         """Bytes and milliseconds of overwritten versions that a host keeps for them."""
         self.apart = separate or rtt_ms > 0

@@ -241,6 +241,10 @@ class Views:
         """The log as it lies there, also what readers are not shown yet."""
         return self.log_bounds(tablet)
 
+    def shown_to(self, tablet: int) -> int | None:
+        """The offset from which on what lies in the log is not shown, where that is not the log's end."""
+        return None
+
     def standing(self, tablet: int, consumer: str) -> tuple[int, int] | None:
         """(lag, missed) of a consumer, as last released; None when it has no position here."""
         row = self._nodes[host_of(tablet)].host.store.get(
@@ -313,6 +317,14 @@ class Views:
         store = self._nodes[host_of(tablet)].host.store
         prefix = tablet_prefix(tablet)
         return [key[5:].decode() for key, _ in store.scan(prefix + b"c", prefix + b"d")]
+
+    def group_fields(self, consumer: str) -> dict[str, Any]:
+        """What there is to tell of a consumer's group, where it has one."""
+        return {}
+
+    def position_fields(self, tablet: int, consumer: str) -> dict[str, Any]:
+        """What there is to tell of a consumer in a partition beyond its position."""
+        return {}
 
     def read_slices(
         self, snap: Snapshot, tablet: int, offset: int, max_records: int, max_bytes: int

@@ -120,10 +120,10 @@ def store_id(db: "Engine") -> str:
 
 
 def _step(options: ReadOptions, db: "Engine", view: "SnapshotView") -> int | None:
-    if db.mode == "kafka":
+    if not db._runtime.has_places:
         if options.step is not None:
             raise NotSupported(
-                "leave asOfStep out: mode kafka has no steps, each partition is read as it is at load"
+                f"leave asOfStep out: mode {db.mode} has no steps, each partition is read as it is at load"
             )
         return None
     if options.step is None:

@@ -19,8 +19,9 @@ from .....coordinator.kafka.transactions import EXPIRE
 from .....host.modes import group_of
 from .....proto.batch import encode_batch
 from .....proto.ids import GROUPS, PARTITION, TRANSACTIONS, tablet_id
-from .....proto.kafka.messages import DropPartition, ExpireProducers, Join, Leave, TrimTo, Wake
+from .....proto.kafka.messages import DropPartition, ExpireProducers, Join, Leave, TrimTo
 from .....proto.messages import Clean
+from .....proto.shell import Wake
 from .....proxy.kafka.client import UNKNOWN_END
 from .....proxy.kafka.client import Client as Core
 from ...simulator.kafka_clients import Client, Process, Steps

@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from ...errors import Conflict, KafkaError, LeaseLost
+from ...errors import Conflict, LeaseLost, ProtocolError
 from ...runtime.deferred_signals import Uninterrupted
 from .group_state import ENDED, HANDED, OPEN, READY, Flight, Lane, Member
 
@@ -55,7 +55,7 @@ class _Handed:
         self._ending.set_result(result)
 
     def set_exception(self, error: BaseException, /) -> None:
-        if isinstance(error, KafkaError):
+        if isinstance(error, ProtocolError):
             self._group.generation = -1  # it may have risen: whoever reads next asks
         self._group.ended(self._flight, None)
         self._ending.set_exception(error)

@@ -24,12 +24,12 @@ from ...errors import (
     ForkedProcess,
     HostStopped,
     IoError,
-    KafkaError,
     LeaseLost,
     NoSpace,
     Overloaded,
     ProcessingError,
     ProducerFenced,
+    ProtocolError,
     SnapshotTooOld,
     Undetermined,
 )
@@ -54,7 +54,7 @@ _CONFLICT_PAUSE_MAX = 0.25
 _CONTENDED = 20
 """So many conflicts of a batch are warned of; they go on for as long as it takes."""
 OnError: TypeAlias = Literal["stop", "skip", "dead_letter"] | Callable[[ProcessingError], str]
-_AGAIN = (Conflict, KafkaError, LeaseLost, Overloaded)
+_AGAIN = (Conflict, ProtocolError, LeaseLost, Overloaded)
 _NOT_ITS_FAULT = (
     Dropped,
     EngineClosed,

@@ -30,12 +30,10 @@ from ...proto.ids import (
     tx_parse,
     tx_text,
 )
-from ...proto.kafka.messages import (
-    Answer,
-    ExpireProducers,
-    SwitchLog,
-)
+from ...proto.kafka.messages import ExpireProducers, SwitchLog
+from ...proto.kafka.settings import KafkaSettings
 from ...proto.messages import PartitionPart
+from ...proto.shell import Answer
 from ...store import Store
 from ..core_client import Client
 from ..deferred_signals import Uninterrupted, room_for_a_turn
@@ -67,6 +65,10 @@ class KafkaRuntime(Runtime):
     sends_at_once = True
     one_at_a_time = True
     reads_may_wait = True
+    has_tables = False
+    has_places = False
+    ends_by_name = True
+    settings: KafkaSettings
     views: KafkaViews
 
     def __init__(self, stores: list[Store], **settings: Any) -> None:
@@ -89,6 +91,10 @@ class KafkaRuntime(Runtime):
         except BaseException:
             self._end_threads()
             raise
+
+    @property
+    def protocol_version(self) -> int:
+        return self.settings.protocol_version
 
     def check_exact(self) -> None:
         raise NotSupported(

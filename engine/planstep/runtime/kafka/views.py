@@ -125,6 +125,9 @@ class KafkaViews(Views):
         _, end = self.now(tablet)
         return end
 
+    def shown_to(self, tablet: int) -> int | None:
+        return self.end(tablet)
+
     def offset_at(self, tablet: int, ms: int) -> int:
         """An offset behind all batches written before `ms`, as far as clocks agree, and before all others:
         markers between them have no time."""
@@ -249,6 +252,14 @@ class KafkaViews(Views):
         """(generation, members) of a consumer's group; 0 when nobody ever joined it."""
         row = self._group(consumer).get(b"g" + consumer.encode())
         return (0, ()) if row is None else row
+
+    def group_fields(self, consumer: str) -> dict[str, Any]:
+        generation, members = self.group(consumer)
+        return {"generation": generation, "members": members}
+
+    def position_fields(self, tablet: int, consumer: str) -> dict[str, Any]:
+        pending = [{"producer": p, "position": at} for p, at in self.pending(tablet, consumer)]
+        return {"committed": self.committed(tablet, consumer)[0], "pending": pending}
 
     def _next(self, tablet: int, position: int) -> int:
         """The offset of the first record to be shown at or behind a position: markers and what was aborted
