@@ -1,4 +1,4 @@
-"""What a client of the Kafka-style mode has on the way: requests, timers, calls.
+"""What a client that stands outside of turns has on the way: requests, timers, calls.
 
     post(target, make, …) ─▶ out, timers ─▶ shell ─▶ tablet ─▶ Answer ─▶ handle ─▶ who posted it
                                 └─ no answer in time ─▶ wake ───────────────────▶ who posted it
@@ -12,23 +12,36 @@ Next: sender.py, kafka/producer.py.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
-from ..proto.kafka.settings import ERRORS, ErrorKind, KafkaSettings
 from ..proto.shell import Answer
 
 NUMBERS_MAX = 1 << 62
 TIMED_OUT = "REQUEST_TIMED_OUT"
-_UNKNOWN = ErrorKind(-1)
 
 
-def kind_of_error(error: str) -> ErrorKind:
-    """What Kafka's clients do about it; an error without a name of ours is the end, as Kafka's -1 is."""
-    return ERRORS.get(error, _UNKNOWN)
+class RequestSettings(Protocol):
+    """What a mode's settings say of requests, milliseconds."""
+
+    @property
+    def request_timeout_ms(self) -> int: ...
+    @property
+    def max_block_ms(self) -> int: ...
+    @property
+    def retry_backoff_ms(self) -> int: ...
+
+
+class ErrorKind(Protocol):
+    @property
+    def retriable(self) -> bool:
+        """The client asks again by itself."""
+
+
+S = TypeVar("S", bound=RequestSettings, covariant=True)
 
 
 class Ended(NamedTuple):
-    """A call's end. `error` is Kafka's name, "" for none; `detail` says more, for people."""
+    """A call's end. `error` is the protocol's name, "" for none; `detail` says more, for people."""
 
     call: bytes
     error: str
@@ -41,7 +54,7 @@ class _Waiting(NamedTuple):
     late: Callable[[], None]
 
 
-class Exchange:
+class Exchange(Generic[S]):
     """Invariant: a call is in `_calls` from `open` to `end`, and ended once."""
 
     __slots__ = (
@@ -52,14 +65,18 @@ class Exchange:
         "_waiting",
         "address",
         "ended",
+        "kind_of_error",
         "out",
         "requests",
         "settings",
         "timers",
     )
 
-    def __init__(self, address: int, settings: KafkaSettings) -> None:
+    def __init__(
+        self, address: int, settings: S, kind_of_error: Callable[[str], ErrorKind]
+    ) -> None:
         self.address = address
+        self.kind_of_error = kind_of_error
         self.settings = settings
         self.out: list[tuple[int, Any, bytes | None]] = []
         self.timers: list[tuple[float, int]] = []
@@ -156,7 +173,7 @@ class Asking:
 
     def __init__(
         self,
-        exchange: Exchange,
+        exchange: Exchange[RequestSettings],
         target: int,
         make: Callable[[int, int], Any],
         ended: Callable[[str, Any], None],
@@ -189,7 +206,8 @@ class Asking:
 
     def _answered(self, answer: Answer) -> None:
         self.cancel()
-        if not kind_of_error(answer.error).retriable:
+        error = answer.error
+        if not error or not self.exchange.kind_of_error(error).retriable:
             self.ended(answer.error, answer.value)
             return
         delay: float = self.exchange.settings.retry_backoff_ms

@@ -22,8 +22,9 @@ from typing import Any
 
 from ..proto.ids import host_of, tablet_text
 from ..proto.kafka.messages import Produce
+from ..proto.kafka.settings import KafkaSettings, kind_of_error
 from ..proto.shell import Answer
-from .requests import Exchange, kind_of_error
+from .requests import Exchange
 
 SEQUENCES = 1 << 31
 """Sequences are int32 and go on with 0."""
@@ -80,7 +81,7 @@ class Sender:
 
     def __init__(
         self,
-        exchange: Exchange,
+        exchange: Exchange[KafkaSettings],
         name: str | None,
         ended: Callable[[Batch, str, int], None],
         advance: Callable[[], None],

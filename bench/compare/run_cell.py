@@ -77,6 +77,7 @@ def run_cell(cell: Cell, folder: Path) -> Result:
             "seconds": run.seconds,
             "sustained": result.sustained,
             "history": run.system.history,
+            "allowed": list(run.system.allowed),
             "feeds": dict(chosen.feeds),
         }
         run.trace.save(folder / "trace")
@@ -86,7 +87,8 @@ def run_cell(cell: Cell, folder: Path) -> Result:
 
 def _certified(chosen: Workload, run: Run, verdict: Verdict, result: Result) -> Findings:
     """What the history says: certificates, offsets, readers. It may find again what the store is short of."""
-    findings = judge(run.trace, mode=run.system.history, feeds=chosen.feeds)
+    system = run.system
+    findings = judge(run.trace, mode=system.history, feeds=chosen.feeds, allowed=system.allowed)
     more = Verdict()
     findings.tell(more)
     verdict.missing = max(verdict.missing, more.missing)

@@ -55,6 +55,14 @@ here it goes on, so that space can be freed. UNKNOWN_TOPIC_OR_PARTITION is retri
 broker may have it; here it was dropped, for ever."""
 
 
+_UNKNOWN = ErrorKind(-1)
+
+
+def kind_of_error(error: str) -> ErrorKind:
+    """What Kafka's clients do about it; an error without a name of ours is the end, as Kafka's -1 is."""
+    return ERRORS.get(error, _UNKNOWN)
+
+
 # settings ----------------------------------------------------------------------------------
 
 

@@ -17,7 +17,7 @@ Next: states.py, producer.py; the other side is coordinator/kafka/transactions.p
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ...proto.kafka.settings import KafkaSettings
+from ...proto.kafka.settings import KafkaSettings, kind_of_error
 from ...proto.shell import Answer
 from ..requests import TIMED_OUT, Asking, Ended, Exchange
 from .idempotent_producer import Plain
@@ -45,7 +45,7 @@ class Client:
         coordinator_of: Callable[[str], int],
         group_of: Callable[[str], int],
     ) -> None:
-        self._exchange = Exchange(address, settings)
+        self._exchange = Exchange(address, settings, kind_of_error)
         self._coordinator_of = coordinator_of
         self._group_of = group_of
         self._producers: dict[int, Producer] = {}

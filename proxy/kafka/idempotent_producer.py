@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...proto.kafka.messages import InitProducer
-from ..requests import TIMED_OUT, Asking, Exchange, kind_of_error
+from ...proto.kafka.settings import KafkaSettings, kind_of_error
+from ..requests import TIMED_OUT, Asking, Exchange
 from ..sender import EXPIRED, Batch, Sender, batch_detail
 
 EPOCHS_MAX = 32_766
@@ -34,7 +35,7 @@ class _Write:
 class Plain:
     """Invariant: a call is in `_writes`, or in `_inits`, until it ends."""
 
-    def __init__(self, exchange: Exchange, coordinator: int, handle: int) -> None:
+    def __init__(self, exchange: Exchange[KafkaSettings], coordinator: int, handle: int) -> None:
         self._exchange = exchange
         self._coordinator = coordinator
         self._handle = handle

@@ -25,7 +25,8 @@ from ...proto.kafka.messages import (
     InitProducer,
     TxnOffsetCommit,
 )
-from ..requests import TIMED_OUT, Asking, Exchange, kind_of_error
+from ...proto.kafka.settings import KafkaSettings, kind_of_error
+from ..requests import TIMED_OUT, Asking, Exchange
 from ..sender import EXPIRED, OUT_OF_ORDER, Batch, Sender, batch_detail
 from .states import State, moved
 
@@ -50,7 +51,7 @@ class Producer:
 
     def __init__(
         self,
-        exchange: Exchange,
+        exchange: Exchange[KafkaSettings],
         name: str,
         coordinator: int,
         group_of: Callable[[str], int],

@@ -153,7 +153,7 @@ class Conversation:
                 if opened.ending:
                     return True
                 if producer.tx == tx and producer.dead is None:
-                    core = runtime.client._core._producers.get(producer.handle)
+                    core = runtime.client.core._producers.get(producer.handle)
                     running = core is None or core.state.name == "IN_TRANSACTION"
                     if running and runtime.client.outstanding(tx):
                         return True

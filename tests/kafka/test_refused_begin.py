@@ -11,11 +11,11 @@ def test_what_it_writes_goes_nowhere_and_its_commit_says_why(
 ) -> None:
     with planstep.open(":memory:", mode="kafka") as db:
         topic = db.create_topic("a", partitions=2)
-        client = db._runtime.writing._client
+        core = db._runtime.client.core
         with db.transaction(worker="w") as before:
             before.write("a", b"w", partition=0)
         with monkeypatch.context() as patched:
-            patched.setattr(client, "begin", lambda handle, tx: "CONCURRENT_TRANSACTIONS")
+            patched.setattr(core, "begin", lambda handle, tx: "CONCURRENT_TRANSACTIONS")
             tx = db.transaction(worker="w")
             for partition in (0, 1, 0, 1):
                 tx.write("a", b"x" * 100_000, partition=partition)

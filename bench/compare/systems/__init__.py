@@ -11,14 +11,18 @@ Next: base.py.
 from collections.abc import Callable
 from pathlib import Path
 
+from planstep import KafkaSettings
+
 from .base import Options, System
 
 
-def _engine(mode: str, protocol_version: int) -> Callable[[Path, Options], System]:
+def _engine(
+    name: str, mode: str, settings: KafkaSettings | None = None
+) -> Callable[[Path, Options], System]:
     def opened(folder: Path, options: Options) -> System:
         from .engine import EngineSystem
 
-        return EngineSystem(folder, options, mode, protocol_version)
+        return EngineSystem(folder, options, name, mode, settings)
 
     return opened
 
@@ -33,12 +37,20 @@ def _sqlite(per_commit: int) -> Callable[[Path, Options], System]:
 
 
 SYSTEMS: dict[str, Callable[[Path, Options], System]] = {
-    "deterministic": _engine("deterministic", 2),
-    "kafka": _engine("kafka", 2),
-    "kafka-v1": _engine("kafka", 1),
+    "deterministic": _engine("deterministic", "deterministic"),
+    "kafka": _engine("kafka", "kafka", KafkaSettings(protocol_version=2)),
+    "kafka-v1": _engine("kafka-v1", "kafka", KafkaSettings(protocol_version=1)),
     "sqlite": _sqlite(1),
     "sqlite-64": _sqlite(64),
 }
+HISTORIES = {
+    "deterministic": "places",
+    "kafka": "kafka",
+    "kafka-v1": "kafka",
+    "sqlite": "places",
+    "sqlite-64": "places",
+}
+"""What each one's histories can be held to, for traces that do not say it themselves (System.history)."""
 PLACEMENTS: dict[str, tuple[str, ...]] = {
     "deterministic": ("shared", "separate"),
     "kafka": ("shared", "separate"),

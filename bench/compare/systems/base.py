@@ -17,6 +17,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from ...judges.python.kafka import ALLOWED_ELSEWHERE
+
 TABLES, SNAPSHOTS, SHARED_ROWS, STAGING = "tables", "snapshots", "shared rows", "staging"
 
 
@@ -211,6 +213,8 @@ class System(ABC):
     missing: Mapping[str, str]
     history: str = "none"
     """What its histories can be held to: "places", "kafka" or "none", see check.judge."""
+    allowed: tuple[str, ...] = ALLOWED_ELSEWHERE
+    """Anomalies that its model allows."""
     fences: bool = False
 
     @abstractmethod

@@ -8,14 +8,15 @@ Next: sqlite.py.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from itertools import groupby
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import planstep
 from planstep import KafkaSettings
 
+from ...judges.python.kafka import ALLOWED, ALLOWED_ELSEWHERE
 from .base import (
     SHARED_ROWS,
     SNAPSHOTS,
@@ -67,42 +68,65 @@ _KAFKA_MISSING = {
 }
 
 
+class _Mode(NamedTuple):
+    """What the harness knows of a mode: see System."""
+
+    missing: Mapping[str, str]
+    history: str
+    allowed: tuple[str, ...]
+    fences: bool
+    settings: Mapping[str, tuple[str, Any]]
+
+
+_MODES = {
+    "deterministic": _Mode({}, "places", ALLOWED_ELSEWHERE, False, {}),
+    "kafka": _Mode(_KAFKA_MISSING, "kafka", ALLOWED, True, _KAFKA),
+}
+
+
 class EngineSystem(System):
-    def __init__(self, folder: Path, options: Options, mode: str, protocol_version: int) -> None:
-        self.name = mode if protocol_version == 2 else f"{mode}-v{protocol_version}"
-        self.missing = _KAFKA_MISSING if mode == "kafka" else {}
-        self.history = "kafka" if mode == "kafka" else "places"
-        self.fences = mode == "kafka"
+    def __init__(
+        self,
+        folder: Path,
+        options: Options,
+        name: str,
+        mode: str,
+        settings: KafkaSettings | None = None,
+    ) -> None:
+        """`settings`: the mode's, where it has some, before the options are told to it."""
+        self.name = name
+        known = _MODES[mode]
+        self.missing, self.history, self.allowed = known.missing, known.history, known.allowed
+        self.fences = known.fences
+        self._shown = known.settings
+        self._rows = TABLES not in known.missing
         self._options = options
         self._known: dict[tuple[str, str, str], dict[int, int]] = {}
-        version: Any = protocol_version
         # The coordinator looks for what is overdue more often than that is due, as an operator would set it.
         scan = max(20, min(10_000, options.transaction_timeout_ms // 4))
-        self.kafka = KafkaSettings(
-            protocol_version=version,
-            transaction_timeout_ms=options.transaction_timeout_ms,
-            abort_scan_ms=scan,
+        time_out_ms = options.transaction_timeout_ms
+        self.told = (
+            None
+            if settings is None
+            else replace(settings, transaction_timeout_ms=time_out_ms, abort_scan_ms=scan)
         )
         chosen: dict[str, Any] = {} if options.read_only else {"mode": mode, "hosts": options.hosts}
+        if self.told is not None:
+            chosen[mode] = self.told
         self.db = planstep.open(
             folder / "store",
             read_only=options.read_only,
             durability=_literal(options.durability),
             placement=_literal(options.placement),
             rtt=options.rtt,
-            kafka=self.kafka,
             **chosen,
         )
-
-    @property
-    def _changelogs(self) -> bool:
-        return self.db.mode == "kafka"
 
     def prepare(self, topics: Mapping[str, int], tables: Iterable[str] = ()) -> None:
         for name, partitions in topics.items():
             self.db.create_topic(name, partitions=partitions, exist_ok=True)
         for name in tables:
-            if self._changelogs:
+            if not self._rows:
                 self.db.create_topic(
                     name, partitions=STATE_PARTITIONS, format="msgpack", exist_ok=True
                 )
@@ -119,7 +143,7 @@ class EngineSystem(System):
         self.db.topic(topic).write_batch(values, keys, partition=partition)
 
     def worker(self, name: str, consumer: str, number: int = 0) -> Worker:
-        return _Worker(self.db, name, consumer, number)
+        return _Worker(self.db, name, consumer, number, self._rows)
 
     def writer(self, topic: str) -> PlainWriter:
         return _PlainWriter(self.db.topic(topic))
@@ -165,7 +189,7 @@ class EngineSystem(System):
         )
 
     def _participants(self, tx: str) -> int | None:
-        if self._changelogs:
+        if not self._rows:
             return None
         return len(self.db.outcome(tx).participants) or None
 
@@ -174,11 +198,11 @@ class EngineSystem(System):
             Setting(name, getattr(self._options, name))
             for name in ("durability", "placement", "hosts", "rtt")
         ]
-        if self._changelogs:
+        if self.told is not None:
             found += [
-                Setting(field.name, getattr(self.kafka, field.name), *_KAFKA[field.name])
-                for field in fields(self.kafka)
-                if field.name in _KAFKA
+                Setting(field.name, getattr(self.told, field.name), *self._shown[field.name])
+                for field in fields(self.told)
+                if field.name in self._shown
             ]
         return found
 
@@ -192,7 +216,7 @@ class EngineSystem(System):
             at = batch.ends[partition]
 
     def rows(self, table: str) -> dict[str, Any]:
-        if not self._changelogs:
+        if self._rows:
             return {str(key): value for key, value in self.db.table(table).scan()}
         found: dict[str, Any] = {}
         for partition in range(STATE_PARTITIONS):
@@ -254,8 +278,10 @@ def _told(call: Callable[..., T], *args: Any, **named: Any) -> T:
 
 
 class _Worker(Worker):
-    def __init__(self, db: planstep.Engine, name: str, consumer: str, number: int) -> None:
-        self.db, self.name, self.consumer = db, name, consumer
+    def __init__(
+        self, db: planstep.Engine, name: str, consumer: str, number: int, rows: bool
+    ) -> None:
+        self.db, self.name, self.consumer, self.rows = db, name, consumer, rows
         self.number = number % STATE_PARTITIONS
         self._states: dict[str, planstep.Changelog] = {}
 
@@ -277,7 +303,7 @@ class _Work(Work):
     def __init__(self, worker: _Worker, tx: planstep.Transaction) -> None:
         self._worker = worker
         self._tx = tx
-        self._rows = worker.db.mode == "deterministic"
+        self._rows = worker.rows
         self.id = tx.id
 
     def read(self, topic: str, partition: int, max_records: int, timeout: float = 0.0) -> Taken:

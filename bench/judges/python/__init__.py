@@ -37,6 +37,7 @@ def judge(
     offsets: Offsets | None = None,
     starts: Starts | None = None,
     stored: Collection[str] | None = None,
+    allowed: tuple[str, ...] | None = None,
 ) -> Findings:
     """All that is wrong with a history.
 
@@ -52,11 +53,15 @@ def judge(
     stored   the topics that were read into `trace.records`; None: every topic that a transaction produced to, and
              those of `feeds`. What of these is not there is lost
 
+    allowed  anomalies that the system's model allows; None: what its mode is known for
+
     ValueError for a trace that names a transaction twice, or another mode.
     """
     if mode not in MODES:
         raise ValueError(f"mode is one of {', '.join(MODES)}, not {mode!r}")
-    findings = Findings(ALLOWED if mode == KAFKA else ALLOWED_ELSEWHERE)
+    if allowed is None:
+        allowed = ALLOWED if mode == KAFKA else ALLOWED_ELSEWHERE
+    findings = Findings(allowed)
     findings.looked_at["transactions"] = len(trace.transactions)
     with uncollected():
         history = History(trace, places=mode == PLACES)

@@ -57,7 +57,9 @@ def disagreements(
     """(anomaly, in words), of anomalies. `found`: by run, anomaly → how often."""
     judged = [run for run in runs if not entry_of(summary, run)]
     for run in judged:
-        theirs = judge(Trace.load(run.folder), mode=run.mode, feeds=run.feeds).counts
+        theirs = judge(
+            Trace.load(run.folder), mode=run.mode, feeds=run.feeds, allowed=run.allowed
+        ).counts
         yield from _compared(run.name, theirs, found.get(run.name, {}), ())
     cells: dict[tuple[str, ...], list[TracedRun]] = {}
     for run in runs:

@@ -1,7 +1,7 @@
 """The traces of a comparison as they lie there: which runs, what each can be held to, whether its files are whole.
 
-    DIR/traces/<run>/run.json     mode and feeds (see check.judge): "history" and "feeds"; where an older one says
-                                  nothing, what its system and workload are known for
+    DIR/traces/<run>/run.json     mode, feeds and what is allowed (see check.judge): "history", "feeds", "allowed";
+                                  where an older one says nothing, what its system and workload are known for
                      *.parquet    footers only: columns of schema 1, and how many rows
 
 Next: loading.py.
@@ -12,8 +12,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, get_type_hints
 
-from ...compare.systems import SYSTEMS
+from ...compare.systems import HISTORIES
 from ...compare.workloads import NAMES, workload
+from ..python.kafka import ALLOWED, ALLOWED_ELSEWHERE
 from ..trace import SCHEMA, Batch, Lane, Operation, Resources, Transaction
 
 PLACES, KAFKA, NONE = "places", "kafka", "none"
@@ -50,12 +51,13 @@ class BadTrace(ValueError):
 
 
 class TracedRun(NamedTuple):
-    """`rows` by table, as its files say."""
+    """`allowed`: anomalies that its system's model allows. `rows` by table, as its files say."""
 
     number: int
     name: str
     folder: Path
     mode: str
+    allowed: tuple[str, ...]
     feeds: Mapping[str, str]
     about: dict[str, Any]
     rows: Mapping[str, int]
@@ -84,9 +86,10 @@ def _run(number: int, folder: Path) -> TracedRun:
         raise BadTrace(f"{folder / 'run.json'}: not a trace of schema {SCHEMA}")
     cell = about.get("cell", {})
     system, work = cell.get("system", ""), cell.get("workload", "")
-    mode = about.get("history") or (
-        NONE if system not in SYSTEMS else KAFKA if system.startswith("kafka") else PLACES
-    )
+    mode = about.get("history") or HISTORIES.get(system, NONE)
+    allowed = about.get("allowed")
+    if allowed is None:
+        allowed = ALLOWED if mode == KAFKA else ALLOWED_ELSEWHERE
     feeds = about.get("feeds")
     if feeds is None:
         feeds = dict(workload(work).feeds) if work in NAMES else {}
@@ -95,7 +98,7 @@ def _run(number: int, folder: Path) -> TracedRun:
         path = folder / f"{name}.parquet"
         if path.exists() or name not in OPTIONAL:
             rows[name] = _looked_into(path, columns)
-    return TracedRun(number, folder.name, folder, mode, feeds, about, rows)
+    return TracedRun(number, folder.name, folder, mode, tuple(allowed), feeds, about, rows)
 
 
 def _looked_into(path: Path, columns: Mapping[str, str]) -> int:

@@ -17,12 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from ..python import findings as names
-from ..python.kafka import ALLOWED, ALLOWED_ELSEWHERE
 from .agreeing import differing_percentiles, differing_wins, disagreements, entry_of, not_there
 from .certificate import Certificates
 from .delivery import Delivery
 from .figures import Figures, told
-from .folders import KAFKA, NONE, PLACES, BadTrace, TracedRun
+from .folders import KAFKA, NONE, PLACES, BadTrace
 from .loading import Traces
 from .logs import check_logs
 from .reader import check_reader
@@ -286,7 +285,7 @@ class Proof:
             allowed: dict[str, int] = {}
             for run, counts in self.found[name].items():
                 for anomaly, count in counts.items():
-                    into = allowed if anomaly in allowed_in(runs[run]) else found
+                    into = allowed if anomaly in runs[run].allowed else found
                     into[anomaly] = into.get(anomaly, 0) + count
             made.append(
                 {
@@ -300,8 +299,3 @@ class Proof:
                 }
             )
         return made
-
-
-def allowed_in(run: TracedRun) -> tuple[str, ...]:
-    """Anomalies that its system's model allows."""
-    return ALLOWED if run.mode == KAFKA else ALLOWED_ELSEWHERE

@@ -1,4 +1,4 @@
-"""The clients' side of the Kafka-style mode, around its core (proxy/kafka/client.py): lock, way, timers, counters.
+"""The clients' side of a mode whose clients stand outside of turns, around its core: lock, way, timers, counters.
 
     calls, answers, timers ─▶ core, under one lock ─▶ requests ─ the line ─▶ hosts' inboxes
                                                  └─▶ ends of calls ─▶ whoever asked
@@ -7,7 +7,7 @@ It runs on whatever thread brings something: the application's, the one that lea
 It is not part of any turn: a host that takes a turn back knows nothing of it, as a broker that fails
 knows nothing of its clients.
 
-Next: proxy/kafka/client.py.
+Next: kafka/producer_sessions.py, ../proxy/kafka/client.py.
 """
 
 import threading
@@ -16,34 +16,76 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from ..host.inputs import Deliver, Together, each_of
 from ..proto.ids import host_of
-from ..proto.kafka.messages import Produce
 from ..proto.messages import Cause, size_of
 from ..proto.shell import Answer
-from ..proxy.kafka import client as core
+from ..proxy.requests import Ended
 from .deferred_signals import Uninterrupted
 from .network import Line
 
 if TYPE_CHECKING:
-    from .kafka.runtime import KafkaRuntime
+    from .runtime import Runtime
 
 Then = Callable[[str, Any, str], None]
 """(error name or "", value, detail), called under the client's lock."""
 
 
-class Client:
+class Carrier(Protocol):
+    """A message that carries a batch of records: a partition's part of a request."""
+
+    request: int
+    data: bytes
+
+
+class Core(Protocol):
+    """The pure part of a mode's client."""
+
+    @property
+    def out(self) -> list[tuple[int, Any, bytes | None]]:
+        """(target, message, transaction for whose sake)."""
+
+    @property
+    def timers(self) -> list[tuple[float, int]]:
+        """(delay in ms, token)."""
+
+    @property
+    def ended(self) -> list[Ended]: ...
+    @property
+    def requests(self) -> int: ...
+    def take(
+        self,
+    ) -> tuple[list[tuple[int, Any, bytes | None]], list[tuple[float, int]], list[Ended]]:
+        """`out`, `timers` and `ended`, which begin anew."""
+
+    def handle(self, answer: Answer) -> None: ...
+    def wake(self, token: int) -> None: ...
+    def awaits(self, token: int) -> bool:
+        """Somebody waits for this timer still."""
+
+    def requests_of(self, tx: bytes) -> int: ...
+
+
+C = TypeVar("C", bound=Core)
+
+
+def _nothing() -> None:
+    pass
+
+
+class Client(Generic[C]):
     """Invariant: what the core put out is taken before the lock is let go."""
 
-    def __init__(self, runtime: "KafkaRuntime", address: int) -> None:
+    def __init__(self, runtime: "Runtime", address: int, core: C, batch: type[Carrier]) -> None:
         self.address = address
         self.line = Line(runtime.delays, runtime.half_ms)
         self._runtime = runtime
-        self._core = core.Client(
-            address, runtime.settings, runtime.coordinator_of, runtime.group_of
-        )
+        self.core = core
+        self._batch = batch
+        self.pumped: Callable[[], None] = _nothing
+        """Called behind everything that came in."""
         self._lock = threading.RLock()  # ends of calls ask for more
         self._calls = 0
         self._then: dict[bytes, Then] = {}
@@ -68,50 +110,12 @@ class Client:
         with self._lock:
             self._closed = True
 
-    # calls; the caller holds the lock ------------------------------------------------------
-
-    def _call(self, then: Then) -> bytes:
+    def call(self, then: Then) -> bytes:
+        """A call's id for the core; the caller holds the lock, also while it calls the core."""
         self._calls += 1
         call = self._calls.to_bytes(8, "big")
         self._then[call] = then
         return call
-
-    def init(self, name: str, then: Then) -> None:
-        self._core.init(self._call(then), name)
-
-    def begin(self, handle: int, tx: bytes) -> str:
-        """The error, "" when there is none."""
-        return self._core.begin(handle, tx)
-
-    def send(self, handle: int, tx: bytes, batches: Any) -> None:
-        self._core.send(handle, tx, batches)
-
-    def commit(self, handle: int, tx: bytes, offsets: Any, then: Then) -> None:
-        self._core.commit(self._call(then), handle, tx, offsets)
-
-    def abort(self, handle: int, tx: bytes, then: Then) -> None:
-        self._core.abort(self._call(then), handle, tx)
-
-    def plain(self, tx: bytes, batches: Any, then: Then) -> None:
-        self._core.plain(self._call(then), batches, tx)
-
-    def ask(self, target: int, make: Any, then: Then) -> None:
-        self._core.ask(self._call(then), target, make)
-
-    def dead(self, handle: int) -> tuple[str, str] | None:
-        """(error, detail) of a producer that is at its end."""
-        found = self._core.dead(handle)
-        if found is not None:
-            self._core.drop(handle)
-        return found
-
-    def failure(self, handle: int) -> tuple[str, str] | None:
-        """(error, detail) with which a producer's open transaction can only be aborted."""
-        return self._core.failure(handle)
-
-    def drop(self, handle: int) -> None:
-        """Forgets a producer, and tells nobody."""
-        self._core.drop(handle)
 
     # room ----------------------------------------------------------------------------------
 
@@ -153,7 +157,7 @@ class Client:
         """The transaction is at its end."""
         for key in self._held.pop(tx, {}).values():
             self._runtime.admission.let_go(key)
-        requests = self._core.requests_of(tx)
+        requests = self.core.requests_of(tx)
         if requests:
             self._runtime.ledger.requested(tx, requests)
         hops = self._hops.pop(tx, 0)
@@ -191,7 +195,7 @@ class Client:
                     key = self._held.get(owner, {}).pop(batch, None)
                     if key is not None:
                         self._runtime.admission.let_go(key)
-                self._core.handle(answer)
+                self.core.handle(answer)
             self._count_bytes(sizes)
         self.deliver()
 
@@ -203,7 +207,7 @@ class Client:
         """Every request has a timer that hardly ever matters: those of one delay wait in a row, for which
         there is one call at a time."""
         row = self._rows.setdefault(delay_ms, deque())
-        while row and not self._core.awaits(row[0][1]):
+        while row and not self.core.awaits(row[0][1]):
             row.popleft()
         row.append((monotonic() + delay_ms / 1000, token))
         if delay_ms not in self._armed:
@@ -215,8 +219,8 @@ class Client:
             if self._closed:
                 return
             row, now = self._rows[delay_ms], monotonic()
-            while row and (row[0][0] <= now or not self._core.awaits(row[0][1])):
-                self._core.wake(row.popleft()[1])
+            while row and (row[0][0] <= now or not self.core.awaits(row[0][1])):
+                self.core.wake(row.popleft()[1])
             if row:
                 left_ms = max(0.0, 1000 * (row[0][0] - now))
                 self._runtime.delays.after(left_ms, partial(self._wake, delay_ms))
@@ -227,7 +231,7 @@ class Client:
     def _pump(self) -> None:
         """Sends what the core put out, and tells the ends of calls, until there is nothing more."""
         self._pumping = threading.get_ident()
-        made = self._core
+        made = self.core
         while made.out or made.timers or made.ended:
             out, timers, ended = made.take()
             self._send_all(out)
@@ -240,7 +244,7 @@ class Client:
         if made.requests != self._counted:
             self._runtime.ledger.counted(made.requests - self._counted)
             self._counted = made.requests
-        self._runtime.writing.end_flushes()
+        self.pumped()
         self._pumping = 0
 
     def _send_all(self, out: list[tuple[int, Any, bytes | None]]) -> None:
@@ -250,7 +254,7 @@ class Client:
         for target, message, tx in out:
             sizes[tx] = sizes.get(tx, 0) + size_of(message)
             item = self._item(target, message, tx)
-            if items and not _same_request(items[-1], item):
+            if items and not self._same_request(items[-1], item):
                 self._send(items)
                 items = []
             items.append(item)
@@ -266,7 +270,7 @@ class Client:
         hops = 0
         if tx is not None:
             hops = self._hops.setdefault(tx, 0)
-            if type(message) is Produce:
+            if type(message) is self._batch:
                 self._produced[message.request, target] = (tx, id(message.data))
         return Deliver(target, message, (tx, hops))
 
@@ -293,10 +297,9 @@ class Client:
             runtime._poke(runtime.nodes[host])
         runtime._answer()
 
-
-def _same_request(a: Deliver, b: Deliver) -> bool:
-    return (
-        type(b.message) is Produce
-        and a.message.request == b.message.request
-        and host_of(a.target) == host_of(b.target)
-    )
+    def _same_request(self, a: Deliver, b: Deliver) -> bool:
+        return (
+            type(b.message) is self._batch
+            and a.message.request == b.message.request
+            and host_of(a.target) == host_of(b.target)
+        )

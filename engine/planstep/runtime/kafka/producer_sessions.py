@@ -40,6 +40,7 @@ class Writing:
         self._flushes: dict[bytes, bytes] = {}  # calls that wait for what a tx has sent → tx
         self._runtime = runtime
         self._client = runtime.client
+        self._core = runtime.client.core
         self._settings = runtime.settings
 
     # producers -----------------------------------------------------------------------------
@@ -101,7 +102,7 @@ class Writing:
         if self.producers.get(producer.name) is producer:
             del self.producers[producer.name]
         if producer.handle is not None and producer.dead is None:
-            self._client.drop(producer.handle)
+            self._core.drop(producer.handle)
         producer.dead = producer.dead or ("INVALID_REQUEST", "its reader is closed")
 
     def _is_ending(self, producer: Producer) -> bool:
@@ -160,7 +161,8 @@ class Writing:
     def _initialize(self, producer: Producer) -> None:
         if producer.handle is None and not producer.initializing and producer.dead is None:
             producer.initializing = True
-            self._client.init(producer.name, partial(self._initialized, producer))
+            call = self._client.call(partial(self._initialized, producer))
+            self._core.init(call, producer.name)
 
     def _initialized(self, producer: Producer, error: str, handle: Any, detail: str) -> None:
         producer.initializing = False
@@ -184,7 +186,7 @@ class Writing:
             return
         if not opened.begun:
             opened.begun = True
-            opened.refused = self._client.begin(producer.handle, opened.tx)
+            opened.refused = self._core.begin(producer.handle, opened.tx)
         if opened.refused:  # nothing of it is sent, and whoever ends it hears why
             opened.wants = []
             self._end(opened, opened.refused, "")
@@ -254,10 +256,10 @@ class Writing:
             return producer.dead
         if producer.handle is None or producer.tx != tx or not opened.begun:
             return None
-        return (opened.refused, "") if opened.refused else self._client.failure(producer.handle)
+        return (opened.refused, "") if opened.refused else self._core.failure(producer.handle)
 
     def _produce(self, opened: Open, batches: Any, handle: int) -> None:
-        self._client.send(handle, opened.tx, batches)
+        self._core.send(handle, opened.tx, batches)
 
     def rollback(self, tx: bytes) -> None:
         """Aborts; does not wait for it."""
@@ -278,7 +280,7 @@ class Writing:
         self._client.deliver()
 
     def _abort(self, opened: Open, handle: int) -> None:
-        self._client.abort(handle, opened.tx, partial(self._ended_call, opened))
+        self._core.abort(self._client.call(partial(self._ended_call, opened)), handle, opened.tx)
 
     def commit(self, tx: bytes, batches: Any, positions: dict[str, dict[int, int]]) -> None:
         opened = self._opened(tx)
@@ -294,7 +296,8 @@ class Writing:
         self._want(opened, partial(self._end_commit, opened, offsets))
 
     def _end_commit(self, opened: Open, offsets: Any, handle: int) -> None:
-        self._client.commit(handle, opened.tx, offsets, partial(self._ended_call, opened))
+        call = self._client.call(partial(self._ended_call, opened))
+        self._core.commit(call, handle, opened.tx, offsets)
 
     def _ended_call(self, opened: Open, error: str, value: Any, detail: str) -> None:
         """The client's call has ended: under its lock."""
@@ -324,7 +327,7 @@ class Writing:
             # What it asked for goes on: nobody else may write under this incarnation meanwhile.
             opened.producer.dead = (error, detail)
             if opened.producer.handle is not None:
-                self._client.drop(opened.producer.handle)
+                self._core.drop(opened.producer.handle)
         if opened.ending == "commit":
             if state == "undetermined":
                 self._runtime.answer_call(
@@ -342,7 +345,9 @@ class Writing:
         self.open.pop(opened.tx, None)
         self._client.let_go(opened.tx)
         if producer.dead is None and producer.handle is not None:
-            producer.dead = self._client.dead(producer.handle)
+            producer.dead = self._core.dead(producer.handle)
+            if producer.dead is not None:
+                self._core.drop(producer.handle)
         if producer.tx != opened.tx:
             producer.waiting = [other for other in producer.waiting if other is not opened]
             return

@@ -25,10 +25,12 @@ class Requests:
     def __init__(self, runtime: "KafkaRuntime") -> None:
         self._runtime = runtime
         self._client = runtime.client
+        self._core = runtime.client.core
         self._members = 0
 
     def write(self, tx: bytes, batches: Any) -> None:
-        self._client.plain(tx, batches, partial(self._ended_plain, tx))
+        call = self._client.call(partial(self._ended_plain, tx))
+        self._core.plain(call, batches, tx)
 
     def _ended_plain(self, tx: bytes, error: str, value: Any, detail: str) -> None:
         self._client.let_go(tx)
@@ -40,7 +42,8 @@ class Requests:
             )
 
     def trim(self, tx: bytes, tablet: int, offset: int) -> None:
-        self._client.ask(tablet, partial(_trim_to, offset), partial(self._ended_ask, tx))
+        call = self._client.call(partial(self._ended_ask, tx))
+        self._core.ask(call, tablet, partial(_trim_to, offset))
 
     def _ended_ask(self, tx: bytes, error: str, value: Any, detail: str) -> None:
         if error:
@@ -55,7 +58,7 @@ class Requests:
         tx = self._runtime.new_tx()
         with self._client.locked():
             waiter = self._runtime._waiting[tx] = Waiter(tx, 0, None)
-            self._client.ask(target, make, partial(self._ended_ask, tx))
+            self._core.ask(self._client.call(partial(self._ended_ask, tx)), target, make)
         self._runtime.asked()
         self._runtime._wait_for(waiter, None)
         return waiter.result().details[0]
@@ -99,7 +102,7 @@ class Requests:
             return Leave(client, request, consumer, member)
 
         with self._client.locked():
-            self._client.ask(target, make, lambda *_: None)
+            self._core.ask(self._client.call(lambda *_: None), target, make)
         self._client.deliver()
 
 

@@ -30,10 +30,11 @@ from ...proto.ids import (
     tx_parse,
     tx_text,
 )
-from ...proto.kafka.messages import ExpireProducers, SwitchLog
+from ...proto.kafka.messages import ExpireProducers, Produce, SwitchLog
 from ...proto.kafka.settings import KafkaSettings
 from ...proto.messages import PartitionPart
 from ...proto.shell import Answer
+from ...proxy.kafka import client as core
 from ...store import Store
 from ..core_client import Client
 from ..deferred_signals import Uninterrupted, room_for_a_turn
@@ -79,8 +80,10 @@ class KafkaRuntime(Runtime):
         self.in_order = False  # a commit's positions count only once it has ended
         try:
             self.schema = KafkaSchema(self)
-            self.client = Client(self, self._proxy)
+            made = core.Client(self._proxy, self.settings, self.coordinator_of, self.group_of)
+            self.client = Client(self, self._proxy, made, Produce)
             self.writing = Writing(self)
+            self.client.pumped = self.writing.end_flushes
             self.requests = Requests(self)
             self.numbers = Numbers(self)
             self.last_sequence = self.numbers.last
