@@ -20,6 +20,7 @@ from planstep.runtime.runtime import Runtime
 from planstep.runtime.thread_pool import Threads
 from planstep.runtime.turn_loop import Turns
 from planstep.store import disk_store, owner_lock
+from planstep.store.checkpointing import Checkpointer
 from planstep.store.disk_store import DiskStore
 from planstep.store.log import log_writer
 from planstep.store.log.segments import Folder
@@ -153,7 +154,7 @@ def test_an_open_of_mode_kafka_that_fails_leaves_no_threads(
 @pytest.mark.parametrize(
     ("where", "name"),
     [
-        (DiskStore, "_checkpoint_all"),
+        (Checkpointer, "write_all"),
         (DiskStore, "close"),
         (log_writer.LogEnd, "write_close"),
         (Folder, "close"),

@@ -43,9 +43,11 @@ def choose(live: dict[str, int], sizes: dict[str, int], bytes_max: int) -> list[
 
 
 def rewrite(
-    folder: Folder, table: Table, store_id: bytes, generation: int, number: int, old: list[str]
+    folder: Folder, table: Table, store_id: bytes, *, data_file: tuple[int, int], old: list[str]
 ) -> tuple[int, dict[str, int]]:
-    """Copies what is live in `old` into one data file; (bytes written, live bytes by file).
+    """Copies what is live in `old` into one `data_file`, (generation, number).
+
+    Returns (bytes written, live bytes by file).
 
     NoSpace or another IoError, or Corruption when an extent cannot be found or read: then nothing has changed.
     """
@@ -53,6 +55,7 @@ def rewrite(
     live = table.live()
     if sum(extent.length for extent in extents) != sum(live[name] for name in old):
         raise Corruption(f"{', '.join(old)}: not all that is counted as live there was found")
+    generation, number = data_file
     name = data_name(generation, number)
     size = sum(OVERHEAD + extent.length for extent in extents)
     fd = folder.create(name, size)
