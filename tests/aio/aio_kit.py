@@ -22,11 +22,11 @@ def run(program: Program, hosts: int = 1) -> None:
 
 def nothing_is_open(db: AsyncEngine) -> bool:
     runtime = db._sync._runtime
-    db._sync._drop()
+    db._sync.context.drop()
     proxy = runtime.nodes[0].host.proxy
     assert proxy is not None
     return not (
-        db._sync._consuming
+        db._sync.context.consuming
         or runtime._waiting
         or runtime.watches
         or runtime.admission._held

@@ -52,7 +52,7 @@ def test_a_read_under_way_ends_with_the_engine(
         table.put("k", 1)
         view = db.snapshot()
         node = db._runtime.nodes[1]
-        view._reading.snap.marks[1] += 10
+        view.pinned._reading.snap.marks[1] += 10
         failed: list[BaseException] = []
 
         def read() -> None:

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 import planstep
-from planstep.api import engine as engine_module
-from planstep.api import open_engine
+from planstep.api import lifetime, open_engine
 from planstep.api.engine import Engine
 from planstep.host.versions import History
 from planstep.runtime import open_stores, turn_loop
@@ -160,7 +159,7 @@ def test_an_open_of_mode_kafka_that_fails_leaves_no_threads(
         (Folder, "close"),
         (ReleasedMark, "close"),
         (Turns, "_stop_everything"),
-        (engine_module, "store_closed"),
+        (lifetime, "store_closed"),
     ],
 )
 def test_a_close_that_fails_lets_go_of_all(

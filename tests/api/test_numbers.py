@@ -85,7 +85,7 @@ def test_conflicts_without_number(shop: planstep.Engine, monkeypatch: pytest.Mon
     def never(tx: Tx) -> None:
         tx.put("totals", "k", tx.get("totals", "k", 0))
         error = planstep.Conflict(kind="table", name="totals", part=0, key="k")
-        tx._failure = error
+        tx.failure = error
         raise error
 
     with pytest.raises(planstep.Conflict) as caught:

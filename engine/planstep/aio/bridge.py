@@ -142,7 +142,7 @@ class Bridge:
         try:
             with runtime.watches.watch(tablets, wake):
                 if not any(runtime.views.end(tablet) > ends[tablet] for tablet in tablets):
-                    if runtime._stopped is not None:
+                    if runtime.stopped_by is not None:
                         runtime._check_open()  # nothing comes any more
                     await asyncio.wait([future], timeout=min(seconds, _LOOK_SECONDS))
         finally:

@@ -31,9 +31,11 @@ from ..api.open_engine import open as open_sync
 from ..api.retry import RETRIED, Attempts
 from ..api.topics.changelog import Changelog
 from ..api.topics.consumer_group import LEASE_SECONDS
+from ..api.topics.description import Written
 from ..api.topics.process_policy import IN_FLIGHT as PROCESS_IN_FLIGHT
 from ..api.topics.process_policy import OnError, Progress
-from ..api.topics.topic import Written
+from ..api.topics.reader import Limits
+from ..api.transaction.lifecycle import ended_by
 from ..api.transaction.topic_writes import Headers
 from ..proto.kafka.settings import KafkaSettings
 from .bridge import Bridge, on_thread
@@ -50,7 +52,7 @@ class AsyncEngine:
 
     def __init__(self, sync: Engine) -> None:
         self._sync = sync
-        self._bridge = Bridge(sync._runtime)
+        self._bridge = Bridge(sync.context.runtime)
         self._closed = False
 
     @property
@@ -67,8 +69,8 @@ class AsyncEngine:
     def transaction(self, worker: str | None = None) -> AsyncTransaction:
         """Begins a transaction. In an `async with` it commits at the end and rolls back on an error;
         `worker` as in Engine.transaction."""
-        self._sync._check()
-        self._sync._drop()
+        self._sync.context.check()
+        self._sync.context.drop()
         return AsyncTransaction(self, check_worker(worker))
 
     def _statement(self) -> AsyncTransaction:
@@ -85,7 +87,7 @@ class AsyncEngine:
         worker: str | None = None,
     ) -> T:
         """Runs `await fn(tx)`, commits, and returns fn's value; after Conflict once more; see Engine.run."""
-        with Attempts(attempts, deadline, self._sync._losers) as tried:
+        with Attempts(attempts, deadline, self._sync.context.losers) as tried:
             while True:
                 tx = self.transaction(worker)
                 try:
@@ -94,11 +96,11 @@ class AsyncEngine:
                         if not isawaitable(value):
                             raise TypeError("db.run of an async engine takes an async function")
                         result = await value
-                    if tx._future is not None:
-                        await tx._future
+                    if tx.future is not None:
+                        await tx.future
                     return result
                 except RETRIED as error:
-                    await asyncio.sleep(tried.pause_after(error, tx._sync._ended_by(error)))
+                    await asyncio.sleep(tried.pause_after(error, ended_by(tx._sync, error)))
 
     async def changelog(
         self, topic: str, partition: int = 0, worker: str | None = None
@@ -109,9 +111,9 @@ class AsyncEngine:
 
     def snapshot(self) -> AsyncSnapshotView:
         """A view of everything as of the last released step; use it in an `async with`."""
-        self._sync._check()
-        self._sync._drop()
-        self._sync._runtime.schema.check_snapshots()
+        self._sync.context.check()
+        self._sync.context.drop()
+        self._sync.context.runtime.schema.check_snapshots()
         return AsyncSnapshotView(self)
 
     def reader(
@@ -158,18 +160,16 @@ class AsyncEngine:
             fn,
             topic,
             consumer,
-            workers,
-            in_flight,
-            max_records,
-            max_bytes,
-            on_error,
-            dead_letter,
-            until_idle,
-            progress,
-            stop,
-            worker,
-            attempts,
-            lease_seconds,
+            workers=workers,
+            limits=Limits(max_records, max_bytes, in_flight),
+            on_error=on_error,
+            dead_letter=dead_letter,
+            until_idle=until_idle,
+            progress=progress,
+            stop=stop,
+            worker=worker,
+            attempts=attempts,
+            lease_seconds=lease_seconds,
         )
 
     async def write(
@@ -267,7 +267,7 @@ class AsyncEngine:
             self._bridge.close()
 
     async def __aenter__(self) -> "AsyncEngine":
-        self._sync._check()
+        self._sync.context.check()
         return self
 
     async def __aexit__(

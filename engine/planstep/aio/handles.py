@@ -16,7 +16,8 @@ from ..api.columns.batch import ReadBatch
 from ..api.limits import LOOK_BYTES
 from ..api.snapshot import SnapshotView
 from ..api.tables.table import Table
-from ..api.topics.topic import Topic, Written
+from ..api.topics.description import Written
+from ..api.topics.topic import Topic
 from ..api.topics.writer import LINGER_BYTES, LINGER_RECORDS, Partitioner, Writer
 from ..api.transaction.topic_writes import Headers
 from ..proto.ids import Place
@@ -89,17 +90,17 @@ class AsyncTopic:
         partitioner: Partitioner | None = None,
     ) -> "AsyncWriter":
         """A buffered writer whose records are numbered, so that repeats are published once."""
-        self._engine._sync._writable()
+        self._engine._sync.context.check_writable()
         self._sync._info()
         inner = _Inner(
-            self._engine._sync,
+            self._engine._sync.context,
             self.name,
             producer,
-            dedupe,
-            linger_records,
-            linger_bytes,
-            linger,
-            partitioner,
+            dedupe=dedupe,
+            linger_records=linger_records,
+            linger_bytes=linger_bytes,
+            linger=linger,
+            partitioner=partitioner,
         )
         return AsyncWriter(self._bridge, inner)
 
@@ -206,7 +207,7 @@ class AsyncTable:
             return (await tx.commit()).place
 
     def _begin(self) -> AsyncTransaction:
-        self._engine._sync._writable()
+        self._engine._sync.context.check_writable()
         return self._engine.transaction()
 
     describe = in_loop(Table.describe)
@@ -226,7 +227,7 @@ class AsyncSnapshotView:
 
     def __init__(self, engine: "AsyncEngine") -> None:
         self._bridge = engine._bridge
-        self._sync = SnapshotView(engine._sync)
+        self._sync = SnapshotView(engine._sync.context)
         self.step = self._sync.step
 
     @overload

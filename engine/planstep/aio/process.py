@@ -10,6 +10,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
+from functools import partial
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,7 @@ from ..api.topics.process_policy import (
     Progress,
     refuse_rolled_back,
 )
+from ..api.topics.reader import Limits
 from ..runtime.outcome import Commit
 from .reader import AsyncLeased, AsyncReader
 from .transaction import AsyncTransaction
@@ -78,14 +80,14 @@ class _Worker:
                 refuse_rolled_back(tx._sync)
             else:
                 self._course.bury(tx._sync, batch, poison)
-            if tx._sync._state == "open":
+            if tx._sync.state == "open":
                 tx.submit()
-            if tx._future is not None:
-                self._pending.append((tx._future, batch, poison is not None))
-            elif tx._sync._state == "committed":
+            if tx.future is not None:
+                self._pending.append((tx.future, batch, poison is not None))
+            elif tx._sync.state == "committed":
                 self._course.committed(batch)
         except BaseException as error:
-            if tx._sync._state == "open":
+            if tx._sync.state == "open":
                 await tx.rollback()
             if not isinstance(error, Exception):
                 raise
@@ -115,10 +117,9 @@ async def process(
     fn: _Fn,
     topic: str,
     consumer: str,
+    *,
     workers: int,
-    in_flight: int,
-    max_records: int,
-    max_bytes: int,
+    limits: Limits,
     on_error: OnError | None,
     dead_letter: str | None,
     until_idle: bool,
@@ -131,17 +132,18 @@ async def process(
     """See AsyncEngine.process."""
     check_workers(fn, workers)
     bridge, sync = engine._bridge, engine._sync
-    course = await bridge.call(Course, sync, topic, consumer, on_error, dead_letter, attempts)
+    policy = partial(Course, on_error=on_error, dead_letter=dead_letter, attempts=attempts)
+    course = await bridge.call(policy, sync.context, topic, consumer)
     tasks: list[asyncio.Task[None]] = []
     readers: list[Courser] = []
     try:
         for number in range(workers):
             name = worker_name(worker, topic, consumer, number, workers)
             reader = course.reader(
-                max_records, max_bytes, in_flight, lease_seconds, name, until_idle
+                limits, lease_seconds=lease_seconds, name=name, until_idle=until_idle
             )
             readers.append(reader)
-            one = _Worker(course, AsyncReader(engine, reader), fn, in_flight)
+            one = _Worker(course, AsyncReader(engine, reader), fn, limits.in_flight)
             tasks.append(asyncio.create_task(one.run(), name=name))
         minding = Minding(course, readers, stop, progress)
         running = set(tasks)

@@ -48,7 +48,7 @@ class _AsyncLeasedTransaction(AsyncTransaction):
         self._bridge = engine._bridge
         self._sync = sync
         self._sent = False
-        self._future = None
+        self.future = None
 
     async def _send(self, parts: Any, timeout: float | None) -> Commit:
         tx = self._sync

@@ -100,9 +100,9 @@ class AsyncTransaction:
     def __init__(self, engine: "AsyncEngine", worker: Any = None) -> None:
         self._engine = engine
         self._bridge = engine._bridge
-        self._sync = Inner(engine._sync, worker)
+        self._sync = Inner(engine._sync.context, worker)
         self._sent = False  # to the engine: from then on it has an outcome
-        self._future: asyncio.Future[Commit] | None = None
+        self.future: asyncio.Future[Commit] | None = None
 
     @property
     def id(self) -> str:
@@ -122,7 +122,7 @@ class AsyncTransaction:
         parts = self._sync._send()
         task = asyncio.ensure_future(self._ended(parts, None))
         task.add_done_callback(self._if_never_sent)
-        self._future = task
+        self.future = task
         return task
 
     def _if_never_sent(self, task: "asyncio.Future[Commit]") -> None:
@@ -130,7 +130,7 @@ class AsyncTransaction:
             self._give_up()
 
     def _give_up(self) -> None:
-        self._sync._state = "aborted"
+        self._sync.state = "aborted"
         self._sync._take_back()
 
     async def rollback(self) -> None:
@@ -145,7 +145,7 @@ class AsyncTransaction:
         pause = 0.001
         while True:
             outcome = self._sync.outcome(0.0)
-            if outcome.state not in _UNSETTLED or self._sync._state == "open":
+            if outcome.state not in _UNSETTLED or self._sync.state == "open":
                 return outcome
             if deadline is not None and loop.time() >= deadline:
                 return outcome
@@ -167,7 +167,7 @@ class AsyncTransaction:
                     self._give_up()
                 raise
         assert tx._result is not None
-        tx._state = "committed"
+        tx.state = "committed"
         return tx._result
 
     async def _send(self, parts: Any, timeout: float | None) -> Commit:
@@ -180,7 +180,7 @@ class AsyncTransaction:
         return await self._bridge.ended(tx, send, timeout)
 
     async def __aenter__(self) -> "AsyncTransaction":
-        self._sync._check()
+        self._sync.check_open()
         return self
 
     async def __aexit__(
@@ -189,7 +189,7 @@ class AsyncTransaction:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._sync._state != "open":
+        if self._sync.state != "open":
             return
         try:
             if error is None:

@@ -36,7 +36,7 @@ def _summary(db: "planstep.Engine", found: "planstep.ConsumerDescription") -> di
         "lag": found.lag,
         "missed": found.missed,
     }
-    views = db._runtime.views
+    views = db.context.runtime.views
     if isinstance(views, KafkaViews):
         generation, members = views.group(found.name)
         summary |= {"generation": generation, "members": members}
@@ -46,7 +46,7 @@ def _summary(db: "planstep.Engine", found: "planstep.ConsumerDescription") -> di
 def _parts(
     db: "planstep.Engine", topic: "planstep.Topic", found: "planstep.ConsumerDescription"
 ) -> list[dict[str, Any]]:
-    views, tablets = db._runtime.views, topic._info().partitions
+    views, tablets = db.context.runtime.views, topic._info().partitions
     parts = [part._asdict() for part in found.partitions]
     if isinstance(views, KafkaViews):
         for part, tablet in zip(parts, tablets, strict=True):
@@ -158,7 +158,7 @@ def create(
     start = place(begin, "--start")
     with existing(store, read_only=False) as db:
         handle = db.topic(topic)
-        with db._look() as view:
+        with db.context.look() as view:
             offsets = starts_of(view, topic, start, None)
         handle.create_consumer(name, cast(Kind, kind), offsets, exist_ok)  # refuses others
         positions = handle.position(name)
@@ -191,7 +191,7 @@ def seek(
     with existing(store, read_only=dry_run) as db:
         handle = db.topic(topic)
         before = {part.partition: part.position for part in consumer_of(handle, name).partitions}
-        with db._look() as view:
+        with db.context.look() as view:
             offsets = starts_of(view, topic, start, partition)
         if not dry_run:
             handle.seek(name, offsets)

@@ -99,7 +99,7 @@ def list_transactions(
     now = time.time()
     with existing(store) as db:
         outcomes = db.transactions(limit)
-        names = db._runtime.names
+        names = db.context.runtime.names
     found = [
         {
             **_fields(outcome),
@@ -263,7 +263,7 @@ def verify(store: Store, as_json: Json = False) -> None:
     try:
         if any(p["key"] == DATA_FILE for p in problems):
             raise Corruption("its records were not read: the tables' pages are damaged")
-        with existing(store) as db, db._look() as view:
+        with existing(store) as db, db.context.look() as view:
             for name, topic in db.topics().items():
                 for partition in range(topic.partitions):
                     at = view.bounds(name)[partition][0]
@@ -318,7 +318,7 @@ def dump_log(
         raise PlanstepError(f"{store} has no host {host}")
     names: Any = None
     with contextlib.suppress(PlanstepError), existing(store) as db:  # what is damaged is shown too
-        names = db._runtime.names
+        names = db.context.runtime.names
     records = list(deque(dump(folder, partial(appends, names or Nameless())), limit))
     if as_json:
         print_json({"host": host, "records": records})

@@ -106,7 +106,7 @@ def write(
                         partition=partition,
                     )
                 done, transactions = done + len(records), transactions + 1
-                place = None if db._runtime.mode == "kafka" else tx.commit.place
+                place = None if db.context.runtime.mode == "kafka" else tx.commit.place
                 tell(done)
         except KeyboardInterrupt:
             say(f"interrupted: at least {done} records are written")

@@ -63,7 +63,7 @@ class Writer(DataSourceArrowWriter):
         path, name = options.path, options.name
         check_visible(path, "driver")
         with planstep.open(path, create=False, read_only=True, switch_interval=None) as db:
-            info = db._topic(name) if options.kind == "topic" else db._table(name)
+            info = db.context.topic(name) if options.kind == "topic" else db.context.table(name)
             self._target = store_id(db), info.id
             if db.mode == "kafka" and options.query is not None:
                 raise NotSupported(
@@ -116,7 +116,11 @@ class Writer(DataSourceArrowWriter):
         if db.mode != "kafka" and not self._pass(tx):
             return
         options = self._options
-        info = db._topic(options.name) if options.kind == "topic" else db._table(options.name)
+        info = (
+            db.context.topic(options.name)
+            if options.kind == "topic"
+            else db.context.table(options.name)
+        )
         if (store_id(db), info.id) != self._target:
             raise PlanstepError(
                 f"{options.kind} {options.name!r} is another one than when this write began: it was dropped, "

@@ -209,7 +209,13 @@ class DiskStore:
         shown = self._released.read()
         proven = 0 if shown is None else shown.synced
         found = read_back(
-            self.folder, self._files, self.store_id, checkpoint, first_segment, closed, proven
+            self.folder,
+            self._files,
+            self.store_id,
+            checkpoint,
+            first_segment=first_segment,
+            closed=closed,
+            proven=proven,
         )
         self.clean = found.closed or not found.segment
         live = Layer()

@@ -56,8 +56,8 @@ class Lingering:
                 self._changed.wait(first - now)
             for reference in due:
                 writer = reference()
-                if writer is not None and not writer._flush_late():
-                    self.at(writer, writer._again)
+                if writer is not None and not writer.flush_late():
+                    self.at(writer, writer.again_seconds)
 
     def flush(self) -> list["Writer"]:
         """Flushes all that lingers; those whose flush failed."""
@@ -70,4 +70,4 @@ class Lingering:
             self._stopping = False
             left = [writer for reference in self._due if (writer := reference()) is not None]
             self._due.clear()
-        return [writer for writer in left if not writer._flush_late()]
+        return [writer for writer in left if not writer.flush_late()]

@@ -39,13 +39,14 @@ from ..arguments import seconds, whole
 from ..columns.batch import ReadBatch, counted
 from ..transaction.participant_parts import Parts
 from ..transaction.snapshot_reader import Reading, check_limits, end_of
+from ..transaction.topic_writes import Outbox
 from ..transaction.transaction import Transaction
 from .consumer_group import Group
 from .group_state import Flight, Lane
 
 if TYPE_CHECKING:
     from ...runtime.runtime import Runtime
-    from ..engine import Engine
+    from ..context import Context
 
 _IN_FLIGHT = 4
 _ADMISSION_SECONDS = 30.0
@@ -65,6 +66,14 @@ def window_of(runtime: "Runtime", in_flight: int | None) -> int:
             "had: leave it out and end each batch before the next read, or open more readers"
         )
     return in_flight
+
+
+class Limits(NamedTuple):
+    """How much a reader takes: records and about bytes of a batch, and batches at once."""
+
+    max_records: int
+    max_bytes: int
+    in_flight: int
 
 
 class Leased(NamedTuple):
@@ -91,6 +100,36 @@ class LeasedTransaction(Transaction):
 
     group: Group
     flight: Flight | None = None
+
+    def lend(self, reading: Reading) -> None:
+        """It reads as of the snapshot that its batch was looked for in, and closes that."""
+        self._reading = reading
+
+    def lent(self, reading: Reading) -> bool:
+        return self._reading is reading
+
+    def view(self) -> Reading:
+        """What it reads from: its snapshot, taken now at the latest."""
+        return self._view()
+
+    def take(self, group: Group, flight: Flight) -> None:
+        """Its batch: consumes the flight's range when it commits."""
+        self.group, self.flight = group, flight
+        tablet, consumer, conditions = flight.lane.tablet, group.consumer, self._conditions
+        if group.individual:
+            conditions.acknowledge(tablet, consumer, flight.begin, flight.end)
+        else:
+            conditions.consume(tablet, consumer, flight.begin, flight.end)
+        conditions.fence(tablet, consumer, self._view().moved(tablet, consumer))
+        self.context.consuming[self._tx] = conditions
+        self._waitable = False
+
+    def write_raw(self, topic: str, value: bytes, key: bytes | None, headers: bytes | None) -> None:
+        """Writes one record as it is stored."""
+        info = self.context.topic(topic)
+        outbox = self._outboxes.get(topic) or Outbox(info, self.context.keyless(info))
+        size = len(value) + len(key or b"") + len(headers or b"")
+        self._add(outbox, [value], [key], [headers], size, None)
 
     def _hand(self, parts: Parts, ending: Any) -> None:
         """Raises Overloaded when there is no room now; what else it raises ends the transaction."""
@@ -153,7 +192,7 @@ class LeasedTransaction(Transaction):
                 self._take_back()
                 future.set_exception(error)
                 break
-        self._future = future
+        self.future = future
         return future
 
     def _commit(self, timeout: float | None) -> Commit:
@@ -161,17 +200,17 @@ class LeasedTransaction(Transaction):
         try:
             self._result = future.result(timeout)
         except TimeoutError:
-            self._engine._runtime.unheard(self._tx)
-            self._failure = error = Undetermined(
+            self.context.runtime.unheard(self._tx)
+            self.failure = error = Undetermined(
                 f"transaction {self.id} was not answered within {timeout} s; it goes on, and "
                 f"outcome({self.id!r}) tells how it ended"
             )
             raise error from None
         except BaseException as error:
-            self._engine._runtime.unheard(self._tx)
+            self.context.runtime.unheard(self._tx)
             self._failed(error)
             raise
-        self._state = "committed"
+        self.state = "committed"
         return self._result
 
     def _take_back(self) -> None:
@@ -184,7 +223,7 @@ class LeasedTransaction(Transaction):
 
     def __del__(self) -> None:
         super().__del__()
-        if self.flight is not None and self._state == "open":
+        if self.flight is not None and self.state == "open":
             self.group.gone.append(self.flight)
 
 
@@ -196,17 +235,17 @@ class Reader:
 
     def __init__(
         self,
-        engine: "Engine",
+        context: "Context",
         topic: str,
         consumer: str,
-        max_records: int,
-        max_bytes: int,
-        in_flight: int,
+        limits: "Limits",
+        *,
         lease_seconds: float,
         name: str,
-        until_idle: bool = False,
+        until_idle: bool,
     ) -> None:
-        engine._writable()
+        max_records, max_bytes, in_flight = limits
+        context.check_writable()
         check_name(consumer)
         check_limits(max_records, max_bytes)
         whole("in_flight", in_flight, 1)
@@ -217,10 +256,12 @@ class Reader:
         self.consumer = consumer
         self.max_records = max_records
         self.max_bytes = max_bytes
-        self._engine = engine
-        if engine._runtime.one_at_a_time:
+        self._context = context
+        if context.runtime.one_at_a_time:
             in_flight = 1
-        self._group, self._member = engine._join(topic, consumer, lease_seconds, name, in_flight)
+        self._group, self._member = context.groups.join(
+            context.topic(topic), consumer, lease_seconds, name, in_flight
+        )
         self._info = self._group.info
         self._until_idle = until_idle
         self._closed = False
@@ -269,8 +310,8 @@ class Reader:
     def idle(self) -> bool:
         """True when all that is there is consumed, and nothing is in flight in any reader."""
         self._check()
-        with self._engine._runtime.snapshot() as snap:
-            return self._group.idle(Reading(self._engine._runtime, snap))
+        with self._context.runtime.snapshot() as snap:
+            return self._group.idle(Reading(self._context.runtime, snap))
 
     def keep_alive(self) -> None:
         """Renews the leases of a batch that takes longer than `lease_seconds`."""
@@ -278,10 +319,10 @@ class Reader:
         self._group.renew(self._member)
 
     def _check(self) -> None:
-        self._engine._check()
+        self._context.check()
         if self._closed:
             raise TransactionClosed("the reader is closed; open another with db.reader()")
-        if self._engine._topic(self.topic).id != self._info.id:
+        if self._context.topic(self.topic).id != self._info.id:
             raise Dropped(
                 f"topic {self.topic!r} was dropped, and created anew: open another reader"
             )
@@ -311,7 +352,7 @@ class Reader:
             if group.changes != changes:
                 continue  # what was looked at is old
             full = flights >= member.in_flight
-            if (full or sent) and not self._engine._runtime.owns_this_thread():
+            if (full or sent) and not self._context.runtime.owns_this_thread():
                 left = _LOOK_SECONDS
             else:
                 left = self._left(wait)
@@ -345,7 +386,7 @@ class Reader:
         lanes = group.lanes_for(member)
         if not lanes:
             return None
-        runtime = self._engine._runtime
+        runtime = self._context.runtime
         reading = Reading(runtime, runtime.snapshot())
         tx: LeasedTransaction | None = None
         try:
@@ -356,16 +397,16 @@ class Reader:
                     if found is None:
                         continue
                     if tx is None:
-                        tx = made(self._engine, member.producer)
+                        tx = made(self._context, member.producer)
                         if member.producer is None:
-                            tx._reading = reading
-                    if tx._reading is not reading:  # its producer remembers positions of its own
-                        found = group.free(member, lane, tx._view())
+                            tx.lend(reading)
+                    if not tx.lent(reading):  # its producer remembers positions of its own
+                        found = group.free(member, lane, tx.view())
                     batch = None if found is None else self._read(tx, lane, *found, changes)
                 if batch is not None:
                     return Leased(tx, batch)
         finally:
-            if tx is None or tx._reading is not reading:
+            if tx is None or not tx.lent(reading):
                 reading.snap.close()
             if tx is not None and tx.flight is None:
                 tx.rollback()
@@ -374,7 +415,7 @@ class Reader:
     def _read(
         self, tx: LeasedTransaction, lane: Lane, begin: int, end: int, changes: int
     ) -> ReadBatch | None:
-        group, reading = self._group, tx._view()
+        group, reading = self._group, tx.view()
         most = self._limit(lane.number, begin, min(self.max_records, end - begin))
         segments, _ = reading.segments(self._info, lane.number, begin, most, self.max_bytes)
         if not segments:
@@ -382,14 +423,7 @@ class Reader:
         flight = group.begin(self._member, lane, begin, end_of(segments), changes)
         if flight is None:
             return None
-        tx.group, tx.flight = group, flight
-        if group.individual:
-            tx._conditions.acknowledge(lane.tablet, self.consumer, begin, flight.end)
-        else:
-            tx._conditions.consume(lane.tablet, self.consumer, begin, flight.end)
-        tx._conditions.fence(lane.tablet, self.consumer, reading.moved(lane.tablet, self.consumer))
-        self._engine._consuming[tx._tx] = tx._conditions
-        tx._waitable = False
+        tx.take(group, flight)
         more = flight.end < reading.bounds(lane.tablet)[1]
         return ReadBatch(self.topic, self._info.format, segments, more)
 

@@ -38,7 +38,7 @@ from ..transaction.snapshot_reader import check_partition
 from ..transaction.topic_writes import Headers, Outbox
 
 if TYPE_CHECKING:
-    from ..engine import Engine
+    from ..context import Context
 
 Partitioner = Callable[[Any, int], int]
 """A record's key, and how many partitions there are → its partition."""
@@ -55,9 +55,10 @@ class Writer:
 
     def __init__(
         self,
-        engine: "Engine",
+        context: "Context",
         topic: str,
         producer: str | bytes | None,
+        *,
         dedupe: bool,
         linger_records: int,
         linger_bytes: int,
@@ -75,21 +76,21 @@ class Writer:
         raw = encode_text(producer, "producer") if isinstance(producer, str) else producer
         self._anonymous = raw is None
         if raw is None:
-            raw = engine._anonymous_producer()
+            raw = context.take_producer()
         if not isinstance(raw, bytes) or not 1 <= len(raw) <= _PRODUCER_BYTES_MAX:
             raise ValueError(f"producer is a name of 1 to {_PRODUCER_BYTES_MAX} bytes")
         self.producer = raw
         self.topic = topic
-        self._engine = engine
-        self._info = engine._topic(topic)
+        self._context = context
+        self._info = context.topic(topic)
         self._dedupe = dedupe
-        self._session = engine._runtime.new_tx()  # an id that no other writer has
+        self._session = context.runtime.new_tx()  # an id that no other writer has
         self._numbered: bool | None = None  # by the caller?
         self._linger_records = linger_records
         self._linger_bytes = linger_bytes
         self._linger = linger
         self._partitioner = partitioner
-        self._late: Exception | None = None  # of a flush that nobody waited for
+        self.failed_late: Exception | None = None  # of a flush that nobody waited for
         self._lock = threading.RLock()
         self._buffers: dict[int, list[_Item]] = {}
         self._last: dict[int, int] = {}
@@ -130,8 +131,8 @@ class Writer:
             whole("sequence", sequence)
         with self._lock:
             self._check()
-            if self._late is not None:
-                late, self._late = self._late, None
+            if self.failed_late is not None:
+                late, self.failed_late = self.failed_late, None
                 late.add_note(
                     f"raised by an earlier flush; {self!r} keeps the records: flush again"
                 )
@@ -171,12 +172,12 @@ class Writer:
             self._records += 1
             self._bytes += size
             if self._linger is not None and self._records == 1:
-                self._engine._lingering.at(self, self._linger)
+                self._context.lingering.at(self, self._linger)
             if self._records >= self._linger_records or self._bytes >= self._linger_bytes:
                 try:
                     self._flush_full()
                 except Undetermined as error:
-                    self._late = error  # it may have been published: the next call tells
+                    self.failed_late = error  # it may have been published: the next call tells
                 except Exception:
                     self._unwrite(partition)
                     raise
@@ -194,8 +195,11 @@ class Writer:
             self._records -= 1
             self._bytes -= size
 
-    def _flush_late(self) -> bool:
-        """The time that records linger is over; False when they could not be published."""
+    def flush_late(self) -> bool:
+        """Publishes what has lingered for its time; False when that failed.
+
+        :meta private:
+        """
         with self._lock:
             if self._closed or not self._records:
                 return True
@@ -203,12 +207,15 @@ class Writer:
                 self.flush()
                 return True
             except Exception as error:
-                self._late = error
+                self.failed_late = error
                 return False
 
     @property
-    def _again(self) -> float:
-        """Seconds until a flush that failed in the background is tried again."""
+    def again_seconds(self) -> float:
+        """Seconds until a flush that failed in the background is tried again.
+
+        :meta private:
+        """
         return max(self._linger or 0.0, _AGAIN_SECONDS)
 
     def _last_of(self, partition: int) -> int:
@@ -219,7 +226,7 @@ class Writer:
         last = self._last.get(partition)
         if last is None:
             tablet = self._info.partitions[partition]
-            runtime = self._engine._runtime
+            runtime = self._context.runtime
             with runtime.snapshot() as snap:
                 known = runtime.last_sequence(snap, tablet, self.producer)
             last = self._last[partition] = -1 if known is None else known
@@ -234,10 +241,10 @@ class Writer:
         """
         with self._lock:
             self._check()
-            self._late = None
+            self.failed_late = None
             while parts := self._parts():
                 try:
-                    runtime = self._engine._runtime
+                    runtime = self._context.runtime
                     done = runtime.commit(runtime.new_tx(), parts)
                 except Conflict as conflict:
                     if not self._dedupe or not self._skip(conflict):
@@ -282,7 +289,7 @@ class Writer:
         return True
 
     def _check(self) -> None:
-        self._engine._writable()
+        self._context.check_writable()
         if self._closed:
             raise TransactionClosed("the writer is closed; open another with topic.writer()")
 
@@ -293,7 +300,7 @@ class Writer:
                 self.flush()
                 self._closed = True
                 if self._anonymous:  # all of its numbers are decided: another may go on behind them
-                    self._engine._anonymous.append(self.producer)
+                    self._context.give_producer(self.producer)
 
     def __enter__(self) -> "Writer":
         return self

@@ -34,7 +34,7 @@ from .snapshot_reader import Reading
 
 if TYPE_CHECKING:
     from ...runtime.runtime import Runtime
-    from ..engine import Engine
+    from ..context import Context
 
 Self = TypeVar("Self", bound="Life")
 _UNSETTLED = ("open", "planned")
@@ -46,10 +46,17 @@ _WITHOUT_EFFECT = (Aborted, NoSpace, NotSupported, *_REFUSED, TypeError, OffsetO
 class CommitHandle:
     """`tx.commit()` commits; `tx.commit.place` is the place in the one order, None before."""
 
-    __slots__ = ("_tx",)
+    __slots__ = ("_commit", "_place", "_tx")
 
-    def __init__(self, tx: "Life") -> None:
+    def __init__(
+        self,
+        tx: "Life",
+        commit: Callable[[float | None], Commit],
+        place: Callable[[], Place | None],
+    ) -> None:
         self._tx = tx
+        self._commit = commit
+        self._place = place
 
     def __call__(self, timeout: float | None = None) -> Commit:
         """Commits, and waits until that is durable and visible.
@@ -59,12 +66,12 @@ class CommitHandle:
         `timeout` seconds: it goes on then, as it does after
         KeyboardInterrupt, and `tx.outcome()` waits for its end.
         """
-        return self._tx._commit(timeout)
+        return self._commit(timeout)
 
     @property
     def place(self) -> Place | None:
         """(step, n). A transaction without effects has (S, None): behind all of step S."""
-        return self._tx._place()
+        return self._place()
 
     def __repr__(self) -> str:
         return f"<commit of {self._tx!r}>"
@@ -73,19 +80,19 @@ class CommitHandle:
 class Life(ABC):
     """Invariant: the snapshot is pinned only while the state is "open"."""
 
-    def __init__(self, engine: "Engine", worker: Any = None) -> None:
-        self._engine = engine
-        self._runtime = engine._runtime
+    def __init__(self, context: "Context", worker: Any = None) -> None:
+        self.context = context
+        self._runtime = context.runtime
         self._tx = self._runtime.new_tx()
         if worker is not None:
             self._runtime.assign(self._tx, worker)
-        self._state = "open"
+        self.state = "open"
         self._reading: Reading | None = None
-        self._future: Future[Commit] | None = None
+        self.future: Future[Commit] | None = None
         self._result: Commit | None = None
-        self._failure: BaseException | None = None
+        self.failure: BaseException | None = None
         self._known_place: Place | None = None
-        self._at_commit: list[Callable[[], None]] = []  # what is still to be written then
+        self.at_commit: list[Callable[[], None]] = []  # what is still to be written then
         self._ahead: dict[int, int] = {}  # batches sent ahead of the commit, by tablet
 
     @property
@@ -96,7 +103,7 @@ class Life(ABC):
     @property
     def commit(self) -> CommitHandle:
         """Call it to commit; afterwards `tx.commit.place` is the place (step, n)."""
-        return CommitHandle(self)
+        return CommitHandle(self, self._commit, self._place)
 
     def submit(self) -> "Future[Commit]":
         """Commits without waiting; the future gives the Commit or raises as `commit` would.
@@ -108,35 +115,35 @@ class Life(ABC):
         parts = self._send()
         if parts is None:
             assert self._result is not None
-            self._future = finished(self._result)
+            self.future = finished(self._result)
         else:
             try:
-                self._future = self._runtime.submit(self._tx, parts)
+                self.future = self._runtime.submit(self._tx, parts)
             except BaseException as error:
                 self._failed(error)
                 raise
-        return self._future
+        return self.future
 
     def rollback(self) -> None:
         """Ends the transaction without effect."""
-        self._check()
-        self._state = "rolled back"
+        self.check_open()
+        self.state = "rolled back"
         self._release()
         self._take_back()
 
     def outcome(self, timeout: float | None = None) -> Outcome:
         """How the transaction ended; waits for that, at most `timeout` seconds, once it was sent."""
-        self._engine._check()
+        self.context.check()
         timeout = seconds_or_none("timeout", timeout)
         if self._result is not None and self._result.place.n is None:
             return local_outcome(self._tx, "committed", self._result.place)
-        if self._state in ("open", "rolled back"):
-            return local_outcome(self._tx, "open" if self._state == "open" else "aborted")
-        if self._state == "aborted":
-            self._engine._drop()  # perhaps it was refused where there was no room to take it back
+        if self.state in ("open", "rolled back"):
+            return local_outcome(self._tx, "open" if self.state == "open" else "aborted")
+        if self.state == "aborted":
+            self.context.drop()  # perhaps it was refused where there was no room to take it back
         outcome = wait_outcome(self._runtime, self._tx, timeout)
         if (
-            self._state == "aborted"
+            self.state == "aborted"
             and outcome.state in ("unknown", "refused")
             and not outcome.when_ms
         ):
@@ -148,59 +155,53 @@ class Life(ABC):
 
     def _commit(self, timeout: float | None) -> Commit:
         timeout = seconds_or_none("timeout", timeout)  # before it is sent
-        self._check()
+        self.check_open()
         try:
             parts = self._send()
             if parts is not None:
                 self._result = self._runtime.commit(self._tx, parts, timeout)
         except BaseException as error:
-            if self._state != "open":
+            if self.state != "open":
                 self._failed(error)
             raise
         assert self._result is not None
-        self._state = "committed"
+        self.state = "committed"
         return self._result
 
     def _failed(self, error: BaseException) -> None:
-        self._failure = error
+        self.failure = error
         if isinstance(error, _WITHOUT_EFFECT):
-            self._state = "aborted"
+            self.state = "aborted"
         if isinstance(error, _REFUSED):
             self._refused(error)
         elif not isinstance(error, PlanstepError) and self._runtime.never_sent(self._tx):
             self._refused(error)  # a signal's handler raised, or memory was short, before it was
 
     def _refused(self, error: BaseException) -> None:
-        self._state = "aborted"
+        self.state = "aborted"
         if isinstance(error, RecursionError):  # nor is there room for taking it back
-            self._engine._abandoned.append(self._tx)
+            self.context.abandoned.append(self._tx)
         else:
             self._take_back()
 
     def _place(self) -> Place | None:
-        future = self._future
+        future = self.future
         if self._result is None and future is not None and future.done():
             if not future.cancelled() and future.exception() is None:
                 self._result = future.result()
         return self._known_place if self._result is None else self._result.place
 
-    def _ended_by(self, error: BaseException) -> bool:
-        future = self._future
-        return error is self._failure or (
-            future is not None and future.done() and error is future.exception()
-        )
-
     def _send(self) -> Parts | None:
         """Closes the transaction for its owner; the parts, or None when it has no effects."""
-        self._check()
-        for write in self._at_commit:
+        self.check_open()
+        for write in self.at_commit:
             write()
-        self._at_commit.clear()
+        self.at_commit.clear()
         parts = self._parts()
         step: int | None = None
         if parts is None:
             step = self._view().snap.step
-        self._state = "sent"
+        self.state = "sent"
         self._release()
         if step is not None:
             self._runtime.forget(self._tx)
@@ -211,10 +212,14 @@ class Life(ABC):
     def _parts(self) -> Parts | None:
         """What to send, None without effects; what is wrong with it is raised here."""
 
-    def _check(self) -> None:
-        self._engine._check()
-        if self._state != "open":
-            how = "sent to commit" if self._state == "sent" else self._state
+    def check_open(self) -> None:
+        """TransactionClosed where nothing more can be done in it.
+
+        :meta private:
+        """
+        self.context.check()
+        if self.state != "open":
+            how = "sent to commit" if self.state == "sent" else self.state
             raise TransactionClosed(
                 f"transaction {self.id} was {how} already; begin another with db.transaction()"
             )
@@ -227,12 +232,12 @@ class Life(ABC):
 
     def _release(self) -> None:
         reading, self._reading = self._reading, None
-        self._engine._consuming.pop(self._tx, None)
+        self.context.consuming.pop(self._tx, None)
         if reading is not None:
             reading.snap.close()
 
     def __enter__(self: Self) -> Self:
-        self._check()
+        self.check_open()
         return self
 
     def __exit__(
@@ -241,7 +246,7 @@ class Life(ABC):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._state != "open":
+        if self.state != "open":
             return
         try:
             if error is None:
@@ -250,8 +255,8 @@ class Life(ABC):
             self._leave()
 
     def _leave(self) -> None:
-        if self._state == "open":  # an error, or a commit that was refused before it was sent
-            self._state = "rolled back"
+        if self.state == "open":  # an error, or a commit that was refused before it was sent
+            self.state = "rolled back"
             self._release()
             self._take_back()
 
@@ -264,12 +269,12 @@ class Life(ABC):
 
     def _give_up(self, error: BaseException) -> None:
         """What was sent ahead cannot be committed: `run` may try again with another transaction."""
-        self._failure = error
+        self.failure = error
         self._leave()
 
     def _take_back(self) -> None:
         """What went ahead of a commit that will not be."""
-        if self._ahead or self._state == "aborted":  # it may have been begun before it was refused
+        if self._ahead or self.state == "aborted":  # it may have been begun before it was refused
             self._runtime.rollback(self._tx)
         else:
             self._runtime.forget(self._tx)
@@ -279,12 +284,12 @@ class Life(ABC):
         # a lock that this very thread holds, wherever the garbage collector happened to run.
         reading = getattr(self, "_reading", None)
         if reading is not None:
-            self._engine._consuming.pop(self._tx, None)
-            self._engine._dropped.append(reading.snap)
-        if getattr(self, "_state", None) == "open":
+            self.context.consuming.pop(self._tx, None)
+            self.context.dropped.append(reading.snap)
+        if getattr(self, "state", None) == "open":
             self._runtime.forget(self._tx)
             if getattr(self, "_ahead", None):
-                self._engine._abandoned.append(self._tx)
+                self.context.abandoned.append(self._tx)
             if self._has_writes():
                 warnings.warn(
                     f"transaction {self.id} was dropped without commit or rollback: what it wrote is lost",
@@ -297,7 +302,25 @@ class Life(ABC):
         """Something would be lost with it."""
 
     def __repr__(self) -> str:
-        return f"<Transaction {self.id} {self._state}>"
+        return f"<Transaction {self.id} {self.state}>"
+
+
+def ended_by(tx: Life, error: BaseException) -> bool:
+    """Is the error this transaction's own?"""
+    future = tx.future
+    return error is tx.failure or (
+        future is not None and future.done() and error is future.exception()
+    )
+
+
+def standing(tx: Life) -> str:
+    """How the transaction stands: its state, or "undetermined". A future may know it before the transaction."""
+    future = tx.future
+    if tx.state == "sent" and future is not None and future.done():
+        return "committed" if future.exception() is None else "aborted"
+    if tx.state == "sent" and tx.failure is not None:
+        return "undetermined"
+    return tx.state
 
 
 def read_only_commit(tx: bytes, step: int) -> Commit:

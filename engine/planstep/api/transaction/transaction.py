@@ -39,7 +39,7 @@ from .topic_writes import Headers, Outbox
 
 if TYPE_CHECKING:
     from ...runtime.catalog import TableInfo
-    from ..engine import Engine
+    from ..context import Context
 
 T = TypeVar("T")
 
@@ -50,15 +50,15 @@ class Transaction(Life):
     Invariants: nothing leaves before commit or submit; after that, nothing more is accepted.
     """
 
-    def __init__(self, engine: "Engine", worker: Any = None) -> None:
+    def __init__(self, context: "Context", worker: Any = None, statement: bool = False) -> None:
         self._waitable = True
-        self._alone = False  # one statement of its own
+        self._alone = statement  # of its own
         self._conditions = Conditions()
         self._outboxes: dict[str, Outbox] = {}
         self._rows: dict[str, RowWrites] = {}
-        self._bytes = 0
+        self.bytes_written = 0
         self._waiting_bytes = 0  # of topic writes that are still here
-        super().__init__(engine, worker)  # last: from here on it can be dropped open
+        super().__init__(context, worker)  # last: from here on it can be dropped open
 
     # topics --------------------------------------------------------------------------------
 
@@ -108,8 +108,8 @@ class Transaction(Life):
         exact: bool = False,
     ) -> ReadBatch:
         """What is there for the consumer now, in this transaction's snapshot."""
-        self._check()
-        info = self._engine._topic(topic)
+        self.check_open()
+        info = self.context.topic(topic)
         check_name(consumer)
         check_limits(max_records, max_bytes)
         if partition is not None:
@@ -117,23 +117,23 @@ class Transaction(Life):
         segments, more = consume_next(
             self._view(),
             self._conditions,
-            self._engine._turns,
+            self.context.turns,
             info,
             consumer,
-            partition,
-            max_records,
-            max_bytes,
-            exact,
+            partition=partition,
+            max_records=max_records,
+            max_bytes=max_bytes,
+            exact=exact,
         )
         if segments:
-            self._engine._consuming[self._tx] = self._conditions
+            self.context.consuming[self._tx] = self._conditions
         return ReadBatch(topic, info.format, segments, more)
 
     def _ends(self, topic: str, partition: int | None) -> tuple[tuple[int, ...], dict[int, int]]:
         """The tablets that were read from, and where each ended: more is what a wait is for. All is looked at
         anew behind it, so nothing that was seen is a condition."""
         self._conditions = Conditions()
-        info = self._engine._topic(topic)
+        info = self.context.topic(topic)
         tablets = info.partitions if partition is None else (info.partitions[partition],)
         reading = self._view()
         return tablets, {tablet: reading.bounds(tablet)[1] for tablet in tablets}
@@ -145,12 +145,14 @@ class Transaction(Life):
         individual consumer nothing of the range may be consumed by then. OffsetOutOfRange here when
         the range is not inside the log.
         """
-        self._check()
-        info = self._engine._topic(topic)
+        self.check_open()
+        info = self.context.topic(topic)
         check_name(consumer)
         check_partition(info, partition)
-        consume_range(self._view(), self._conditions, info, consumer, partition, begin, end)
-        self._engine._consuming[self._tx] = self._conditions
+        consume_range(
+            self._view(), self._conditions, info, consumer, partition, begin=begin, end=end
+        )
+        self.context.consuming[self._tx] = self._conditions
         self._waitable = False
 
     def write(
@@ -195,12 +197,12 @@ class Transaction(Life):
         what was written goes to the store ahead of the commit; NoSpace, Overloaded or Aborted in
         doing so end the transaction, without effect.
         """
-        self._check()
+        self.check_open()
         outbox = self._outboxes.get(topic) if isinstance(topic, str) else None
         if outbox is None:
-            info = self._engine._topic(topic)
-            self._engine._writable()
-            outbox = Outbox(info, self._engine._keyless(info))
+            info = self.context.topic(topic)
+            self.context.check_writable()
+            outbox = Outbox(info, self.context.keyless(info))
         one: int | None = None
         each: list[int] | None = None
         if isinstance(partition, int):
@@ -219,15 +221,6 @@ class Transaction(Life):
         if each is not None and len(each) != len(columns[0]):
             raise ValueError(f"{outbox.where}: {len(columns[0])} values but {len(each)} partitions")
         self._add(outbox, *columns, one if each is None else each)
-
-    def _write_raw(
-        self, topic: str, value: bytes, key: bytes | None, headers: bytes | None
-    ) -> None:
-        """One record as it is stored."""
-        info = self._engine._topic(topic)
-        outbox = self._outboxes.get(topic) or Outbox(info, self._engine._keyless(info))
-        size = len(value) + len(key or b"") + len(headers or b"")
-        self._add(outbox, [value], [key], [headers], size, None)
 
     def _add(
         self,
@@ -285,15 +278,15 @@ class Transaction(Life):
         written so far is in the logs, and acknowledged. Errors (Aborted, NoSpace, Overloaded, KafkaError)
         end the transaction, without effect.
         """
-        self._check()
+        self.check_open()
         if any(outbox.columns for outbox in self._outboxes.values()):
             self._send_ahead()
         self._await_sent()
 
     def pending(self, topic: str) -> list[Record]:
         """What this transaction has written to the topic so far, without offsets."""
-        self._check()
-        info = self._engine._topic(topic)
+        self.check_open()
+        info = self.context.topic(topic)
         outbox = self._outboxes.get(info.name)
         if outbox is None:
             return []
@@ -329,8 +322,8 @@ class Transaction(Life):
     def get(self, table: str, key: Key, default: T) -> T: ...
     def get(self, table: str, key: Key, default: Any = None) -> Any:
         """The row's value, own writes included; `default` when there is none."""
-        self._check()
-        info = self._engine._table(table)
+        self.check_open()
+        info = self.context.table(table)
         raw = encode_key(key)
         writes = self._rows.get(table)
         old: bytes | None = None
@@ -389,8 +382,8 @@ class Transaction(Life):
         Own writes are included. What was seen, and that nothing else was there, must hold when the
         transaction commits, if it writes: at most 10,000 rows then, else TransactionTooLarge.
         """
-        self._check()
-        info = self._engine._table(table)
+        self.check_open()
+        info = self.context.table(table)
         first, last = scan_range(prefix, begin, end)
         if limit is not None:
             whole("limit", limit)
@@ -399,16 +392,22 @@ class Transaction(Life):
         reading = self._view()
         self._waitable = False
         found = merged(
-            reading, self._conditions, info, self._rows.get(table), first, last, limit, reverse
+            reading,
+            self._conditions,
+            info,
+            self._rows.get(table),
+            (first, last),
+            limit=limit,
+            reverse=reverse,
         )
         if self._outboxes or self._rows:
             self._conditions.check_ranged()
         return found
 
     def _table_to_write(self, table: str) -> "TableInfo":
-        self._check()
-        info = self._engine._table(table)
-        self._engine._writable()
+        self.check_open()
+        info = self.context.table(table)
+        self.context.check_writable()
         return info
 
     def _write_row(self, info: "TableInfo", key: Key, op: int, value: bytes) -> None:
@@ -426,16 +425,16 @@ class Transaction(Life):
         conditions = self._conditions
         if not (self._outboxes or self._rows or conditions.consumed or conditions.acked):
             return None
-        self._engine._writable()
-        rows = [(self._engine._table(name), writes) for name, writes in self._rows.items()]
+        self.context.check_writable()
+        rows = [(self.context.table(name), writes) for name, writes in self._rows.items()]
         parts = build_parts(conditions, self._outboxes.values(), rows, self._ahead)
         # What went ahead of its commit belongs to a transaction, and ends as one.
         return self._runtime.statement(parts) if self._alone and not self._ahead else parts
 
     def _grow(self, size: int) -> None:
-        if self._bytes + size > TRANSACTION_BYTES_MAX:
+        if self.bytes_written + size > TRANSACTION_BYTES_MAX:
             raise TransactionTooLarge(
-                f"the transaction would write {self._bytes + size:,} bytes, the limit is "
+                f"the transaction would write {self.bytes_written + size:,} bytes, the limit is "
                 f"{TRANSACTION_BYTES_MAX:,}; nothing was written"
             )
-        self._bytes += size
+        self.bytes_written += size

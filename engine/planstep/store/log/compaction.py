@@ -60,7 +60,15 @@ def rewrite(
     size = sum(OVERHEAD + extent.length for extent in extents)
     fd = folder.create(name, size)
     try:
-        moved = _copy(folder, fd, name, store_id, generation, before_first(number), extents)
+        moved = _copy(
+            folder,
+            fd,
+            name,
+            store_id=store_id,
+            generation=generation,
+            crc=before_first(number),
+            extents=extents,
+        )
         folder.files.sync(fd)
         folder.sync()
     except BaseException:
@@ -75,6 +83,7 @@ def _copy(
     folder: Folder,
     fd: int,
     name: str,
+    *,
     store_id: bytes,
     generation: int,
     crc: int,

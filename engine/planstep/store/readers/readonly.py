@@ -168,9 +168,9 @@ class ReadOnlyStore:
                 self._folder.files,
                 self.store_id,
                 self.last_turn,
-                first,
-                closed,
-                0 if mark is None else mark.synced,
+                first_segment=first,
+                closed=closed,
+                proven=0 if mark is None else mark.synced,
             )
             if until is None and mark is not None and mark.generation < found.generation:
                 mark = self._mark_of(found.generation) or mark
