@@ -87,7 +87,7 @@ def test_what_went_ahead_of_a_refused_batch_is_taken_back(
         two.tx.write_batch("out", [bytes(1 << 20)] * 9)
         (tablet,) = db.context.topic("out").partitions
         store = db._runtime.nodes[host_of(tablet)].host.store
-        staged = tablet_prefix(tablet) + b"s" + two.tx._tx
+        staged = tablet_prefix(tablet) + b"s" + two.tx.life.tx
         assert store.get(staged)
         future = two.tx.submit()
         one.tx.rollback()

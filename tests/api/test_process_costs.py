@@ -187,7 +187,7 @@ def test_workers_that_wait_hear_of_the_end_at_once(until: Until) -> None:
 
             thread = threading.Thread(target=process)
             thread.start()
-            until(lambda: [len(group.waiters) for group in db.context.groups.values()] == [4])
+            until(lambda: [len(group.waiters) for group in db.context.groups] == [4])
             if ending == "close":
                 db.close()
             else:

@@ -114,7 +114,7 @@ def test_iteration_until_idle_waits_for_what_others_hold(until: Until) -> None:
 
         thread = threading.Thread(target=work)
         thread.start()
-        until(lambda: held.tx.group.waiters)
+        until(lambda: held.tx.life.group.waiters)
         one.close()
         thread.join(30)
         assert not thread.is_alive() and seen == [b"0", b"1"]

@@ -77,7 +77,7 @@ def test_a_conflict_that_is_not_retryable_is_raised_at_once(shop: planstep.Engin
     def fn(tx: planstep.Transaction) -> None:
         calls.append(tx.id)
         error = planstep.Conflict(kind="topic", name="t", part=0, producer=b"p", foreign=True)
-        tx.failure = error
+        tx.life.failure = error
         raise error
 
     with pytest.raises(planstep.Conflict):

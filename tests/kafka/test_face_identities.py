@@ -321,7 +321,7 @@ def test_transactional_ids_tell_who_waits_for_whom(db: planstep.Engine) -> None:
     tx = db.transaction(worker="holds")
     tx.write("out", "held")
     runtime: Any = db._runtime
-    until(lambda: not runtime.client.outstanding(tx._tx))
+    until(lambda: not runtime.client.outstanding(tx.life.tx))
     db.topic("out").write("behind")
     until(lambda: [one.name for one in db.transactional_ids(only_open=True)] == ["holds"])
     assert [one.name for one in db.transactional_ids()] == ["done", "holds"]

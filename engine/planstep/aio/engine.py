@@ -76,7 +76,7 @@ class AsyncEngine:
     def _statement(self) -> AsyncTransaction:
         """The transaction of a statement of its own."""
         tx = self.transaction()
-        tx._sync._alone = True
+        tx._sync.contents.alone = True
         return tx
 
     async def run(
@@ -100,7 +100,7 @@ class AsyncEngine:
                         await tx.future
                     return result
                 except RETRIED as error:
-                    await asyncio.sleep(tried.pause_after(error, ended_by(tx._sync, error)))
+                    await asyncio.sleep(tried.pause_after(error, ended_by(tx._sync.life, error)))
 
     async def changelog(
         self, topic: str, partition: int = 0, worker: str | None = None

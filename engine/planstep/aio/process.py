@@ -80,14 +80,14 @@ class _Worker:
                 refuse_rolled_back(tx._sync)
             else:
                 self._course.bury(tx._sync, batch, poison)
-            if tx._sync.state == "open":
+            if tx._sync.life.state == "open":
                 tx.submit()
             if tx.future is not None:
                 self._pending.append((tx.future, batch, poison is not None))
-            elif tx._sync.state == "committed":
+            elif tx._sync.life.state == "committed":
                 self._course.committed(batch)
         except BaseException as error:
-            if tx._sync.state == "open":
+            if tx._sync.life.state == "open":
                 await tx.rollback()
             if not isinstance(error, Exception):
                 raise

@@ -54,11 +54,11 @@ class _AsyncLeasedTransaction(AsyncTransaction):
         tx = self._sync
 
         def send(ending: Ending) -> None:
-            tx._hand(parts, ending)
+            tx.life.hand(parts, ending)
             self._sent = True
 
-        tx.group.tidy()
-        return await self._bridge.ended(tx._tx, send, timeout)
+        tx.life.group.tidy()
+        return await self._bridge.ended(tx.life.tx, send, timeout)
 
 
 class AsyncReader:

@@ -87,7 +87,7 @@ class AsyncCommitHandle:
     @property
     def place(self) -> Place | None:
         """(step, n). A transaction without effects has (S, None): behind all of step S."""
-        return self._tx._sync._place()
+        return self._tx._sync.life.place()
 
     def __repr__(self) -> str:
         return f"<commit of {self._tx!r}>"
@@ -119,7 +119,7 @@ class AsyncTransaction:
 
         Cancelling the future ends the waiting, not the commit.
         """
-        parts = self._sync._send()
+        parts = self._sync.life.send()
         task = asyncio.ensure_future(self._ended(parts, None))
         task.add_done_callback(self._if_never_sent)
         self.future = task
@@ -130,8 +130,8 @@ class AsyncTransaction:
             self._give_up()
 
     def _give_up(self) -> None:
-        self._sync.state = "aborted"
-        self._sync._take_back()
+        self._sync.life.state = "aborted"
+        self._sync.life.take_back()
 
     async def rollback(self) -> None:
         """Ends the transaction without effect."""
@@ -145,7 +145,7 @@ class AsyncTransaction:
         pause = 0.001
         while True:
             outcome = self._sync.outcome(0.0)
-            if outcome.state not in _UNSETTLED or self._sync.state == "open":
+            if outcome.state not in _UNSETTLED or self._sync.life.state == "open":
                 return outcome
             if deadline is not None and loop.time() >= deadline:
                 return outcome
@@ -154,24 +154,24 @@ class AsyncTransaction:
 
     async def _commit(self, timeout: float | None) -> Commit:
         limit = seconds_or_none("timeout", timeout)  # before it is sent
-        return await self._ended(self._sync._send(), limit)
+        return await self._ended(self._sync.life.send(), limit)
 
     async def _ended(self, parts: Any, timeout: float | None) -> Commit:
-        tx = self._sync
+        life = self._sync.life
         if parts is not None:
             try:
-                tx._result = await self._send(parts, timeout)
+                life.result = await self._send(parts, timeout)
             except BaseException as error:
-                tx._failed(error)
+                life.failed(error)
                 if not self._sent:
                     self._give_up()
                 raise
-        assert tx._result is not None
-        tx.state = "committed"
-        return tx._result
+        assert life.result is not None
+        life.state = "committed"
+        return life.result
 
     async def _send(self, parts: Any, timeout: float | None) -> Commit:
-        tx = self._sync._tx
+        tx = self._sync.life.tx
 
         def send(ending: Ending) -> None:
             self._bridge.runtime.send(tx, parts, ending)
@@ -180,7 +180,7 @@ class AsyncTransaction:
         return await self._bridge.ended(tx, send, timeout)
 
     async def __aenter__(self) -> "AsyncTransaction":
-        self._sync.check_open()
+        self._sync.life.check_open()
         return self
 
     async def __aexit__(
@@ -189,13 +189,13 @@ class AsyncTransaction:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._sync.state != "open":
+        if self._sync.life.state != "open":
             return
         try:
             if error is None:
                 await self._commit(None)
         finally:
-            self._sync._leave()
+            self._sync.life.leave()
 
     # topics --------------------------------------------------------------------------------
 
@@ -224,7 +224,7 @@ class AsyncTransaction:
                 tx._waitable = False
                 return batch
             tablets, ends = await self._bridge.look(tx._ends, topic, partition)
-            tx._release()
+            tx.life.release()
             if ends == seen:  # else they may have moved behind the read: it looks once more
                 await self._bridge.published(tablets, ends, deadline - loop.time())
             seen = ends

@@ -43,11 +43,12 @@ class Lifetime:
         try:
             self._close_once()
         finally:
-            for writer in unpublished:
-                error = writer.failed_late
-                if error is not None and context.closed:
-                    error.add_note(f"raised by the last flush: {writer!r} was not published")
-                    raise error
+            for late in unpublished:
+                if context.closed:
+                    late.error.add_note(
+                        f"raised by the last flush: {late.writer} was not published"
+                    )
+                    raise late.error
 
     def _close_once(self) -> None:
         with self._slot.lock:
@@ -114,8 +115,8 @@ class Lifetime:
         """Closes it whatever is open, and logs what could not be published."""
         if self.context.forked:
             return
-        for writer in self.context.lingering.flush():
-            lost_at_exit(self.context.path, repr(writer), writer.failed_late)
+        for late in self.context.lingering.flush():
+            lost_at_exit(self.context.path, late.writer, late.error)
         if self._slot.lock.acquire(timeout=1.0):
             try:
                 last = self._begin_closing()

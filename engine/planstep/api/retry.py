@@ -156,11 +156,11 @@ def run(
                 with tx:
                     value = fn(tx)
                     refuse_unrun(value, "run")
-                if tx.future is not None:
-                    tx.future.result()
+                if tx.life.future is not None:
+                    tx.life.future.result()
                 return value
             except RETRIED as error:
-                time.sleep(tried.pause_after(error, ended_by(tx, error)))
+                time.sleep(tried.pause_after(error, ended_by(tx.life, error)))
 
 
 def never_run(value: Any) -> bool:

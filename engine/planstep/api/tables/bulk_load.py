@@ -61,7 +61,7 @@ def _load_some(context: "Context", table: str, pairs: Pairs, batch_rows: int) ->
     def put(tx: "Transaction") -> None:
         for key, value in held:  # of an attempt that was refused for lack of room
             tx.put(table, key, value)
-        while len(held) < batch_rows and tx.bytes_written < AHEAD_BYTES:
+        while len(held) < batch_rows and tx.contents.bytes_written < AHEAD_BYTES:
             pair = next(pairs, None)
             if pair is None:
                 return

@@ -102,7 +102,7 @@ class Changelog:
         """Takes in what committed since; what was built on a transaction that did not goes with it."""
         while self._layers:
             layer = self._layers[0]
-            state = standing(layer.tx)
+            state = standing(layer.tx.life)
             if state in _UNDER_WAY:
                 return
             if state == _ENDED_WELL:
@@ -123,21 +123,21 @@ class Changelog:
         inner = getattr(tx, "_sync", tx)
         if not isinstance(inner, Transaction):
             raise TypeError(f"a changelog takes a transaction of its engine, not {shown(tx)}")
-        if inner.context is not self._context:
+        if inner.life.context is not self._context:
             raise ValueError(f"{tx!r} is of another engine than {self!r}")
-        inner.check_open()
+        inner.life.check_open()
         self._settle()
         for layer in self._layers:
             if layer.tx is inner:
                 return layer
-        if any(layer.tx.state == "open" for layer in self._layers):
+        if any(layer.tx.life.state == "open" for layer in self._layers):
             raise TransactionClosed(
                 f"the changelog {self.topic!r}, partition {self.partition}, is in use by another open "
                 "transaction: end that first, or restore() if it is lost"
             )
         layer = _Layer(inner)
         self._layers.append(layer)
-        inner.at_commit.append(lambda: self._write(layer))
+        inner.life.at_commit.append(lambda: self._write(layer))
         return layer
 
     def _write(self, layer: _Layer) -> None:

@@ -4,6 +4,7 @@ Next: consumer_group.py.
 """
 
 import threading
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from .consumer_group import Group
@@ -24,6 +25,9 @@ class GroupRegistry:
 
     def __len__(self) -> int:
         return len(self._groups)
+
+    def __iter__(self) -> Iterator[Group]:
+        return iter(list(self._groups.values()))
 
     def join(
         self, info: "TopicInfo", consumer: str, lease_seconds: float, name: str, in_flight: int
@@ -52,5 +56,5 @@ class GroupRegistry:
 
     def close(self, error: Exception) -> None:
         """Raises the error from whatever still waits for its turn."""
-        for group in list(self._groups.values()):
+        for group in self:
             group.close(error)

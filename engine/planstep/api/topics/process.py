@@ -93,12 +93,12 @@ class _Worker(threading.Thread):
                 refuse_rolled_back(tx)
             else:
                 self._course.bury(tx, batch, poison)
-            if tx.state == "open":
+            if tx.life.state == "open":
                 tx.submit()
-            if tx.future is not None:
-                self._pending.append((tx.future, batch, poison is not None))
+            if tx.life.future is not None:
+                self._pending.append((tx.life.future, batch, poison is not None))
         except BaseException as error:
-            if tx.state == "open":
+            if tx.life.state == "open":
                 tx.rollback()
             self._pause(self._course.failed(batch, error, poison is not None))
 

@@ -76,7 +76,7 @@ class Misused(Exception):
 
 def refuse_rolled_back(tx: Transaction) -> None:
     """Where the function ended its transaction so, the batch would come again, for ever."""
-    if tx.state == "rolled back":
+    if tx.life.state == "rolled back":
         raise Misused from TypeError(
             "the function rolled its transaction back, and would be given the batch for ever: return "
             "to consume it, raise for on_error to decide"

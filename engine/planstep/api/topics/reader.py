@@ -37,6 +37,7 @@ from ...runtime.outcome import Commit
 from ...runtime.wait_primitives import CommitFuture, wait_for
 from ..arguments import seconds, whole
 from ..columns.batch import ReadBatch, counted
+from ..transaction.lifecycle import Lifecycle
 from ..transaction.participant_parts import Parts
 from ..transaction.snapshot_reader import Reading, check_limits, end_of
 from ..transaction.topic_writes import Outbox
@@ -95,8 +96,8 @@ class Wait:
         self.lapsed = lapsed
 
 
-class LeasedTransaction(Transaction):
-    """A transaction whose commit waits for its turn behind those that were read before it."""
+class LeasedLifecycle(Lifecycle):
+    """Its commit waits for its turn behind those that were read before it."""
 
     group: Group
     flight: Flight | None = None
@@ -108,43 +109,103 @@ class LeasedTransaction(Transaction):
     def lent(self, reading: Reading) -> bool:
         return self._reading is reading
 
-    def view(self) -> Reading:
-        """What it reads from: its snapshot, taken now at the latest."""
-        return self._view()
-
-    def take(self, group: Group, flight: Flight) -> None:
-        """Its batch: consumes the flight's range when it commits."""
-        self.group, self.flight = group, flight
-        tablet, consumer, conditions = flight.lane.tablet, group.consumer, self._conditions
-        if group.individual:
-            conditions.acknowledge(tablet, consumer, flight.begin, flight.end)
-        else:
-            conditions.consume(tablet, consumer, flight.begin, flight.end)
-        conditions.fence(tablet, consumer, self._view().moved(tablet, consumer))
-        self.context.consuming[self._tx] = conditions
-        self._waitable = False
-
-    def write_raw(self, topic: str, value: bytes, key: bytes | None, headers: bytes | None) -> None:
-        """Writes one record as it is stored."""
-        info = self.context.topic(topic)
-        outbox = self._outboxes.get(topic) or Outbox(info, self.context.keyless(info))
-        size = len(value) + len(key or b"") + len(headers or b"")
-        self._add(outbox, [value], [key], [headers], size, None)
-
-    def _hand(self, parts: Parts, ending: Any) -> None:
+    def hand(self, parts: Parts, ending: Any) -> None:
         """Raises Overloaded when there is no room now; what else it raises ends the transaction."""
         assert self.flight is not None
         try:
-            self.group.hand(self.flight, self._tx, parts, ending)
+            self.group.hand(self.flight, self.tx, parts, ending)
         except (Conflict, LeaseLost):
             self.group.ended(self.flight, None)
             raise
 
-    def _send(self) -> Parts | None:
-        parts = super()._send()
+    def send(self) -> Parts | None:
+        parts = super().send()
         assert self.flight is not None
         self.flight.sent = True
         return parts
+
+    def submit(self) -> "Future[Commit]":
+        parts = self.send()
+        assert parts is not None, "it consumes a range"
+        future = CommitFuture()
+        future.set_running_or_notify_cancel()
+        deadline = time.monotonic() + _ADMISSION_SECONDS
+        pause = 0.001
+        self.group.tidy()  # what is in its way may have been dropped
+        while True:
+            try:
+                self.hand(parts, future)
+                break
+            except Overloaded as error:
+                if time.monotonic() + pause > deadline:
+                    self.failed(error)
+                    raise
+                time.sleep(pause)
+                pause = min(2 * pause, 0.05)
+            except (Conflict, LeaseLost) as error:
+                self.failed(error)
+                self.take_back()
+                future.set_exception(error)
+                break
+        self.future = future
+        return future
+
+    def commit(self, timeout: float | None) -> Commit:
+        future = self.submit()
+        try:
+            self.result = future.result(timeout)
+        except TimeoutError:
+            self._runtime.unheard(self.tx)
+            self.failure = error = Undetermined(
+                f"transaction {self.id} was not answered within {timeout} s; it goes on, and "
+                f"outcome({self.id!r}) tells how it ended"
+            )
+            raise error from None
+        except BaseException as error:
+            self._runtime.unheard(self.tx)
+            self.failed(error)
+            raise
+        self.state = "committed"
+        return self.result
+
+    def take_back(self) -> None:
+        super().take_back()
+        if self.flight is not None:
+            self.group.ended(self.flight, None)
+
+    def _loses_writes(self) -> bool:
+        return False  # not lost: the batch is read again, and the group says so
+
+    def __del__(self) -> None:
+        super().__del__()
+        if self.flight is not None and self.state == "open":
+            self.group.gone.append(self.flight)
+
+
+class LeasedTransaction(Transaction):
+    """A transaction whose commit waits for its turn behind those that were read before it."""
+
+    life: LeasedLifecycle
+    _lifecycle = LeasedLifecycle
+
+    def take(self, group: Group, flight: Flight) -> None:
+        """Its batch: consumes the flight's range when it commits."""
+        self.life.group, self.life.flight = group, flight
+        tablet, consumer, conditions = flight.lane.tablet, group.consumer, self.contents.conditions
+        if group.individual:
+            conditions.acknowledge(tablet, consumer, flight.begin, flight.end)
+        else:
+            conditions.consume(tablet, consumer, flight.begin, flight.end)
+        conditions.fence(tablet, consumer, self.life.view().moved(tablet, consumer))
+        self._context.consuming[self.life.tx] = conditions
+        self._waitable = False
+
+    def write_raw(self, topic: str, value: bytes, key: bytes | None, headers: bytes | None) -> None:
+        """Writes one record as it is stored."""
+        info = self._context.topic(topic)
+        outbox = self.contents.outboxes.get(topic) or Outbox(info, self._context.keyless(info))
+        size = len(value) + len(key or b"") + len(headers or b"")
+        self._add(outbox, [value], [key], [headers], size, None)
 
     def _read_on(
         self,
@@ -163,68 +224,11 @@ class LeasedTransaction(Transaction):
         super().consume(topic, consumer, partition, begin, end)
 
     def _check_other(self, topic: str, consumer: str) -> None:
-        if (topic, consumer) == (self.group.info.name, self.group.consumer):
+        if (topic, consumer) == (self.life.group.info.name, self.life.group.consumer):
             raise TypeError(
                 f"consumer {consumer!r} reads topic {topic!r} through a reader, which gave this batch; "
                 "read as another consumer"
             )
-
-    def submit(self) -> "Future[Commit]":
-        parts = self._send()
-        assert parts is not None, "it consumes a range"
-        future = CommitFuture()
-        future.set_running_or_notify_cancel()
-        deadline = time.monotonic() + _ADMISSION_SECONDS
-        pause = 0.001
-        self.group.tidy()  # what is in its way may have been dropped
-        while True:
-            try:
-                self._hand(parts, future)
-                break
-            except Overloaded as error:
-                if time.monotonic() + pause > deadline:
-                    self._failed(error)
-                    raise
-                time.sleep(pause)
-                pause = min(2 * pause, 0.05)
-            except (Conflict, LeaseLost) as error:
-                self._failed(error)
-                self._take_back()
-                future.set_exception(error)
-                break
-        self.future = future
-        return future
-
-    def _commit(self, timeout: float | None) -> Commit:
-        future = self.submit()
-        try:
-            self._result = future.result(timeout)
-        except TimeoutError:
-            self.context.runtime.unheard(self._tx)
-            self.failure = error = Undetermined(
-                f"transaction {self.id} was not answered within {timeout} s; it goes on, and "
-                f"outcome({self.id!r}) tells how it ended"
-            )
-            raise error from None
-        except BaseException as error:
-            self.context.runtime.unheard(self._tx)
-            self._failed(error)
-            raise
-        self.state = "committed"
-        return self._result
-
-    def _take_back(self) -> None:
-        super()._take_back()
-        if self.flight is not None:
-            self.group.ended(self.flight, None)
-
-    def _has_writes(self) -> bool:
-        return False  # not lost: the batch is read again, and the group says so
-
-    def __del__(self) -> None:
-        super().__del__()
-        if self.flight is not None and self.state == "open":
-            self.group.gone.append(self.flight)
 
 
 class Reader:
@@ -399,23 +403,23 @@ class Reader:
                     if tx is None:
                         tx = made(self._context, member.producer)
                         if member.producer is None:
-                            tx.lend(reading)
-                    if not tx.lent(reading):  # its producer remembers positions of its own
-                        found = group.free(member, lane, tx.view())
+                            tx.life.lend(reading)
+                    if not tx.life.lent(reading):  # its producer remembers positions of its own
+                        found = group.free(member, lane, tx.life.view())
                     batch = None if found is None else self._read(tx, lane, *found, changes)
                 if batch is not None:
                     return Leased(tx, batch)
         finally:
-            if tx is None or not tx.lent(reading):
+            if tx is None or not tx.life.lent(reading):
                 reading.snap.close()
-            if tx is not None and tx.flight is None:
+            if tx is not None and tx.life.flight is None:
                 tx.rollback()
         return None
 
     def _read(
         self, tx: LeasedTransaction, lane: Lane, begin: int, end: int, changes: int
     ) -> ReadBatch | None:
-        group, reading = self._group, tx.view()
+        group, reading = self._group, tx.life.view()
         most = self._limit(lane.number, begin, min(self.max_records, end - begin))
         segments, _ = reading.segments(self._info, lane.number, begin, most, self.max_bytes)
         if not segments:

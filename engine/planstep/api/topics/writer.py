@@ -36,6 +36,7 @@ from ..transaction.participant_parts import encode_outboxes
 from ..transaction.routing import partitions_of
 from ..transaction.snapshot_reader import check_partition
 from ..transaction.topic_writes import Headers, Outbox
+from .linger_timer import Late
 
 if TYPE_CHECKING:
     from ..context import Context
@@ -90,7 +91,7 @@ class Writer:
         self._linger_bytes = linger_bytes
         self._linger = linger
         self._partitioner = partitioner
-        self.failed_late: Exception | None = None  # of a flush that nobody waited for
+        self._late: Exception | None = None  # of a flush that nobody waited for
         self._lock = threading.RLock()
         self._buffers: dict[int, list[_Item]] = {}
         self._last: dict[int, int] = {}
@@ -131,8 +132,8 @@ class Writer:
             whole("sequence", sequence)
         with self._lock:
             self._check()
-            if self.failed_late is not None:
-                late, self.failed_late = self.failed_late, None
+            if self._late is not None:
+                late, self._late = self._late, None
                 late.add_note(
                     f"raised by an earlier flush; {self!r} keeps the records: flush again"
                 )
@@ -172,12 +173,12 @@ class Writer:
             self._records += 1
             self._bytes += size
             if self._linger is not None and self._records == 1:
-                self._context.lingering.at(self, self._linger)
+                self._context.lingering.at(self._flush_late, self._linger)
             if self._records >= self._linger_records or self._bytes >= self._linger_bytes:
                 try:
                     self._flush_full()
                 except Undetermined as error:
-                    self.failed_late = error  # it may have been published: the next call tells
+                    self._late = error  # it may have been published: the next call tells
                 except Exception:
                     self._unwrite(partition)
                     raise
@@ -195,28 +196,18 @@ class Writer:
             self._records -= 1
             self._bytes -= size
 
-    def flush_late(self) -> bool:
-        """Publishes what has lingered for its time; False when that failed.
-
-        :meta private:
-        """
+    def _flush_late(self) -> Late | None:
+        """Publishes what has lingered for its time; how that failed, if it did."""
         with self._lock:
             if self._closed or not self._records:
-                return True
+                return None
             try:
                 self.flush()
-                return True
+                return None
             except Exception as error:
-                self.failed_late = error
-                return False
-
-    @property
-    def again_seconds(self) -> float:
-        """Seconds until a flush that failed in the background is tried again.
-
-        :meta private:
-        """
-        return max(self._linger or 0.0, _AGAIN_SECONDS)
+                self._late = error
+                again = max(self._linger or 0.0, _AGAIN_SECONDS)
+                return Late(repr(self), error, again)
 
     def _last_of(self, partition: int) -> int:
         if buffer := self._buffers.get(partition):
@@ -241,7 +232,7 @@ class Writer:
         """
         with self._lock:
             self._check()
-            self.failed_late = None
+            self._late = None
             while parts := self._parts():
                 try:
                     runtime = self._context.runtime
