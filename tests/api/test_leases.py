@@ -44,7 +44,7 @@ def test_a_reader_that_does_not_read_has_no_share(db: planstep.Engine) -> None:
 def test_a_reader_that_fell_silent_has_no_share_any_more(db: planstep.Engine) -> None:
     fill(db, 2)
     one, two = (db.reader("in", consumer="c", max_records=1) for _ in range(2))
-    group = one._group
+    group = one.group
     now = 0.0
     group._clock = lambda: now
     for reader in (one, two, one, two):

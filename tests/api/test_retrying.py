@@ -65,7 +65,7 @@ def test_a_coroutine_ends_by_its_deadline_only(tmp_path: Path, impatient: None) 
                 await tx.put("totals", "n", n + 1)
 
             await db.run(fn, deadline=600)
-            assert await totals.get("n") == 251 and db._sync.context.losers._of == {}
+            assert await totals.get("n") == 251 and db.sync.context.losers._of == {}
 
     asyncio.run(main())
     assert len(calls) == 26

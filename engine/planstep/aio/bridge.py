@@ -193,8 +193,8 @@ def on_thread(
 
     @wraps(method)
     async def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        bridge: Bridge = self._bridge
-        return await bridge.call(method, self._sync, *args, **kwargs)
+        bridge: Bridge = self.bridge
+        return await bridge.call(method, self.sync, *args, **kwargs)
 
     return call
 
@@ -206,8 +206,8 @@ def in_loop(
 
     @wraps(method)
     async def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        bridge: Bridge = self._bridge
-        return await bridge.look(method, self._sync, *args, **kwargs)
+        bridge: Bridge = self.bridge
+        return await bridge.look(method, self.sync, *args, **kwargs)
 
     return call
 
@@ -220,8 +220,8 @@ def step_by_step(
 
     @wraps(method)
     async def steps(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> AsyncIterator[R]:
-        bridge: Bridge = self._bridge
-        iterator = await bridge.call(method, self._sync, *args, **kwargs)
+        bridge: Bridge = self.bridge
+        iterator = await bridge.call(method, self.sync, *args, **kwargs)
         while (item := await bridge.call(next, iterator, _END)) is not _END:
             yield cast(R, item)
 

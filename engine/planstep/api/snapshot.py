@@ -5,7 +5,7 @@
 
 Overwritten versions stay in memory while it is open (SnapshotTooOld beyond 64 MB): close it.
 
-Next: handles.py.
+Next: columns/span.py.
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,7 +17,7 @@ from ..proto.keys import Key, check_name, encode_key
 from .arguments import whole
 from .columns.batch import ReadBatch, Rows
 from .columns.codecs import decode_value
-from .columns.mixins import BATCH_ROWS, Offsets, Prefix, Span, check_rows, row_tables
+from .columns.span import BATCH_ROWS, Offsets, Prefix, Span, check_rows, row_tables
 from .limits import LOOK_BYTES, READ_BYTES
 from .topics.consumer import ConsumerDescription, describe_consumer
 from .transaction.routing import key_of, scan_range

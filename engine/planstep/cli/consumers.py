@@ -46,7 +46,7 @@ def _summary(db: "planstep.Engine", found: "planstep.ConsumerDescription") -> di
 def _parts(
     db: "planstep.Engine", topic: "planstep.Topic", found: "planstep.ConsumerDescription"
 ) -> list[dict[str, Any]]:
-    views, tablets = db.context.runtime.views, topic._info().partitions
+    views, tablets = db.context.runtime.views, db.context.topic(topic.name).partitions
     parts = [part._asdict() for part in found.partitions]
     if isinstance(views, KafkaViews):
         for part, tablet in zip(parts, tablets, strict=True):

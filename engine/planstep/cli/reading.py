@@ -265,7 +265,7 @@ class _Tail:
             return found
 
     def _place(self, db: "planstep.Engine", view: "planstep.SnapshotView") -> None:
-        ident = db.topic(self.topic)._info().id
+        ident = db.context.topic(self.topic).id
         if self.ident is None:
             self.offsets = starts_of(view, self.topic, self.start, self.partition)
             self.ident = ident

@@ -131,7 +131,7 @@ class Writer(DataSourceArrowWriter):
                 for batch in self._job.read(task.file, task.rows).to_batches() if task.file else ():
                     pairs = zip(batch["key"].to_pylist(), batch["value"].to_pylist(), strict=True)
                     for key, value in pairs:
-                        tx._write_row(info, key_of(key), PUT, value)
+                        tx.contents.write_row(info, key_of(key), PUT, value)
             return
         outbox = Outbox(replace(info, format="bytes"), 0)  # encoded already
         for keyless, records in self._joined(staged, len(info.partitions)):

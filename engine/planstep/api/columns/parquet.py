@@ -17,7 +17,7 @@ from typing import Any
 from ...errors import NoCommonType
 from ..snapshot import SnapshotView
 from . import arrow
-from .mixins import BATCH_ROWS, Span, row_tables
+from .span import BATCH_ROWS, Span, row_tables
 
 Progress = Callable[[str, int], object]
 """Called with a phase, "types" or "write", and the rows of it that are done."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, overload
 from ...proto.ids import Place
 from ...proto.keys import Key
 from ..columns.batch import Rows, counted, html_table
-from ..columns.mixins import BATCH_ROWS, LOAD_ROWS, Prefix
+from ..columns.span import BATCH_ROWS, LOAD_ROWS, Prefix
 
 if TYPE_CHECKING:
     from ...runtime.catalog import TableInfo

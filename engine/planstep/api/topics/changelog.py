@@ -120,7 +120,7 @@ class Changelog:
                 self._layers.clear()
 
     def _layer(self, tx: "Transaction") -> _Layer:
-        inner = getattr(tx, "_sync", tx)
+        inner = getattr(tx, "sync", tx)
         if not isinstance(inner, Transaction):
             raise TypeError(f"a changelog takes a transaction of its engine, not {shown(tx)}")
         if inner.life.context is not self._context:

@@ -357,15 +357,15 @@ class Courser(Reader):
     @property
     def lease_seconds(self) -> float:
         """After how long in silence it loses its partitions."""
-        return self._group.lease_seconds
+        return self.group.lease_seconds
 
     def renew(self) -> None:
         """Renews its leases; one that has closed has nothing to renew."""
-        self._group.renew(self._member)
+        self.group.renew(self.member)
 
     def wake(self) -> None:
         """Whoever waits for a batch looks again."""
-        self._group.wake()
+        self.group.wake()
 
     def wait(self) -> Leased | None:
         """The next batch, however long that takes; None when the course ends."""

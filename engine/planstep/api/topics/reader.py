@@ -198,7 +198,7 @@ class LeasedTransaction(Transaction):
             conditions.consume(tablet, consumer, flight.begin, flight.end)
         conditions.fence(tablet, consumer, self.life.view().moved(tablet, consumer))
         self._context.consuming[self.life.tx] = conditions
-        self._waitable = False
+        self.contents.waitable = False
 
     def write_raw(self, topic: str, value: bytes, key: bytes | None, headers: bytes | None) -> None:
         """Writes one record as it is stored."""
@@ -263,27 +263,27 @@ class Reader:
         self._context = context
         if context.runtime.one_at_a_time:
             in_flight = 1
-        self._group, self._member = context.groups.join(
+        self.group, self.member = context.groups.join(
             context.topic(topic), consumer, lease_seconds, name, in_flight
         )
-        self._info = self._group.info
+        self._info = self.group.info
         self._until_idle = until_idle
-        self._closed = False
-        weakref.finalize(self, self._group.gone.append, self._member).atexit = False
+        self.closed = False
+        weakref.finalize(self, self.group.gone.append, self.member).atexit = False
 
     @property
     def name(self) -> str:
-        return self._member.name
+        return self.member.name
 
     @property
     def partitions(self) -> list[int]:
         """The partitions that are leased to it now; none for an individual consumer."""
-        return [lane.number for lane in self._group.lanes if lane.owner is self._member]
+        return [lane.number for lane in self.group.lanes if lane.owner is self.member]
 
     @property
     def in_flight(self) -> int:
         """Batches whose transactions have not ended."""
-        return self._member.flights
+        return self.member.flights
 
     def read(self, timeout: float = 0.0) -> Leased | None:
         """The next batch and its transaction; None when there is nothing to read, for `timeout` seconds.
@@ -293,11 +293,11 @@ class Reader:
         when nobody ends a batch of a full reader for `lease_seconds`. In a future's callback, which runs on a
         thread of the engine's, it waits for neither.
         """
-        return self._next(Wait(time.monotonic() + seconds("timeout", timeout), self._member.lapsed))
+        return self._next(Wait(time.monotonic() + seconds("timeout", timeout), self.member.lapsed))
 
     def _wait(self) -> Leased | None:
         """The next batch, however long that takes; None when waiting for one has an end, and it came."""
-        return self._next(Wait(None, self._member.lapsed))
+        return self._next(Wait(None, self.member.lapsed))
 
     def _next(self, wait: Wait) -> Leased | None:
         while True:
@@ -305,7 +305,7 @@ class Reader:
             if leased is not None or not left:
                 return leased
             queue: SimpleQueue[None] = SimpleQueue()
-            with self._group.watch(partial(queue.put, None)):
+            with self.group.watch(partial(queue.put, None)):
                 leased, left = self._try(wait)  # what came before the watch began
                 if leased is not None or not left:
                     return leased
@@ -315,16 +315,16 @@ class Reader:
         """True when all that is there is consumed, and nothing is in flight in any reader."""
         self._check()
         with self._context.runtime.snapshot() as snap:
-            return self._group.idle(Reading(self._context.runtime, snap))
+            return self.group.idle(Reading(self._context.runtime, snap))
 
     def keep_alive(self) -> None:
         """Renews the leases of a batch that takes longer than `lease_seconds`."""
         self._check()
-        self._group.renew(self._member)
+        self.group.renew(self.member)
 
     def _check(self) -> None:
         self._context.check()
-        if self._closed:
+        if self.closed:
             raise TransactionClosed("the reader is closed; open another with db.reader()")
         if self._context.topic(self.topic).id != self._info.id:
             raise Dropped(
@@ -338,7 +338,7 @@ class Reader:
 
         Reads from disk, and may wait for another host.
         """
-        group, member = self._group, self._member
+        group, member = self.group, self.member
         while True:
             self._check()
             group.tidy()
@@ -372,7 +372,7 @@ class Reader:
         if self.idle():
             return 0.0
         # Mode "kafka" answers a commit before its position can be seen, and wakes nobody then.
-        return _LOOK_SECONDS if self._group.flying else _SOON_SECONDS
+        return _LOOK_SECONDS if self.group.flying else _SOON_SECONDS
 
     def _find(self, made: type[LeasedTransaction]) -> Leased | None:
         for left in reversed(range(_TRIES)):
@@ -385,7 +385,7 @@ class Reader:
 
     def _look(self, made: type[LeasedTransaction]) -> Leased | None:
         """No transaction is begun before there is a record for it."""
-        group, member = self._group, self._member
+        group, member = self.group, self.member
         group.refresh(member)
         lanes = group.lanes_for(member)
         if not lanes:
@@ -419,12 +419,12 @@ class Reader:
     def _read(
         self, tx: LeasedTransaction, lane: Lane, begin: int, end: int, changes: int
     ) -> ReadBatch | None:
-        group, reading = self._group, tx.life.view()
+        group, reading = self.group, tx.life.view()
         most = self._limit(lane.number, begin, min(self.max_records, end - begin))
         segments, _ = reading.segments(self._info, lane.number, begin, most, self.max_bytes)
         if not segments:
             return None
-        flight = group.begin(self._member, lane, begin, end_of(segments), changes)
+        flight = group.begin(self.member, lane, begin, end_of(segments), changes)
         if flight is None:
             return None
         tx.take(group, flight)
@@ -436,12 +436,12 @@ class Reader:
 
     def close(self) -> None:
         """Gives its partitions to others; batches that were not submitted are read again by them."""
-        if not self._closed:
-            self._closed = True
-            self._group.leave(self._member)
+        if not self.closed:
+            self.closed = True
+            self.group.leave(self.member)
 
     def __iter__(self) -> Iterator[Leased]:
-        while not self._closed:
+        while not self.closed:
             try:
                 leased = self._wait()
             except TransactionClosed:

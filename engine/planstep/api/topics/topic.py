@@ -17,7 +17,7 @@ from ...proto.ids import Place
 from ...proto.keys import check_name
 from ..arguments import seconds, shown
 from ..columns.batch import ReadBatch
-from ..columns.mixins import BATCH_ROWS, Offsets
+from ..columns.span import BATCH_ROWS, Offsets
 from ..limits import LOOK_BYTES, READ_BYTES
 from ..transaction.snapshot_reader import look_limit
 from ..transaction.topic_writes import Headers
@@ -91,44 +91,15 @@ class Topic:
         deadline = time.monotonic() + seconds("timeout", timeout)
         seen: dict[int, int] | None = None
         while True:
-            batch, ends = self._read_now(start, partition, max_records, max_bytes)
+            batch, ends = read_now(
+                self._context, self.name, start, partition, max_records, max_bytes
+            )
             left = deadline - time.monotonic()
             if batch or left <= 0:
                 return batch
             if ends == seen:  # else they may have moved behind the read: it looks once more
                 self._context.runtime.wait_published(ends, ends, left)
             seen = ends
-
-    def _read_now(
-        self,
-        start: int | Mapping[int, int],
-        partition: int | None,
-        max_records: int | None,
-        max_bytes: int,
-    ) -> tuple[ReadBatch, dict[int, int]]:
-        """What is there, and where the partitions that it was looked for in end, by tablet."""
-        info = self._info()
-        most = look_limit(max_records, max_bytes)
-        for _ in range(_TRIES):
-            try:
-                return self._look_at(info, start, partition, most, max_bytes)
-            except SnapshotTooOld:
-                pass  # trimmed between looking where it starts and reading there
-        return self._look_at(info, start, partition, most, max_bytes)
-
-    def _look_at(
-        self,
-        info: "TopicInfo",
-        start: int | Mapping[int, int],
-        partition: int | None,
-        max_records: int,
-        max_bytes: int,
-    ) -> tuple[ReadBatch, dict[int, int]]:
-        with self._context.reading() as reading:
-            starts = reading.starts(info, start, partition)
-            batch = reading.inspect(info, starts, max_records, max_bytes)
-            tablets = [info.partitions[p] for p in starts]
-            return batch, {} if batch else {t: reading.bounds(t)[1] for t in tablets}
 
     def write(
         self,
@@ -388,3 +359,38 @@ class Topic:
 
     def _repr_html_(self) -> str:
         return self.describe()._repr_html_()
+
+
+def read_now(
+    context: "Context",
+    name: str,
+    start: int | Mapping[int, int],
+    partition: int | None,
+    max_records: int | None,
+    max_bytes: int,
+) -> tuple[ReadBatch, dict[int, int]]:
+    """What is there, and where the partitions that it was looked for in end, by tablet."""
+    context.check()
+    info = context.topic(name)
+    most = look_limit(max_records, max_bytes)
+    for _ in range(_TRIES):
+        try:
+            return _look_at(context, info, start, partition, most, max_bytes)
+        except SnapshotTooOld:
+            pass  # trimmed between looking where it starts and reading there
+    return _look_at(context, info, start, partition, most, max_bytes)
+
+
+def _look_at(
+    context: "Context",
+    info: "TopicInfo",
+    start: int | Mapping[int, int],
+    partition: int | None,
+    max_records: int,
+    max_bytes: int,
+) -> tuple[ReadBatch, dict[int, int]]:
+    with context.reading() as reading:
+        starts = reading.starts(info, start, partition)
+        batch = reading.inspect(info, starts, max_records, max_bytes)
+        tablets = [info.partitions[p] for p in starts]
+        return batch, {} if batch else {t: reading.bounds(t)[1] for t in tablets}

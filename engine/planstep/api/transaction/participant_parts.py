@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from ...errors import TransactionTooLarge
+from ...proto.keys import Key, encode_key
 from ...proto.messages import PartitionPart, ShardPart
 from ..limits import INDEX_ENTRIES_MAX, TRANSACTION_BYTES_MAX
 from .read_set import Conditions
@@ -32,6 +33,7 @@ class Contents:
 
     def __init__(self, context: "Context", alone: bool) -> None:
         self._context = context
+        self.waitable = True  # nothing was read yet but what is waited for
         self.alone = alone  # one statement of its own
         self.conditions = Conditions()
         self.outboxes: dict[str, Outbox] = {}
@@ -51,6 +53,14 @@ class Contents:
                 f"{TRANSACTION_BYTES_MAX:,}; nothing was written"
             )
         self.bytes_written += size
+
+    def write_row(self, info: "TableInfo", key: Key, op: int, value: bytes) -> None:
+        raw = encode_key(key)
+        self.grow(len(raw) + len(value))
+        writes = self.rows.get(info.name)
+        if writes is None:
+            writes = self.rows[info.name] = RowWrites(info.name)
+        writes.write(raw, op, value)
 
     def parts(self) -> Parts | None:
         """What to send, None without effects; what is wrong with it is raised here."""

@@ -36,7 +36,7 @@ from .overlay_scan import merged
 from .participant_parts import Contents, encode_outboxes
 from .read_set import Conditions
 from .routing import scan_range, shard_of
-from .row_writes import RowWrites, pack_number, pack_value
+from .row_writes import pack_number, pack_value
 from .snapshot_reader import check_limits, check_partition
 from .topic_writes import Headers, Outbox
 
@@ -60,7 +60,6 @@ class Transaction:
         """`statement`: it is one of its own."""
         self._context = context
         self._runtime = context.runtime
-        self._waitable = True
         self.contents = Contents(context, statement)
         self.life = self._lifecycle(context, self.contents, worker)
 
@@ -142,8 +141,8 @@ class Transaction:
         seen: dict[int, int] | None = None
         while True:
             batch = self._read_on(topic, consumer, max_records, max_bytes, partition, exact)
-            if batch or not self._waitable or time.monotonic() >= deadline:
-                self._waitable = False
+            if batch or not self.contents.waitable or time.monotonic() >= deadline:
+                self.contents.waitable = False
                 return batch
             tablets, ends = self._ends(topic, partition)
             self.life.release()
@@ -212,7 +211,7 @@ class Transaction:
             end=end,
         )
         self._context.consuming[self.life.tx] = self.contents.conditions
-        self._waitable = False
+        self.contents.waitable = False
 
     def write(
         self,
@@ -389,7 +388,7 @@ class Transaction:
         old: bytes | None = None
         if writes is None or not writes.known(raw):
             row = self.life.view().row(info, raw)
-            self._waitable = False
+            self.contents.waitable = False
             self.contents.conditions.saw_row(
                 shard_of(raw, info.shards), raw, row[0] if row else None
             )
@@ -400,16 +399,16 @@ class Transaction:
     def put(self, table: str, key: Key, value: Any) -> None:
         """Writes a row, whatever is there."""
         info = self._table_to_write(table)
-        self._write_row(info, key, PUT, pack_value(table, info.format, value))
+        self.contents.write_row(info, key, PUT, pack_value(table, info.format, value))
 
     def put_if_absent(self, table: str, key: Key, value: Any) -> None:
         """Writes a row if none is there when the transaction commits. Never conflicts."""
         info = self._table_to_write(table)
-        self._write_row(info, key, PUT_IF_ABSENT, pack_value(table, info.format, value))
+        self.contents.write_row(info, key, PUT_IF_ABSENT, pack_value(table, info.format, value))
 
     def delete(self, table: str, key: Key) -> None:
         """Removes a row; nothing happens when there is none."""
-        self._write_row(self._table_to_write(table), key, DELETE, b"")
+        self.contents.write_row(self._table_to_write(table), key, DELETE, b"")
 
     def add(self, table: str, key: Key, n: int | float) -> None:
         """Adds to the number in a row (0 when absent), evaluated at commit: counters never conflict.
@@ -418,17 +417,17 @@ class Transaction:
         finite number.
         """
         info = self._table_to_write(table)
-        self._write_row(info, key, ADD, pack_number(table, info.format, n, finite=True))
+        self.contents.write_row(info, key, ADD, pack_number(table, info.format, n, finite=True))
 
     def max(self, table: str, key: Key, n: int | float) -> None:
         """Raises the number in a row to `n` if it is below, evaluated at commit like `add`."""
         info = self._table_to_write(table)
-        self._write_row(info, key, MAX, pack_number(table, info.format, n))
+        self.contents.write_row(info, key, MAX, pack_number(table, info.format, n))
 
     def min(self, table: str, key: Key, n: int | float) -> None:
         """Lowers the number in a row to `n` if it is above, evaluated at commit like `add`."""
         info = self._table_to_write(table)
-        self._write_row(info, key, MIN, pack_number(table, info.format, n))
+        self.contents.write_row(info, key, MIN, pack_number(table, info.format, n))
 
     def scan(
         self,
@@ -452,7 +451,7 @@ class Transaction:
         if limit == 0 or first >= last:
             return Rows()
         reading = self.life.view()
-        self._waitable = False
+        self.contents.waitable = False
         found = merged(
             reading,
             self.contents.conditions,
@@ -471,11 +470,3 @@ class Transaction:
         info = self._context.table(table)
         self._context.check_writable()
         return info
-
-    def _write_row(self, info: "TableInfo", key: Key, op: int, value: bytes) -> None:
-        raw = encode_key(key)
-        self.contents.grow(len(raw) + len(value))
-        writes = self.contents.rows.get(info.name)
-        if writes is None:
-            writes = self.contents.rows[info.name] = RowWrites(info.name)
-        writes.write(raw, op, value)
