@@ -223,7 +223,7 @@ def opened() -> list[str]:
 # programs and notebooks --------------------------------------------------------------------
 
 ELSEWHERE = {
-    "api/transaction/topic_writes.py": "for … in reader",
+    "outbox.py": "for … in reader",
     "enrich.py": "process",
     "01_first_transaction.py": "while db.run(count)",
     "02_two_ways_to_commit.py": "while True",
