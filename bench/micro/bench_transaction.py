@@ -153,8 +153,8 @@ def test_planstep_64_asyncio_tasks(benchmark: Any, tmp_path: Path) -> None:
         async def sixty_four() -> None:
             await asyncio.gather(*(work(db, numbers) for _ in range(64)))
 
-        before = db._sync.stats()["store"]["syncs"]
+        before = db.sync.stats()["store"]["syncs"]
         benchmark.pedantic(lambda: runner.run(sixty_four()), rounds=5)
-        syncs = db._sync.stats()["store"]["syncs"] - before
+        syncs = db.sync.stats()["store"]["syncs"] - before
         benchmark.extra_info["syncs_per_transaction"] = syncs / (5 * 64 * 20)
         runner.run(db.close())

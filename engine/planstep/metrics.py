@@ -82,7 +82,7 @@ class _Collector:
 
         for engine in sorted(self.engines, key=lambda engine: engine.path):
             try:
-                stats, topics = engine.stats(), levels(engine._runtime)
+                stats, topics = engine.stats(), levels(engine.context.runtime)
             except PlanstepError:
                 continue  # closed
             store = {"store": engine.path}

@@ -139,7 +139,7 @@ def crash(db: Engine) -> Engine:
 
     Close that one, or kill it too.
     """
-    runtime = db._runtime
+    runtime = db.context.runtime
     if not isinstance(runtime, _FaultyRuntime) or runtime.faults is None:
         raise NotSupported("crash() is for engines of planstep.testing; kill a process for others")
     stores: list[Any] = [node.host.store for node in runtime.nodes]
@@ -153,12 +153,14 @@ def crash(db: Engine) -> Engine:
         db.close()
     except PlanstepError:
         pass  # of a writer that lingered: its records are gone
-    runtime.following = _open([store.crash() for store in stores], db._settings, runtime.faults)
+    runtime.following = _open(
+        [store.crash() for store in stores], db.context.settings, runtime.faults
+    )
     return runtime.following
 
 
 def _close(db: Engine | None) -> None:
     while db is not None:
         db.close()
-        assert isinstance(db._runtime, _FaultyRuntime)
-        db = db._runtime.following
+        assert isinstance(db.context.runtime, _FaultyRuntime)
+        db = db.context.runtime.following

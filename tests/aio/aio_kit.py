@@ -21,19 +21,19 @@ def run(program: Program, hosts: int = 1) -> None:
 
 
 def nothing_is_open(db: AsyncEngine) -> bool:
-    runtime = db._sync._runtime
-    db._sync._drop()
+    runtime = db.sync._runtime
+    db.sync.context.drop()
     proxy = runtime.nodes[0].host.proxy
     assert proxy is not None
     return not (
-        db._sync._consuming
+        db.sync.context.consuming
         or runtime._waiting
         or runtime.watches
         or runtime.admission._held
         or runtime.nodes[0].host.history._open
         or proxy.open
         or proxy.staging
-        or db._bridge.waiting
+        or db.bridge.waiting
     )
 
 

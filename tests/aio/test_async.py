@@ -115,11 +115,11 @@ def test_a_thousand_readers_wait_without_threads(hosts: int) -> None:
                 return value
 
         readers = [asyncio.create_task(read(number)) for number in range(1000)]
-        await until(lambda: len(db._bridge.waiting) == 1000)
+        await until(lambda: len(db.bridge.waiting) == 1000)
         threads = threading.active_count()
         adds = (db.table("totals").add(i % 10, 1) for i in range(100))
         await asyncio.gather(*adds)
-        assert len(db._bridge.waiting) == 1000
+        assert len(db.bridge.waiting) == 1000
         assert threading.active_count() <= threads <= 20 + hosts
         await db.write("clicks", b"now")
         assert set(await asyncio.gather(*readers)) == {b"now"}
@@ -131,7 +131,7 @@ def test_a_thousand_readers_wait_without_threads(hosts: int) -> None:
 
 def test_no_room_is_waited_for_without_a_thread() -> None:
     async def program(db: AsyncEngine) -> None:
-        admission = db._sync._runtime.admission
+        admission = db.sync._runtime.admission
         admission.admit(b"other", admission.bytes_max, 0)
         putting = asyncio.create_task(db.table("totals").put("k", bytes(100)))
         hasty = db.transaction()
@@ -180,7 +180,7 @@ def test_misuse_says_what_to_do(tmp_path: Path) -> None:
             await db.create_topic("t")
 
     asyncio.run(elsewhere())
-    db._sync.close()
+    db.sync.close()
 
     async def program(db: AsyncEngine) -> None:
         with pytest.raises(TypeError, match="async function"):
@@ -198,7 +198,7 @@ def test_a_waiting_reader_hears_that_the_engine_was_closed() -> None:
     async def program(db: AsyncEngine) -> None:
         tx = db.transaction()
         reading = asyncio.create_task(tx.read("clicks", "c", timeout=60))
-        await until(lambda: bool(db._bridge.waiting))
+        await until(lambda: bool(db.bridge.waiting))
         await db.close()
         with pytest.raises(planstep.EngineClosed):
             await reading

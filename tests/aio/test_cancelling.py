@@ -64,9 +64,9 @@ def test_a_wait_that_was_cancelled_loses_no_wake_up() -> None:
 
         for _ in range(20):
             gone = [asyncio.create_task(read()) for _ in range(5)]
-            await until(lambda: len(db._bridge.waiting) == 5)
+            await until(lambda: len(db.bridge.waiting) == 5)
             stays = asyncio.create_task(read())
-            await until(lambda: len(db._bridge.waiting) == 6)
+            await until(lambda: len(db.bridge.waiting) == 6)
             writing = asyncio.create_task(db.write("clicks", b"x"))
             for task in gone:
                 task.cancel()
@@ -79,7 +79,7 @@ def test_a_wait_that_was_cancelled_loses_no_wake_up() -> None:
 
 def test_a_commit_that_times_out_goes_on() -> None:
     async def program(db: AsyncEngine) -> None:
-        node = db._sync._runtime.nodes[0]
+        node = db.sync._runtime.nodes[0]
         tx = db.transaction()
         await tx.put("totals", "k", 1)
         with node.lock:
@@ -103,7 +103,7 @@ def test_a_process_ends_when_cancelled_and_when_told() -> None:
                 db.process(count, "clicks", "c", workers=3, max_records=1, stop=stop)
             )
             await db.topic("clicks").write_batch([b"x"] * 20)
-            await until(lambda: (db._sync.table("totals").get("n", 0) % 20) > 5)
+            await until(lambda: (db.sync.table("totals").get("n", 0) % 20) > 5)
             if cancelled:
                 running.cancel()
                 with pytest.raises(asyncio.CancelledError):
@@ -144,7 +144,7 @@ async def main():
     await db.create_table("n", exist_ok=True)
     tx = db.transaction()
     await tx.put("n", "k", 1)
-    lock = db._sync._runtime.nodes[0].lock
+    lock = db.sync._runtime.nodes[0].lock
     lock.acquire()
     threading.Timer(0.2, lambda: (os.kill(os.getpid(), signal.SIGINT), lock.release())).start()
     print(tx.id, flush=True)

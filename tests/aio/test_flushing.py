@@ -35,12 +35,12 @@ def test_a_follower_that_is_cancelled_waits_no_more() -> None:
         async with planstep.open_async(":memory:") as db:
             topic = await db.create_topic("t")
             task = asyncio.create_task(topic.read(timeout=30))
-            while not db._bridge.waiting:
+            while not db.bridge.waiting:
                 await asyncio.sleep(0.001)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
-            assert not db._bridge.waiting
+            assert not db.bridge.waiting
 
     asyncio.run(main())
 
@@ -52,9 +52,9 @@ def test_nobody_follows_an_engine_that_has_stopped(monkeypatch: pytest.MonkeyPat
         async with planstep.open_async(":memory:") as db:
             topic = await db.create_topic("t")
             task = asyncio.create_task(topic.read(timeout=60))
-            while not db._bridge.waiting:
+            while not db.bridge.waiting:
                 await asyncio.sleep(0.001)
-            runtime, error = db._sync._runtime, RuntimeError("made to stop")
+            runtime, error = db.sync._runtime, RuntimeError("made to stop")
             runtime.nodes[0].host.stopped = error
             runtime._stop_everything(error)
             with pytest.raises(planstep.HostStopped, match="made to stop"):

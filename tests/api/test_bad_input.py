@@ -173,7 +173,7 @@ def test_records_and_rows_over_16_mib(shop: planstep.Engine) -> None:
 def test_transactions_over_their_limits(
     shop: planstep.Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("planstep.api.transaction.transaction.TRANSACTION_BYTES_MAX", 1000)
+    monkeypatch.setattr("planstep.api.transaction.participant_parts.TRANSACTION_BYTES_MAX", 1000)
     monkeypatch.setattr("planstep.api.transaction.participant_parts.INDEX_ENTRIES_MAX", 3)
     monkeypatch.setattr("planstep.api.transaction.topic_writes.BATCH_BYTES", 100)
     with shop.transaction() as tx:

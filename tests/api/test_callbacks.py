@@ -41,7 +41,7 @@ def test_another_loop_may_not_close_and_the_right_one_still_can(tmp_path: Path) 
         thread.join()
         assert failed and not db.closed
         runner.run(db.close())
-        assert db.closed and db._sync.closed
+        assert db.closed and db.sync.closed
 
 
 def test_a_read_under_way_ends_with_the_engine(
@@ -52,7 +52,7 @@ def test_a_read_under_way_ends_with_the_engine(
         table.put("k", 1)
         view = db.snapshot()
         node = db._runtime.nodes[1]
-        view._reading.snap.marks[1] += 10
+        view.pinned._reading.snap.marks[1] += 10
         failed: list[BaseException] = []
 
         def read() -> None:
@@ -75,7 +75,7 @@ def test_a_callback_on_any_thread_may_close_the_engine(tmp_path: Path) -> None:
     topic.write_batch([b"x"] * 4)
     reader = db.reader("t", "c", max_records=1)
     now = 0.0
-    reader._group._clock = lambda: now
+    reader.group._clock = lambda: now
     one, two = reader.read(), reader.read()
     assert one is not None and two is not None
     closed = threading.Event()

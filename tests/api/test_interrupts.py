@@ -305,7 +305,7 @@ def test_a_deep_stack_fails_its_own_call_and_stops_nobody(settings: dict[str, An
                 failed += 1
             else:
                 continue
-            if tx._state == "open":
+            if tx.life.state == "open":
                 tx.rollback()
             else:
                 assert tx.outcome(30).state == "aborted"

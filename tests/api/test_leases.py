@@ -44,7 +44,7 @@ def test_a_reader_that_does_not_read_has_no_share(db: planstep.Engine) -> None:
 def test_a_reader_that_fell_silent_has_no_share_any_more(db: planstep.Engine) -> None:
     fill(db, 2)
     one, two = (db.reader("in", consumer="c", max_records=1) for _ in range(2))
-    group = one._group
+    group = one.group
     now = 0.0
     group._clock = lambda: now
     for reader in (one, two, one, two):
@@ -85,9 +85,9 @@ def test_what_went_ahead_of_a_refused_batch_is_taken_back(
         leased = [item for _ in range(8) if (item := reader.read())]
         one, two = (item for item in leased if item.batch.offsets[0][0] == 0)
         two.tx.write_batch("out", [bytes(1 << 20)] * 9)
-        (tablet,) = db._topic("out").partitions
+        (tablet,) = db.context.topic("out").partitions
         store = db._runtime.nodes[host_of(tablet)].host.store
-        staged = tablet_prefix(tablet) + b"s" + two.tx._tx
+        staged = tablet_prefix(tablet) + b"s" + two.tx.life.tx
         assert store.get(staged)
         future = two.tx.submit()
         one.tx.rollback()
@@ -167,8 +167,8 @@ def test_an_idle_reader_sleeps(db: planstep.Engine, monkeypatch: pytest.MonkeyPa
 def test_groups_that_nobody_is_in_are_forgotten(db: planstep.Engine) -> None:
     for i in range(20):
         db.reader("in", consumer=f"c{i}").close()
-    db._end_leases()
-    assert not db._groups
+    db.context.groups.tidy()
+    assert not db.context.groups
 
 
 @pytest.mark.parametrize("hosts", [1, 3])

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 import planstep
-from planstep.api import engine as engine_module
-from planstep.api import open_engine
+from planstep.api import lifetime, open_engine
 from planstep.api.engine import Engine
 from planstep.host.versions import History
 from planstep.runtime import open_stores, turn_loop
@@ -20,6 +19,7 @@ from planstep.runtime.runtime import Runtime
 from planstep.runtime.thread_pool import Threads
 from planstep.runtime.turn_loop import Turns
 from planstep.store import disk_store, owner_lock
+from planstep.store.checkpointing import Checkpointer
 from planstep.store.disk_store import DiskStore
 from planstep.store.log import log_writer
 from planstep.store.log.segments import Folder
@@ -153,13 +153,13 @@ def test_an_open_of_mode_kafka_that_fails_leaves_no_threads(
 @pytest.mark.parametrize(
     ("where", "name"),
     [
-        (DiskStore, "_checkpoint_all"),
+        (Checkpointer, "write_all"),
         (DiskStore, "close"),
         (log_writer.LogEnd, "write_close"),
         (Folder, "close"),
         (ReleasedMark, "close"),
         (Turns, "_stop_everything"),
-        (engine_module, "store_closed"),
+        (lifetime, "store_closed"),
     ],
 )
 def test_a_close_that_fails_lets_go_of_all(

@@ -80,12 +80,12 @@ def test_a_consumer_is_not_moved_between_offsets(shop: planstep.Engine) -> None:
 
 def test_conflicts_without_number(shop: planstep.Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Pauses stop growing long before their doubling leaves the floats."""
-    monkeypatch.setattr("planstep.api.engine.time.sleep", lambda seconds: None)
+    monkeypatch.setattr("planstep.api.retry.time.sleep", lambda seconds: None)
 
     def never(tx: Tx) -> None:
         tx.put("totals", "k", tx.get("totals", "k", 0))
         error = planstep.Conflict(kind="table", name="totals", part=0, key="k")
-        tx._failure = error
+        tx.life.failure = error
         raise error
 
     with pytest.raises(planstep.Conflict) as caught:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import planstep
+from planstep.api.topics.reader import LeasedTransaction
 
 
 @pytest.fixture(params=[1, 3], ids=["one host", "three hosts"])
@@ -130,7 +131,7 @@ def test_a_record_that_cannot_be_decoded_is_moved_as_it_is(db: planstep.Engine) 
     db.create_topic("texts", format="json")
     db.topic("texts").write_batch([{"n": 1}, {"n": 2}])
     with db.transaction() as tx:
-        tx._write_raw("texts", b"{not json", b"k", None)
+        LeasedTransaction.write_raw(tx, "texts", b"{not json", b"k", None)
 
     def total(tx: planstep.Transaction, batch: planstep.ReadBatch) -> None:
         tx.add("n", "sum", sum(value["n"] for value in batch.values))

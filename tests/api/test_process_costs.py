@@ -64,7 +64,7 @@ class Watched:
         looked = Reader._try
 
         def look(reader: Any, wait: Any, *made: Any) -> Any:
-            self.group = reader._group
+            self.group = reader.group
             found = looked(reader, wait, *made)
             if found[0] is None:
                 self.waits.append(found[1])
@@ -135,7 +135,7 @@ def test_waiting_tasks_begin_no_transaction(monkeypatch: pytest.MonkeyPatch) -> 
     async def main() -> None:
         async with planstep.open_async(":memory:") as db:
             topic = await db.create_topic("in", partitions=WORKERS)
-            watched = Watched(db._sync, monkeypatch)
+            watched = Watched(db.sync, monkeypatch)
             seen: list[bytes] = []
 
             async def run(tx: planstep.AsyncTransaction, batch: planstep.ReadBatch) -> None:
@@ -187,7 +187,7 @@ def test_workers_that_wait_hear_of_the_end_at_once(until: Until) -> None:
 
             thread = threading.Thread(target=process)
             thread.start()
-            until(lambda: [len(group.waiters) for group in db._groups.values()] == [4])
+            until(lambda: [len(group.waiters) for group in db.context.groups] == [4])
             if ending == "close":
                 db.close()
             else:

@@ -59,10 +59,10 @@ def test_a_loop_until_none_reads_again_what_failed_on_its_way(db: planstep.Engin
     seen: list[bytes] = []
     lost = {b"4", b"18", b"19"}
     with db.reader("in", consumer="c", max_records=1) as reader:
-        hand = reader._group.runtime.send
+        hand = reader.group.runtime.send
 
         def send(tx: bytes, parts: Any, ending: Any, wait: float | None = 0.0) -> None:
-            reader._group.runtime.rollback(tx)
+            reader.group.runtime.rollback(tx)
             error = planstep.Conflict(
                 kind="topic", name="in", part=0, consumer="c", expected=0, actual=0
             )
@@ -72,9 +72,9 @@ def test_a_loop_until_none_reads_again_what_failed_on_its_way(db: planstep.Engin
             tx, batch = leased
             failing = batch.values[0] in lost
             lost.discard(batch.values[0])
-            reader._group.runtime.send = send if failing else hand
+            reader.group.runtime.send = send if failing else hand
             future = tx.submit()
-            reader._group.runtime.send = hand
+            reader.group.runtime.send = hand
             future.add_done_callback(
                 lambda done, values=batch.values: None if done.exception() else seen.extend(values)
             )
@@ -114,7 +114,7 @@ def test_iteration_until_idle_waits_for_what_others_hold(until: Until) -> None:
 
         thread = threading.Thread(target=work)
         thread.start()
-        until(lambda: held.tx.group.waiters)
+        until(lambda: held.tx.life.group.waiters)
         one.close()
         thread.join(30)
         assert not thread.is_alive() and seen == [b"0", b"1"]
@@ -130,7 +130,7 @@ def test_room_is_waited_for_whatever_the_time_out(until: Until) -> None:
             found: list[planstep.Leased | None] = []
             thread = threading.Thread(target=lambda: found.append(reader.read()))
             thread.start()
-            until(lambda: reader._group.waiters)
+            until(lambda: reader.group.waiters)
             assert not found
             one.tx.commit()
             thread.join(30)
@@ -147,7 +147,7 @@ def test_a_wait_for_what_nobody_ends_ends_with_the_lease(wants: str, until: Unti
         in_flight = 2 if wants == "room" else 4
         with db.reader("in", "c", 1, in_flight=in_flight, until_idle=True) as reader:
             now = 0.0
-            group = reader._group
+            group = reader.group
             group._clock = lambda: now
             held = [reader.read() for _ in range(2 if wants == "room" else 3)]
             assert all(held)

@@ -207,7 +207,7 @@ def test_a_transaction_that_is_dropped_is_told_of(
 def test_a_silent_reader_loses_its_lease(db: planstep.Engine) -> None:
     fill(db, 8, partitions=1)
     one = db.reader("in", consumer="c", max_records=4, lease_seconds=30)
-    group: Group = one._group
+    group: Group = one.group
     now = 0.0
     group._clock = lambda: now
     held = one.read()

@@ -33,7 +33,7 @@ def opened(way: str, path: Path, **settings: Any) -> planstep.Engine:
         return planstep.open(path, **settings)
 
     async def opened_async() -> planstep.Engine:
-        return (await planstep.open_async(path, **settings))._sync
+        return (await planstep.open_async(path, **settings)).sync
 
     return asyncio.run(opened_async())
 

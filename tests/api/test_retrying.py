@@ -47,7 +47,7 @@ def test_run_ends_by_its_deadline_only(shop: planstep.Engine, impatient: None) -
 
     shop.run(fn, deadline=600)
     assert len(calls) == 26 and shop.table("totals").get("n") == 251
-    assert shop._losers._of == {}
+    assert shop.context.losers._of == {}
 
 
 def test_a_coroutine_ends_by_its_deadline_only(tmp_path: Path, impatient: None) -> None:
@@ -65,7 +65,7 @@ def test_a_coroutine_ends_by_its_deadline_only(tmp_path: Path, impatient: None) 
                 await tx.put("totals", "n", n + 1)
 
             await db.run(fn, deadline=600)
-            assert await totals.get("n") == 251 and db._sync._losers._of == {}
+            assert await totals.get("n") == 251 and db.sync.context.losers._of == {}
 
     asyncio.run(main())
     assert len(calls) == 26
@@ -77,7 +77,7 @@ def test_a_conflict_that_is_not_retryable_is_raised_at_once(shop: planstep.Engin
     def fn(tx: planstep.Transaction) -> None:
         calls.append(tx.id)
         error = planstep.Conflict(kind="topic", name="t", part=0, producer=b"p", foreign=True)
-        tx._failure = error
+        tx.life.failure = error
         raise error
 
     with pytest.raises(planstep.Conflict):
@@ -174,4 +174,4 @@ def test_threads_on_one_row_all_get_through(shop: planstep.Engine) -> None:
     for thread in threads:
         thread.join()
     assert failed == [] and shop.table("totals").get("n") == CONTENDERS * 8
-    assert shop._losers._of == {}
+    assert shop.context.losers._of == {}

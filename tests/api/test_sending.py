@@ -72,12 +72,12 @@ def test_an_event_loop_goes_on_while_a_flush_has_the_writer() -> None:
     async def main() -> None:
         async with planstep.open_async(":memory:") as db:
             writer = (await db.create_topic("t")).writer()
-            with writer._sync._lock:  # this thread's: the loop is another's
+            with writer.sync._lock:  # this thread's: the loop is another's
                 pass
             held, release = threading.Event(), threading.Event()
 
             def hold() -> None:
-                with writer._sync._lock:
+                with writer.sync._lock:
                     held.set()
                     release.wait(20)
 

@@ -285,7 +285,7 @@ def test_writers_without_a_name_leave_little_behind(tmp_path: Path) -> None:
             raise KeyError
         with topic.writer() as other:
             assert other.producer != failed.producer
-        (tablet,) = db._topic("t").partitions
+        (tablet,) = db.context.topic("t").partitions
         at = tablet_prefix(tablet) + b"p"
         assert len(db._runtime.nodes[0].host.store.scan(at, at + b"\xff" * 20)) <= 3
         assert topic.read().values == [b"%d" % i for i in range(30)]

@@ -12,7 +12,7 @@ import pytest
 
 import planstep
 from planstep.api import optional_packages
-from planstep.api.columns import mixins
+from planstep.api.columns import span
 
 
 @pytest.fixture
@@ -125,7 +125,7 @@ def test_nothing_is_left_of_an_export_that_failed(
     def fails(*arguments: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(mixins.Span, "_read", fails)
+    monkeypatch.setattr(span.Span, "_read", fails)
     status, _, err = call(store, "--topic", "raw", "--to", tmp_path / "raw.parquet")
     assert status == 130 and err.startswith("interrupted")
     assert left(tmp_path) == []

@@ -100,7 +100,7 @@ def test_large_columns_go_ahead_in_batches_of_a_mebibyte(db: planstep.Engine) ->
     keys = [str(i % 17) for i in range(400)]
     with db.transaction() as tx:
         tx.write_batch("t", pa.table({"v": values, "k": keys}), key="k", value="v")
-        assert tx._ahead
+        assert tx.contents.ahead
     batch = topic.read(max_records=1000, max_bytes=1 << 30)
     assert sorted(zip(batch.values, map(bytes.decode, batch.keys), strict=True)) == sorted(
         zip(values, keys, strict=True)
@@ -189,7 +189,7 @@ def test_too_large_a_record_or_transaction(
     table = pa.table({"v": [b"a", bytes((16 << 20) + 1)]})
     with pytest.raises(planstep.RecordTooLarge, match="record 1 has"):
         topic.write_batch(table, value="v")
-    monkeypatch.setattr("planstep.api.transaction.transaction.TRANSACTION_BYTES_MAX", 10)
+    monkeypatch.setattr("planstep.api.transaction.participant_parts.TRANSACTION_BYTES_MAX", 10)
     with pytest.raises(planstep.TransactionTooLarge):
         topic.write_batch(pa.table({"v": [b"12345678901"]}), value="v")
     topic.write_batch(table.slice(0, 0), value="v")

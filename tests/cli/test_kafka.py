@@ -155,7 +155,10 @@ def test_what_shares_an_append_shows_it(tmp_path: Path, fields: Any) -> None:
         for number, tx in enumerate(writers):
             tx.write("t", "a", partition=number)
         until(
-            lambda: [db._runtime.views.whole_log(t)[1] for t in db._topic("t").partitions] == [1, 1]
+            lambda: (
+                [db._runtime.views.whole_log(t)[1] for t in db.context.topic("t").partitions]
+                == [1, 1]
+            )
         )
         for tx in writers:
             tx.rollback()
@@ -261,7 +264,7 @@ def test_what_hangs_for_nobody_is_listed(tmp_path: Path, fields: Any, done: Any)
     store = tmp_path / "s"
     with planstep.open(store, mode="kafka") as db:
         db.create_topic("t", format="utf8")
-        (tablet,) = db._topic("t").partitions
+        (tablet,) = db.context.topic("t").partitions
         data = encode_batch([b"late"])
         db._runtime.tell(tablet, Produce(NOBODY, 1, "gone", 999, 0, 0, data, 1))
         db.topic("t").write("behind")
@@ -278,7 +281,7 @@ def test_consumers_show_group_and_pending_positions(tmp_path: Path, fields: Any,
     store = tmp_path / "s"
     with planstep.open(store, mode="kafka") as db:
         db.create_topic("t", format="utf8").write_batch(["a", "b", "c"])
-        (tablet,) = db._topic("t").partitions
+        (tablet,) = db.context.topic("t").partitions
         with db.transaction(worker="w") as tx:
             tx.read("t", consumer="c", max_records=1)
         ended(db)

@@ -103,7 +103,7 @@ def test_the_page_says_what_happens(
     finally:
         for slot in list(open_engine._slots.values()):
             if slot.engine is not None:
-                slot.engine._opened = 1
+                slot.engine.lifetime.opens = 1
                 slot.engine.close()
 
 

@@ -212,7 +212,7 @@ def test_each_loop_of_a_page_sees_all(
     finally:
         for slot in list(open_engine._slots.values()):
             if slot.engine is not None:
-                slot.engine._opened = 1
+                slot.engine.lifetime.opens = 1
                 slot.engine.close()
 
 

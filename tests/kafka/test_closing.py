@@ -37,7 +37,7 @@ def test_what_is_open_is_aborted(tmp_path: Path, how: dict[str, Any]) -> None:
         rolled_back = db.transaction(worker="w2")
         rolled_back.write("t", "c", partition=0)
         ends = db._runtime.views.whole_log
-        while [ends(tablet)[1] for tablet in db._topic("t").partitions] != [2, 1]:
+        while [ends(tablet)[1] for tablet in db.context.topic("t").partitions] != [2, 1]:
             time.sleep(0.001)
         rolled_back.rollback()
     with planstep.open(tmp_path / "s") as db:

@@ -28,7 +28,7 @@ def in_time(db: planstep.Engine, value: str) -> bool:
 
 def test_a_transaction_that_is_open_too_long_is_aborted(db: planstep.Engine) -> None:
     db.close()
-    version = db._settings.kafka.protocol_version
+    version = db.context.settings.kafka.protocol_version
     with opened(transaction_timeout_ms=30, protocol_version=version) as db:
         create(db)
         tx = db.transaction(worker="w")
@@ -127,8 +127,8 @@ def test_a_fenced_producer_is_refused_whatever_it_does_next(
 def test_the_same_producer_goes_on_after_a_batch_that_was_lost(db: planstep.Engine) -> None:
     """The batch comes late after all. Version 2 refuses it. Version 1 takes it for a transaction's beginning, which
     the producer's next commit ends: expected, so the anomaly is what is asserted (KAFKA-14053)."""
-    version = db._settings.kafka.protocol_version
-    hosts, placement = db._runtime.hosts, db._settings.placement
+    version = db.context.settings.kafka.protocol_version
+    hosts, placement = db._runtime.hosts, db.context.settings.placement
     with opened(
         hosts=hosts,
         placement=placement,
@@ -321,7 +321,7 @@ def test_transactional_ids_tell_who_waits_for_whom(db: planstep.Engine) -> None:
     tx = db.transaction(worker="holds")
     tx.write("out", "held")
     runtime: Any = db._runtime
-    until(lambda: not runtime.client.outstanding(tx._tx))
+    until(lambda: not runtime.client.outstanding(tx.life.tx))
     db.topic("out").write("behind")
     until(lambda: [one.name for one in db.transactional_ids(only_open=True)] == ["holds"])
     assert [one.name for one in db.transactional_ids()] == ["done", "holds"]

@@ -75,7 +75,7 @@ def test_trouble_is_told_and_not_repeated(
             raise IoError("no disk")
 
         with monkeypatch.context() as patch:
-            patch.setattr(store, "_commit_frozen", broken)
+            patch.setattr(store._checkpointer, "_commit_frozen", broken)
             db._runtime._outlive("host 0: a checkpoint", store.checkpoint)
         (failed,) = told("tried_again")
         assert failed.what == "host 0: a checkpoint" and failed.error == "no disk"

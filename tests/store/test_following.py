@@ -126,7 +126,7 @@ def test_a_snapshot_that_is_opened_during_a_newer_look_stays_at_its_step(
         def look(*args: Any) -> Any:
             views = real(*args)
             if not opened:
-                opened.append(db._look())
+                opened.append(db.context.look())
             return views
 
         def noted(views: Any) -> Any:

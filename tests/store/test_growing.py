@@ -97,7 +97,7 @@ def test_what_is_put_aside_is_smaller_where_there_is_less_room(quick_path: Path)
     store.checkpoint()
     assert store.counters.failed_chores == before
     assert (store.folder / "spare").stat().st_size == 64 << 10
-    assert not store._lacks_spare()
+    assert not store._checkpointer._lacks_spare()
     store.close()
 
 
@@ -199,7 +199,7 @@ def test_what_a_full_disk_left_goes_after_opening(quick_path: Path) -> None:
     for address, length in held:
         turn.drop_payload(address, length)
     store.commit(turn)
-    store._write_checkpoint()
+    store._checkpointer.write()
     crash(store)
     files.room = files.used()
     store = DiskStore.open(quick_path / "s", files=files)

@@ -17,6 +17,7 @@ from planstep.proto.records_pb2 import StoreMeta
 from planstep.runtime.open_stores import RUNTIMES
 from planstep.store import DiskStore
 from planstep.store.recovery import segment_files
+from planstep.store.unsaved import Unsaved
 
 A, B = TABLETS
 SMALL = 64 << 10
@@ -259,19 +260,21 @@ def test_the_tables_folder_is_synced(tmp_path: Path) -> None:
     assert (tmp_path / "s" / "table", True) in synced
 
 
-def test_payloads_are_read_while_a_checkpoint_ends(tmp_path: Path) -> None:
+def test_payloads_are_read_while_a_checkpoint_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A reader never meets the runs of after a checkpoint with the addresses of before."""
     told: list[object] = []
     readers: list[threading.Thread] = []
 
-    class Watched(DiskStore):
+    class Watched(Unsaved):
         @property
-        def _run_starts(self) -> list[int]:
+        def run_starts(self) -> list[int]:
             return self._starts
 
-        @_run_starts.setter
-        def _run_starts(self, starts: list[int]) -> None:
-            if readers == [] and hasattr(self, "_starts") and self.last_turn == 3:
+        @run_starts.setter
+        def run_starts(self, starts: list[int]) -> None:
+            if readers == [] and hasattr(self, "_starts") and store.last_turn == 3:
                 readers.append(threading.Thread(target=read))
                 readers[0].start()
                 readers[0].join(0.05)  # it may have to wait for us
@@ -283,7 +286,8 @@ def test_payloads_are_read_while_a_checkpoint_ends(tmp_path: Path) -> None:
         except Exception as error:
             told.append(error)
 
-    store = Watched.open(tmp_path / "s", segment_bytes=SMALL)
+    monkeypatch.setattr("planstep.store.disk_store.Unsaved", Watched)
+    store = DiskStore.open(tmp_path / "s", segment_bytes=SMALL)
     write(store, {}, {A + b"0": b"zero"})
     write(store, {}, {A + b"1": b"one"})
     commit = store._table.checkpoint

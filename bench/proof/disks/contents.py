@@ -24,7 +24,7 @@ Contents = dict[str, Any]
 def contents(db: planstep.Engine, outcomes: bool = False) -> Contents:
     """Everything visible, as json could hold it. `outcomes`: the newest hundred too."""
     shown: Contents = {}
-    with db._look() as view:
+    with db.context.look() as view:
         for name, topic in sorted(db.topics().items()):
             for partition, (start, end) in sorted(view.bounds(name).items()):
                 records, at = [], start

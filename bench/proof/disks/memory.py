@@ -339,11 +339,11 @@ def _installing_first(commit: Any) -> Any:
     """The control's bug: rows are shown to readers before they are in the log."""
 
     def early(store: Any, turn: Any, show: Any = None) -> None:
-        store._mutex.acquire()
+        store._unsaved.mutex.acquire()
         try:
-            store._layers[0].update(turn.net())
+            store._unsaved.layers[0].update(turn.net())
         finally:
-            store._mutex.release()
+            store._unsaved.mutex.release()
         commit(store, turn, show)
 
     return early

@@ -226,7 +226,7 @@ class _Striking:
         except PlanstepError as stopped:
             return f"the engine stopped, where {error!r} struck: {stopped!r}"
         self.told.committed += there
-        if tx._state == "open" and error is not None:
+        if tx.life.state == "open" and error is not None:
             tx.rollback()  # it struck before anything was sent
         elif state not in ("committed", "aborted"):
             return f"raised {error!r}, the outcome is {state!r}"

@@ -161,7 +161,7 @@ def sample(db: planstep.Engine, began: float) -> dict[str, float]:
         "admission_bytes": kept["admission_bytes"],
         "cache_bytes": kept["cache_bytes"],
         "waiting": stats["transactions"]["waiting"],
-        "groups": len(db._groups) + len(db._consuming),
+        "groups": len(db.context.groups) + len(db.context.consuming),
     }
 
 

@@ -142,7 +142,7 @@ class Bridge:
         try:
             with runtime.watches.watch(tablets, wake):
                 if not any(runtime.views.end(tablet) > ends[tablet] for tablet in tablets):
-                    if runtime._stopped is not None:
+                    if runtime.stopped_by is not None:
                         runtime._check_open()  # nothing comes any more
                     await asyncio.wait([future], timeout=min(seconds, _LOOK_SECONDS))
         finally:
@@ -193,8 +193,8 @@ def on_thread(
 
     @wraps(method)
     async def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        bridge: Bridge = self._bridge
-        return await bridge.call(method, self._sync, *args, **kwargs)
+        bridge: Bridge = self.bridge
+        return await bridge.call(method, self.sync, *args, **kwargs)
 
     return call
 
@@ -206,8 +206,8 @@ def in_loop(
 
     @wraps(method)
     async def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        bridge: Bridge = self._bridge
-        return await bridge.look(method, self._sync, *args, **kwargs)
+        bridge: Bridge = self.bridge
+        return await bridge.look(method, self.sync, *args, **kwargs)
 
     return call
 
@@ -220,8 +220,8 @@ def step_by_step(
 
     @wraps(method)
     async def steps(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> AsyncIterator[R]:
-        bridge: Bridge = self._bridge
-        iterator = await bridge.call(method, self._sync, *args, **kwargs)
+        bridge: Bridge = self.bridge
+        iterator = await bridge.call(method, self.sync, *args, **kwargs)
         while (item := await bridge.call(next, iterator, _END)) is not _END:
             yield cast(R, item)
 

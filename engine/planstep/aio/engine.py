@@ -31,9 +31,11 @@ from ..api.open_engine import open as open_sync
 from ..api.retry import RETRIED, Attempts
 from ..api.topics.changelog import Changelog
 from ..api.topics.consumer_group import LEASE_SECONDS
+from ..api.topics.description import Written
 from ..api.topics.process_policy import IN_FLIGHT as PROCESS_IN_FLIGHT
 from ..api.topics.process_policy import OnError, Progress
-from ..api.topics.topic import Written
+from ..api.topics.reader import Limits
+from ..api.transaction.lifecycle import ended_by
 from ..api.transaction.topic_writes import Headers
 from ..proto.kafka.settings import KafkaSettings
 from .bridge import Bridge, on_thread
@@ -49,33 +51,27 @@ class AsyncEngine:
     """An open store, for the tasks of one event loop. Invariant: closed once, by `close`."""
 
     def __init__(self, sync: Engine) -> None:
-        self._sync = sync
-        self._bridge = Bridge(sync._runtime)
+        self.sync = sync
+        self.bridge = Bridge(sync.context.runtime)
         self._closed = False
 
     @property
     def path(self) -> str:
-        return self._sync.path
+        return self.sync.path
 
     @property
     def mode(self) -> str:
         """The commit protocol of the store: "deterministic" or "kafka"."""
-        return self._sync.mode
+        return self.sync.mode
 
     # transactions --------------------------------------------------------------------------
 
     def transaction(self, worker: str | None = None) -> AsyncTransaction:
         """Begins a transaction. In an `async with` it commits at the end and rolls back on an error;
         `worker` as in Engine.transaction."""
-        self._sync._check()
-        self._sync._drop()
+        self.sync.context.check()
+        self.sync.context.drop()
         return AsyncTransaction(self, check_worker(worker))
-
-    def _statement(self) -> AsyncTransaction:
-        """The transaction of a statement of its own."""
-        tx = self.transaction()
-        tx._sync._alone = True
-        return tx
 
     async def run(
         self,
@@ -85,7 +81,7 @@ class AsyncEngine:
         worker: str | None = None,
     ) -> T:
         """Runs `await fn(tx)`, commits, and returns fn's value; after Conflict once more; see Engine.run."""
-        with Attempts(attempts, deadline, self._sync._losers) as tried:
+        with Attempts(attempts, deadline, self.sync.context.losers) as tried:
             while True:
                 tx = self.transaction(worker)
                 try:
@@ -94,24 +90,24 @@ class AsyncEngine:
                         if not isawaitable(value):
                             raise TypeError("db.run of an async engine takes an async function")
                         result = await value
-                    if tx._future is not None:
-                        await tx._future
+                    if tx.future is not None:
+                        await tx.future
                     return result
                 except RETRIED as error:
-                    await asyncio.sleep(tried.pause_after(error, tx._sync._ended_by(error)))
+                    await asyncio.sleep(tried.pause_after(error, ended_by(tx.sync.life, error)))
 
     async def changelog(
         self, topic: str, partition: int = 0, worker: str | None = None
     ) -> Changelog:
         """State of one partition, kept in a keyed topic; see Engine.changelog. Its methods are in memory
         and not awaited; they take this engine's transactions."""
-        return await self._bridge.call(self._sync.changelog, topic, partition, worker)
+        return await self.bridge.call(self.sync.changelog, topic, partition, worker)
 
     def snapshot(self) -> AsyncSnapshotView:
         """A view of everything as of the last released step; use it in an `async with`."""
-        self._sync._check()
-        self._sync._drop()
-        self._sync._runtime.schema.check_snapshots()
+        self.sync.context.check()
+        self.sync.context.drop()
+        self.sync.context.runtime.schema.check_snapshots()
         return AsyncSnapshotView(self)
 
     def reader(
@@ -126,7 +122,7 @@ class AsyncEngine:
         until_idle: bool = False,
     ) -> AsyncReader:
         """A reader of batches, each with its transaction; see Engine.reader."""
-        made = self._sync.reader(
+        made = self.sync.reader(
             topic, consumer, max_records, max_bytes, in_flight, lease_seconds, name, until_idle
         )
         return AsyncReader(self, made)
@@ -158,18 +154,16 @@ class AsyncEngine:
             fn,
             topic,
             consumer,
-            workers,
-            in_flight,
-            max_records,
-            max_bytes,
-            on_error,
-            dead_letter,
-            until_idle,
-            progress,
-            stop,
-            worker,
-            attempts,
-            lease_seconds,
+            workers=workers,
+            limits=Limits(max_records, max_bytes, in_flight),
+            on_error=on_error,
+            dead_letter=dead_letter,
+            until_idle=until_idle,
+            progress=progress,
+            stop=stop,
+            worker=worker,
+            attempts=attempts,
+            lease_seconds=lease_seconds,
         )
 
     async def write(
@@ -207,8 +201,8 @@ class AsyncEngine:
         retention_bytes: int | None = None,
     ) -> AsyncTopic:
         """Creates a topic; see Engine.create_topic."""
-        made = await self._bridge.call(
-            self._sync.create_topic,
+        made = await self.bridge.call(
+            self.sync.create_topic,
             name,
             partitions,
             format,
@@ -226,7 +220,7 @@ class AsyncEngine:
         exist_ok: bool = False,
     ) -> AsyncTable:
         """Creates a table; see Engine.create_table."""
-        made = await self._bridge.call(self._sync.create_table, name, shards, format, exist_ok)
+        made = await self.bridge.call(self.sync.create_table, name, shards, format, exist_ok)
         return AsyncTable(self, made)
 
     drop_topic = on_thread(Engine.drop_topic)
@@ -234,40 +228,40 @@ class AsyncEngine:
 
     def topics(self) -> dict[str, AsyncTopic]:
         """All topics by name, in order of name."""
-        return {name: AsyncTopic(self, topic) for name, topic in self._sync.topics().items()}
+        return {name: AsyncTopic(self, topic) for name, topic in self.sync.topics().items()}
 
     def tables(self) -> dict[str, AsyncTable]:
         """All tables by name, in order of name."""
-        return {name: AsyncTable(self, table) for name, table in self._sync.tables().items()}
+        return {name: AsyncTable(self, table) for name, table in self.sync.tables().items()}
 
     def topic(self, name: str) -> AsyncTopic:
         """The topic of that name; UnknownName suggests the nearest."""
-        return AsyncTopic(self, self._sync.topic(name))
+        return AsyncTopic(self, self.sync.topic(name))
 
     def table(self, name: str) -> AsyncTable:
         """The table of that name; UnknownName suggests the nearest."""
-        return AsyncTable(self, self._sync.table(name))
+        return AsyncTable(self, self.sync.table(name))
 
     # the end -------------------------------------------------------------------------------
 
     @property
     def closed(self) -> bool:
-        return self._closed or self._sync.closed
+        return self._closed or self.sync.closed
 
     async def close(self) -> None:
         """Closes this opening of the store, the engine with the last one. Does nothing a second time."""
         if self._closed:
             return
-        self._bridge.check()
+        self.bridge.check()
         self._closed = True
         try:
-            await self._bridge.call(self._sync.close)
+            await self.bridge.call(self.sync.close)
         finally:
-            self._bridge.wake_all()
-            self._bridge.close()
+            self.bridge.wake_all()
+            self.bridge.close()
 
     async def __aenter__(self) -> "AsyncEngine":
-        self._sync._check()
+        self.sync.context.check()
         return self
 
     async def __aexit__(
@@ -279,7 +273,7 @@ class AsyncEngine:
         await self.close()
 
     def __repr__(self) -> str:
-        return f"<Async{repr(self._sync)[1:]}"
+        return f"<Async{repr(self.sync)[1:]}"
 
 
 class Opening:

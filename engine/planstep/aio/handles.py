@@ -16,7 +16,8 @@ from ..api.columns.batch import ReadBatch
 from ..api.limits import LOOK_BYTES
 from ..api.snapshot import SnapshotView
 from ..api.tables.table import Table
-from ..api.topics.topic import Topic, Written
+from ..api.topics.description import Written
+from ..api.topics.topic import Topic, read_now
 from ..api.topics.writer import LINGER_BYTES, LINGER_RECORDS, Partitioner, Writer
 from ..api.transaction.topic_writes import Headers
 from ..proto.ids import Place
@@ -26,6 +27,7 @@ from .bridge import Bridge, in_loop, on_thread, step_by_step
 from .transaction import AsyncTransaction
 
 if TYPE_CHECKING:
+    from ..runtime.catalog import TopicInfo
     from .engine import AsyncEngine
 
 T = TypeVar("T")
@@ -36,18 +38,29 @@ class AsyncTopic:
 
     def __init__(self, engine: "AsyncEngine", sync: Topic) -> None:
         self._engine = engine
-        self._bridge = engine._bridge
-        self._sync = sync
+        self.bridge = engine.bridge
+        self.sync = sync
         self.name = sync.name
+
+    def _info(self) -> "TopicInfo":
+        context = self._engine.sync.context
+        context.check()
+        return context.topic(self.name)
+
+    def _statement(self) -> AsyncTransaction:
+        context = self._engine.sync.context
+        context.check()
+        context.drop()
+        return AsyncTransaction(self._engine, statement=True)
 
     @property
     def format(self) -> str:
-        return self._sync.format
+        return self.sync.format
 
     @property
     def partitions(self) -> int:
         """How many partitions it has."""
-        return self._sync.partitions
+        return self.sync.partitions
 
     async def write(
         self,
@@ -57,8 +70,8 @@ class AsyncTopic:
         partition: int | None = None,
     ) -> Written:
         """Writes one record in a transaction of its own; returns where it is."""
-        info = self._sync._info()
-        async with self._engine._statement() as tx:
+        info = self._info()
+        async with self._statement() as tx:
             await tx.write(self.name, value, key, headers, partition)
             done = await tx.commit()
         ((tablet, published),) = done.details.items()
@@ -75,7 +88,7 @@ class AsyncTopic:
         value: str | None = None,
     ) -> Place:
         """Writes many records, or a table of columns, in one transaction of their own."""
-        async with self._engine._statement() as tx:
+        async with self._statement() as tx:
             await tx.write_batch(self.name, values, keys, headers, partition, key=key, value=value)
             return (await tx.commit()).place
 
@@ -89,19 +102,19 @@ class AsyncTopic:
         partitioner: Partitioner | None = None,
     ) -> "AsyncWriter":
         """A buffered writer whose records are numbered, so that repeats are published once."""
-        self._engine._sync._writable()
-        self._sync._info()
+        self._engine.sync.context.check_writable()
+        self._info()
         inner = _Inner(
-            self._engine._sync,
+            self._engine.sync.context,
             self.name,
             producer,
-            dedupe,
-            linger_records,
-            linger_bytes,
-            linger,
-            partitioner,
+            dedupe=dedupe,
+            linger_records=linger_records,
+            linger_bytes=linger_bytes,
+            linger=linger,
+            partitioner=partitioner,
         )
-        return AsyncWriter(self._bridge, inner)
+        return AsyncWriter(self.bridge, inner)
 
     describe = in_loop(Topic.describe)
 
@@ -118,14 +131,20 @@ class AsyncTopic:
         deadline = loop.time() + seconds("timeout", timeout)
         seen: dict[int, int] | None = None
         while True:
-            batch, ends = await self._bridge.call(
-                self._sync._read_now, start, partition, max_records, max_bytes
+            batch, ends = await self.bridge.call(
+                read_now,
+                self._engine.sync.context,
+                self.name,
+                start,
+                partition,
+                max_records,
+                max_bytes,
             )
             left = deadline - loop.time()
             if batch or left <= 0:
                 return batch
             if ends == seen:  # else they may have moved behind the read: it looks once more
-                await self._bridge.published(tuple(ends), ends, left)
+                await self.bridge.published(tuple(ends), ends, left)
             seen = ends
 
     create_consumer = on_thread(Topic.create_consumer)
@@ -153,13 +172,13 @@ class AsyncTable:
 
     def __init__(self, engine: "AsyncEngine", sync: Table) -> None:
         self._engine = engine
-        self._bridge = engine._bridge
-        self._sync = sync
+        self.bridge = engine.bridge
+        self.sync = sync
         self.name = sync.name
 
     @property
     def format(self) -> str:
-        return self._sync.format
+        return self.sync.format
 
     @overload
     async def get(self, key: Key, default: None = None) -> Any | None: ...
@@ -167,7 +186,7 @@ class AsyncTable:
     async def get(self, key: Key, default: T) -> T: ...
     async def get(self, key: Key, default: Any = None) -> Any:
         """The row's value, `default` when there is none."""
-        return await self._bridge.look(self._sync.get, key, default)
+        return await self.bridge.look(self.sync.get, key, default)
 
     async def put(self, key: Key, value: Any) -> Place:
         """Writes a row, whatever is there; like all writes here, a transaction of its own."""
@@ -206,7 +225,7 @@ class AsyncTable:
             return (await tx.commit()).place
 
     def _begin(self) -> AsyncTransaction:
-        self._engine._sync._writable()
+        self._engine.sync.context.check_writable()
         return self._engine.transaction()
 
     describe = in_loop(Table.describe)
@@ -225,9 +244,9 @@ class AsyncSnapshotView:
     """A view of the whole store as of one step; see SnapshotView."""
 
     def __init__(self, engine: "AsyncEngine") -> None:
-        self._bridge = engine._bridge
-        self._sync = SnapshotView(engine._sync)
-        self.step = self._sync.step
+        self.bridge = engine.bridge
+        self.sync = SnapshotView(engine.sync.context)
+        self.step = self.sync.step
 
     @overload
     async def get(self, table: str, key: Key, default: None = None) -> Any | None: ...
@@ -235,7 +254,7 @@ class AsyncSnapshotView:
     async def get(self, table: str, key: Key, default: T) -> T: ...
     async def get(self, table: str, key: Key, default: Any = None) -> Any:
         """The row's value, `default` when there is none."""
-        return await self._bridge.look(self._sync.get, table, key, default)
+        return await self.bridge.look(self.sync.get, table, key, default)
 
     scan = on_thread(SnapshotView.scan)
     count = on_thread(SnapshotView.count)
@@ -254,7 +273,7 @@ class AsyncSnapshotView:
 
     async def close(self) -> None:
         """Lets go of the step. A second close does nothing."""
-        self._sync.close()
+        self.sync.close()
 
     async def __aenter__(self) -> "AsyncSnapshotView":
         return self
@@ -265,10 +284,10 @@ class AsyncSnapshotView:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._sync.close()
+        self.sync.close()
 
     def __repr__(self) -> str:
-        return f"<Async{repr(self._sync)[1:]}"
+        return f"<Async{repr(self.sync)[1:]}"
 
 
 class _Inner(Writer):
@@ -278,6 +297,15 @@ class _Inner(Writer):
 
     def _flush_full(self) -> None:
         self.due = True
+
+    def write_at_once(self, *item: Any) -> int | None:
+        """Writes a record; None where a flush is under way."""
+        if not self._lock.acquire(blocking=False):
+            return None
+        try:
+            return self.write(*item)
+        finally:
+            self._lock.release()
 
     def flush_due(self) -> None:
         with self._lock:
@@ -293,17 +321,17 @@ class AsyncWriter:
     """A buffered writer of one topic; see Writer. Tasks may share it."""
 
     def __init__(self, bridge: Bridge, inner: _Inner) -> None:
-        self._bridge = bridge
-        self._sync = inner
+        self.bridge = bridge
+        self.sync = inner
 
     @property
     def topic(self) -> str:
-        return self._sync.topic
+        return self.sync.topic
 
     @property
     def buffered(self) -> int:
         """Records that wait for a flush."""
-        return self._sync.buffered
+        return self.sync.buffered
 
     async def write(
         self,
@@ -314,25 +342,21 @@ class AsyncWriter:
         sequence: int | None = None,
     ) -> int:
         """Buffers one record and returns its number; flushes when enough has gathered."""
-        sync, item = self._sync, (value, key, headers, partition, sequence)
-        if not self._bridge.several and sync._lock.acquire(blocking=False):
-            try:
-                number = sync.write(*item)
-            finally:
-                sync._lock.release()
-        else:  # a flush has the lock, and waits for a sync
-            number = await self._bridge.call(sync.write, *item)
-        if self._sync.due:
-            await self._bridge.call(self._sync.flush_due)
+        sync, item = self.sync, (value, key, headers, partition, sequence)
+        number = None if self.bridge.several else sync.write_at_once(*item)
+        if number is None:  # a flush has the lock, and waits for a sync
+            number = await self.bridge.call(sync.write, *item)
+        if self.sync.due:
+            await self.bridge.call(self.sync.flush_due)
         return number
 
     async def flush(self) -> Commit | None:
         """Publishes what is buffered, in one transaction; None when there was nothing new."""
-        return await self._bridge.call(self._sync.flush)
+        return await self.bridge.call(self.sync.flush)
 
     async def close(self) -> None:
         """Flushes and closes. When the flush fails the writer stays open."""
-        await self._bridge.call(self._sync.close)
+        await self.bridge.call(self.sync.close)
 
     async def __aenter__(self) -> "AsyncWriter":
         return self
@@ -343,7 +367,7 @@ class AsyncWriter:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        await self._bridge.call(self._sync.__exit__, kind, error, trace)
+        await self.bridge.call(self.sync.__exit__, kind, error, trace)
 
     def __repr__(self) -> str:
-        return f"<Async{repr(self._sync)[1:]}"
+        return f"<Async{repr(self.sync)[1:]}"

@@ -10,6 +10,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
+from functools import partial
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,7 @@ from ..api.topics.process_policy import (
     Progress,
     refuse_rolled_back,
 )
+from ..api.topics.reader import Limits
 from ..runtime.outcome import Commit
 from .reader import AsyncLeased, AsyncReader
 from .transaction import AsyncTransaction
@@ -35,8 +37,14 @@ _STOP_SECONDS = 0.1
 _Fn = Callable[[AsyncTransaction, ReadBatch], Awaitable[Any]]
 
 
+class _Reader(AsyncReader):
+    async def wait(self) -> AsyncLeased | None:
+        """The next batch, however long that takes; None when the course ends."""
+        return await self._wait()
+
+
 class _Worker:
-    def __init__(self, course: Course, reader: AsyncReader, fn: _Fn, in_flight: int) -> None:
+    def __init__(self, course: Course, reader: _Reader, fn: _Fn, in_flight: int) -> None:
         self._course = course
         self._reader = reader
         self._fn = fn
@@ -47,7 +55,7 @@ class _Worker:
         course, pending = self._course, self._pending
         try:
             while not course.stopping:
-                leased = await (self._reader.read() if pending else self._reader._wait())
+                leased = await (self._reader.read() if pending else self._reader.wait())
                 if leased is not None:
                     await self._one(leased)
                 elif not pending:
@@ -75,17 +83,17 @@ class _Worker:
                     wrong = TypeError("process of an engine of asyncio takes an async function")
                     raise Misused from wrong
                 await value
-                refuse_rolled_back(tx._sync)
+                refuse_rolled_back(tx.sync)
             else:
-                self._course.bury(tx._sync, batch, poison)
-            if tx._sync._state == "open":
+                self._course.bury(tx.sync, batch, poison)
+            if tx.sync.life.state == "open":
                 tx.submit()
-            if tx._future is not None:
-                self._pending.append((tx._future, batch, poison is not None))
-            elif tx._sync._state == "committed":
+            if tx.future is not None:
+                self._pending.append((tx.future, batch, poison is not None))
+            elif tx.sync.life.state == "committed":
                 self._course.committed(batch)
         except BaseException as error:
-            if tx._sync._state == "open":
+            if tx.sync.life.state == "open":
                 await tx.rollback()
             if not isinstance(error, Exception):
                 raise
@@ -101,7 +109,7 @@ class _Worker:
             self._course.committed(batch)
 
     async def _failed(self, batch: ReadBatch, error: BaseException, buried: bool) -> None:
-        call = self._reader._bridge.call  # it may ask on_error
+        call = self._reader.bridge.call  # it may ask on_error
         await self._pause(await call(self._course.failed, batch, error, buried))
 
     async def _pause(self, seconds: float) -> None:
@@ -115,10 +123,9 @@ async def process(
     fn: _Fn,
     topic: str,
     consumer: str,
+    *,
     workers: int,
-    in_flight: int,
-    max_records: int,
-    max_bytes: int,
+    limits: Limits,
     on_error: OnError | None,
     dead_letter: str | None,
     until_idle: bool,
@@ -130,18 +137,19 @@ async def process(
 ) -> Progress:
     """See AsyncEngine.process."""
     check_workers(fn, workers)
-    bridge, sync = engine._bridge, engine._sync
-    course = await bridge.call(Course, sync, topic, consumer, on_error, dead_letter, attempts)
+    bridge, sync = engine.bridge, engine.sync
+    policy = partial(Course, on_error=on_error, dead_letter=dead_letter, attempts=attempts)
+    course = await bridge.call(policy, sync.context, topic, consumer)
     tasks: list[asyncio.Task[None]] = []
     readers: list[Courser] = []
     try:
         for number in range(workers):
             name = worker_name(worker, topic, consumer, number, workers)
             reader = course.reader(
-                max_records, max_bytes, in_flight, lease_seconds, name, until_idle
+                limits, lease_seconds=lease_seconds, name=name, until_idle=until_idle
             )
             readers.append(reader)
-            one = _Worker(course, AsyncReader(engine, reader), fn, in_flight)
+            one = _Worker(course, _Reader(engine, reader), fn, limits.in_flight)
             tasks.append(asyncio.create_task(one.run(), name=name))
         minding = Minding(course, readers, stop, progress)
         running = set(tasks)

@@ -41,24 +41,24 @@ class _LeasedInner(LeasedTransaction, Inner):
 
 
 class _AsyncLeasedTransaction(AsyncTransaction):
-    _sync: _LeasedInner
+    sync: _LeasedInner
 
     def __init__(self, engine: "AsyncEngine", sync: _LeasedInner) -> None:
         self._engine = engine
-        self._bridge = engine._bridge
-        self._sync = sync
+        self.bridge = engine.bridge
+        self.sync = sync
         self._sent = False
-        self._future = None
+        self.future = None
 
     async def _send(self, parts: Any, timeout: float | None) -> Commit:
-        tx = self._sync
+        tx = self.sync
 
         def send(ending: Ending) -> None:
-            tx._hand(parts, ending)
+            tx.life.hand(parts, ending)
             self._sent = True
 
-        tx.group.tidy()
-        return await self._bridge.ended(tx._tx, send, timeout)
+        tx.life.group.tidy()
+        return await self.bridge.ended(tx.life.tx, send, timeout)
 
 
 class AsyncReader:
@@ -66,8 +66,8 @@ class AsyncReader:
 
     def __init__(self, engine: "AsyncEngine", sync: Reader) -> None:
         self._engine = engine
-        self._bridge = engine._bridge
-        self._sync = sync
+        self.bridge = engine.bridge
+        self.sync = sync
         self.topic = sync.topic
         self.consumer = sync.consumer
         self.max_records = sync.max_records
@@ -75,17 +75,17 @@ class AsyncReader:
 
     @property
     def name(self) -> str:
-        return self._sync.name
+        return self.sync.name
 
     @property
     def partitions(self) -> list[int]:
         """The partitions that are leased to it now; none for an individual consumer."""
-        return self._sync.partitions
+        return self.sync.partitions
 
     @property
     def in_flight(self) -> int:
         """Batches whose transactions have not ended."""
-        return self._sync.in_flight
+        return self.sync.in_flight
 
     async def read(self, timeout: float = 0.0) -> AsyncLeased | None:
         """The next batch and its transaction; None when there is nothing to read, for `timeout` seconds.
@@ -93,21 +93,21 @@ class AsyncReader:
         It waits for room, and for what was submitted, as Reader.read does.
         """
         deadline = time.monotonic() + seconds("timeout", timeout)
-        return await self._next(Wait(deadline, self._sync._member.lapsed))
+        return await self._next(Wait(deadline, self.sync.member.lapsed))
 
     async def _wait(self) -> AsyncLeased | None:
-        return await self._next(Wait(None, self._sync._member.lapsed))
+        return await self._next(Wait(None, self.sync.member.lapsed))
 
     async def _next(self, wait: Wait) -> AsyncLeased | None:
         while True:
             leased, left = await self._try(wait)
             if leased is not None or not left:
                 return leased
-            bridge = self._bridge
+            bridge = self.bridge
             future: asyncio.Future[None] = bridge.loop.create_future()
             bridge.waiting[future] = None
             try:
-                with self._sync._group.watch(partial(bridge.post, future, None, None)):
+                with self.sync.group.watch(partial(bridge.post, future, None, None)):
                     leased, left = await self._try(wait)  # what came before the watch began
                     if leased is not None or not left:
                         return leased
@@ -120,13 +120,13 @@ class AsyncReader:
         found: list[Leased] = []
 
         def read() -> float:
-            leased, left = self._sync._try(wait, _LeasedInner)
+            leased, left = self.sync._try(wait, _LeasedInner)
             if leased is not None:
                 found.append(leased)
             return left
 
         try:
-            left = await self._bridge.call(read)
+            left = await self.bridge.call(read)
         except asyncio.CancelledError:
             for tx, _ in found:  # read, and nobody there to take it
                 tx.rollback()
@@ -140,14 +140,14 @@ class AsyncReader:
 
     async def keep_alive(self) -> None:
         """Renews the leases of a batch that takes longer than `lease_seconds`."""
-        self._sync.keep_alive()
+        self.sync.keep_alive()
 
     async def close(self) -> None:
         """Gives its partitions to others; batches that were not submitted are read again by them."""
-        self._sync.close()
+        self.sync.close()
 
     async def __aiter__(self) -> AsyncIterator[AsyncLeased]:
-        while not self._sync._closed:
+        while not self.sync.closed:
             try:
                 leased = await self._wait()
             except TransactionClosed:
@@ -165,7 +165,7 @@ class AsyncReader:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._sync.close()
+        self.sync.close()
 
     def __repr__(self) -> str:
-        return f"<Async{repr(self._sync)[1:]}"
+        return f"<Async{repr(self.sync)[1:]}"

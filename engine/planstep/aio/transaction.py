@@ -10,7 +10,7 @@ Next: engine.py.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
@@ -44,6 +44,14 @@ class Inner(Transaction):
         else:
             self.due = True
 
+    def read_once(self, *args: Any) -> ReadBatch:
+        """What is there for a consumer now; waits for nothing."""
+        return self._read_on(*args)
+
+    def ends(self, topic: str, partition: int | None) -> tuple[tuple[int, ...], dict[int, int]]:
+        """Where what was read ends: more is what a wait is for."""
+        return self._ends(topic, partition)
+
     def send_due(self) -> None:
         self.on_thread = True
         try:
@@ -72,22 +80,25 @@ class Inner(Transaction):
 class AsyncCommitHandle:
     """`await tx.commit()` commits; `tx.commit.place` is the place in the one order, None before."""
 
-    __slots__ = ("_tx",)
+    __slots__ = ("_commit", "_tx")
 
-    def __init__(self, tx: "AsyncTransaction") -> None:
+    def __init__(
+        self, tx: "AsyncTransaction", commit: Callable[[float | None], Awaitable[Commit]]
+    ) -> None:
         self._tx = tx
+        self._commit = commit
 
     async def __call__(self, timeout: float | None = None) -> Commit:
         """Commits, and waits until that is durable and visible; as CommitHandle of `db.open`.
 
         Cancelled or timed out (Undetermined) it goes on: `await tx.outcome()` waits for its end.
         """
-        return await self._tx._commit(timeout)
+        return await self._commit(timeout)
 
     @property
     def place(self) -> Place | None:
         """(step, n). A transaction without effects has (S, None): behind all of step S."""
-        return self._tx._sync._place()
+        return self._tx.sync.life.place()
 
     def __repr__(self) -> str:
         return f"<commit of {self._tx!r}>"
@@ -97,32 +108,32 @@ class AsyncTransaction:
     """One transaction of one task. `async with db.transaction() as tx:` commits at the end, rolls
     back on an error or when cancelled."""
 
-    def __init__(self, engine: "AsyncEngine", worker: Any = None) -> None:
+    def __init__(self, engine: "AsyncEngine", worker: Any = None, statement: bool = False) -> None:
         self._engine = engine
-        self._bridge = engine._bridge
-        self._sync = Inner(engine._sync, worker)
+        self.bridge = engine.bridge
+        self.sync = Inner(engine.sync.context, worker, statement)
         self._sent = False  # to the engine: from then on it has an outcome
-        self._future: asyncio.Future[Commit] | None = None
+        self.future: asyncio.Future[Commit] | None = None
 
     @property
     def id(self) -> str:
         """The transaction's id, as in "3-17": `db.outcome(id)` finds it, after reopening too."""
-        return self._sync.id
+        return self.sync.id
 
     @property
     def commit(self) -> AsyncCommitHandle:
         """Await a call of it to commit; afterwards `tx.commit.place` is the place (step, n)."""
-        return AsyncCommitHandle(self)
+        return AsyncCommitHandle(self, self._commit)
 
     def submit(self) -> "asyncio.Future[Commit]":
         """Commits without waiting; the future gives the Commit or raises as `commit` would.
 
         Cancelling the future ends the waiting, not the commit.
         """
-        parts = self._sync._send()
+        parts = self.sync.life.send()
         task = asyncio.ensure_future(self._ended(parts, None))
         task.add_done_callback(self._if_never_sent)
-        self._future = task
+        self.future = task
         return task
 
     def _if_never_sent(self, task: "asyncio.Future[Commit]") -> None:
@@ -130,12 +141,12 @@ class AsyncTransaction:
             self._give_up()
 
     def _give_up(self) -> None:
-        self._sync._state = "aborted"
-        self._sync._take_back()
+        self.sync.life.state = "aborted"
+        self.sync.life.take_back()
 
     async def rollback(self) -> None:
         """Ends the transaction without effect."""
-        self._sync.rollback()
+        self.sync.rollback()
 
     async def outcome(self, timeout: float | None = None) -> Outcome:
         """How the transaction ended; waits for that, at most `timeout` seconds, once it was sent."""
@@ -144,8 +155,8 @@ class AsyncTransaction:
         deadline = None if limit is None else loop.time() + limit
         pause = 0.001
         while True:
-            outcome = self._sync.outcome(0.0)
-            if outcome.state not in _UNSETTLED or self._sync._state == "open":
+            outcome = self.sync.outcome(0.0)
+            if outcome.state not in _UNSETTLED or self.sync.life.state == "open":
                 return outcome
             if deadline is not None and loop.time() >= deadline:
                 return outcome
@@ -154,33 +165,33 @@ class AsyncTransaction:
 
     async def _commit(self, timeout: float | None) -> Commit:
         limit = seconds_or_none("timeout", timeout)  # before it is sent
-        return await self._ended(self._sync._send(), limit)
+        return await self._ended(self.sync.life.send(), limit)
 
     async def _ended(self, parts: Any, timeout: float | None) -> Commit:
-        tx = self._sync
+        life = self.sync.life
         if parts is not None:
             try:
-                tx._result = await self._send(parts, timeout)
+                life.result = await self._send(parts, timeout)
             except BaseException as error:
-                tx._failed(error)
+                life.failed(error)
                 if not self._sent:
                     self._give_up()
                 raise
-        assert tx._result is not None
-        tx._state = "committed"
-        return tx._result
+        assert life.result is not None
+        life.state = "committed"
+        return life.result
 
     async def _send(self, parts: Any, timeout: float | None) -> Commit:
-        tx = self._sync._tx
+        tx = self.sync.life.tx
 
         def send(ending: Ending) -> None:
-            self._bridge.runtime.send(tx, parts, ending)
+            self.bridge.runtime.send(tx, parts, ending)
             self._sent = True
 
-        return await self._bridge.ended(tx, send, timeout)
+        return await self.bridge.ended(tx, send, timeout)
 
     async def __aenter__(self) -> "AsyncTransaction":
-        self._sync._check()
+        self.sync.life.check_open()
         return self
 
     async def __aexit__(
@@ -189,13 +200,13 @@ class AsyncTransaction:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._sync._state != "open":
+        if self.sync.life.state != "open":
             return
         try:
             if error is None:
                 await self._commit(None)
         finally:
-            self._sync._leave()
+            self.sync.life.leave()
 
     # topics --------------------------------------------------------------------------------
 
@@ -210,23 +221,23 @@ class AsyncTransaction:
         exact: bool = False,
     ) -> ReadBatch:
         """As Transaction.read: waits up to `timeout` seconds for records, and holds no thread."""
-        tx = self._sync
+        tx = self.sync
         if exact:
-            self._bridge.runtime.check_exact()
+            self.bridge.runtime.check_exact()
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds("timeout", timeout)
         seen: dict[int, int] | None = None
         while True:
-            batch = await self._bridge.call(
-                tx._read_on, topic, consumer, max_records, max_bytes, partition, exact
+            batch = await self.bridge.call(
+                tx.read_once, topic, consumer, max_records, max_bytes, partition, exact
             )
-            if batch or not tx._waitable or loop.time() >= deadline:
-                tx._waitable = False
+            if batch or not tx.contents.waitable or loop.time() >= deadline:
+                tx.contents.waitable = False
                 return batch
-            tablets, ends = await self._bridge.look(tx._ends, topic, partition)
-            tx._release()
+            tablets, ends = await self.bridge.look(tx.ends, topic, partition)
+            tx.life.release()
             if ends == seen:  # else they may have moved behind the read: it looks once more
-                await self._bridge.published(tablets, ends, deadline - loop.time())
+                await self.bridge.published(tablets, ends, deadline - loop.time())
             seen = ends
 
     consume = in_loop(Transaction.consume)
@@ -234,7 +245,7 @@ class AsyncTransaction:
 
     async def flush(self) -> None:
         """Makes the topic writes so far durable at their partitions, and returns when they are."""
-        await self._bridge.call(self._sync.flush_now)
+        await self.bridge.call(self.sync.flush_now)
 
     async def write(
         self,
@@ -245,9 +256,9 @@ class AsyncTransaction:
         partition: int | None = None,
     ) -> None:
         """Writes one record: to `partition`, else by its key, else where keyless records go."""
-        self._sync.write(topic, value, key, headers, partition)
-        if self._sync.due:
-            await self._bridge.call(self._sync.send_due)
+        self.sync.write(topic, value, key, headers, partition)
+        if self.sync.due:
+            await self.bridge.call(self.sync.send_due)
 
     async def write_batch(
         self,
@@ -261,15 +272,15 @@ class AsyncTransaction:
         value: str | None = None,
     ) -> None:
         """Writes many records, or a table of columns; as Transaction.write_batch."""
-        tx = self._sync
+        tx = self.sync
         if is_frame(values):
-            await self._bridge.call(
+            await self.bridge.call(
                 tx.write_frame, topic, values, keys, headers, partition, key=key, value=value
             )
             return
         tx.write_batch(topic, values, keys, headers, partition, key=key, value=value)
         if tx.due:
-            await self._bridge.call(tx.send_due)
+            await self.bridge.call(tx.send_due)
 
     # tables --------------------------------------------------------------------------------
 
@@ -279,33 +290,33 @@ class AsyncTransaction:
     async def get(self, table: str, key: Key, default: T) -> T: ...
     async def get(self, table: str, key: Key, default: Any = None) -> Any:
         """The row's value, own writes included; `default` when there is none."""
-        return await self._bridge.look(self._sync.get, table, key, default)
+        return await self.bridge.look(self.sync.get, table, key, default)
 
     scan = on_thread(Transaction.scan)
 
     async def put(self, table: str, key: Key, value: Any) -> None:
         """Writes a row, whatever is there."""
-        self._sync.put(table, key, value)
+        self.sync.put(table, key, value)
 
     async def put_if_absent(self, table: str, key: Key, value: Any) -> None:
         """Writes a row if none is there when the transaction commits. Never conflicts."""
-        self._sync.put_if_absent(table, key, value)
+        self.sync.put_if_absent(table, key, value)
 
     async def delete(self, table: str, key: Key) -> None:
         """Removes a row; nothing happens when there is none."""
-        self._sync.delete(table, key)
+        self.sync.delete(table, key)
 
     async def add(self, table: str, key: Key, n: int | float) -> None:
         """Adds to the number in a row (0 when absent), evaluated at commit: counters never conflict."""
-        self._sync.add(table, key, n)
+        self.sync.add(table, key, n)
 
     async def max(self, table: str, key: Key, n: int | float) -> None:
         """Raises the number in a row to `n` if it is below, evaluated at commit like `add`."""
-        self._sync.max(table, key, n)
+        self.sync.max(table, key, n)
 
     async def min(self, table: str, key: Key, n: int | float) -> None:
         """Lowers the number in a row to `n` if it is above, evaluated at commit like `add`."""
-        self._sync.min(table, key, n)
+        self.sync.min(table, key, n)
 
     def __repr__(self) -> str:
-        return f"<Async{repr(self._sync)[1:]}"
+        return f"<Async{repr(self.sync)[1:]}"

@@ -1,8 +1,8 @@
 """The face: what users import. Everything here stands on planstep.runtime.runtime and adds no guarantee to it.
 
-    opening ─▶ engine ─▶ transaction ─▶ (reading, consuming, scanning ─▶ conditions)
-                  │                └──▶ (outbox, rowwrites) ─▶ parts ─▶ runtime
-                  └────▶ handles, writer, snapshot
+    open_engine ─▶ Engine ─has─▶ Context ◀─have─ Topic, Table, Reader, Writer, SnapshotView, Transaction
+                     ├─has─▶ Names, Admin, Lifetime                                              │
+                     └ Transaction ─has─▶ Lifecycle ─has─▶ Contents ─▶ parts ─▶ runtime ◀────────┘
 
 Next: open_engine.py.
 """

@@ -11,75 +11,69 @@ Next: transaction/transaction.py.
 
 import os
 import threading
-import time
-from collections import deque
 from collections.abc import Callable
-from itertools import count
+from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ..errors import EngineClosed, PlanstepError
-from ..logs import lost_at_exit, store_closed
-from ..runtime.deferred_signals import room_for_a_turn
-from ..runtime.wait_primitives import Latch
-from .admin import Operations
-from .arguments import check_worker, shown
+from ..runtime.ledger import Costs, Phases
+from ..runtime.outcome import Outcome
+from .admin import Admin
+from .arguments import check_worker
 from .columns.batch import ReadBatch
+from .columns.codecs import Format
+from .context import Context
+from .lifetime import Lifetime
 from .limits import READ_BYTES
-from .names import Naming
+from .names import Names
 from .open_engine import Settings, Slot
-from .retry import RETRIED, Attempts, Losers, refuse_unrun
+from .retry import run
 from .snapshot import SnapshotView
+from .tables.table import Table
 from .topics.changelog import Changelog
-from .topics.consumer_group import LEASE_SECONDS, Group
-from .topics.group_state import Member
-from .topics.linger_timer import Lingering
+from .topics.consumer_group import LEASE_SECONDS
+from .topics.description import Written
 from .topics.process import process
 from .topics.process_policy import IN_FLIGHT as PROCESS_IN_FLIGHT
 from .topics.process_policy import OnError, Progress
-from .topics.reader import Reader, window_of
-from .topics.topic import Written
-from .transaction.consume import Turns
-from .transaction.read_set import Conditions
+from .topics.reader import Limits, Reader, window_of
+from .topics.topic import Topic
 from .transaction.topic_writes import Headers
 from .transaction.transaction import Transaction
 
 if TYPE_CHECKING:
-    from ..runtime.catalog import TopicInfo
+    from ..runtime.backup import Backup, Telling
+    from ..runtime.kafka.identities import Identity
+    from ..runtime.open_transactions import OpenTransaction
     from ..runtime.runtime import Runtime
-    from ..runtime.snapshot_reads import Snapshot
 
 T = TypeVar("T")
 
 
-class Engine(Naming, Operations):
+class Engine:
     """An open store. Threads share it; each takes its own transactions.
 
     Invariants: closed once the last open is closed; never usable in a forked child.
     """
 
     def __init__(self, path: str, runtime: "Runtime", settings: Settings, slot: Slot) -> None:
-        super().__init__(path, runtime, settings)
-        self._slot = slot
-        self._opened = 1
-        self._closer = 0  # the thread that closes it
-        self._ending = False  # it is at it
-        self._ended = Latch()
-        self._turns: Turns = {}
-        self._keyless_turns: dict[int, Any] = {}
-        self._consuming: dict[bytes, Conditions] = {}
-        runtime.chores.reading = self._lowest_read
-        runtime.chores.leases = self._end_leases
-        self._groups: dict[tuple[int, str], Group] = {}
-        self._groups_lock = threading.Lock()
-        self._losers = Losers()
-        self._lingering = Lingering()
-        self._anonymous: list[bytes] = []  # producers of writers that had no name, and were closed
-        self._dropped: deque[Snapshot] = deque()
-        self._abandoned: deque[bytes] = deque()
-        self._backing_up = threading.RLock()
+        self.context = Context(path, runtime, settings)
+        self.path = path
+        self._runtime = runtime
+        self._names = Names(self.context)
+        self._admin = Admin(self.context)
+        self.lifetime = Lifetime(self.context, slot, self._admin.backing_up)
         if not settings.read_only:
             runtime.begin_chores()
+
+    @property
+    def mode(self) -> str:
+        """The commit protocol of the store: "deterministic" or "kafka"."""
+        return self._runtime.mode
+
+    @property
+    def closed(self) -> bool:
+        return self.context.closed
 
     # transactions --------------------------------------------------------------------------
 
@@ -89,21 +83,10 @@ class Engine(Naming, Operations):
         `worker`: mode "kafka": the transactional id to write under, taken from whoever has it, while that
         one has a transaction open; None: one of a pool. No other mode needs identities.
         """
-        self._check()
-        self._drop()
-        return Transaction(self, check_worker(worker))
-
-    def _statement(self) -> Transaction:
-        """The transaction of a statement of its own."""
-        tx = self.transaction()
-        tx._alone = True
-        return tx
-
-    def _look(self) -> SnapshotView:
-        """What is there, as well as the mode can see it at once: as of one step, or each partition now."""
-        self._check()
-        self._drop()
-        return SnapshotView(self)
+        context = self.context
+        context.check()
+        context.drop()
+        return Transaction(context, check_worker(worker))
 
     def run(
         self,
@@ -122,28 +105,27 @@ class Engine(Naming, Operations):
         passed, or after `attempts` if they are limited. Other errors are raised at once, Undetermined
         too: `fn` must not run twice when the first may count.
         """
-        if not callable(fn):
-            raise TypeError(f"run takes a function of the transaction, not {shown(fn)}")
-        with Attempts(attempts, deadline, self._losers) as tried:
-            while True:
-                tx = self.transaction(worker)
-                try:
-                    with tx:
-                        value = fn(tx)
-                        refuse_unrun(value, "run")
-                    if tx._future is not None:
-                        tx._future.result()
-                    return value
-                except RETRIED as error:
-                    time.sleep(tried.pause_after(error, tx._ended_by(error)))
+        return run(self.context, fn, attempts, deadline, worker)
 
     def snapshot(self) -> SnapshotView:
         """A view of everything as of the last released step; close it, or use it in a `with`.
 
         NotSupported in mode "kafka": what is read from two partitions there belongs to no common moment.
         """
-        self._runtime.schema.check_snapshots()
-        return self._look()
+        return self.context.snapshot()
+
+    def write(
+        self,
+        topic: str,
+        value: Any,
+        key: Any = None,
+        headers: Headers | None = None,
+        partition: int | None = None,
+    ) -> Written:
+        """Writes one record in a transaction of its own; returns where it is."""
+        return self.topic(topic).write(value, key, headers, partition)
+
+    # reading on ----------------------------------------------------------------------------
 
     def reader(
         self,
@@ -168,9 +150,16 @@ class Engine(Naming, Operations):
         """
         if name != "":
             check_worker(name, "a reader's name")
-        window = window_of(self._runtime, in_flight)
-        limits = (max_records, max_bytes, window, lease_seconds)
-        return Reader(self, topic, consumer, *limits, name, until_idle)
+        limits = Limits(max_records, max_bytes, window_of(self._runtime, in_flight))
+        return Reader(
+            self.context,
+            topic,
+            consumer,
+            limits,
+            lease_seconds=lease_seconds,
+            name=name,
+            until_idle=until_idle,
+        )
 
     def process(
         self,
@@ -213,22 +202,20 @@ class Engine(Naming, Operations):
                      given, the batch runs again for as long as it takes, up to 0.25 s apart, warned of once
         """
         return process(
-            self,
+            self.context,
             fn,
             topic,
             consumer,
-            workers,
-            in_flight,
-            max_records,
-            max_bytes,
-            on_error,
-            dead_letter,
-            until_idle,
-            progress,
-            stop,
-            worker,
-            attempts,
-            lease_seconds,
+            workers=workers,
+            limits=Limits(max_records, max_bytes, in_flight),
+            on_error=on_error,
+            dead_letter=dead_letter,
+            until_idle=until_idle,
+            progress=progress,
+            stop=stop,
+            worker=worker,
+            attempts=attempts,
+            lease_seconds=lease_seconds,
         )
 
     def changelog(self, topic: str, partition: int = 0, worker: str | None = None) -> Changelog:
@@ -236,54 +223,168 @@ class Engine(Naming, Operations):
 
         `worker`: mode "kafka": the transactional id whose unfinished transaction is ended first.
         """
-        return Changelog(self, topic, partition, worker)
+        return Changelog(self.context, topic, partition, worker)
 
-    def _anonymous_producer(self) -> bytes:
-        """A name for a writer without one. They are used again: partitions keep a row for each."""
-        try:
-            return self._anonymous.pop()
-        except IndexError:
-            return os.urandom(16)
+    # names ---------------------------------------------------------------------------------
 
-    def _end_leases(self) -> None:
-        for key, group in list(self._groups.items()):
-            group.tidy()
-            with self._groups_lock:
-                if group.empty and self._groups.get(key) is group:
-                    del self._groups[key]
-
-    def _join(
-        self, topic: str, consumer: str, lease_seconds: float, name: str, in_flight: int
-    ) -> tuple[Group, Member]:
-        info = self._topic(topic)
-        joined = self._runtime.join(consumer, name)
-        group, member = self._join_group(info, consumer, lease_seconds, name, in_flight)
-        if joined is not None:
-            member.generation, member.id = joined
-            group.generation = max(group.generation, member.generation)
-            member.producer = self._runtime.producer(name or member.id)
-        return group, member
-
-    def _join_group(
-        self, info: "TopicInfo", consumer: str, lease_seconds: float, name: str, in_flight: int
-    ) -> tuple[Group, Member]:
-        with self._groups_lock:
-            group = self._groups.get((info.id, consumer))
-            if group is None or group.empty:
-                group = Group(self._runtime, info, consumer, lease_seconds)
-                self._groups[info.id, consumer] = group
-            return group, group.join(name, in_flight)
-
-    def write(
+    def create_topic(
         self,
-        topic: str,
-        value: Any,
-        key: Any = None,
-        headers: Headers | None = None,
-        partition: int | None = None,
-    ) -> Written:
-        """Writes one record in a transaction of its own; returns where it is."""
-        return self.topic(topic).write(value, key, headers, partition)
+        name: str,
+        partitions: int | None = None,
+        format: Format | None = None,
+        exist_ok: bool = False,
+        retention: timedelta | float | None = None,
+        retention_bytes: int | None = None,
+    ) -> Topic:
+        """Creates a topic of `partitions` logs (1 if not given), for ever.
+
+        format           what a value is: "bytes" (if not given), "utf8", "json", "msgpack"
+        exist_ok         accept a topic of that name; AlreadyExists still if it has another number
+                         of partitions or another format than given here; its retention stays
+        retention        records older than this go: a timedelta, or seconds; None: they stay
+        retention_bytes  a partition's oldest batches go while it holds more than this; None: they stay
+
+        Trimming happens in the background, about once a second, in whole batches.
+        """
+        return self._names.create_topic(
+            name, partitions, format, exist_ok, retention, retention_bytes
+        )
+
+    def create_table(
+        self,
+        name: str,
+        shards: int | None = None,
+        format: Format | None = None,
+        exist_ok: bool = False,
+    ) -> Table:
+        """Creates a table of `shards` key spaces (4 if not given), for ever.
+
+        format    what a value is: "msgpack" (if not given), "json", "utf8", "bytes"
+        exist_ok  as in create_topic
+        """
+        return self._names.create_table(name, shards, format, exist_ok)
+
+    def drop_topic(self, name: str, missing_ok: bool = False) -> None:
+        """Ends a topic with all its records and positions.
+
+        A transaction on it that gets its place later is Dropped, without effect. Its space comes
+        back in the background, once no snapshot is older than the drop. The name is free at once.
+        """
+        self._names.drop_topic(name, missing_ok)
+
+    def drop_table(self, name: str, missing_ok: bool = False) -> None:
+        """Ends a table with all its rows; as drop_topic."""
+        self._names.drop_table(name, missing_ok)
+
+    def topics(self) -> dict[str, Topic]:
+        """All topics by name, in order of name."""
+        return self._names.topics()
+
+    def tables(self) -> dict[str, Table]:
+        """All tables by name, in order of name."""
+        return self._names.tables()
+
+    def topic(self, name: str) -> Topic:
+        """The topic of that name; UnknownName suggests the nearest."""
+        return self._names.topic(name)
+
+    def table(self, name: str) -> Table:
+        """The table of that name; UnknownName suggests the nearest."""
+        return self._names.table(name)
+
+    # what an operator asks -----------------------------------------------------------------
+
+    def outcome(self, tx: str | bytes) -> Outcome:
+        """How the transaction with this id ended, from what is durable.
+
+        `state` is committed, aborted, refused (ended before it was planned), planned, open (it runs
+        in this engine) or unknown (it never asked for a place, and has no effect once its engine is gone). What
+        was committed can be read by then. An engine that stopped raises StoreClosed or HostStopped for what it does
+        not know: ask the next one. OutcomeExpired when it is too old. In mode
+        "kafka" only what this engine was told: after reopening every id is unknown.
+        """
+        return self._admin.outcome(tx)
+
+    def costs(self, tx: str | bytes | None = None) -> Costs:
+        """What a transaction cost, of the newest 10,000, or all of them together: requests, messages, appends,
+        syncs, bytes, and durable steps in series; see runtime/ledger.py.
+
+        In mode "kafka" it grows for a moment after the commit: markers follow the answer. ValueError for a
+        transaction that nothing is known of.
+        """
+        return self._admin.costs(tx)
+
+    def phases(self, tx: str | bytes) -> Phases:
+        """When a transaction was planned, decided and visible, of the newest 10,000 (time.monotonic_ns()).
+
+        planned   its place was durable; None in mode "kafka"
+        decided   its outcome was durable: with mode "kafka", when its coordinator had written that
+        visible   all of it could be read by others; mode "kafka": its last marker was durable, behind the answer.
+                  Readers there may still wait for what others have open before it
+
+        ValueError for a transaction that nothing is known of.
+        """
+        return self._admin.phases(tx)
+
+    def switch_log_batching(self, on: bool) -> None:
+        """Mode "kafka": coordinators write their logs through the buffered writer (PIP-160) from now on, or
+        record by record. What is buffered is written first; logs may hold both.
+
+        NotSupported in other modes: a turn is their batch.
+        """
+        self._admin.switch_log_batching(on)
+
+    def resolve(self, tx: str | bytes) -> Outcome:
+        """Ends a transaction that is not planned, durably; never decides one that is planned.
+
+        OutcomeExpired when it is so old that nobody knows any more how it ended; if it did not, it has no effect.
+        ValueError for an id that no transaction has had yet.
+        """
+        return self._admin.resolve(tx)
+
+    def transactions(self, limit: int = 100) -> list[Outcome]:
+        """The newest transactions that are remembered, newest first. NotSupported in mode "kafka"."""
+        return self._admin.transactions(limit)
+
+    def open_transactions(self) -> "list[OpenTransaction]":
+        """Transactions that are under way, oldest first: state, age, what they hold and delay.
+
+        A transaction that was begun and has sent nothing is not among them. NotSupported in mode "kafka",
+        where `transactional_ids` tells.
+        """
+        return self._admin.open_transactions()
+
+    def transactional_ids(self, only_open: bool = False) -> "list[Identity]":
+        """Mode "kafka": transactional ids with state, producer, epoch and age, by name.
+
+        `only_open`: those whose transaction is open or being ended, oldest first, with the partitions whose
+        readers wait for them, and what hangs for nobody's. NotSupported in other modes.
+        """
+        return self._admin.transactional_ids(only_open)
+
+    def recorded(self, tx: str | bytes) -> list[tuple[int, int, int, str]]:
+        """(host, turn, tablet, message) of a transaction's way, as trace="messages" recorded it.
+
+        Empty for a transaction that ran under trace="summary".
+        """
+        return self._admin.recorded(tx)
+
+    def stats(self) -> dict[str, Any]:
+        """Counters since the engine was opened, and how things are now: keys in runtime/statistics.py.
+
+        hosts, generation, step, transactions (by outcome and cause), turns (histograms), store,
+        per_host, memory, checkpoint_age_seconds, snapshots, disk_bytes.
+        """
+        return self._admin.stats()
+
+    def backup(self, path: "str | os.PathLike[str]", progress: "Telling | None" = None) -> "Backup":
+        """Copies everything as of the last step to `path`, a new folder, while writers go on.
+
+        The copy is a store of its own: open it, or `planstep.restore` it. It is verified before it
+        gets its name; `progress(done, total)` counts records. AlreadyExists when `path` is there,
+        Corruption when a record is damaged, NoSpace; then there is nothing at `path`.
+        """
+        return self._admin.backup(path, progress)
 
     # the end -------------------------------------------------------------------------------
 
@@ -294,92 +395,10 @@ class Engine(Naming, Operations):
         Does nothing on a closed engine, and in a forked child. Where another thread is closing it,
         waits for that, except in a future's callback: closing waits for those.
         """
-        if self._pid != os.getpid():
-            return
-        room_for_a_turn()
-        unpublished = self._lingering.flush() if self._opened == 1 and not self._closed else []
-        try:
-            self._close_once()
-        finally:
-            for writer in unpublished:
-                error = writer._late
-                if error is not None and self._closed:
-                    error.add_note(f"raised by the last flush: {writer!r} was not published")
-                    raise error
-
-    def _close_once(self) -> None:
-        with self._slot.lock:
-            if not self._closed:
-                self._opened -= 1
-                if self._opened:
-                    return
-            last = self._begin_closing()
-        if not last and not self._is_waited_for():
-            self._ended.wait()
-        if last or not (self._ending or self._runtime.ended):  # interrupted twice
-            self._end()
-
-    def _begin_closing(self) -> bool:
-        """Under the slot's lock; False when somebody closes it already, or has."""
-        if self._closed:
-            return False
-        self._closed, self._closer = True, threading.get_ident()
-        self._slot.engine, self._slot.closing = None, self
-        return True
-
-    def _end(self) -> None:
-        began = time.monotonic()
-        interrupted: BaseException | None = None
-        self._ending = True
-        try:
-            while not self._runtime.ended:
-                try:
-                    self._drop()
-                    with self._backing_up:  # a backup notices, and stops
-                        self._runtime.close()
-                except BaseException as error:  # a signal's handler may raise whatever it likes
-                    if interrupted is not None or isinstance(
-                        error, (PlanstepError, RecursionError)
-                    ):
-                        raise  # a second time: `close` again, or the end of the process, is the end
-                    interrupted = error
-            for group in list(self._groups.values()):
-                group.close(EngineClosed("the engine was closed before the batch had its turn"))
-        finally:
-            self._ending = False
-            self._slot.closing = None
-            self._ended.set()
-            store_closed(self.path, self._runtime, time.monotonic() - began)
-        if interrupted is not None:
-            raise interrupted
-
-    def _is_waited_for(self) -> bool:
-        """Whether closing waits for this thread, which hence must not wait for closing."""
-        return self._closer == threading.get_ident() or self._runtime.owns_this_thread()
-
-    def _wait_closed(self) -> None:
-        if self._is_waited_for():
-            raise EngineClosed(
-                f"the engine of {self.path!r} is being closed, and waits for this callback of a "
-                "future: open it again outside of callbacks"
-            )
-        self._ended.wait()
-
-    def _close_at_exit(self) -> None:
-        if self._pid != os.getpid():
-            return
-        for writer in self._lingering.flush():
-            lost_at_exit(self.path, repr(writer), writer._late)
-        if self._slot.lock.acquire(timeout=1.0):
-            try:
-                last = self._begin_closing()
-            finally:
-                self._slot.lock.release()
-            if last:
-                self._end()
+        self.lifetime.close()
 
     def __enter__(self) -> "Engine":
-        self._check()
+        self.context.check()
         return self
 
     def __exit__(
@@ -391,29 +410,7 @@ class Engine(Naming, Operations):
         self.close()
 
     def __repr__(self) -> str:
-        return f"<Engine {self.path!r}{' closed' if self._closed else ''}>"
+        return f"<Engine {self.path!r}{' closed' if self.closed else ''}>"
 
-    # what the rest of the face asks --------------------------------------------------------
-
-    def _lowest_read(self, tablet: int) -> int | None:
-        """The lowest offset that open transactions mean to consume in a partition."""
-        floors = [conditions.floor(tablet) for conditions in list(self._consuming.values())]
-        return min((floor for floor in floors if floor is not None), default=None)
-
-    def _keyless(self, topic: "TopicInfo") -> int:
-        """Where one transaction's records without key go: transactions take turns."""
-        turns = self._keyless_turns.setdefault(topic.id, count())
-        return int(next(turns)) % len(topic.partitions)
-
-    def _drop(self) -> None:
-        """Unpins the snapshots of transactions that nobody ended, and takes back what they sent."""
-        while self._abandoned:
-            try:
-                self._runtime.rollback(self._abandoned.popleft())
-            except IndexError:  # another thread was faster
-                break
-        while self._dropped:
-            try:
-                self._dropped.popleft().close()
-            except IndexError:  # another thread was faster
-                return
+    def _repr_html_(self) -> str:
+        return self._names.html()

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ..runtime.runtime import Runtime
     from ..store import Store
     from .engine import Engine
+    from .lifetime import Lifetime
 
 MEMORY = ":memory:"
 Mode: TypeAlias = Literal["deterministic", "kafka"]
@@ -148,7 +149,7 @@ class Slot:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.engine: Engine | None = None
-        self.closing: Engine | None = None
+        self.closing: Lifetime | None = None
         self.folder: tuple[int, int] | None = None
         self.opened: list[Store | Runtime] = []  # of an open that has not come to its end
 
@@ -157,7 +158,7 @@ class Slot:
         while True:
             closing = self.closing
             if closing is not None:
-                closing._wait_closed()
+                closing.wait_closed()
             self.lock.acquire()
             if self.closing is None:
                 return
@@ -188,7 +189,7 @@ def _close_all() -> None:
     for slot in list(_slots.values()):
         engine = slot.engine
         if engine is not None:
-            engine._close_at_exit()
+            engine.lifetime.close_at_exit()
 
 
 os.register_at_fork(after_in_child=_forget)
@@ -277,11 +278,12 @@ def open(
         if engine is not None:
             if slot.folder != _folder(real):
                 raise _replaced(real)
-            if engine._runtime._stopped is not None:
-                raise _stopped(real, engine._runtime._stopped)
-            engine._settings.agree(real, given)
+            context = engine.context
+            if context.runtime.stopped_by is not None:
+                raise _stopped(real, context.runtime.stopped_by)
+            context.settings.agree(real, given)
             switch_at_least_every(switch_interval)
-            engine._opened += 1
+            engine.lifetime.opens += 1
             return engine
         began = time.monotonic()
         try:

@@ -11,13 +11,20 @@ Next: engine.py.
 import random
 import threading
 import time
+from collections.abc import Callable
 from inspect import isawaitable, isgenerator
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..errors import Conflict, Overloaded, ProtocolError, SnapshotTooOld
 from ..logs import snapshot_too_old
 from .arguments import seconds, shown, whole
+from .transaction.lifecycle import ended_by
 
+if TYPE_CHECKING:
+    from .context import Context
+    from .transaction.transaction import Transaction
+
+T = TypeVar("T")
 _TOOK_MIN, _PAUSE_MAX = 0.001, 0.25
 _ALONE = object()
 RETRIED = (Conflict, ProtocolError, Overloaded, SnapshotTooOld)
@@ -130,6 +137,30 @@ class Attempts:
             self._number = self._number or self._losers.number()
             self._lost = what
         return self._losers.lost(what, self._number)
+
+
+def run(
+    context: "Context",
+    fn: "Callable[[Transaction], T]",
+    attempts: int | None = None,
+    deadline: float = 30.0,
+    worker: str | None = None,
+) -> T:
+    """See Engine.run."""
+    if not callable(fn):
+        raise TypeError(f"run takes a function of the transaction, not {shown(fn)}")
+    with Attempts(attempts, deadline, context.losers) as tried:
+        while True:
+            tx = context.begin(worker)
+            try:
+                with tx:
+                    value = fn(tx)
+                    refuse_unrun(value, "run")
+                if tx.life.future is not None:
+                    tx.life.future.result()
+                return value
+            except RETRIED as error:
+                time.sleep(tried.pause_after(error, ended_by(tx.life, error)))
 
 
 def never_run(value: Any) -> bool:

@@ -5,10 +5,10 @@
 
 Overwritten versions stay in memory while it is open (SnapshotTooOld beyond 64 MB): close it.
 
-Next: handles.py.
+Next: columns/span.py.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
@@ -17,31 +17,56 @@ from ..proto.keys import Key, check_name, encode_key
 from .arguments import whole
 from .columns.batch import ReadBatch, Rows
 from .columns.codecs import decode_value
-from .columns.mixins import ViewColumns
-from .limits import LOOK_BYTES
+from .columns.span import BATCH_ROWS, Offsets, Prefix, Span, check_rows, row_tables
+from .limits import LOOK_BYTES, READ_BYTES
 from .topics.consumer import ConsumerDescription, describe_consumer
 from .transaction.routing import key_of, scan_range
 from .transaction.snapshot_reader import Reading, look_limit
 
 if TYPE_CHECKING:
-    from .engine import Engine
+    from .context import Context
 
 T = TypeVar("T")
 
 
-class SnapshotView(ViewColumns):
-    """Reads as of `step`. Invariant: what it shows never changes."""
+class Pinned:
+    """One snapshot, until it is closed or nobody has it any more."""
 
-    def __init__(self, engine: "Engine") -> None:
-        self._engine = engine
-        self._reading: Reading | None = Reading(engine._runtime, engine._runtime.snapshot())
+    def __init__(self, context: "Context") -> None:
+        self._context = context
+        self._reading: Reading | None = Reading(context.runtime, context.runtime.snapshot())
         self.step: int = self._reading.snap.step
 
-    def _view(self) -> Reading:
-        self._engine._check()
+    @property
+    def closed(self) -> bool:
+        return self._reading is None
+
+    def reading(self) -> Reading:
+        """TransactionClosed when it was closed."""
+        self._context.check()
         if self._reading is None:
             raise TransactionClosed("the snapshot was closed; open another with db.snapshot()")
         return self._reading
+
+    def close(self) -> None:
+        reading, self._reading = self._reading, None
+        if reading is not None:
+            reading.snap.close()
+
+    def __del__(self) -> None:
+        # As in Transaction: a lock may be held wherever the garbage collector runs.
+        reading = getattr(self, "_reading", None)
+        if reading is not None:
+            self._context.dropped.append(reading.snap)
+
+
+class SnapshotView:
+    """Reads as of `step`. Invariant: what it shows never changes."""
+
+    def __init__(self, context: "Context") -> None:
+        self.context = context
+        self.pinned = Pinned(context)
+        self.step = self.pinned.step
 
     @overload
     def get(self, table: str, key: Key, default: None = None) -> Any | None: ...
@@ -49,8 +74,8 @@ class SnapshotView(ViewColumns):
     def get(self, table: str, key: Key, default: T) -> T: ...
     def get(self, table: str, key: Key, default: Any = None) -> Any:
         """The row's value, `default` when there is none."""
-        reading = self._view()
-        info = self._engine._table(table)
+        reading = self.pinned.reading()
+        info = self.context.table(table)
         row = reading.row(info, encode_key(key))
         return default if row is None else decode_value(info.format, row[1])
 
@@ -64,8 +89,8 @@ class SnapshotView(ViewColumns):
         reverse: bool = False,
     ) -> Rows:
         """(key, value) of all rows with this prefix, or begin <= key < end, in key order."""
-        reading = self._view()
-        info = self._engine._table(table)
+        reading = self.pinned.reading()
+        info = self.context.table(table)
         first, last = scan_range(prefix, begin, end)
         if limit is not None:
             whole("limit", limit)
@@ -77,23 +102,23 @@ class SnapshotView(ViewColumns):
 
     def count(self, table: str) -> int:
         """How many rows the table has."""
-        reading = self._view()
-        return len(reading.rows(self._engine._table(table), b"", b"\xff"))
+        reading = self.pinned.reading()
+        return len(reading.rows(self.context.table(table), b"", b"\xff"))
 
     def consumer(self, topic: str, consumer: str) -> ConsumerDescription:
         """Positions, lag and missed records of a consumer."""
-        reading = self._view()
-        return describe_consumer(reading, self._engine._topic(topic), check_name(consumer))
+        reading = self.pinned.reading()
+        return describe_consumer(reading, self.context.topic(topic), check_name(consumer))
 
     def position(self, topic: str, consumer: str) -> dict[int, int]:
         """Partition → the offset where the consumer goes on."""
-        reading = self._view()
-        return reading.positions(self._engine._topic(topic), check_name(consumer))
+        reading = self.pinned.reading()
+        return reading.positions(self.context.topic(topic), check_name(consumer))
 
     def bounds(self, topic: str) -> dict[int, tuple[int, int]]:
         """Partition → (oldest offset still there, offset that the next record will get)."""
-        reading = self._view()
-        tablets = self._engine._topic(topic).partitions
+        reading = self.pinned.reading()
+        tablets = self.context.topic(topic).partitions
         return {p: reading.bounds(tablet) for p, tablet in enumerate(tablets)}
 
     def read(
@@ -105,17 +130,96 @@ class SnapshotView(ViewColumns):
         max_bytes: int = LOOK_BYTES,
     ) -> ReadBatch:
         """Records from `start` on, for no consumer: nothing moves. See Topic.read."""
-        reading = self._view()
-        info = self._engine._topic(topic)
+        reading = self.pinned.reading()
+        info = self.context.topic(topic)
         most = look_limit(max_records, max_bytes)
         starts = reading.starts(info, start, partition)
         return reading.inspect(info, starts, most, max_bytes)
 
+    # as columns ----------------------------------------------------------------------------
+
+    def to_arrow(
+        self,
+        topic: str,
+        start: Offsets = 0,
+        end: Offsets | None = None,
+        partition: int | None = None,
+        max_records: int | None = None,
+        decode: bool = True,
+        value_type: Any = None,
+    ) -> Any:
+        """A topic as a pyarrow Table; see Topic.to_arrow."""
+        span = Span(self.context, self.pinned.reading(), topic, start, end, partition)
+        return span.batch(max_records).to_arrow(decode, value_type)
+
+    def to_pandas(
+        self,
+        topic: str,
+        start: Offsets = 0,
+        end: Offsets | None = None,
+        partition: int | None = None,
+        max_records: int | None = None,
+    ) -> Any:
+        """A topic as a pandas DataFrame; see Topic.to_pandas."""
+        span = Span(self.context, self.pinned.reading(), topic, start, end, partition)
+        return span.batch(max_records).to_pandas()
+
+    def iter_batches(
+        self,
+        topic: str,
+        start: Offsets = 0,
+        end: Offsets | None = None,
+        partition: int | None = None,
+        max_records: int | None = None,
+        max_bytes: int = READ_BYTES,
+    ) -> Iterator[ReadBatch]:
+        """A topic in batches; see Topic.iter_batches. The view may be closed meanwhile."""
+        rows = look_limit(max_records, max_bytes)
+        span = Span(self.context, self.pinned.reading(), topic, start, end, partition)
+        return span.batches(rows, max_bytes)
+
+    def iter_arrow(
+        self,
+        topic: str,
+        batch_rows: int = BATCH_ROWS,
+        start: Offsets = 0,
+        end: Offsets | None = None,
+        partition: int | None = None,
+        decode: bool = True,
+        value_type: Any = None,
+    ) -> Iterator[Any]:
+        """A topic as pyarrow RecordBatches; see Topic.iter_arrow. The view may be closed meanwhile."""
+        from .columns import arrow
+
+        check_rows(batch_rows)
+        span = Span(self.context, self.pinned.reading(), topic, start, end, partition)
+        tables = span.tables(batch_rows, decode, value_type)
+        return arrow.record_batches(arrow.steady(tables, f"values of topic {topic!r}"))
+
+    def scan_arrow(
+        self,
+        table: str,
+        batch_rows: int = BATCH_ROWS,
+        prefix: Prefix = None,
+        begin: Key = None,
+        end: Key = None,
+        decode: bool = True,
+        value_type: Any = None,
+    ) -> Iterator[Any]:
+        """A table's rows as pyarrow RecordBatches with the columns key and value."""
+        from .columns import arrow
+
+        check_rows(batch_rows)
+        info = self.context.table(table)
+        bounds = scan_range(prefix, begin, end)
+        tables = row_tables(
+            self.pinned.reading, info, bounds, batch_rows, decode=decode, value_type=value_type
+        )
+        return arrow.record_batches(arrow.steady(tables, f"rows of table {table!r}"))
+
     def close(self) -> None:
         """Lets go of the step. A second close does nothing."""
-        reading, self._reading = self._reading, None
-        if reading is not None:
-            reading.snap.close()
+        self.pinned.close()
 
     def __enter__(self) -> "SnapshotView":
         return self
@@ -128,12 +232,6 @@ class SnapshotView(ViewColumns):
     ) -> None:
         self.close()
 
-    def __del__(self) -> None:
-        # As in Transaction: a lock may be held wherever the garbage collector runs.
-        reading = getattr(self, "_reading", None)
-        if reading is not None:
-            self._engine._dropped.append(reading.snap)
-
     def __repr__(self) -> str:
-        state = "closed" if self._reading is None else "open"
+        state = "closed" if self.pinned.closed else "open"
         return f"<SnapshotView at step {self.step}, {state}>"

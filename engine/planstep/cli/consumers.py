@@ -34,14 +34,14 @@ def _summary(db: "planstep.Engine", found: "planstep.ConsumerDescription") -> di
         "kind": found.kind,
         "lag": found.lag,
         "missed": found.missed,
-        **db._runtime.views.group_fields(found.name),
+        **db.context.runtime.views.group_fields(found.name),
     }
 
 
 def _parts(
     db: "planstep.Engine", topic: "planstep.Topic", found: "planstep.ConsumerDescription"
 ) -> list[dict[str, Any]]:
-    views, tablets = db._runtime.views, topic._info().partitions
+    views, tablets = db.context.runtime.views, db.context.topic(topic.name).partitions
     return [
         {**part._asdict(), **views.position_fields(tablet, found.name)}
         for part, tablet in zip(found.partitions, tablets, strict=True)
@@ -150,7 +150,7 @@ def create(
     start = place(begin, "--start")
     with existing(store, read_only=False) as db:
         handle = db.topic(topic)
-        with db._look() as view:
+        with db.context.look() as view:
             offsets = starts_of(view, topic, start, None)
         handle.create_consumer(name, cast(Kind, kind), offsets, exist_ok)  # refuses others
         positions = handle.position(name)
@@ -183,7 +183,7 @@ def seek(
     with existing(store, read_only=dry_run) as db:
         handle = db.topic(topic)
         before = {part.partition: part.position for part in consumer_of(handle, name).partitions}
-        with db._look() as view:
+        with db.context.look() as view:
             offsets = starts_of(view, topic, start, partition)
         if not dry_run:
             handle.seek(name, offsets)

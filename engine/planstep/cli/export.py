@@ -46,7 +46,7 @@ def export(
         raise AlreadyExists(f"{taken[0]} exists; --force replaces it")
     found: list[dict[str, Any]] = []
     try:
-        with contextlib.ExitStack() as undo, existing(store) as db, db._look() as view:
+        with contextlib.ExitStack() as undo, existing(store) as db, db.context.look() as view:
             sources = [Source(view, kind, name, not raw) for kind, name in wanted]
             for source, file in zip(sources, files, strict=True):
                 _make_folder(file.parent, undo)
@@ -64,7 +64,7 @@ def export(
                         "bytes": size,
                     }
                 )
-            step = view.step if db._runtime.has_places else None
+            step = view.step if db.context.runtime.has_places else None
             for file in files:
                 os.replace(partial_of(file), file)
             undo.pop_all()

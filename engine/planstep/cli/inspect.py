@@ -100,7 +100,7 @@ def list_transactions(
     now = time.time()
     with existing(store) as db:
         outcomes = db.transactions(limit)
-        names = db._runtime.names
+        names = db.context.runtime.names
     found = [
         {
             **_fields(outcome),
@@ -264,7 +264,7 @@ def verify(store: Store, as_json: Json = False) -> None:
     try:
         if any(p["key"] == DATA_FILE for p in problems):
             raise Corruption("its records were not read: the tables' pages are damaged")
-        with existing(store) as db, db._look() as view:
+        with existing(store) as db, db.context.look() as view:
             for name, topic in db.topics().items():
                 for partition in range(topic.partitions):
                     at = view.bounds(name)[partition][0]
@@ -321,7 +321,7 @@ def dump_log(
     meta = load_meta(folder, Files())
     mode = "" if meta is None else meta.mode
     with contextlib.suppress(PlanstepError), existing(store) as db:  # what is damaged is shown too
-        names = db._runtime.names
+        names = db.context.runtime.names
     records = list(deque(dump(folder, partial(appends, mode, names or Nameless())), limit))
     if as_json:
         print_json({"host": host, "records": records})

@@ -26,7 +26,7 @@ def print_raw(
     as_json: bool,
 ) -> None:
     """The stored batches from `start` on, at most `limit`, partition after partition."""
-    info = db._topic(topic)
+    info = db.context.topic(topic)
     if isinstance(start, int) and partition is None and len(info.partitions) > 1:
         raise ValueError("an offset belongs to one partition: give --partition, too")
     chosen = range(len(info.partitions)) if partition is None else [partition]
@@ -38,7 +38,7 @@ def print_raw(
         more = more or len(first) > limit
         found.append({**entries, "batches": first[:limit]})
         limit -= len(found[-1]["batches"])
-    mode = db._runtime.mode
+    mode = db.context.runtime.mode
     if as_json:
         print_json({"topic": topic, "mode": mode, "more": more, "partitions": found})
         return
@@ -59,7 +59,7 @@ def _entries(
     db: "planstep.Engine", info: "TopicInfo", number: int, start: str | int | datetime
 ) -> dict[str, Any]:
     """A partition's bounds, and its batches from a place on, not yet read."""
-    views, tablet = db._runtime.views, info.partitions[number]
+    views, tablet = db.context.runtime.views, info.partitions[number]
     low, end = views.whole_log(tablet)
     if isinstance(start, datetime):
         begin = views.offset_at(tablet, int(start.timestamp() * 1000))
@@ -67,7 +67,7 @@ def _entries(
         begin = start
     else:
         begin = low if start == "earliest" else end
-    mode = db._runtime.mode
+    mode = db.context.runtime.mode
     batches = (batch_fields(mode, *entry) for entry in views.entries(tablet, max(begin, low), end))
     stable = {} if (shown := views.shown_to(tablet)) is None else {"last_stable": shown}
     return {"partition": number, "start": low, **stable, "end": end, "batches": batches}

@@ -48,14 +48,14 @@ def starts_of(
     view: "planstep.SnapshotView", topic: str, start: Any, partition: int | None
 ) -> dict[int, int]:
     """Partition → offset of a place in a topic, as of the view's step."""
-    info = view._engine._topic(topic)
+    info = view.context.topic(topic)
     if isinstance(start, Last):
         bounds = view.bounds(topic)
-        oldest = offsets_of(view._view(), info, "earliest", partition)
+        oldest = offsets_of(view.pinned.reading(), info, "earliest", partition)
         return {p: max(at, bounds[p][1] - start.records) for p, at in oldest.items()}
     if isinstance(start, int) and partition is None and len(info.partitions) > 1:
         raise ValueError("an offset belongs to one partition: give --partition, too")
-    return offsets_of(view._view(), info, start, partition)
+    return offsets_of(view.pinned.reading(), info, start, partition)
 
 
 def read(
@@ -148,7 +148,7 @@ def read(
         with contextlib.suppress(KeyboardInterrupt):  # the way to end it, not to break it off
             _follow(store, topic, start, partition, limit, show)
         return
-    with existing(store) as db, db._look() as view:
+    with existing(store) as db, db.context.look() as view:
         starts = starts_of(view, topic, start, partition)
         most = limit or (100 if last is None else 1 << 62)
         records = _records(view, topic, starts, most)
@@ -249,7 +249,7 @@ class _Tail:
         """What is new, in memory: whoever is slow to read stdout must not keep the view open, and
         with it all that the owner wants to free."""
         began = time.monotonic()
-        with existing(self.store) as db, db._look() as view:
+        with existing(self.store) as db, db.context.look() as view:
             self.seconds = time.monotonic() - began
             self._place(db, view)
             found, room = [], _LOOK_BYTES
@@ -265,7 +265,7 @@ class _Tail:
             return found
 
     def _place(self, db: "planstep.Engine", view: "planstep.SnapshotView") -> None:
-        ident = db.topic(self.topic)._info().id
+        ident = db.context.topic(self.topic).id
         if self.ident is None:
             self.offsets = starts_of(view, self.topic, self.start, self.partition)
             self.ident = ident

@@ -73,9 +73,9 @@ def stats(
 
 
 def _look(store: Path, rows: bool) -> dict[str, Any]:
-    with existing(store) as db, db._look() as view:
+    with existing(store) as db, db.context.look() as view:
         info = db.stats()
-        found = levels(db._runtime)
+        found = levels(db.context.runtime)
         tables: dict[str, int] = {}
         if rows:
             tables = {name: view.count(name) for name in sorted(db.tables())}

@@ -66,7 +66,7 @@ def list_tables(store: Store, as_json: Json = False) -> None:
     Example: planstep table list shop.planstep
     """
     with existing(store) as db:
-        db._runtime.schema.check_tables()
+        db.context.runtime.schema.check_tables()
         with db.snapshot() as view:
             found = [table.describe() for table in db.tables().values()]
             rows = [[t.name, t.shards, view.count(t.name), t.format] for t in found]

@@ -9,7 +9,7 @@ import planstep
 from ..api.columns.batch import counted
 from ..api.columns.codecs import check_format
 from ..api.open_engine import Mode
-from ..api.topics.topic import UNCHANGED, TopicDescription, retention_options
+from ..api.topics.description import UNCHANGED, TopicDescription, retention_options
 from ..proto.keys import check_name
 from . import reading, writing
 from .command import StoreCommand
@@ -213,7 +213,7 @@ def trim(
     start = place(before, "--before")
     with existing(store, read_only=dry_run) as db:
         handle = db.topic(topic)
-        with db._look() as view:
+        with db.context.look() as view:
             offsets = starts_of(view, topic, start, partition)
             bounds = view.bounds(topic)
         if not dry_run:

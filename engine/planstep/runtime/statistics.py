@@ -36,7 +36,7 @@ from ..errors import IoError
 from ..histogram import merged
 from ..host.costs import Steps
 from ..proto.ids import KIND_NAMES, host_of
-from ..store.checkpointing import Behind
+from ..store.disk_store import DiskStore
 from ..store.files import Files
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def stats(runtime: "Runtime") -> dict[str, Any]:
         for counter, node in zip(counters, nodes, strict=True)
     ]
     store: dict[str, Any] = {name: sum(host[name] for host in per_host) for name in per_host[0]}
-    behind = [node.host.store.behind() for node in nodes if isinstance(node.host.store, Behind)]
+    behind = [node.host.store.behind() for node in nodes if isinstance(node.host.store, DiskStore)]
     opened, oldest = nodes[0].host.history.pins()
     return {
         "hosts": runtime.hosts,

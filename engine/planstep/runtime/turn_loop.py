@@ -84,6 +84,11 @@ class Turns(Answers):
 
     # what comes in -------------------------------------------------------------------------
 
+    @property
+    def stopped_by(self) -> BaseException | None:
+        """Why a host stopped; None while all run."""
+        return self._stopped
+
     def _check_open(self) -> None:
         if self._closed:
             raise EngineClosed("the engine is closed")

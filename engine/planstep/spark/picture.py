@@ -77,12 +77,12 @@ def take(options: ReadOptions, infer: tuple[str, ...]) -> Picture:
         step = _step(options, db, view)
         store = store_id(db)
         if options.kind == "topic":
-            info = db._topic(options.name)
+            info = db.context.topic(options.name)
             bounds = {p: _bounds(db, view, info, p, step) for p in _chosen(options, info)}
             spans = _spans(options, info, bounds)
             kind = _inferred(options, info.format, db, view, spans) if "value" in infer else None
             return Picture(options, store, step, info.id, info.format, spans, value_type=kind)
-        table = db._table(options.name)
+        table = db.context.table(options.name)
         assert step is not None
         file = _rows(options, store, view, table, step)
         return _of_file(options, store, step, table.id, table.format, file, infer)
@@ -109,13 +109,13 @@ def looked(path: str) -> "Iterator[tuple[Engine, SnapshotView]]":
     """The store as it is now, to read."""
     with (
         planstep.open(path, create=False, read_only=True, switch_interval=None) as db,
-        db._look() as view,
+        db.context.look() as view,
     ):
         yield db, view
 
 
 def store_id(db: "Engine") -> str:
-    found: bytes = db._runtime.nodes[0].host.store.store_id
+    found: bytes = db.context.runtime.nodes[0].host.store.store_id
     return found.hex()
 
 
@@ -150,12 +150,12 @@ def _bounds(
 ) -> tuple[int, int]:
     """The log as of the step, of what is still there."""
     if step is None or step == view.step:
-        return view._view().bounds(info.partitions[partition])
+        return view.pinned.reading().bounds(info.partitions[partition])
     return _as_of(db, info, partition, step)
 
 
 def _as_of(db: "Engine", info: "TopicInfo", partition: int, step: int) -> tuple[int, int]:
-    views, tablet = db._runtime.views, info.partitions[partition]
+    views, tablet = db.context.runtime.views, info.partitions[partition]
     start, now = views.log_bounds(tablet)
     end = views.end_at(tablet, step)
     if 0 < start == end < now:  # whether there was anything at that step, nobody knows any more
@@ -203,7 +203,9 @@ def _inferred(
     for number, (_, tablet, start, end) in enumerate(filled):
         share = -(-(options.infer_records - len(sample)) // (len(filled) - number))
         count = min(share, end - start)
-        slices = db._runtime.read_slices(view._view().snap, tablet, start, count, 64 << 20)
+        slices = db.context.runtime.read_slices(
+            view.pinned.reading().snap, tablet, start, count, 64 << 20
+        )
         sample += chain.from_iterable(s.batch.part(_VALUES, s.lo, s.hi) for s in slices)
     return values.infer(options.format or stored, sample, f"values of topic {options.name!r}")
 

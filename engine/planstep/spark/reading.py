@@ -92,11 +92,11 @@ class Reader(DataSourceReader):
         records = Records(options.name, picture.stored, self._arrow(), self._decoder())
         with looked(options.path) as (db, view):
             _check_same(picture, db)
-            snap = view._view().snap
+            snap = view.pinned.reading().snap
             for partition, tablet, offset, end in spans:
                 while offset < end:
                     try:
-                        slices = db._runtime.read_slices(
+                        slices = db.context.runtime.read_slices(
                             snap, tablet, offset, end - offset, _PIECE_BYTES
                         )
                     except PlanstepError as error:
@@ -133,7 +133,7 @@ class Reader(DataSourceReader):
 
 
 def _check_same(picture: Picture, db: "Engine") -> None:
-    info = db._runtime.names.topics.get(picture.options.name)
+    info = db.context.runtime.names.topics.get(picture.options.name)
     if store_id(db) != picture.store or info is None or info.id != picture.id:
         raise SnapshotTooOld(
             f"{picture.what} is not there any more: it was dropped, or the store was replaced; load the "

@@ -63,7 +63,7 @@ class Writer(DataSourceArrowWriter):
         path, name = options.path, options.name
         check_visible(path, "driver")
         with planstep.open(path, create=False, read_only=True, switch_interval=None) as db:
-            info = db._topic(name) if options.kind == "topic" else db._table(name)
+            info = db.context.topic(name) if options.kind == "topic" else db.context.table(name)
             self._target = store_id(db), info.id
             if options.query is not None and not db._runtime.has_tables:
                 raise NotSupported(
@@ -116,7 +116,11 @@ class Writer(DataSourceArrowWriter):
         if db._runtime.has_tables and not self._pass(tx):
             return
         options = self._options
-        info = db._topic(options.name) if options.kind == "topic" else db._table(options.name)
+        info = (
+            db.context.topic(options.name)
+            if options.kind == "topic"
+            else db.context.table(options.name)
+        )
         if (store_id(db), info.id) != self._target:
             raise PlanstepError(
                 f"{options.kind} {options.name!r} is another one than when this write began: it was dropped, "
@@ -127,7 +131,7 @@ class Writer(DataSourceArrowWriter):
                 for batch in self._job.read(task.file, task.rows).to_batches() if task.file else ():
                     pairs = zip(batch["key"].to_pylist(), batch["value"].to_pylist(), strict=True)
                     for key, value in pairs:
-                        tx._write_row(info, key_of(key), PUT, value)
+                        tx.contents.write_row(info, key_of(key), PUT, value)
             return
         outbox = Outbox(replace(info, format="bytes"), 0)  # encoded already
         for keyless, records in self._joined(staged, len(info.partitions)):

@@ -88,16 +88,16 @@ def snapshot(
 
 def _write(db: Engine, names: list[str], folder: Path) -> int:
     with db.snapshot() as view:
-        store: bytes = db._runtime.nodes[0].host.store.store_id
+        store: bytes = db.context.runtime.nodes[0].host.store.store_id
         written: dict[str, Any] = {}
         for name in names:
-            table = db._table(name)
+            table = db.context.table(name)
             file = folder / f"{table.id}.arrow"
             tables.write_rows(view, table, (b"", b"\xff"), file)
             written[name] = [table.id, table.format, file.name]
         topics = {
             name: [info.id, info.format, info.partitions, list(view.bounds(name).values())]
-            for name, info in list(db._runtime.names.topics.items())
+            for name, info in list(db.context.runtime.names.topics.items())
         }
         content = {"store": store.hex(), "step": view.step, "tables": written, "topics": topics}
         (folder / _CONTENT).write_text(json.dumps(content))

@@ -100,7 +100,7 @@ def _unwritten(table: "TableInfo", folder: Path, error: OSError) -> IoError:
 
 
 def _batches(view: "SnapshotView", table: "TableInfo", bounds: Range) -> Iterator[Any]:
-    reading = view._view()
+    reading = view.pinned.reading()
     for shard in table.shards:
         first, last = bounds
         limit = _FIRST_PAGE

@@ -14,11 +14,9 @@ Next: checkpointing.py, what is done beside the turns.
 """
 
 import os
-import time
-from bisect import bisect_right
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..errors import (
     Corruption,
@@ -32,7 +30,7 @@ from ..errors import (
     reason,
 )
 from ..logs import SLOW_SYNC_SECONDS, chore_failed, slow_sync
-from .checkpointing import Behind
+from .checkpointing import Checkpointer, Rest
 from .files import Files, check_there, io_error, way_into
 from .layers import GONE, MISSING, Layer, layered, merged_scan
 from .log.extents import Extent
@@ -51,13 +49,22 @@ from .readers.released_mark import ReleasedMark
 from .recovery import Found, read_back
 from .tables.table import Table
 from .turn import Show, StoreCounters, Turn, decode_changes, encode_changes
+from .unsaved import Unsaved
 
 SEGMENT_BYTES = 64 << 20
 
 
-class DiskStore(Behind):
-    """Invariants: what `get` and `scan` see is durable (at durability "full"); `_appending` is held by
-    whoever changes the log's end."""
+class Picture(NamedTuple):
+    """A store at one moment: newer keys, newer payloads, the next payload's address, LMDB's read transaction."""
+
+    layer: Layer
+    runs: list[Extent]
+    next_address: int
+    txn: Any
+
+
+class DiskStore:
+    """Invariant: what `get` and `scan` see is durable (at durability "full")."""
 
     def __init__(
         self,
@@ -75,13 +82,16 @@ class DiskStore(Behind):
         self.counters = StoreCounters()
         self._files = files
         self._lock = lock
+        self._sync = durability == "full"
+        self._closed = False
         self._folder = Folder(folder, meta.store_id, files, segment_bytes, lock.folder)
+        self._unsaved = Unsaved()
         self._log = LogEnd(
             self._folder,
             self.store_id,
-            durability == "full",
+            self._sync,
             self.counters,
-            self._moved,
+            self._unsaved.move,
             self._show,
         )
         try:
@@ -95,7 +105,15 @@ class DiskStore(Behind):
             self._table = Table(way / "table", self.store_id)
             try:
                 check_there(way, lock.folder)
-                super().__init__(durability == "full")
+                self._checkpointer = Checkpointer(
+                    self._unsaved,
+                    self._log,
+                    table=self._table,
+                    folder=self._folder,
+                    store_id=self.store_id,
+                    counters=self.counters,
+                    sync=self._sync,
+                )
                 self._recover()
                 self._show()
             except BaseException:
@@ -185,25 +203,31 @@ class DiskStore(Behind):
     # opening -------------------------------------------------------------------------------
 
     def _recover(self) -> None:
-        log = self._log
+        log, unsaved = self._log, self._unsaved
         state = self._table.state() or (0, 0, "", False, 0)
         checkpoint, log.address, first_segment, closed = state[:4]
         shown = self._released.read()
         proven = 0 if shown is None else shown.synced
         found = read_back(
-            self.folder, self._files, self.store_id, checkpoint, first_segment, closed, proven
+            self.folder,
+            self._files,
+            self.store_id,
+            checkpoint,
+            first_segment=first_segment,
+            closed=closed,
+            proven=proven,
         )
         self.clean = found.closed or not found.segment
         live = Layer()
         for segment, record, _ in found.turns:
             live.update(decode_changes(record.changes))
-            self._dropped += decode_pairs(record.dropped)
-            run = (record.address, segment, record.payload_offset, record.payload_length)
-            self._note_run(Extent(*run))
+            place = (record.address, segment, record.payload_offset, record.payload_length)
+            unsaved.note(Extent(*place), decode_pairs(record.dropped), record.size)
             if record.payload_length:
                 log.address = record.address + record.payload_length
             self.counters.replayed_turns += 1
-        self._layers = (live, None)
+        unsaved.layers = (live, None)
+        unsaved.changed_at = 0.0  # long ago: they are saved soon
         log.turn = found.turns[-1][1].turn if found.turns else checkpoint
         generations = [segment_parts(p.name)[0] for p in segment_files(self.folder, self._files)]
         log.generation = max(generations, default=0) + 1
@@ -220,11 +244,10 @@ class DiskStore(Behind):
         self._files.sync_folder(self.folder / "table")  # where LMDB's file was made
         self._folder.sync()
         if found.whole:  # what is behind its records is void from now on
-            self._try(lambda: self._folder.shrink(found.segment, found.offset))
+            self._checkpointer.attempt(lambda: self._folder.shrink(found.segment, found.offset))
         if not log.on_reserve:
-            self._try(self._folder.keep_reserve)
+            self._checkpointer.attempt(self._folder.keep_reserve)
         oldest_lease(self.folder, self._lock.folder)  # removes those whose process was killed
-        self._unsaved_bytes = sum(record.size for _, record, _ in found.turns)
 
     def _free_tail(self, found: Found) -> None:
         """The disk is full: what a crash left allocated behind the last record goes, if it is empty."""
@@ -234,19 +257,10 @@ class DiskStore(Behind):
         if not any(self._folder.read(found.segment, found.offset, size - found.offset)):
             self._folder.shrink(found.segment, found.offset)
 
-    def _note_run(self, run: Extent) -> None:
-        if run.length:
-            self._runs.append(run)
-            self._run_starts.append(run.address)
-
-    def _moved(self, moved: dict[int, Extent]) -> None:
-        with self._mutex:
-            self._runs = [moved.get(run.address, run) for run in self._runs]
-
     # reading -------------------------------------------------------------------------------
 
     def get(self, key: bytes) -> Any:
-        live, frozen = self._layers
+        live, frozen = self._unsaved.layers
         value = live.values.get(key, MISSING)
         if value is MISSING:
             if frozen is not None:
@@ -258,8 +272,8 @@ class DiskStore(Behind):
     def scan(
         self, begin: bytes, end: bytes, *, reverse: bool = False, limit: int | None = None
     ) -> list[tuple[bytes, Any]]:
-        with self._mutex:
-            live, frozen = self._layers
+        with self._unsaved.mutex:
+            live, frozen = self._unsaved.layers
             layers = [live] if frozen is None else [live, frozen]
             rows = layered(layers, begin, end, reverse, limit)
             pinned = self._table.pin()  # of this moment too: a checkpoint may be near its end
@@ -282,15 +296,36 @@ class DiskStore(Behind):
         return data
 
     def _extent(self, address: int) -> Extent:
-        with self._mutex:  # a checkpoint replaces both
-            runs, starts = self._runs, self._run_starts
-        at = bisect_right(starts, address) - 1
-        if 0 <= at < len(runs) and address < runs[at].address + runs[at].length:
-            return runs[at]
-        extent = self._table.find_payload(address)
+        extent = self._unsaved.run_at(address) or self._table.find_payload(address)
         if extent is None:
             raise Corruption(f"no payload at address {address}")
         return extent
+
+    # for a reader of the same process ------------------------------------------------------
+
+    @property
+    def table(self) -> Table:
+        return self._table
+
+    def hold_folder(self) -> int:
+        """A descriptor of the store's folder, which the caller closes."""
+        try:
+            return os.dup(self._lock.folder)
+        except OSError as error:
+            raise io_error(error, self.folder) from error
+
+    def picture(self) -> Picture:
+        """Takes all that is there at one moment; the caller ends the read transaction in it."""
+        unsaved = self._unsaved
+        with self._log.appending, unsaved.mutex:
+            live, frozen = unsaved.layers
+            values, runs, end = dict(live.values), list(unsaved.runs), self._log.address
+            txn = self._table.pin()
+        layer = Layer()
+        if frozen is not None:  # nobody changes it any more
+            layer.update(frozen.values)
+        layer.update(values)
+        return Picture(layer, runs, end, txn)
 
     # writing -------------------------------------------------------------------------------
 
@@ -304,7 +339,7 @@ class DiskStore(Behind):
         return Turn(self, self._log.address)
 
     def _check_open(self) -> None:
-        broken = self._broken
+        broken = self._log.broken or self._table.gave_up
         if broken is not None or self._closed:
             why = "close() was called" if broken is None else reason(broken)
             raise StoreClosed(f"the store is closed: {why}")
@@ -322,11 +357,12 @@ class DiskStore(Behind):
         net = turn.net()
         if not net and not turn.payloads and not turn.dropped:
             return
-        self._appending.acquire()  # uninterrupted, as turns are
+        appending = self._log.appending
+        appending.acquire()  # uninterrupted, as turns are
         try:
             self._check_open()
-            if not turn.reserve:
-                self._refuse_beyond_memory()
+            if self._checkpointer.failing is not None and not turn.reserve:
+                self._checkpointer.refuse_beyond_memory()
             before = self._log.turn
             try:
                 size = self._append(turn, net, show)
@@ -350,7 +386,7 @@ class DiskStore(Behind):
                 raise
             seconds = self._log.seconds
         finally:
-            self._appending.release()  # what ends a `with` takes memory: a tuple
+            appending.release()  # what ends a `with` takes memory: a tuple
         self.counters.turn_bytes.add(size)
         if self._sync:
             self.counters.sync_seconds.add(seconds)
@@ -364,15 +400,7 @@ class DiskStore(Behind):
         if size > RECORD_BYTES_MAX:
             raise TransactionTooLarge(f"a turn of {size} bytes is beyond what the log can hold")
         run = self._log.append(changes, dropped, turn, turn.reserve)
-        mutex = self._mutex
-        mutex.acquire()
-        try:
-            self._unsaved_bytes += size
-            self._changed_at = time.monotonic()
-            self._note_run(run)
-            self._dropped += turn.dropped
-        finally:
-            mutex.release()
+        self._unsaved.note(run, turn.dropped, size)
         visible = partial(self._visible, net)
         if show is None:
             visible()
@@ -383,12 +411,29 @@ class DiskStore(Behind):
     def _visible(self, net: dict[bytes, Any]) -> None:
         """To other processes first: what is seen here, without a snapshot too, they can see by then."""
         self._show()
-        mutex = self._mutex
+        unsaved = self._unsaved
+        mutex = unsaved.mutex
         mutex.acquire()
         try:
-            self._layers[0].update(net)
+            unsaved.layers[0].update(net)
         finally:
             mutex.release()
+
+    # what is done beside the turns ---------------------------------------------------------
+
+    def checkpoint_due(self, now: float) -> bool:
+        """Is there something for `checkpoint` to do? `now`: time.monotonic()."""
+        return self._checkpointer.due(now)
+
+    def checkpoint(self, rest: Rest | None = None) -> bool:
+        """Writes what is in memory to LMDB, then does the chores; False when there was nothing to write. `rest`
+        is what it does now and then, for so many seconds, if nobody waits for its end."""
+        self._lock.check()
+        return self._checkpointer.run(rest)
+
+    def behind(self) -> dict[str, Any]:
+        """What waits in memory for the next checkpoint: its age in seconds, keys, bytes of log."""
+        return self._checkpointer.behind()
 
     def close(self) -> None:
         """Checkpoints, writes the closing record, lets go of the store; of one whose tables are damaged, which
@@ -397,23 +442,25 @@ class DiskStore(Behind):
             return
         self._lock.check()
         try:
-            if self._broken is None and self._table.damaged is None and self._checkpointed():
-                with self._appending:
+            broken = self._log.broken or self._table.gave_up
+            if broken is None and self._table.damaged is None and self._checkpointed():
+                with self._log.appending:
                     self._log.write_close()
                     segment, end = self._log.segment, self._log.offset
-                    self._try(lambda: self._table.mark_closed(segment))
-                    self._try(lambda: self._folder.shrink(segment, end))
-                    self._try(self._remove_unneeded)
+                    self._checkpointer.attempt(lambda: self._table.mark_closed(segment))
+                    self._checkpointer.attempt(lambda: self._folder.shrink(segment, end))
+                    self._checkpointer.attempt(self._checkpointer.remove_unneeded)
         finally:
             self._closed = True
+            self._checkpointer.stop()
             self._let_go()
 
     def _checkpointed(self) -> bool:
         """Is all in the tables now? Where the disk is full, it is durable in the log."""
         try:
-            self._checkpoint_all()
+            self._checkpointer.write_all()
         except NoSpace as error:
-            self._sync_log(self._log.turn)
+            self._checkpointer.sync_log(self._log.turn)
             chore_failed(self.folder, error)
             return False
         return True

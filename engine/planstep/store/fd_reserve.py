@@ -40,22 +40,24 @@ class Aside:
         with _lock:
             if not self._closed:
                 _all[self] = None
-                self._keep()
+                self.fill()
 
     def close(self) -> None:
         with _lock:
             self._closed = True
             _all.pop(self, None)
-            self._let_go()
+            self.let_go()
 
-    def _keep(self) -> None:
+    def fill(self) -> None:
+        """Under `_lock`."""
         while len(self._held) < DESCRIPTORS_ASIDE:
             try:
                 self._held.append(self._files.open(self._path, write=False))
             except IoError:
                 return
 
-    def _let_go(self) -> None:
+    def let_go(self) -> None:
+        """Under `_lock`."""
         self._spare()
         while self._held:
             self._files.close(self._held.pop())
@@ -65,12 +67,12 @@ def with_all_spare(call: Callable[[], _T]) -> _T:
     """`call()` while no store of the process holds any to spare. TooManyOpen."""
     with _lock:
         for aside in _all:
-            aside._let_go()
+            aside.let_go()
         try:
             return call()
         finally:
             for aside in _all:
-                aside._keep()
+                aside.fill()
 
 
 def _after_fork() -> None:

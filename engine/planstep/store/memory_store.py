@@ -9,6 +9,7 @@ Next: log/records.py.
 
 import threading
 from collections.abc import Callable
+from copy import copy
 from functools import partial
 from typing import Any, Self
 
@@ -97,12 +98,20 @@ class MemoryStore:
     def close(self) -> None:
         self._closed = True
 
+    def picture(self) -> tuple[dict[bytes, Any], list[tuple[int, bytes]], int]:
+        """Takes what is there at one moment: (values, payloads by address, the next address)."""
+        with self._mutex:
+            return dict(self._layer.values), sorted(self._payloads.items()), self._next
+
     def crash(self) -> Self:
         """The store that opens after a power loss."""
         self._closed = True
-        again = type(self)(self.store_id, self.generation + 1)
-        again.clean = False
-        again._layer, again.last_turn = self._layer, self.last_turn
-        again._payloads = self._payloads
-        again._next = self._next
+        again = copy(self)
+        again.reopen()
         return again
+
+    def reopen(self) -> None:
+        """Begins the next generation with what was committed."""
+        self.generation += 1
+        self.clean = self._closed = False
+        self.counters = StoreCounters()

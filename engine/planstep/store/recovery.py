@@ -52,6 +52,7 @@ def read_back(
     files: Files,
     store_id: bytes,
     checkpoint: int,
+    *,
     first_segment: str = "",
     closed: bool = False,
     proven: int = 0,

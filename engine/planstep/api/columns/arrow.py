@@ -16,7 +16,7 @@ only some dicts have is null in the others, text beside bytes in dicts becomes b
 bent to fit, and nothing dropped: values without a common type are NoCommonType. `decode=False` gives
 what is stored: JSON text, or msgpack as binary.
 
-Next: mixins.py, what users call.
+Next: span.py, what users call.
 """
 
 import sys

@@ -17,7 +17,7 @@ from typing import Any
 from ...errors import NoCommonType
 from ..snapshot import SnapshotView
 from . import arrow
-from .mixins import BATCH_ROWS, Span
+from .span import BATCH_ROWS, Span, row_tables
 
 Progress = Callable[[str, int], object]
 """Called with a phase, "types" or "write", and the rows of it that are done."""
@@ -33,15 +33,17 @@ class Source:
         self.rows: int | None = None
         self.schema: Any = None
         if kind == "topic":
-            span = Span(view._engine, view._view(), name, 0, None, None)
+            span = Span(view.context, view.pinned.reading(), name, 0, None, None)
             self.rows = sum(span.ends[p] - start for p, start in span.starts.items())
             self._read = lambda value_type: span.tables(BATCH_ROWS, decode, value_type)
             if not (decode and span.info.format in ("json", "msgpack")):
                 self.schema = arrow.topic_table(name, span.info.format, (), decode, True).schema
         else:
-            info = view._engine._table(name)
+            info = view.context.table(name)
             bounds = (b"", b"\xff")
-            self._read = lambda kind: view._row_tables(info, bounds, BATCH_ROWS, decode, kind)
+            self._read = lambda kind: row_tables(
+                view.pinned.reading, info, bounds, BATCH_ROWS, decode=decode, value_type=kind
+            )
         self.metadata = {f"planstep.{kind}": name, "planstep.step": str(view.step)}
 
     def find_schema(self, progress: Progress) -> None:

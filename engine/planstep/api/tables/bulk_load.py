@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 from ..arguments import shown
 from ..limits import AHEAD_BYTES
 from ..optional_packages import is_frame
+from ..retry import run
 
 if TYPE_CHECKING:
-    from ..engine import Engine
+    from ..context import Context
     from ..transaction.transaction import Transaction
 
 Pairs = Iterator[tuple[Any, Any]]
@@ -24,9 +25,10 @@ _SLICE_ROWS = 10_000
 
 
 def load(
-    engine: "Engine",
+    context: "Context",
     table: str,
     rows: Any,
+    *,
     key: str | Sequence[str] | None,
     value: str | None,
     batch_rows: int,
@@ -34,14 +36,14 @@ def load(
 ) -> int:
     if isinstance(batch_rows, bool) or not isinstance(batch_rows, int) or batch_rows < 1:
         raise ValueError(f"batch_rows is at least 1, not {shown(batch_rows)}")
-    engine._writable()
-    engine._table(table)
+    context.check_writable()
+    context.table(table)
     where = f"table {table!r}"
     pairs = _pairs(rows, None if key is None else Columns(where, key, value), where)
     done = 0
     try:
         while True:
-            count = _load_some(engine, table, pairs, batch_rows)
+            count = _load_some(context, table, pairs, batch_rows)
             done += count
             if count and progress is not None:
                 progress(done)
@@ -52,21 +54,21 @@ def load(
         raise
 
 
-def _load_some(engine: "Engine", table: str, pairs: Pairs, batch_rows: int) -> int:
+def _load_some(context: "Context", table: str, pairs: Pairs, batch_rows: int) -> int:
     """One transaction of the next rows; how many."""
     held: list[tuple[Any, Any]] = []
 
     def put(tx: "Transaction") -> None:
         for key, value in held:  # of an attempt that was refused for lack of room
             tx.put(table, key, value)
-        while len(held) < batch_rows and tx._bytes < AHEAD_BYTES:
+        while len(held) < batch_rows and tx.contents.bytes_written < AHEAD_BYTES:
             pair = next(pairs, None)
             if pair is None:
                 return
             tx.put(table, *pair)
             held.append(pair)
 
-    engine.run(put)
+    run(context, put)
     return len(held)
 
 

@@ -7,16 +7,17 @@ Several statements that belong together take `db.transaction()` or `db.snapshot(
 Next: ../topics/topic.py.
 """
 
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, overload
 
 from ...proto.ids import Place
 from ...proto.keys import Key
 from ..columns.batch import Rows, counted, html_table
-from ..columns.mixins import TableColumns
+from ..columns.span import BATCH_ROWS, LOAD_ROWS, Prefix
 
 if TYPE_CHECKING:
     from ...runtime.catalog import TableInfo
-    from ..engine import Engine
+    from ..context import Context
     from ..transaction.transaction import Transaction
 
 T = TypeVar("T")
@@ -30,20 +31,20 @@ class TableDescription(NamedTuple):
     shards: int
 
 
-class Table(TableColumns):
+class Table:
     """A table by name."""
 
-    def __init__(self, engine: "Engine", name: str) -> None:
-        self._engine = engine
+    def __init__(self, context: "Context", name: str) -> None:
+        self._context = context
         self.name = name
 
     def _info(self) -> "TableInfo":
-        self._engine._check()
-        return self._engine._table(self.name)
+        self._context.check()
+        return self._context.table(self.name)
 
     def _begin(self) -> "Transaction":
-        self._engine._writable()
-        return self._engine.transaction()
+        self._context.check_writable()
+        return self._context.begin()
 
     @property
     def format(self) -> str:
@@ -60,7 +61,7 @@ class Table(TableColumns):
     def get(self, key: Key, default: T) -> T: ...
     def get(self, key: Key, default: Any = None) -> Any:
         """The row's value, `default` when there is none."""
-        with self._engine.snapshot() as view:
+        with self._context.snapshot() as view:
             return view.get(self.name, key, default)
 
     def scan(
@@ -72,12 +73,12 @@ class Table(TableColumns):
         reverse: bool = False,
     ) -> Rows:
         """(key, value) of all rows with this prefix, or begin <= key < end, in key order."""
-        with self._engine.snapshot() as view:
+        with self._context.snapshot() as view:
             return view.scan(self.name, prefix, begin, end, limit, reverse)
 
     def count(self) -> int:
         """How many rows there are."""
-        with self._engine.snapshot() as view:
+        with self._context.snapshot() as view:
             return view.count(self.name)
 
     def __contains__(self, key: Key) -> bool:
@@ -124,6 +125,52 @@ class Table(TableColumns):
         with self._begin() as tx:
             tx.min(self.name, key, n)
             return tx.commit().place
+
+    def scan_arrow(
+        self,
+        batch_rows: int = BATCH_ROWS,
+        prefix: Prefix = None,
+        begin: Key = None,
+        end: Key = None,
+        decode: bool = True,
+        value_type: Any = None,
+    ) -> Iterator[Any]:
+        """pyarrow RecordBatches of the rows that `scan` gives, as of the step at the first one."""
+        with self._context.look() as view:
+            yield from view.scan_arrow(
+                self.name, batch_rows, prefix, begin, end, decode, value_type
+            )
+
+    def load(
+        self,
+        rows: Any,
+        key: str | Sequence[str] | None = None,
+        value: str | None = None,
+        batch_rows: int = LOAD_ROWS,
+        progress: Callable[[int], object] | None = None,
+    ) -> int:
+        """Puts many rows, in transactions of at most `batch_rows` and about 8 MiB; how many it put.
+
+        rows        (key, value) pairs, a dict of them, dicts, a table of columns (of pyarrow, pandas,
+                    or whoever speaks Arrow's C interface), or an iterable of such tables
+        key         of dicts and columns: which is the key, or several, which make a tuple
+        value       which is the value; None: a dict of all but the key
+        progress    called after each transaction with the number of rows so far
+
+        Each transaction is durable when the next one begins. After an error (its notes say how many
+        rows are there) load again from the beginning: a put of the same row changes nothing.
+        """
+        from .bulk_load import load
+
+        return load(
+            self._context,
+            self.name,
+            rows,
+            key=key,
+            value=value,
+            batch_rows=batch_rows,
+            progress=progress,
+        )
 
     def __repr__(self) -> str:
         return f"<Table {self.name!r}>"

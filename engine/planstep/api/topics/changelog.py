@@ -23,11 +23,13 @@ from ...errors import TransactionClosed
 from ..arguments import check_worker, shown
 from ..columns.codecs import decode_value, encode_text, encode_value
 from ..limits import READ_BYTES
+from ..transaction.lifecycle import standing
 from ..transaction.snapshot_reader import check_partition
 from ..transaction.transaction import Transaction
+from .topic import Topic
 
 if TYPE_CHECKING:
-    from ..engine import Engine
+    from ..context import Context
 
 T = TypeVar("T")
 _READ = 10_000
@@ -53,9 +55,9 @@ class Changelog:
     no object in them is a caller's.
     """
 
-    def __init__(self, engine: "Engine", topic: str, partition: int, worker: str | None) -> None:
-        engine._writable()
-        info = engine._topic(topic)
+    def __init__(self, context: "Context", topic: str, partition: int, worker: str | None) -> None:
+        context.check_writable()
+        info = context.topic(topic)
         if info.format not in ("json", "msgpack"):
             raise TypeError(
                 f"topic {topic!r} has format {info.format!r}; a changelog is of format msgpack or json, "
@@ -66,7 +68,7 @@ class Changelog:
         self._tablet = info.partitions[partition]
         self._format = info.format
         self._worker = check_worker(worker)
-        self._engine = engine
+        self._context = context
         self._values: dict[str, Any] = {}
         self._layers: list[_Layer] = []
         self.restore()
@@ -77,12 +79,12 @@ class Changelog:
         Mode "kafka": waits for the end of a transaction that has written here, KafkaError after max_block_ms.
         """
         if self._worker is not None:
-            self._engine._runtime.ready(self._worker)
-        self._engine._runtime.wait_stable(self._tablet)
+            self._context.runtime.ready(self._worker)
+        self._context.runtime.wait_stable(self._tablet)
         self._layers.clear()
         values: dict[str, Any] = {}
-        topic, p = self._engine.topic(self.topic), self.partition
-        with self._engine._look() as view:
+        topic, p = Topic(self._context, self.topic), self.partition
+        with self._context.look() as view:
             at = view.bounds(self.topic)[p][0]
         records = 0
         while batch := topic.read({p: at}, max_records=_READ, max_bytes=READ_BYTES):
@@ -100,7 +102,7 @@ class Changelog:
         """Takes in what committed since; what was built on a transaction that did not goes with it."""
         while self._layers:
             layer = self._layers[0]
-            state = _state(layer.tx)
+            state = standing(layer.tx.life)
             if state in _UNDER_WAY:
                 return
             if state == _ENDED_WELL:
@@ -111,31 +113,31 @@ class Changelog:
                     else:
                         self._values[key] = value
             elif state == "undetermined":
-                layer.tx.outcome(self._engine._runtime.settings.max_block_ms / 1000)
+                layer.tx.outcome(self._context.runtime.settings.max_block_ms / 1000)
                 self.restore()
                 return
             else:
                 self._layers.clear()
 
     def _layer(self, tx: "Transaction") -> _Layer:
-        inner = getattr(tx, "_sync", tx)
+        inner = getattr(tx, "sync", tx)
         if not isinstance(inner, Transaction):
             raise TypeError(f"a changelog takes a transaction of its engine, not {shown(tx)}")
-        if inner._engine is not self._engine:
+        if inner.life.context is not self._context:
             raise ValueError(f"{tx!r} is of another engine than {self!r}")
-        inner._check()
+        inner.life.check_open()
         self._settle()
         for layer in self._layers:
             if layer.tx is inner:
                 return layer
-        if any(layer.tx._state == "open" for layer in self._layers):
+        if any(layer.tx.life.state == "open" for layer in self._layers):
             raise TransactionClosed(
                 f"the changelog {self.topic!r}, partition {self.partition}, is in use by another open "
                 "transaction: end that first, or restore() if it is lost"
             )
         layer = _Layer(inner)
         self._layers.append(layer)
-        inner._at_commit.append(lambda: self._write(layer))
+        inner.life.at_commit.append(lambda: self._write(layer))
         return layer
 
     def _write(self, layer: _Layer) -> None:
@@ -192,13 +194,3 @@ class Changelog:
 
     def __repr__(self) -> str:
         return f"<Changelog {self.topic!r}, partition {self.partition}>"
-
-
-def _state(tx: "Transaction") -> str:
-    """How the transaction stands; a future may know it before the transaction does."""
-    future = tx._future
-    if tx._state == "sent" and future is not None and future.done():
-        return _ENDED_WELL if future.exception() is None else "aborted"
-    if tx._state == "sent" and tx._failure is not None:
-        return "undetermined"
-    return tx._state

@@ -9,13 +9,22 @@ the next call, or when the engine is closed. Next: writer.py.
 import threading
 import time
 import weakref
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import NamedTuple
 
 from ...runtime.deferred_signals import Uninterrupted
 from ...runtime.wait_primitives import Signal
 
-if TYPE_CHECKING:
-    from .writer import Writer
+Flush = Callable[[], "Late | None"]
+"""A writer's method: publishes what has lingered, None when that went well."""
+
+
+class Late(NamedTuple):
+    """A flush in the background that failed: of which writer, why, and after how many seconds it is tried again."""
+
+    writer: str
+    error: Exception
+    again_seconds: float
 
 
 class Lingering:
@@ -24,15 +33,15 @@ class Lingering:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._changed = Signal()
-        self._due: dict[weakref.ref[Writer], float] = {}
+        self._due: dict[weakref.WeakMethod[Flush], float] = {}
         self._thread: threading.Thread | None = None
         self._serving = False
         self._stopping = False
 
-    def at(self, writer: "Writer", seconds: float) -> None:
-        """Flushes the writer in so many seconds, if it is still there."""
+    def at(self, flush: Flush, seconds: float) -> None:
+        """Calls a writer's method in so many seconds, if the writer is still there."""
         with Uninterrupted(), self._lock:
-            self._due[weakref.ref(writer)] = time.monotonic() + seconds
+            self._due[weakref.WeakMethod(flush)] = time.monotonic() + seconds
             if not (self._serving or self._stopping):
                 self._serving = True
                 self._thread = threading.Thread(
@@ -55,11 +64,12 @@ class Lingering:
             if not due:
                 self._changed.wait(first - now)
             for reference in due:
-                writer = reference()
-                if writer is not None and not writer._flush_late():
-                    self.at(writer, writer._again)
+                flush = reference()
+                late = None if flush is None else flush()
+                if flush is not None and late is not None:
+                    self.at(flush, late.again_seconds)
 
-    def flush(self) -> list["Writer"]:
+    def flush(self) -> list[Late]:
         """Flushes all that lingers; those whose flush failed."""
         with self._lock:
             self._stopping, thread = True, self._thread
@@ -68,6 +78,6 @@ class Lingering:
             thread.join()
         with self._lock:
             self._stopping = False
-            left = [writer for reference in self._due if (writer := reference()) is not None]
+            left = [flush for reference in self._due if (flush := reference()) is not None]
             self._due.clear()
-        return [writer for writer in left if not writer._flush_late()]
+        return [late for flush in left if (late := flush()) is not None]

@@ -39,10 +39,10 @@ from .process_policy import (
     Progress,
     refuse_rolled_back,
 )
-from .reader import Leased
+from .reader import Leased, Limits
 
 if TYPE_CHECKING:
-    from ..engine import Engine
+    from ..context import Context
 
 _STOP_SECONDS = 0.1
 """An event of the caller's wakes nobody here: it is looked at so often."""
@@ -61,7 +61,7 @@ class _Worker(threading.Thread):
         course, reader = self._course, self._reader
         try:
             while not course.stopping:
-                leased = reader.read() if self._pending else reader._wait()
+                leased = reader.read() if self._pending else reader.wait()
                 if leased is not None:
                     self._one(leased)
                 elif not self._pending:
@@ -93,12 +93,12 @@ class _Worker(threading.Thread):
                 refuse_rolled_back(tx)
             else:
                 self._course.bury(tx, batch, poison)
-            if tx._state == "open":
+            if tx.life.state == "open":
                 tx.submit()
-            if tx._future is not None:
-                self._pending.append((tx._future, batch, poison is not None))
+            if tx.life.future is not None:
+                self._pending.append((tx.life.future, batch, poison is not None))
         except BaseException as error:
-            if tx._state == "open":
+            if tx.life.state == "open":
                 tx.rollback()
             self._pause(self._course.failed(batch, error, poison is not None))
 
@@ -127,14 +127,13 @@ class _Run:
 
 
 def process(
-    engine: "Engine",
+    context: "Context",
     fn: Callable[[Transaction, ReadBatch], Any],
     topic: str,
     consumer: str,
+    *,
     workers: int,
-    in_flight: int,
-    max_records: int,
-    max_bytes: int,
+    limits: Limits,
     on_error: OnError | None,
     dead_letter: str | None,
     until_idle: bool,
@@ -146,15 +145,17 @@ def process(
 ) -> Progress:
     """See Engine.process."""
     check_workers(fn, workers)
-    course = Course(engine, topic, consumer, on_error, dead_letter, attempts)
-    run = _Run(course, fn, in_flight)
+    course = Course(
+        context, topic, consumer, on_error=on_error, dead_letter=dead_letter, attempts=attempts
+    )
+    run = _Run(course, fn, limits.in_flight)
     threads: list[_Worker] = []
     readers: list[Courser] = []
     try:
         for number in range(workers):
             name = worker_name(worker, topic, consumer, number, workers)
             reader = course.reader(
-                max_records, max_bytes, in_flight, lease_seconds, name, until_idle
+                limits, lease_seconds=lease_seconds, name=name, until_idle=until_idle
             )
             readers.append(reader)
             threads.append(_Worker(run, reader, name))
@@ -214,7 +215,7 @@ class Minding:
         self._stop = stop
         self._progress = progress
         self._told = self._renewed = time.monotonic()
-        self._renew_seconds = readers[0]._group.lease_seconds / 4
+        self._renew_seconds = readers[0].lease_seconds / 4
         self.seconds = min(
             self._renew_seconds,
             _TELL_SECONDS if progress else inf,
@@ -230,7 +231,7 @@ class Minding:
         if now - self._renewed >= self._renew_seconds:
             self._renewed = now
             for reader in self._readers:  # one that has closed has nothing to renew
-                reader._group.renew(reader._member)
+                reader.renew()
         if not self._progress or now - self._told < _TELL_SECONDS:
             return False
         self._told = now

@@ -14,7 +14,7 @@ import random
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from ...errors import (
     Aborted,
@@ -38,13 +38,15 @@ from ...runtime.wait_primitives import Latch
 from ..arguments import shown, whole
 from ..columns.batch import ReadBatch
 from ..columns.codecs import check_format
+from ..names import Names
 from ..retry import never_run
 from ..transaction.topic_writes import pack_headers
 from ..transaction.transaction import Transaction
-from .reader import Reader, Wait
+from .reader import Leased, LeasedTransaction, Limits, Reader, Wait
+from .topic import Topic
 
 if TYPE_CHECKING:
-    from ..engine import Engine
+    from ..context import Context
 
 IN_FLIGHT = 1
 _PAUSE_MIN, _PAUSE_MAX = 0.1, 30.0
@@ -74,7 +76,7 @@ class Misused(Exception):
 
 def refuse_rolled_back(tx: Transaction) -> None:
     """Where the function ended its transaction so, the batch would come again, for ever."""
-    if tx._state == "rolled back":
+    if tx.life.state == "rolled back":
         raise Misused from TypeError(
             "the function rolled its transaction back, and would be given the batch for ever: return "
             "to consume it, raise for on_error to decide"
@@ -108,9 +110,10 @@ class Course:
 
     def __init__(
         self,
-        engine: "Engine",
+        context: "Context",
         topic: str,
         consumer: str,
+        *,
         on_error: OnError | None,
         dead_letter: str | None,
         attempts: int | None,
@@ -127,7 +130,7 @@ class Course:
             )
         if attempts is not None:
             whole("attempts", attempts, 1)
-        self.engine = engine
+        self.context = context
         self.topic = topic
         self.consumer = consumer
         self.on_error = on_error
@@ -149,12 +152,12 @@ class Course:
             self._prepare(dead_letter)
 
     def _prepare(self, dead_letter: str) -> None:
-        form = check_format(self.engine._topic(self.topic).format)
+        form = check_format(self.context.topic(self.topic).format)
         if dead_letter == self.topic:
             raise ValueError("dead_letter names the very topic that is processed")
-        if dead_letter not in self.engine._runtime.names.topics:
-            self.engine.create_topic(dead_letter, format=form, exist_ok=True)
-        found = self.engine._topic(dead_letter).format
+        if dead_letter not in self.context.runtime.names.topics:
+            Names(self.context).create_topic(dead_letter, format=form, exist_ok=True)
+        found = self.context.topic(dead_letter).format
         if found not in (form, "bytes"):
             raise ValueError(
                 f"dead_letter topic {dead_letter!r} has format {found!r}; {self.topic!r} has {form!r}: "
@@ -272,7 +275,8 @@ class Course:
             "planstep-attempt": str(poison.attempt),
             "planstep-error": f"{type(poison.__cause__).__name__}: {poison.__cause__}"[:2000],
         }
-        tx._write_raw(self.dead_letter, value, key, pack_headers(headers, self.dead_letter))
+        assert isinstance(tx, LeasedTransaction)
+        tx.write_raw(self.dead_letter, value, key, pack_headers(headers, self.dead_letter))
 
     def committed(self, batch: ReadBatch) -> None:
         at = partition, _ = _where(batch)
@@ -299,9 +303,19 @@ class Course:
         self.error = self.error or error
         self.end()
 
-    def reader(self, *settings: Any) -> "Courser":
+    def reader(
+        self, limits: Limits, *, lease_seconds: float, name: str, until_idle: bool
+    ) -> "Courser":
         """A worker's reader: as Engine.reader, and as this course has it."""
-        reader = Courser(self.engine, self.topic, self.consumer, *settings)
+        reader = Courser(
+            self.context,
+            self.topic,
+            self.consumer,
+            limits,
+            lease_seconds=lease_seconds,
+            name=name,
+            until_idle=until_idle,
+        )
         reader.course = self
         self._readers.append(reader)
         return reader
@@ -314,10 +328,10 @@ class Course:
         """The workers finish their batches, and begin no others: those that wait for some are woken."""
         self.ended.set()
         for reader in list(self._readers):
-            reader._group.wake()
+            reader.wake()
 
     def progress(self) -> Progress:
-        lag = 0 if self.engine.closed else self.engine.topic(self.topic).lag(self.consumer)
+        lag = 0 if self.context.closed else Topic(self.context, self.topic).lag(self.consumer)
         return Progress(
             self._records,
             self._transactions,
@@ -339,6 +353,23 @@ class Courser(Reader):
 
     def _limit(self, partition: int, begin: int, most: int) -> int:
         return self.course.limit(partition, begin, most)
+
+    @property
+    def lease_seconds(self) -> float:
+        """After how long in silence it loses its partitions."""
+        return self.group.lease_seconds
+
+    def renew(self) -> None:
+        """Renews its leases; one that has closed has nothing to renew."""
+        self.group.renew(self.member)
+
+    def wake(self) -> None:
+        """Whoever waits for a batch looks again."""
+        self.group.wake()
+
+    def wait(self) -> Leased | None:
+        """The next batch, however long that takes; None when the course ends."""
+        return self._wait()
 
 
 def _where(batch: ReadBatch) -> tuple[int, int]:

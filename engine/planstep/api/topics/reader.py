@@ -37,15 +37,17 @@ from ...runtime.outcome import Commit
 from ...runtime.wait_primitives import CommitFuture, wait_for
 from ..arguments import seconds, whole
 from ..columns.batch import ReadBatch, counted
+from ..transaction.lifecycle import Lifecycle
 from ..transaction.participant_parts import Parts
 from ..transaction.snapshot_reader import Reading, check_limits, end_of
+from ..transaction.topic_writes import Outbox
 from ..transaction.transaction import Transaction
 from .consumer_group import Group
 from .group_state import Flight, Lane
 
 if TYPE_CHECKING:
     from ...runtime.runtime import Runtime
-    from ..engine import Engine
+    from ..context import Context
 
 _IN_FLIGHT = 4
 _ADMISSION_SECONDS = 30.0
@@ -67,6 +69,14 @@ def window_of(runtime: "Runtime", in_flight: int | None) -> int:
     return in_flight
 
 
+class Limits(NamedTuple):
+    """How much a reader takes: records and about bytes of a batch, and batches at once."""
+
+    max_records: int
+    max_bytes: int
+    in_flight: int
+
+
 class Leased(NamedTuple):
     """A batch, and the transaction that consumes it: commit it, submit it, or roll it back."""
 
@@ -86,26 +96,116 @@ class Wait:
         self.lapsed = lapsed
 
 
-class LeasedTransaction(Transaction):
-    """A transaction whose commit waits for its turn behind those that were read before it."""
+class LeasedLifecycle(Lifecycle):
+    """Its commit waits for its turn behind those that were read before it."""
 
     group: Group
     flight: Flight | None = None
 
-    def _hand(self, parts: Parts, ending: Any) -> None:
+    def lend(self, reading: Reading) -> None:
+        """It reads as of the snapshot that its batch was looked for in, and closes that."""
+        self._reading = reading
+
+    def lent(self, reading: Reading) -> bool:
+        return self._reading is reading
+
+    def hand(self, parts: Parts, ending: Any) -> None:
         """Raises Overloaded when there is no room now; what else it raises ends the transaction."""
         assert self.flight is not None
         try:
-            self.group.hand(self.flight, self._tx, parts, ending)
+            self.group.hand(self.flight, self.tx, parts, ending)
         except (Conflict, LeaseLost):
             self.group.ended(self.flight, None)
             raise
 
-    def _send(self) -> Parts | None:
-        parts = super()._send()
+    def send(self) -> Parts | None:
+        parts = super().send()
         assert self.flight is not None
         self.flight.sent = True
         return parts
+
+    def submit(self) -> "Future[Commit]":
+        parts = self.send()
+        assert parts is not None, "it consumes a range"
+        future = CommitFuture()
+        future.set_running_or_notify_cancel()
+        deadline = time.monotonic() + _ADMISSION_SECONDS
+        pause = 0.001
+        self.group.tidy()  # what is in its way may have been dropped
+        while True:
+            try:
+                self.hand(parts, future)
+                break
+            except Overloaded as error:
+                if time.monotonic() + pause > deadline:
+                    self.failed(error)
+                    raise
+                time.sleep(pause)
+                pause = min(2 * pause, 0.05)
+            except (Conflict, LeaseLost) as error:
+                self.failed(error)
+                self.take_back()
+                future.set_exception(error)
+                break
+        self.future = future
+        return future
+
+    def commit(self, timeout: float | None) -> Commit:
+        future = self.submit()
+        try:
+            self.result = future.result(timeout)
+        except TimeoutError:
+            self._runtime.unheard(self.tx)
+            self.failure = error = Undetermined(
+                f"transaction {self.id} was not answered within {timeout} s; it goes on, and "
+                f"outcome({self.id!r}) tells how it ended"
+            )
+            raise error from None
+        except BaseException as error:
+            self._runtime.unheard(self.tx)
+            self.failed(error)
+            raise
+        self.state = "committed"
+        return self.result
+
+    def take_back(self) -> None:
+        super().take_back()
+        if self.flight is not None:
+            self.group.ended(self.flight, None)
+
+    def _loses_writes(self) -> bool:
+        return False  # not lost: the batch is read again, and the group says so
+
+    def __del__(self) -> None:
+        super().__del__()
+        if self.flight is not None and self.state == "open":
+            self.group.gone.append(self.flight)
+
+
+class LeasedTransaction(Transaction):
+    """A transaction whose commit waits for its turn behind those that were read before it."""
+
+    life: LeasedLifecycle
+    _lifecycle = LeasedLifecycle
+
+    def take(self, group: Group, flight: Flight) -> None:
+        """Its batch: consumes the flight's range when it commits."""
+        self.life.group, self.life.flight = group, flight
+        tablet, consumer, conditions = flight.lane.tablet, group.consumer, self.contents.conditions
+        if group.individual:
+            conditions.acknowledge(tablet, consumer, flight.begin, flight.end)
+        else:
+            conditions.consume(tablet, consumer, flight.begin, flight.end)
+        conditions.fence(tablet, consumer, self.life.view().moved(tablet, consumer))
+        self._context.consuming[self.life.tx] = conditions
+        self.contents.waitable = False
+
+    def write_raw(self, topic: str, value: bytes, key: bytes | None, headers: bytes | None) -> None:
+        """Writes one record as it is stored."""
+        info = self._context.topic(topic)
+        outbox = self.contents.outboxes.get(topic) or Outbox(info, self._context.keyless(info))
+        size = len(value) + len(key or b"") + len(headers or b"")
+        self._add(outbox, [value], [key], [headers], size, None)
 
     def _read_on(
         self,
@@ -124,68 +224,11 @@ class LeasedTransaction(Transaction):
         super().consume(topic, consumer, partition, begin, end)
 
     def _check_other(self, topic: str, consumer: str) -> None:
-        if (topic, consumer) == (self.group.info.name, self.group.consumer):
+        if (topic, consumer) == (self.life.group.info.name, self.life.group.consumer):
             raise TypeError(
                 f"consumer {consumer!r} reads topic {topic!r} through a reader, which gave this batch; "
                 "read as another consumer"
             )
-
-    def submit(self) -> "Future[Commit]":
-        parts = self._send()
-        assert parts is not None, "it consumes a range"
-        future = CommitFuture()
-        future.set_running_or_notify_cancel()
-        deadline = time.monotonic() + _ADMISSION_SECONDS
-        pause = 0.001
-        self.group.tidy()  # what is in its way may have been dropped
-        while True:
-            try:
-                self._hand(parts, future)
-                break
-            except Overloaded as error:
-                if time.monotonic() + pause > deadline:
-                    self._failed(error)
-                    raise
-                time.sleep(pause)
-                pause = min(2 * pause, 0.05)
-            except (Conflict, LeaseLost) as error:
-                self._failed(error)
-                self._take_back()
-                future.set_exception(error)
-                break
-        self._future = future
-        return future
-
-    def _commit(self, timeout: float | None) -> Commit:
-        future = self.submit()
-        try:
-            self._result = future.result(timeout)
-        except TimeoutError:
-            self._engine._runtime.unheard(self._tx)
-            self._failure = error = Undetermined(
-                f"transaction {self.id} was not answered within {timeout} s; it goes on, and "
-                f"outcome({self.id!r}) tells how it ended"
-            )
-            raise error from None
-        except BaseException as error:
-            self._engine._runtime.unheard(self._tx)
-            self._failed(error)
-            raise
-        self._state = "committed"
-        return self._result
-
-    def _take_back(self) -> None:
-        super()._take_back()
-        if self.flight is not None:
-            self.group.ended(self.flight, None)
-
-    def _has_writes(self) -> bool:
-        return False  # not lost: the batch is read again, and the group says so
-
-    def __del__(self) -> None:
-        super().__del__()
-        if self.flight is not None and self._state == "open":
-            self.group.gone.append(self.flight)
 
 
 class Reader:
@@ -196,17 +239,17 @@ class Reader:
 
     def __init__(
         self,
-        engine: "Engine",
+        context: "Context",
         topic: str,
         consumer: str,
-        max_records: int,
-        max_bytes: int,
-        in_flight: int,
+        limits: "Limits",
+        *,
         lease_seconds: float,
         name: str,
-        until_idle: bool = False,
+        until_idle: bool,
     ) -> None:
-        engine._writable()
+        max_records, max_bytes, in_flight = limits
+        context.check_writable()
         check_name(consumer)
         check_limits(max_records, max_bytes)
         whole("in_flight", in_flight, 1)
@@ -217,28 +260,30 @@ class Reader:
         self.consumer = consumer
         self.max_records = max_records
         self.max_bytes = max_bytes
-        self._engine = engine
-        if engine._runtime.one_at_a_time:
+        self._context = context
+        if context.runtime.one_at_a_time:
             in_flight = 1
-        self._group, self._member = engine._join(topic, consumer, lease_seconds, name, in_flight)
-        self._info = self._group.info
+        self.group, self.member = context.groups.join(
+            context.topic(topic), consumer, lease_seconds, name, in_flight
+        )
+        self._info = self.group.info
         self._until_idle = until_idle
-        self._closed = False
-        weakref.finalize(self, self._group.gone.append, self._member).atexit = False
+        self.closed = False
+        weakref.finalize(self, self.group.gone.append, self.member).atexit = False
 
     @property
     def name(self) -> str:
-        return self._member.name
+        return self.member.name
 
     @property
     def partitions(self) -> list[int]:
         """The partitions that are leased to it now; none for an individual consumer."""
-        return [lane.number for lane in self._group.lanes if lane.owner is self._member]
+        return [lane.number for lane in self.group.lanes if lane.owner is self.member]
 
     @property
     def in_flight(self) -> int:
         """Batches whose transactions have not ended."""
-        return self._member.flights
+        return self.member.flights
 
     def read(self, timeout: float = 0.0) -> Leased | None:
         """The next batch and its transaction; None when there is nothing to read, for `timeout` seconds.
@@ -248,11 +293,11 @@ class Reader:
         when nobody ends a batch of a full reader for `lease_seconds`. In a future's callback, which runs on a
         thread of the engine's, it waits for neither.
         """
-        return self._next(Wait(time.monotonic() + seconds("timeout", timeout), self._member.lapsed))
+        return self._next(Wait(time.monotonic() + seconds("timeout", timeout), self.member.lapsed))
 
     def _wait(self) -> Leased | None:
         """The next batch, however long that takes; None when waiting for one has an end, and it came."""
-        return self._next(Wait(None, self._member.lapsed))
+        return self._next(Wait(None, self.member.lapsed))
 
     def _next(self, wait: Wait) -> Leased | None:
         while True:
@@ -260,7 +305,7 @@ class Reader:
             if leased is not None or not left:
                 return leased
             queue: SimpleQueue[None] = SimpleQueue()
-            with self._group.watch(partial(queue.put, None)):
+            with self.group.watch(partial(queue.put, None)):
                 leased, left = self._try(wait)  # what came before the watch began
                 if leased is not None or not left:
                     return leased
@@ -269,19 +314,19 @@ class Reader:
     def idle(self) -> bool:
         """True when all that is there is consumed, and nothing is in flight in any reader."""
         self._check()
-        with self._engine._runtime.snapshot() as snap:
-            return self._group.idle(Reading(self._engine._runtime, snap))
+        with self._context.runtime.snapshot() as snap:
+            return self.group.idle(Reading(self._context.runtime, snap))
 
     def keep_alive(self) -> None:
         """Renews the leases of a batch that takes longer than `lease_seconds`."""
         self._check()
-        self._group.renew(self._member)
+        self.group.renew(self.member)
 
     def _check(self) -> None:
-        self._engine._check()
-        if self._closed:
+        self._context.check()
+        if self.closed:
             raise TransactionClosed("the reader is closed; open another with db.reader()")
-        if self._engine._topic(self.topic).id != self._info.id:
+        if self._context.topic(self.topic).id != self._info.id:
             raise Dropped(
                 f"topic {self.topic!r} was dropped, and created anew: open another reader"
             )
@@ -293,7 +338,7 @@ class Reader:
 
         Reads from disk, and may wait for another host.
         """
-        group, member = self._group, self._member
+        group, member = self.group, self.member
         while True:
             self._check()
             group.tidy()
@@ -311,7 +356,7 @@ class Reader:
             if group.changes != changes:
                 continue  # what was looked at is old
             full = flights >= member.in_flight
-            if (full or sent) and not self._engine._runtime.owns_this_thread():
+            if (full or sent) and not self._context.runtime.owns_this_thread():
                 left = _LOOK_SECONDS
             else:
                 left = self._left(wait)
@@ -327,7 +372,7 @@ class Reader:
         if self.idle():
             return 0.0
         # Mode "kafka" answers a commit before its position can be seen, and wakes nobody then.
-        return _LOOK_SECONDS if self._group.flying else _SOON_SECONDS
+        return _LOOK_SECONDS if self.group.flying else _SOON_SECONDS
 
     def _find(self, made: type[LeasedTransaction]) -> Leased | None:
         for left in reversed(range(_TRIES)):
@@ -340,12 +385,12 @@ class Reader:
 
     def _look(self, made: type[LeasedTransaction]) -> Leased | None:
         """No transaction is begun before there is a record for it."""
-        group, member = self._group, self._member
+        group, member = self.group, self.member
         group.refresh(member)
         lanes = group.lanes_for(member)
         if not lanes:
             return None
-        runtime = self._engine._runtime
+        runtime = self._context.runtime
         reading = Reading(runtime, runtime.snapshot())
         tx: LeasedTransaction | None = None
         try:
@@ -356,40 +401,33 @@ class Reader:
                     if found is None:
                         continue
                     if tx is None:
-                        tx = made(self._engine, member.producer)
+                        tx = made(self._context, member.producer)
                         if member.producer is None:
-                            tx._reading = reading
-                    if tx._reading is not reading:  # its producer remembers positions of its own
-                        found = group.free(member, lane, tx._view())
+                            tx.life.lend(reading)
+                    if not tx.life.lent(reading):  # its producer remembers positions of its own
+                        found = group.free(member, lane, tx.life.view())
                     batch = None if found is None else self._read(tx, lane, *found, changes)
                 if batch is not None:
                     return Leased(tx, batch)
         finally:
-            if tx is None or tx._reading is not reading:
+            if tx is None or not tx.life.lent(reading):
                 reading.snap.close()
-            if tx is not None and tx.flight is None:
+            if tx is not None and tx.life.flight is None:
                 tx.rollback()
         return None
 
     def _read(
         self, tx: LeasedTransaction, lane: Lane, begin: int, end: int, changes: int
     ) -> ReadBatch | None:
-        group, reading = self._group, tx._view()
+        group, reading = self.group, tx.life.view()
         most = self._limit(lane.number, begin, min(self.max_records, end - begin))
         segments, _ = reading.segments(self._info, lane.number, begin, most, self.max_bytes)
         if not segments:
             return None
-        flight = group.begin(self._member, lane, begin, end_of(segments), changes)
+        flight = group.begin(self.member, lane, begin, end_of(segments), changes)
         if flight is None:
             return None
-        tx.group, tx.flight = group, flight
-        if group.individual:
-            tx._conditions.acknowledge(lane.tablet, self.consumer, begin, flight.end)
-        else:
-            tx._conditions.consume(lane.tablet, self.consumer, begin, flight.end)
-        tx._conditions.fence(lane.tablet, self.consumer, reading.moved(lane.tablet, self.consumer))
-        self._engine._consuming[tx._tx] = tx._conditions
-        tx._waitable = False
+        tx.take(group, flight)
         more = flight.end < reading.bounds(lane.tablet)[1]
         return ReadBatch(self.topic, self._info.format, segments, more)
 
@@ -398,12 +436,12 @@ class Reader:
 
     def close(self) -> None:
         """Gives its partitions to others; batches that were not submitted are read again by them."""
-        if not self._closed:
-            self._closed = True
-            self._group.leave(self._member)
+        if not self.closed:
+            self.closed = True
+            self.group.leave(self.member)
 
     def __iter__(self) -> Iterator[Leased]:
-        while not self._closed:
+        while not self.closed:
             try:
                 leased = self._wait()
             except TransactionClosed:

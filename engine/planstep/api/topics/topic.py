@@ -8,113 +8,49 @@ Next: consumer.py, writer.py.
 """
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
-from enum import Enum
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from ...errors import AlreadyExists, SnapshotTooOld, UnknownName
 from ...proto.ids import Place
 from ...proto.keys import check_name
 from ..arguments import seconds, shown
-from ..columns.batch import ReadBatch, counted, html_table
-from ..columns.mixins import TopicColumns
-from ..limits import LOOK_BYTES
+from ..columns.batch import ReadBatch
+from ..columns.span import BATCH_ROWS, Offsets
+from ..limits import LOOK_BYTES, READ_BYTES
 from ..transaction.snapshot_reader import look_limit
 from ..transaction.topic_writes import Headers
 from .consumer import ConsumerDescription, Kind, Start, offsets_of
+from .description import (
+    UNCHANGED,
+    PartitionBounds,
+    TopicDescription,
+    Unchanged,
+    Written,
+    retention_options,
+)
 from .writer import LINGER_BYTES, LINGER_RECORDS, Partitioner, Writer
 
 if TYPE_CHECKING:
     from ...runtime.catalog import TopicInfo
-    from ..engine import Engine
+    from ..context import Context
 
 
-class Unchanged(Enum):
-    """The type of UNCHANGED, which says that a setting stays as it is."""
-
-    UNCHANGED = 0
-
-
-UNCHANGED = Unchanged.UNCHANGED
 _TRIES = 9
 """More, when retention took what a read was about to begin with."""
 
 
-def retention_options(
-    known: tuple[tuple[str, Any], ...],
-    retention: timedelta | float | None | Unchanged,
-    retention_bytes: int | None | Unchanged,
-) -> tuple[tuple[str, Any], ...]:
-    """A topic's options with another retention, checked."""
-    options = dict(known)
-    if not isinstance(retention, Unchanged):
-        options.pop("retention_ms", None)
-        if retention is not None:
-            seconds = retention.total_seconds() if isinstance(retention, timedelta) else retention
-            if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
-                raise TypeError(f"retention is a timedelta or seconds, not {shown(retention)}")
-            if not 0 < seconds < 1e12:
-                raise ValueError("retention is more than 0 seconds")
-            options["retention_ms"] = max(1, round(seconds * 1000))
-    if not isinstance(retention_bytes, Unchanged):
-        options.pop("retention_bytes", None)
-        if retention_bytes is not None:
-            if isinstance(retention_bytes, bool) or not isinstance(retention_bytes, int):
-                raise TypeError(
-                    f"retention_bytes is a number of bytes, not {shown(retention_bytes)}"
-                )
-            if not 0 < retention_bytes < 1 << 63:
-                raise ValueError("retention_bytes is at least 1")
-            options["retention_bytes"] = retention_bytes
-    return tuple(sorted(options.items()))
-
-
-class Written(NamedTuple):
-    """Where a record went, and the place of the transaction that published it."""
-
-    partition: int
-    offset: int
-    place: Place
-
-
-class PartitionBounds(NamedTuple):
-    """A partition's log: the oldest offset that is still there, and the one that comes next."""
-
-    partition: int
-    start: int
-    end: int
-
-
-class TopicDescription(NamedTuple):
-    """A topic as of one step; `retention` in seconds, None where records stay."""
-
-    name: str
-    format: str
-    partitions: tuple[PartitionBounds, ...]
-    retention: float | None = None
-    retention_bytes: int | None = None
-
-    @property
-    def records(self) -> int:
-        return sum(bounds.end - bounds.start for bounds in self.partitions)
-
-    def _repr_html_(self) -> str:
-        title = f"topic {self.name!r}, format {self.format}: {counted(self.records, 'record')}"
-        rows = list(self.partitions)
-        return html_table(title, PartitionBounds._fields, rows[:100], len(rows))
-
-
-class Topic(TopicColumns):
+class Topic:
     """A topic by name."""
 
-    def __init__(self, engine: "Engine", name: str) -> None:
-        self._engine = engine
+    def __init__(self, context: "Context", name: str) -> None:
+        self._context = context
         self.name = name
 
     def _info(self) -> "TopicInfo":
-        self._engine._check()
-        return self._engine._topic(self.name)
+        self._context.check()
+        return self._context.topic(self.name)
 
     @property
     def format(self) -> str:
@@ -128,7 +64,7 @@ class Topic(TopicColumns):
     def describe(self) -> TopicDescription:
         """Name, format, and each partition's bounds, as of one step."""
         info = self._info()
-        with self._engine._look() as view:
+        with self._context.look() as view:
             bounds = view.bounds(self.name)
         parts = tuple(PartitionBounds(p, start, end) for p, (start, end) in bounds.items())
         seconds = None if info.retention_ms is None else info.retention_ms / 1000
@@ -155,45 +91,15 @@ class Topic(TopicColumns):
         deadline = time.monotonic() + seconds("timeout", timeout)
         seen: dict[int, int] | None = None
         while True:
-            batch, ends = self._read_now(start, partition, max_records, max_bytes)
+            batch, ends = read_now(
+                self._context, self.name, start, partition, max_records, max_bytes
+            )
             left = deadline - time.monotonic()
             if batch or left <= 0:
                 return batch
             if ends == seen:  # else they may have moved behind the read: it looks once more
-                self._engine._runtime.wait_published(ends, ends, left)
+                self._context.runtime.wait_published(ends, ends, left)
             seen = ends
-
-    def _read_now(
-        self,
-        start: int | Mapping[int, int],
-        partition: int | None,
-        max_records: int | None,
-        max_bytes: int,
-    ) -> tuple[ReadBatch, dict[int, int]]:
-        """What is there, and where the partitions that it was looked for in end, by tablet."""
-        info = self._info()
-        most = look_limit(max_records, max_bytes)
-        for _ in range(_TRIES):
-            try:
-                return self._look_at(info, start, partition, most, max_bytes)
-            except SnapshotTooOld:
-                pass  # trimmed between looking where it starts and reading there
-        return self._look_at(info, start, partition, most, max_bytes)
-
-    def _look_at(
-        self,
-        info: "TopicInfo",
-        start: int | Mapping[int, int],
-        partition: int | None,
-        max_records: int,
-        max_bytes: int,
-    ) -> tuple[ReadBatch, dict[int, int]]:
-        with self._engine._look() as view:
-            reading = view._view()
-            starts = reading.starts(info, start, partition)
-            batch = reading.inspect(info, starts, max_records, max_bytes)
-            tablets = [info.partitions[p] for p in starts]
-            return batch, {} if batch else {t: reading.bounds(t)[1] for t in tablets}
 
     def write(
         self,
@@ -204,7 +110,7 @@ class Topic(TopicColumns):
     ) -> Written:
         """Writes one record in a transaction of its own; returns where it is."""
         info = self._info()
-        with self._engine._statement() as tx:
+        with self._context.statement() as tx:
             tx.write(self.name, value, key, headers, partition)
             done = tx.commit()
         ((tablet, published),) = done.details.items()
@@ -221,7 +127,7 @@ class Topic(TopicColumns):
         value: str | None = None,
     ) -> Place:
         """Writes many records, or a table of columns, in one transaction of their own."""
-        with self._engine._statement() as tx:
+        with self._context.statement() as tx:
             tx.write_batch(self.name, values, keys, headers, partition, key=key, value=value)
             return tx.commit().place
 
@@ -248,18 +154,81 @@ class Topic(TopicColumns):
         partitioner     a function of (key, number of partitions) that says where a record goes; None: by
                         the key's hash, records without key in turn
         """
-        self._engine._writable()
+        self._context.check_writable()
         self._info()
         return Writer(
-            self._engine,
+            self._context,
             self.name,
             producer,
-            dedupe,
-            linger_records,
-            linger_bytes,
-            linger,
-            partitioner,
+            dedupe=dedupe,
+            linger_records=linger_records,
+            linger_bytes=linger_bytes,
+            linger=linger,
+            partitioner=partitioner,
         )
+
+    # as columns ----------------------------------------------------------------------------
+
+    def to_arrow(
+        self,
+        start: Offsets = 0,
+        end: Offsets | None = None,
+        partition: int | None = None,
+        max_records: int | None = None,
+        decode: bool = True,
+        value_type: Any = None,
+    ) -> Any:
+        """The topic as a pyarrow Table, as of one step; see ReadBatch.to_arrow for its columns.
+
+        `start` and `end` are offsets of `partition` (or of the only one), or dicts of partition to
+        offset; without `end`, up to the log's end. It is all in memory: iter_arrow is for more.
+        """
+        with self._context.look() as view:
+            return view.to_arrow(self.name, start, end, partition, max_records, decode, value_type)
+
+    def to_pandas(
+        self,
+        start: Offsets = 0,
+        end: Offsets | None = None,
+        partition: int | None = None,
+        max_records: int | None = None,
+    ) -> Any:
+        """The same as a pandas DataFrame; values of format json and msgpack as Python objects."""
+        with self._context.look() as view:
+            return view.to_pandas(self.name, start, end, partition, max_records)
+
+    def iter_batches(
+        self,
+        start: Offsets = 0,
+        end: Offsets | None = None,
+        partition: int | None = None,
+        max_records: int | None = None,
+        max_bytes: int = READ_BYTES,
+    ) -> Iterator[ReadBatch]:
+        """The way through a large topic: batches of at most `max_records`, and of about `max_bytes`.
+
+        `start`, `end` and `partition` as in to_arrow; as of the step at the call. `batch.ends` says where to go
+        on behind each.
+        """
+        with self._context.look() as view:
+            return view.iter_batches(self.name, start, end, partition, max_records, max_bytes)
+
+    def iter_arrow(
+        self,
+        batch_rows: int = BATCH_ROWS,
+        start: Offsets = 0,
+        end: Offsets | None = None,
+        partition: int | None = None,
+        decode: bool = True,
+        value_type: Any = None,
+    ) -> Iterator[Any]:
+        """pyarrow RecordBatches of at most `batch_rows`, and of about 64 MiB at most.
+
+        As of the step at the call. All have the schema of the first, headers included; NoCommonType
+        when later values do not fit into it: pass `value_type`, or decode=False.
+        """
+        with self._context.look() as view:
+            return view.iter_arrow(self.name, batch_rows, start, end, partition, decode, value_type)
 
     # consumers -----------------------------------------------------------------------------
 
@@ -279,16 +248,16 @@ class Topic(TopicColumns):
 
         Not needed for a cumulative consumer that begins at the oldest record: reading makes one.
         """
-        self._engine._writable()
+        self._context.check_writable()
         info = self._info()
         check_name(name)
         if kind not in ("cumulative", "individual"):
             raise ValueError(f'kind={shown(kind)}: choose "cumulative" or "individual"')
         known = self._kind_of(name)
         if known is None:
-            with self._engine._look() as view:
-                offsets = offsets_of(view._view(), info, start)
-            schema = self._engine._runtime.schema
+            with self._context.reading() as reading:
+                offsets = offsets_of(reading, info, start)
+            schema = self._context.runtime.schema
             try:
                 schema.create_consumer(info, name, kind == "individual", offsets)
                 return
@@ -303,7 +272,7 @@ class Topic(TopicColumns):
             raise AlreadyExists(f"consumer {name!r} exists and is {known}, not {kind}")
 
     def _kind_of(self, consumer: str) -> str | None:
-        runtime = self._engine._runtime
+        runtime = self._context.runtime
         info = self._info()
         known = runtime.names.consumers.get(info.id, {}).get(consumer)
         if known is not None:
@@ -313,7 +282,7 @@ class Topic(TopicColumns):
 
     def consumers(self) -> dict[str, ConsumerDescription]:
         """All consumers that were created or have committed a position, by name."""
-        runtime, info = self._engine._runtime, self._info()
+        runtime, info = self._context.runtime, self._info()
         names = set(runtime.names.consumers.get(info.id, {}))
         for tablet in info.partitions:
             names.update(runtime.views.consumers(tablet))
@@ -321,16 +290,16 @@ class Topic(TopicColumns):
 
     def consumer(self, name: str) -> ConsumerDescription:
         """Positions, lag and missed records of a consumer, as of one step."""
-        with self._engine._look() as view:
+        with self._context.look() as view:
             return view.consumer(self.name, name)
 
     def drop_consumer(self, name: str) -> None:
         """Forgets a consumer and its positions."""
-        self._engine._writable()
+        self._context.check_writable()
         check_name(name)
         if self._kind_of(name) is None:
             raise UnknownName("consumer", name)
-        self._engine._runtime.schema.drop_consumer(self._info(), name)
+        self._context.runtime.schema.drop_consumer(self._info(), name)
 
     def seek(self, consumer: str, to: Start, partition: int | None = None) -> dict[int, int]:
         """Moves a consumer, back or forth, in all partitions or one; returns where it goes on.
@@ -338,18 +307,18 @@ class Topic(TopicColumns):
         A transaction of that consumer that read before conflicts. An individual consumer forgets
         what it has consumed beyond the new position.
         """
-        self._engine._writable()
+        self._context.check_writable()
         info = self._info()
         check_name(consumer)
-        with self._engine._look() as view:
-            offsets = offsets_of(view._view(), info, to, partition)
+        with self._context.reading() as reading:
+            offsets = offsets_of(reading, info, to, partition)
         if offsets:
-            self._engine._runtime.schema.seek(info, consumer, offsets)
+            self._context.runtime.schema.seek(info, consumer, offsets)
         return offsets
 
     def position(self, consumer: str) -> dict[int, int]:
         """Partition → the offset where the consumer goes on."""
-        with self._engine._look() as view:
+        with self._context.look() as view:
             return view.position(self.name, consumer)
 
     def lag(self, consumer: str) -> int:
@@ -365,24 +334,24 @@ class Topic(TopicColumns):
     ) -> None:
         """Changes what is given: `retention` in seconds or a timedelta, `retention_bytes` of a
         partition; None ends that limit."""
-        self._engine._writable()
+        self._context.check_writable()
         info = self._info()
         options = retention_options(info.options, retention, retention_bytes)
-        self._engine._runtime.schema.alter_topic(info, options)
-        self._engine._runtime.chores.wake()
+        self._context.runtime.schema.alter_topic(info, options)
+        self._context.runtime.chores.wake()
 
     def trim(self, before: Start, partition: int | None = None) -> int:
         """Removes the records before an offset, a time, or of a dict; returns how many.
 
         Consumers that have not consumed them go on behind; what they missed is counted.
         """
-        self._engine._writable()
+        self._context.check_writable()
         info = self._info()
-        with self._engine._look() as view:
-            offsets = offsets_of(view._view(), info, before, partition)
-            bounds = view.bounds(self.name)
+        with self._context.reading() as reading:
+            offsets = offsets_of(reading, info, before, partition)
+            bounds = {p: reading.bounds(tablet) for p, tablet in enumerate(info.partitions)}
         for number, offset in offsets.items():
-            self._engine._runtime.chores.trim(info.partitions[number], offset)
+            self._context.runtime.chores.trim(info.partitions[number], offset)
         return sum(max(0, offset - bounds[number][0]) for number, offset in offsets.items())
 
     def __repr__(self) -> str:
@@ -390,3 +359,38 @@ class Topic(TopicColumns):
 
     def _repr_html_(self) -> str:
         return self.describe()._repr_html_()
+
+
+def read_now(
+    context: "Context",
+    name: str,
+    start: int | Mapping[int, int],
+    partition: int | None,
+    max_records: int | None,
+    max_bytes: int,
+) -> tuple[ReadBatch, dict[int, int]]:
+    """What is there, and where the partitions that it was looked for in end, by tablet."""
+    context.check()
+    info = context.topic(name)
+    most = look_limit(max_records, max_bytes)
+    for _ in range(_TRIES):
+        try:
+            return _look_at(context, info, start, partition, most, max_bytes)
+        except SnapshotTooOld:
+            pass  # trimmed between looking where it starts and reading there
+    return _look_at(context, info, start, partition, most, max_bytes)
+
+
+def _look_at(
+    context: "Context",
+    info: "TopicInfo",
+    start: int | Mapping[int, int],
+    partition: int | None,
+    max_records: int,
+    max_bytes: int,
+) -> tuple[ReadBatch, dict[int, int]]:
+    with context.reading() as reading:
+        starts = reading.starts(info, start, partition)
+        batch = reading.inspect(info, starts, max_records, max_bytes)
+        tablets = [info.partitions[p] for p in starts]
+        return batch, {} if batch else {t: reading.bounds(t)[1] for t in tablets}

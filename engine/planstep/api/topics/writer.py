@@ -36,9 +36,10 @@ from ..transaction.participant_parts import encode_outboxes
 from ..transaction.routing import partitions_of
 from ..transaction.snapshot_reader import check_partition
 from ..transaction.topic_writes import Headers, Outbox
+from .linger_timer import Late
 
 if TYPE_CHECKING:
-    from ..engine import Engine
+    from ..context import Context
 
 Partitioner = Callable[[Any, int], int]
 """A record's key, and how many partitions there are → its partition."""
@@ -55,9 +56,10 @@ class Writer:
 
     def __init__(
         self,
-        engine: "Engine",
+        context: "Context",
         topic: str,
         producer: str | bytes | None,
+        *,
         dedupe: bool,
         linger_records: int,
         linger_bytes: int,
@@ -75,15 +77,15 @@ class Writer:
         raw = encode_text(producer, "producer") if isinstance(producer, str) else producer
         self._anonymous = raw is None
         if raw is None:
-            raw = engine._anonymous_producer()
+            raw = context.take_producer()
         if not isinstance(raw, bytes) or not 1 <= len(raw) <= _PRODUCER_BYTES_MAX:
             raise ValueError(f"producer is a name of 1 to {_PRODUCER_BYTES_MAX} bytes")
         self.producer = raw
         self.topic = topic
-        self._engine = engine
-        self._info = engine._topic(topic)
+        self._context = context
+        self._info = context.topic(topic)
         self._dedupe = dedupe
-        self._session = engine._runtime.new_tx()  # an id that no other writer has
+        self._session = context.runtime.new_tx()  # an id that no other writer has
         self._numbered: bool | None = None  # by the caller?
         self._linger_records = linger_records
         self._linger_bytes = linger_bytes
@@ -171,7 +173,7 @@ class Writer:
             self._records += 1
             self._bytes += size
             if self._linger is not None and self._records == 1:
-                self._engine._lingering.at(self, self._linger)
+                self._context.lingering.at(self._flush_late, self._linger)
             if self._records >= self._linger_records or self._bytes >= self._linger_bytes:
                 try:
                     self._flush_full()
@@ -194,22 +196,18 @@ class Writer:
             self._records -= 1
             self._bytes -= size
 
-    def _flush_late(self) -> bool:
-        """The time that records linger is over; False when they could not be published."""
+    def _flush_late(self) -> Late | None:
+        """Publishes what has lingered for its time; how that failed, if it did."""
         with self._lock:
             if self._closed or not self._records:
-                return True
+                return None
             try:
                 self.flush()
-                return True
+                return None
             except Exception as error:
                 self._late = error
-                return False
-
-    @property
-    def _again(self) -> float:
-        """Seconds until a flush that failed in the background is tried again."""
-        return max(self._linger or 0.0, _AGAIN_SECONDS)
+                again = max(self._linger or 0.0, _AGAIN_SECONDS)
+                return Late(repr(self), error, again)
 
     def _last_of(self, partition: int) -> int:
         if buffer := self._buffers.get(partition):
@@ -219,7 +217,7 @@ class Writer:
         last = self._last.get(partition)
         if last is None:
             tablet = self._info.partitions[partition]
-            runtime = self._engine._runtime
+            runtime = self._context.runtime
             with runtime.snapshot() as snap:
                 known = runtime.last_sequence(snap, tablet, self.producer)
             last = self._last[partition] = -1 if known is None else known
@@ -237,7 +235,7 @@ class Writer:
             self._late = None
             while parts := self._parts():
                 try:
-                    runtime = self._engine._runtime
+                    runtime = self._context.runtime
                     done = runtime.commit(runtime.new_tx(), parts)
                 except Conflict as conflict:
                     if not self._dedupe or not self._skip(conflict):
@@ -282,7 +280,7 @@ class Writer:
         return True
 
     def _check(self) -> None:
-        self._engine._writable()
+        self._context.check_writable()
         if self._closed:
             raise TransactionClosed("the writer is closed; open another with topic.writer()")
 
@@ -293,7 +291,7 @@ class Writer:
                 self.flush()
                 self._closed = True
                 if self._anonymous:  # all of its numbers are decided: another may go on behind them
-                    self._engine._anonymous.append(self.producer)
+                    self._context.give_producer(self.producer)
 
     def __enter__(self) -> "Writer":
         return self

@@ -28,6 +28,7 @@ def consume_next(
     turns: Turns,
     topic: "TopicInfo",
     consumer: str,
+    *,
     partition: int | None,
     max_records: int,
     max_bytes: int,
@@ -40,7 +41,9 @@ def consume_next(
     order = [(turn + i) % count for i in range(count)] if partition is None else [partition]
     found: list[Segment] = []
     for p in order:
-        segments, size = _read_on(reading, conditions, topic, p, consumer, max_records, max_bytes)
+        segments, size = _read_on(
+            reading, conditions, topic, p, consumer, max_records=max_records, max_bytes=max_bytes
+        )
         if exact and not _left(reading, conditions, topic, p, consumer):
             tablet = topic.partitions[p]
             end, moved = reading.bounds(tablet)[1], reading.moved(tablet, consumer)
@@ -77,6 +80,7 @@ def _read_on(
     topic: "TopicInfo",
     partition: int,
     consumer: str,
+    *,
     max_records: int,
     max_bytes: int,
 ) -> tuple[list[Segment], int]:
@@ -115,6 +119,7 @@ def consume_range(
     topic: "TopicInfo",
     consumer: str,
     partition: int,
+    *,
     begin: int,
     end: int,
 ) -> None:

@@ -10,11 +10,9 @@ Next: transaction.py, which adds what a transaction holds.
 
 import time
 import warnings
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from concurrent.futures import Future
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from ...errors import (
     Aborted,
@@ -29,14 +27,13 @@ from ...proto.ids import Place, tx_text
 from ...runtime.outcome import Commit, Outcome
 from ...runtime.wait_primitives import CommitFuture
 from ..arguments import seconds_or_none
-from .participant_parts import Parts
+from .participant_parts import Contents, Parts
 from .snapshot_reader import Reading
 
 if TYPE_CHECKING:
     from ...runtime.runtime import Runtime
-    from ..engine import Engine
+    from ..context import Context
 
-Self = TypeVar("Self", bound="Life")
 _UNSETTLED = ("open", "planned")
 _REFUSED = (Overloaded, RecursionError)
 """Before it was sent: too much is under way, or the caller's stack has no room for it."""
@@ -46,10 +43,10 @@ _WITHOUT_EFFECT = (Aborted, NoSpace, NotSupported, *_REFUSED, TypeError, OffsetO
 class CommitHandle:
     """`tx.commit()` commits; `tx.commit.place` is the place in the one order, None before."""
 
-    __slots__ = ("_tx",)
+    __slots__ = ("_life",)
 
-    def __init__(self, tx: "Life") -> None:
-        self._tx = tx
+    def __init__(self, life: "Lifecycle") -> None:
+        self._life = life
 
     def __call__(self, timeout: float | None = None) -> Commit:
         """Commits, and waits until that is durable and visible.
@@ -59,245 +56,233 @@ class CommitHandle:
         `timeout` seconds: it goes on then, as it does after
         KeyboardInterrupt, and `tx.outcome()` waits for its end.
         """
-        return self._tx._commit(timeout)
+        return self._life.commit(timeout)
 
     @property
     def place(self) -> Place | None:
         """(step, n). A transaction without effects has (S, None): behind all of step S."""
-        return self._tx._place()
+        return self._life.place()
 
     def __repr__(self) -> str:
-        return f"<commit of {self._tx!r}>"
+        return f"<commit of {self._life!r}>"
 
 
-class Life(ABC):
-    """Invariant: the snapshot is pinned only while the state is "open"."""
+class Lifecycle:
+    """From its id to its end. Invariant: the snapshot is pinned only while the state is "open"."""
 
-    def __init__(self, engine: "Engine", worker: Any = None) -> None:
-        self._engine = engine
-        self._runtime = engine._runtime
-        self._tx = self._runtime.new_tx()
+    def __init__(self, context: "Context", contents: Contents, worker: Any = None) -> None:
+        self.context = context
+        self.contents = contents
+        self._runtime = context.runtime
+        self.tx = self._runtime.new_tx()
         if worker is not None:
-            self._runtime.assign(self._tx, worker)
-        self._state = "open"
-        self._reading: Reading | None = None
-        self._future: Future[Commit] | None = None
-        self._result: Commit | None = None
-        self._failure: BaseException | None = None
+            self._runtime.assign(self.tx, worker)
+        self.future: Future[Commit] | None = None
+        self.result: Commit | None = None
+        self.failure: BaseException | None = None
+        self.at_commit: list[Callable[[], None]] = []  # what is still to be written then
         self._known_place: Place | None = None
-        self._at_commit: list[Callable[[], None]] = []  # what is still to be written then
-        self._ahead: dict[int, int] = {}  # batches sent ahead of the commit, by tablet
+        self._reading: Reading | None = None
+        self.state = "open"  # last: from here on it can be dropped open
 
     @property
     def id(self) -> str:
-        """The transaction's id, as in "3-17": `db.outcome(id)` finds it, after reopening too."""
-        return tx_text(self._tx)
-
-    @property
-    def commit(self) -> CommitHandle:
-        """Call it to commit; afterwards `tx.commit.place` is the place (step, n)."""
-        return CommitHandle(self)
+        return tx_text(self.tx)
 
     def submit(self) -> "Future[Commit]":
-        """Commits without waiting; the future gives the Commit or raises as `commit` would.
-
-        It cannot be cancelled. Its callbacks run on a thread of the engine, one after the other:
-        they may commit, but must not wait for another future of this engine. Overloaded, without
-        effect, when there is no room for its bytes within 30 s.
-        """
-        parts = self._send()
+        """See Transaction.submit."""
+        parts = self.send()
         if parts is None:
-            assert self._result is not None
-            self._future = finished(self._result)
+            assert self.result is not None
+            self.future = finished(self.result)
         else:
             try:
-                self._future = self._runtime.submit(self._tx, parts)
+                self.future = self._runtime.submit(self.tx, parts)
             except BaseException as error:
-                self._failed(error)
+                self.failed(error)
                 raise
-        return self._future
+        return self.future
 
     def rollback(self) -> None:
-        """Ends the transaction without effect."""
-        self._check()
-        self._state = "rolled back"
-        self._release()
-        self._take_back()
+        """See Transaction.rollback."""
+        self.check_open()
+        self.state = "rolled back"
+        self.release()
+        self.take_back()
 
     def outcome(self, timeout: float | None = None) -> Outcome:
-        """How the transaction ended; waits for that, at most `timeout` seconds, once it was sent."""
-        self._engine._check()
+        """See Transaction.outcome."""
+        self.context.check()
         timeout = seconds_or_none("timeout", timeout)
-        if self._result is not None and self._result.place.n is None:
-            return local_outcome(self._tx, "committed", self._result.place)
-        if self._state in ("open", "rolled back"):
-            return local_outcome(self._tx, "open" if self._state == "open" else "aborted")
-        if self._state == "aborted":
-            self._engine._drop()  # perhaps it was refused where there was no room to take it back
-        outcome = wait_outcome(self._runtime, self._tx, timeout)
+        if self.result is not None and self.result.place.n is None:
+            return local_outcome(self.tx, "committed", self.result.place)
+        if self.state in ("open", "rolled back"):
+            return local_outcome(self.tx, "open" if self.state == "open" else "aborted")
+        if self.state == "aborted":
+            self.context.drop()  # perhaps it was refused where there was no room to take it back
+        outcome = wait_outcome(self._runtime, self.tx, timeout)
         if (
-            self._state == "aborted"
+            self.state == "aborted"
             and outcome.state in ("unknown", "refused")
             and not outcome.when_ms
         ):
             # Its owner was told, and no record was made of it.
-            return local_outcome(self._tx, "aborted")
+            return local_outcome(self.tx, "aborted")
         if outcome.state == "committed":
             self._known_place = outcome.place
         return outcome
 
-    def _commit(self, timeout: float | None) -> Commit:
+    def commit(self, timeout: float | None) -> Commit:
+        """Commits and waits; see CommitHandle."""
         timeout = seconds_or_none("timeout", timeout)  # before it is sent
-        self._check()
+        self.check_open()
         try:
-            parts = self._send()
+            parts = self.send()
             if parts is not None:
-                self._result = self._runtime.commit(self._tx, parts, timeout)
+                self.result = self._runtime.commit(self.tx, parts, timeout)
         except BaseException as error:
-            if self._state != "open":
-                self._failed(error)
+            if self.state != "open":
+                self.failed(error)
             raise
-        assert self._result is not None
-        self._state = "committed"
-        return self._result
+        assert self.result is not None
+        self.state = "committed"
+        return self.result
 
-    def _failed(self, error: BaseException) -> None:
-        self._failure = error
+    def failed(self, error: BaseException) -> None:
+        """Notes how a commit failed, and takes back what can have no effect."""
+        self.failure = error
         if isinstance(error, _WITHOUT_EFFECT):
-            self._state = "aborted"
+            self.state = "aborted"
         if isinstance(error, _REFUSED):
             self._refused(error)
-        elif not isinstance(error, PlanstepError) and self._runtime.never_sent(self._tx):
+        elif not isinstance(error, PlanstepError) and self._runtime.never_sent(self.tx):
             self._refused(error)  # a signal's handler raised, or memory was short, before it was
 
     def _refused(self, error: BaseException) -> None:
-        self._state = "aborted"
+        self.state = "aborted"
         if isinstance(error, RecursionError):  # nor is there room for taking it back
-            self._engine._abandoned.append(self._tx)
+            self.context.abandoned.append(self.tx)
         else:
-            self._take_back()
+            self.take_back()
 
-    def _place(self) -> Place | None:
-        future = self._future
-        if self._result is None and future is not None and future.done():
+    def place(self) -> Place | None:
+        future = self.future
+        if self.result is None and future is not None and future.done():
             if not future.cancelled() and future.exception() is None:
-                self._result = future.result()
-        return self._known_place if self._result is None else self._result.place
+                self.result = future.result()
+        return self._known_place if self.result is None else self.result.place
 
-    def _ended_by(self, error: BaseException) -> bool:
-        future = self._future
-        return error is self._failure or (
-            future is not None and future.done() and error is future.exception()
-        )
-
-    def _send(self) -> Parts | None:
+    def send(self) -> Parts | None:
         """Closes the transaction for its owner; the parts, or None when it has no effects."""
-        self._check()
-        for write in self._at_commit:
+        self.check_open()
+        for write in self.at_commit:
             write()
-        self._at_commit.clear()
-        parts = self._parts()
+        self.at_commit.clear()
+        parts = self.contents.parts()
         step: int | None = None
         if parts is None:
-            step = self._view().snap.step
-        self._state = "sent"
-        self._release()
+            step = self.view().snap.step
+        self.state = "sent"
+        self.release()
         if step is not None:
-            self._runtime.forget(self._tx)
-            self._result = read_only_commit(self._tx, step)
+            self._runtime.forget(self.tx)
+            self.result = read_only_commit(self.tx, step)
         return parts
 
-    @abstractmethod
-    def _parts(self) -> Parts | None:
-        """What to send, None without effects; what is wrong with it is raised here."""
-
-    def _check(self) -> None:
-        self._engine._check()
-        if self._state != "open":
-            how = "sent to commit" if self._state == "sent" else self._state
+    def check_open(self) -> None:
+        """TransactionClosed where nothing more can be done in it."""
+        self.context.check()
+        if self.state != "open":
+            how = "sent to commit" if self.state == "sent" else self.state
             raise TransactionClosed(
                 f"transaction {self.id} was {how} already; begin another with db.transaction()"
             )
 
-    def _view(self) -> Reading:
+    def view(self) -> Reading:
+        """What it reads from: its snapshot, taken now at the latest."""
         reading = self._reading
         if reading is None:
-            reading = self._reading = Reading(self._runtime, self._runtime.look(self._tx))
+            reading = self._reading = Reading(self._runtime, self._runtime.look(self.tx))
         return reading
 
-    def _release(self) -> None:
+    def release(self) -> None:
+        """Closes its snapshot."""
         reading, self._reading = self._reading, None
-        self._engine._consuming.pop(self._tx, None)
+        self.context.consuming.pop(self.tx, None)
         if reading is not None:
             reading.snap.close()
 
-    def __enter__(self: Self) -> Self:
-        self._check()
-        return self
+    def leave(self) -> None:
+        """Rolls back what is still open."""
+        if self.state == "open":  # an error, or a commit that was refused before it was sent
+            self.state = "rolled back"
+            self.release()
+            self.take_back()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._state != "open":
-            return
+    def await_sent(self) -> None:
+        """Waits until what went ahead is durable."""
         try:
-            if error is None:
-                self._commit(None)
-        finally:
-            self._leave()
-
-    def _leave(self) -> None:
-        if self._state == "open":  # an error, or a commit that was refused before it was sent
-            self._state = "rolled back"
-            self._release()
-            self._take_back()
-
-    def _await_sent(self) -> None:
-        try:
-            self._runtime.flush(self._tx)
+            self._runtime.flush(self.tx)
         except BaseException as error:
-            self._give_up(error)
+            self.give_up(error)
             raise
 
-    def _give_up(self, error: BaseException) -> None:
+    def give_up(self, error: BaseException) -> None:
         """What was sent ahead cannot be committed: `run` may try again with another transaction."""
-        self._failure = error
-        self._leave()
+        self.failure = error
+        self.leave()
 
-    def _take_back(self) -> None:
+    def take_back(self) -> None:
         """What went ahead of a commit that will not be."""
-        if self._ahead or self._state == "aborted":  # it may have been begun before it was refused
-            self._runtime.rollback(self._tx)
+        if (
+            self.contents.ahead or self.state == "aborted"
+        ):  # it may have been begun before it was refused
+            self._runtime.rollback(self.tx)
         else:
-            self._runtime.forget(self._tx)
+            self._runtime.forget(self.tx)
 
     def __del__(self) -> None:
         # Dropped without an end: the engine unpins its snapshot later. Closing it here could meet
         # a lock that this very thread holds, wherever the garbage collector happened to run.
         reading = getattr(self, "_reading", None)
         if reading is not None:
-            self._engine._consuming.pop(self._tx, None)
-            self._engine._dropped.append(reading.snap)
-        if getattr(self, "_state", None) == "open":
-            self._runtime.forget(self._tx)
-            if getattr(self, "_ahead", None):
-                self._engine._abandoned.append(self._tx)
-            if self._has_writes():
+            self.context.consuming.pop(self.tx, None)
+            self.context.dropped.append(reading.snap)
+        if getattr(self, "state", None) == "open":
+            self._runtime.forget(self.tx)
+            if self.contents.ahead:
+                self.context.abandoned.append(self.tx)
+            if self._loses_writes():
                 warnings.warn(
                     f"transaction {self.id} was dropped without commit or rollback: what it wrote is lost",
                     ResourceWarning,
                     stacklevel=2,
                 )
 
-    @abstractmethod
-    def _has_writes(self) -> bool:
-        """Something would be lost with it."""
+    def _loses_writes(self) -> bool:
+        """Would something be lost with it?"""
+        return self.contents.has_writes()
 
     def __repr__(self) -> str:
-        return f"<Transaction {self.id} {self._state}>"
+        return f"<Transaction {self.id} {self.state}>"
+
+
+def ended_by(life: Lifecycle, error: BaseException) -> bool:
+    """Is the error this transaction's own?"""
+    future = life.future
+    return error is life.failure or (
+        future is not None and future.done() and error is future.exception()
+    )
+
+
+def standing(life: Lifecycle) -> str:
+    """How the transaction stands: its state, or "undetermined". A future may know it before the transaction."""
+    future = life.future
+    if life.state == "sent" and future is not None and future.done():
+        return "committed" if future.exception() is None else "aborted"
+    if life.state == "sent" and life.failure is not None:
+        return "undetermined"
+    return life.state
 
 
 def read_only_commit(tx: bytes, step: int) -> Commit:

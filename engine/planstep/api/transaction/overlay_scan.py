@@ -28,12 +28,13 @@ def merged(
     conditions: Conditions,
     table: "TableInfo",
     writes: RowWrites | None,
-    first: bytes,
-    last: bytes,
+    bounds: tuple[bytes, bytes],
+    *,
     limit: int | None,
     reverse: bool,
 ) -> Rows:
-    """The rows of [first, last) as this transaction sees them; records what was looked at."""
+    """The rows between `bounds` as this transaction sees them; records what was looked at."""
+    first, last = bounds
     own = [] if writes is None else [key for key in writes.pending if first <= key < last]
     fetch = None if limit is None else limit + len(own)
     stored = reading.rows(table, first, last, fetch, reverse)

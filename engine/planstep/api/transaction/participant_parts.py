@@ -1,4 +1,4 @@
-"""From what a transaction holds to what each tablet is asked: one part per participant.
+"""What a transaction holds until it is sent, and what each tablet is asked then: one part per participant.
 
     Outbox      columns of a partition   ─▶ PartitionPart.slices
     Conditions  ranges of consumers      ─▶ PartitionPart.ranges, .acks, .fences, .end
@@ -13,8 +13,9 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from ...errors import TransactionTooLarge
+from ...proto.keys import Key, encode_key
 from ...proto.messages import PartitionPart, ShardPart
-from ..limits import INDEX_ENTRIES_MAX
+from ..limits import INDEX_ENTRIES_MAX, TRANSACTION_BYTES_MAX
 from .read_set import Conditions
 from .routing import shard_of
 from .row_writes import RowWrites
@@ -22,8 +23,56 @@ from .topic_writes import Outbox
 
 if TYPE_CHECKING:
     from ...runtime.catalog import TableInfo
+    from ..context import Context
 
 Parts = dict[int, Any]
+
+
+class Contents:
+    """Invariant: at most TRANSACTION_BYTES_MAX are written."""
+
+    def __init__(self, context: "Context", alone: bool) -> None:
+        self._context = context
+        self.waitable = True  # nothing was read yet but what is waited for
+        self.alone = alone  # one statement of its own
+        self.conditions = Conditions()
+        self.outboxes: dict[str, Outbox] = {}
+        self.rows: dict[str, RowWrites] = {}
+        self.ahead: dict[int, int] = {}  # batches sent ahead of the commit, by tablet
+        self.bytes_written = 0
+        self.waiting_bytes = 0  # of topic writes that are still here
+
+    def has_writes(self) -> bool:
+        return bool(self.outboxes or self.rows)
+
+    def grow(self, size: int) -> None:
+        """TransactionTooLarge where that is too much."""
+        if self.bytes_written + size > TRANSACTION_BYTES_MAX:
+            raise TransactionTooLarge(
+                f"the transaction would write {self.bytes_written + size:,} bytes, the limit is "
+                f"{TRANSACTION_BYTES_MAX:,}; nothing was written"
+            )
+        self.bytes_written += size
+
+    def write_row(self, info: "TableInfo", key: Key, op: int, value: bytes) -> None:
+        raw = encode_key(key)
+        self.grow(len(raw) + len(value))
+        writes = self.rows.get(info.name)
+        if writes is None:
+            writes = self.rows[info.name] = RowWrites(info.name)
+        writes.write(raw, op, value)
+
+    def parts(self) -> Parts | None:
+        """What to send, None without effects; what is wrong with it is raised here."""
+        conditions = self.conditions
+        if not (self.outboxes or self.rows or conditions.consumed or conditions.acked):
+            return None
+        context = self._context
+        context.check_writable()
+        rows = [(context.table(name), writes) for name, writes in self.rows.items()]
+        parts = build_parts(conditions, self.outboxes.values(), rows, self.ahead)
+        # What went ahead of its commit belongs to a transaction, and ends as one.
+        return context.runtime.statement(parts) if self.alone and not self.ahead else parts
 
 
 def build_parts(

@@ -17,48 +17,100 @@ Next: ../engine.py.
 
 import time
 from collections.abc import Iterable, Sequence
+from concurrent.futures import Future
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from ...errors import TransactionTooLarge
+from ...proto.ids import tx_text
 from ...proto.keys import Key, check_name, encode_key
 from ...proto.messages import ADD, DELETE, MAX, MIN, PUT, PUT_IF_ABSENT
+from ...runtime.outcome import Commit, Outcome
 from ..arguments import items_of, seconds, whole
 from ..columns.batch import ReadBatch, Record, Rows
 from ..columns.codecs import decode_value
-from ..limits import AHEAD_BYTES, READ_BYTES, TRANSACTION_BYTES_MAX
+from ..limits import AHEAD_BYTES, READ_BYTES
 from ..optional_packages import is_frame
 from .consume import consume_next, consume_range
-from .lifecycle import Life
+from .lifecycle import CommitHandle, Lifecycle
 from .overlay_scan import merged
-from .participant_parts import Parts, build_parts, encode_outboxes
+from .participant_parts import Contents, encode_outboxes
 from .read_set import Conditions
 from .routing import scan_range, shard_of
-from .row_writes import RowWrites, pack_number, pack_value
+from .row_writes import pack_number, pack_value
 from .snapshot_reader import check_limits, check_partition
 from .topic_writes import Headers, Outbox
 
 if TYPE_CHECKING:
     from ...runtime.catalog import TableInfo
-    from ..engine import Engine
+    from ..context import Context
 
 T = TypeVar("T")
+Self = TypeVar("Self", bound="Transaction")
 
 
-class Transaction(Life):
+class Transaction:
     """One transaction. `with db.transaction() as tx:` commits at the end, rolls back on an error.
 
     Invariants: nothing leaves before commit or submit; after that, nothing more is accepted.
     """
 
-    def __init__(self, engine: "Engine", worker: Any = None) -> None:
-        self._waitable = True
-        self._alone = False  # one statement of its own
-        self._conditions = Conditions()
-        self._outboxes: dict[str, Outbox] = {}
-        self._rows: dict[str, RowWrites] = {}
-        self._bytes = 0
-        self._waiting_bytes = 0  # of topic writes that are still here
-        super().__init__(engine, worker)  # last: from here on it can be dropped open
+    _lifecycle: type[Lifecycle] = Lifecycle
+
+    def __init__(self, context: "Context", worker: Any = None, statement: bool = False) -> None:
+        """`statement`: it is one of its own."""
+        self._context = context
+        self._runtime = context.runtime
+        self.contents = Contents(context, statement)
+        self.life = self._lifecycle(context, self.contents, worker)
+
+    @property
+    def id(self) -> str:
+        """The transaction's id, as in "3-17": `db.outcome(id)` finds it, after reopening too."""
+        return tx_text(self.life.tx)
+
+    @property
+    def commit(self) -> CommitHandle:
+        """Call it to commit; afterwards `tx.commit.place` is the place (step, n)."""
+        return CommitHandle(self.life)
+
+    def submit(self) -> "Future[Commit]":
+        """Commits without waiting; the future gives the Commit or raises as `commit` would.
+
+        It cannot be cancelled. Its callbacks run on a thread of the engine, one after the other:
+        they may commit, but must not wait for another future of this engine. Overloaded, without
+        effect, when there is no room for its bytes within 30 s.
+        """
+        return self.life.submit()
+
+    def rollback(self) -> None:
+        """Ends the transaction without effect."""
+        self.life.rollback()
+
+    def outcome(self, timeout: float | None = None) -> Outcome:
+        """How the transaction ended; waits for that, at most `timeout` seconds, once it was sent."""
+        return self.life.outcome(timeout)
+
+    def __enter__(self: Self) -> Self:
+        self.life.check_open()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        life = self.life
+        if life.state != "open":
+            return
+        try:
+            if error is None:
+                life.commit(None)
+        finally:
+            life.leave()
+
+    def __repr__(self) -> str:
+        return repr(self.life)
 
     # topics --------------------------------------------------------------------------------
 
@@ -89,11 +141,11 @@ class Transaction(Life):
         seen: dict[int, int] | None = None
         while True:
             batch = self._read_on(topic, consumer, max_records, max_bytes, partition, exact)
-            if batch or not self._waitable or time.monotonic() >= deadline:
-                self._waitable = False
+            if batch or not self.contents.waitable or time.monotonic() >= deadline:
+                self.contents.waitable = False
                 return batch
             tablets, ends = self._ends(topic, partition)
-            self._release()
+            self.life.release()
             if ends == seen:  # else they may have moved behind the read: it looks once more
                 self._runtime.wait_published(tablets, ends, deadline - time.monotonic())
             seen = ends
@@ -108,34 +160,34 @@ class Transaction(Life):
         exact: bool = False,
     ) -> ReadBatch:
         """What is there for the consumer now, in this transaction's snapshot."""
-        self._check()
-        info = self._engine._topic(topic)
+        self.life.check_open()
+        info = self._context.topic(topic)
         check_name(consumer)
         check_limits(max_records, max_bytes)
         if partition is not None:
             check_partition(info, partition)
         segments, more = consume_next(
-            self._view(),
-            self._conditions,
-            self._engine._turns,
+            self.life.view(),
+            self.contents.conditions,
+            self._context.turns,
             info,
             consumer,
-            partition,
-            max_records,
-            max_bytes,
-            exact,
+            partition=partition,
+            max_records=max_records,
+            max_bytes=max_bytes,
+            exact=exact,
         )
         if segments:
-            self._engine._consuming[self._tx] = self._conditions
+            self._context.consuming[self.life.tx] = self.contents.conditions
         return ReadBatch(topic, info.format, segments, more)
 
     def _ends(self, topic: str, partition: int | None) -> tuple[tuple[int, ...], dict[int, int]]:
         """The tablets that were read from, and where each ended: more is what a wait is for. All is looked at
         anew behind it, so nothing that was seen is a condition."""
-        self._conditions = Conditions()
-        info = self._engine._topic(topic)
+        self.contents.conditions = Conditions()
+        info = self._context.topic(topic)
         tablets = info.partitions if partition is None else (info.partitions[partition],)
-        reading = self._view()
+        reading = self.life.view()
         return tablets, {tablet: reading.bounds(tablet)[1] for tablet in tablets}
 
     def consume(self, topic: str, consumer: str, partition: int, begin: int, end: int) -> None:
@@ -145,13 +197,21 @@ class Transaction(Life):
         individual consumer nothing of the range may be consumed by then. OffsetOutOfRange here when
         the range is not inside the log.
         """
-        self._check()
-        info = self._engine._topic(topic)
+        self.life.check_open()
+        info = self._context.topic(topic)
         check_name(consumer)
         check_partition(info, partition)
-        consume_range(self._view(), self._conditions, info, consumer, partition, begin, end)
-        self._engine._consuming[self._tx] = self._conditions
-        self._waitable = False
+        consume_range(
+            self.life.view(),
+            self.contents.conditions,
+            info,
+            consumer,
+            partition,
+            begin=begin,
+            end=end,
+        )
+        self._context.consuming[self.life.tx] = self.contents.conditions
+        self.contents.waitable = False
 
     def write(
         self,
@@ -195,12 +255,12 @@ class Transaction(Life):
         what was written goes to the store ahead of the commit; NoSpace, Overloaded or Aborted in
         doing so end the transaction, without effect.
         """
-        self._check()
-        outbox = self._outboxes.get(topic) if isinstance(topic, str) else None
+        self.life.check_open()
+        outbox = self.contents.outboxes.get(topic) if isinstance(topic, str) else None
         if outbox is None:
-            info = self._engine._topic(topic)
-            self._engine._writable()
-            outbox = Outbox(info, self._engine._keyless(info))
+            info = self._context.topic(topic)
+            self._context.check_writable()
+            outbox = Outbox(info, self._context.keyless(info))
         one: int | None = None
         each: list[int] | None = None
         if isinstance(partition, int):
@@ -220,15 +280,6 @@ class Transaction(Life):
             raise ValueError(f"{outbox.where}: {len(columns[0])} values but {len(each)} partitions")
         self._add(outbox, *columns, one if each is None else each)
 
-    def _write_raw(
-        self, topic: str, value: bytes, key: bytes | None, headers: bytes | None
-    ) -> None:
-        """One record as it is stored."""
-        info = self._engine._topic(topic)
-        outbox = self._outboxes.get(topic) or Outbox(info, self._engine._keyless(info))
-        size = len(value) + len(key or b"") + len(headers or b"")
-        self._add(outbox, [value], [key], [headers], size, None)
-
     def _add(
         self,
         outbox: Outbox,
@@ -240,18 +291,18 @@ class Transaction(Life):
     ) -> None:
         if not values:
             return
-        self._grow(size)
+        self.contents.grow(size)
         outbox.add(values, keys, headers, partition)
-        self._outboxes[outbox.topic.name] = outbox
-        self._waiting_bytes += size
+        self.contents.outboxes[outbox.topic.name] = outbox
+        self.contents.waiting_bytes += size
         self._send_if_due()
 
     def _send_if_due(self) -> None:
         runtime = self._runtime
-        if self._waiting_bytes >= AHEAD_BYTES or (
+        if self.contents.waiting_bytes >= AHEAD_BYTES or (
             runtime.sends_at_once
-            and not self._alone
-            and runtime.may_send(self._tx, self._waiting_bytes, self._outboxes)
+            and not self.contents.alone
+            and runtime.may_send(self.life.tx, self.contents.waiting_bytes, self.contents.outboxes)
         ):
             self._send_ahead()
 
@@ -270,12 +321,12 @@ class Transaction(Life):
         if keys is not None or headers is not None:
             raise TypeError("keys= and headers= go with lists: name the column of keys with key=")
         records = Records(outbox.topic, frame, key, value)
-        self._grow(records.size)
+        self.contents.grow(records.size)
         for size, pieces in records.pieces(outbox.keyless, partition):
             for target, piece in pieces:
                 outbox.add_sealed(target, piece)
-            self._outboxes[outbox.topic.name] = outbox
-            self._waiting_bytes += size
+            self.contents.outboxes[outbox.topic.name] = outbox
+            self.contents.waiting_bytes += size
             self._send_if_due()
 
     def flush(self) -> None:
@@ -285,41 +336,42 @@ class Transaction(Life):
         written so far is in the logs, and acknowledged. Errors (Aborted, NoSpace, Overloaded, KafkaError)
         end the transaction, without effect.
         """
-        self._check()
-        if any(outbox.columns for outbox in self._outboxes.values()):
+        self.life.check_open()
+        if any(outbox.columns for outbox in self.contents.outboxes.values()):
             self._send_ahead()
-        self._await_sent()
+        self.life.await_sent()
 
     def pending(self, topic: str) -> list[Record]:
         """What this transaction has written to the topic so far, without offsets."""
-        self._check()
-        info = self._engine._topic(topic)
-        outbox = self._outboxes.get(info.name)
+        self.life.check_open()
+        info = self._context.topic(topic)
+        outbox = self.contents.outboxes.get(info.name)
         if outbox is None:
             return []
         found = []
         for partition, tablet in enumerate(info.partitions):
-            if tablet in self._ahead:
-                found += outbox.shown(partition, self._runtime.views.staged(tablet, self._tx))
+            if tablet in self.contents.ahead:
+                found += outbox.shown(partition, self._runtime.views.staged(tablet, self.life.tx))
             found += outbox.records(partition)
         return found
 
     def _send_ahead(self) -> None:
         """The topic writes so far become durable at their partitions, invisible."""
-        slices = encode_outboxes(self._outboxes.values(), sum(self._ahead.values()))
+        slices = encode_outboxes(self.contents.outboxes.values(), sum(self.contents.ahead.values()))
         ahead = {
-            tablet: (self._ahead.get(tablet, 0), batches) for tablet, batches in slices.items()
+            tablet: (self.contents.ahead.get(tablet, 0), batches)
+            for tablet, batches in slices.items()
         }
         for tablet, batches in slices.items():
-            self._ahead[tablet] = self._ahead.get(tablet, 0) + len(batches)
+            self.contents.ahead[tablet] = self.contents.ahead.get(tablet, 0) + len(batches)
         try:
-            self._runtime.send_ahead(self._tx, ahead)
+            self._runtime.send_ahead(self.life.tx, ahead)
         except BaseException as error:
-            self._give_up(error)
+            self.life.give_up(error)
             raise
-        for outbox in self._outboxes.values():
+        for outbox in self.contents.outboxes.values():
             outbox.columns.clear()
-        self._waiting_bytes = 0
+        self.contents.waiting_bytes = 0
 
     # tables --------------------------------------------------------------------------------
 
@@ -329,15 +381,17 @@ class Transaction(Life):
     def get(self, table: str, key: Key, default: T) -> T: ...
     def get(self, table: str, key: Key, default: Any = None) -> Any:
         """The row's value, own writes included; `default` when there is none."""
-        self._check()
-        info = self._engine._table(table)
+        self.life.check_open()
+        info = self._context.table(table)
         raw = encode_key(key)
-        writes = self._rows.get(table)
+        writes = self.contents.rows.get(table)
         old: bytes | None = None
         if writes is None or not writes.known(raw):
-            row = self._view().row(info, raw)
-            self._waitable = False
-            self._conditions.saw_row(shard_of(raw, info.shards), raw, row[0] if row else None)
+            row = self.life.view().row(info, raw)
+            self.contents.waitable = False
+            self.contents.conditions.saw_row(
+                shard_of(raw, info.shards), raw, row[0] if row else None
+            )
             old = row[1] if row else None
         value = old if writes is None else writes.over(raw, old)
         return default if value is None else decode_value(info.format, value)
@@ -345,16 +399,16 @@ class Transaction(Life):
     def put(self, table: str, key: Key, value: Any) -> None:
         """Writes a row, whatever is there."""
         info = self._table_to_write(table)
-        self._write_row(info, key, PUT, pack_value(table, info.format, value))
+        self.contents.write_row(info, key, PUT, pack_value(table, info.format, value))
 
     def put_if_absent(self, table: str, key: Key, value: Any) -> None:
         """Writes a row if none is there when the transaction commits. Never conflicts."""
         info = self._table_to_write(table)
-        self._write_row(info, key, PUT_IF_ABSENT, pack_value(table, info.format, value))
+        self.contents.write_row(info, key, PUT_IF_ABSENT, pack_value(table, info.format, value))
 
     def delete(self, table: str, key: Key) -> None:
         """Removes a row; nothing happens when there is none."""
-        self._write_row(self._table_to_write(table), key, DELETE, b"")
+        self.contents.write_row(self._table_to_write(table), key, DELETE, b"")
 
     def add(self, table: str, key: Key, n: int | float) -> None:
         """Adds to the number in a row (0 when absent), evaluated at commit: counters never conflict.
@@ -363,17 +417,17 @@ class Transaction(Life):
         finite number.
         """
         info = self._table_to_write(table)
-        self._write_row(info, key, ADD, pack_number(table, info.format, n, finite=True))
+        self.contents.write_row(info, key, ADD, pack_number(table, info.format, n, finite=True))
 
     def max(self, table: str, key: Key, n: int | float) -> None:
         """Raises the number in a row to `n` if it is below, evaluated at commit like `add`."""
         info = self._table_to_write(table)
-        self._write_row(info, key, MAX, pack_number(table, info.format, n))
+        self.contents.write_row(info, key, MAX, pack_number(table, info.format, n))
 
     def min(self, table: str, key: Key, n: int | float) -> None:
         """Lowers the number in a row to `n` if it is above, evaluated at commit like `add`."""
         info = self._table_to_write(table)
-        self._write_row(info, key, MIN, pack_number(table, info.format, n))
+        self.contents.write_row(info, key, MIN, pack_number(table, info.format, n))
 
     def scan(
         self,
@@ -389,53 +443,30 @@ class Transaction(Life):
         Own writes are included. What was seen, and that nothing else was there, must hold when the
         transaction commits, if it writes: at most 10,000 rows then, else TransactionTooLarge.
         """
-        self._check()
-        info = self._engine._table(table)
+        self.life.check_open()
+        info = self._context.table(table)
         first, last = scan_range(prefix, begin, end)
         if limit is not None:
             whole("limit", limit)
         if limit == 0 or first >= last:
             return Rows()
-        reading = self._view()
-        self._waitable = False
+        reading = self.life.view()
+        self.contents.waitable = False
         found = merged(
-            reading, self._conditions, info, self._rows.get(table), first, last, limit, reverse
+            reading,
+            self.contents.conditions,
+            info,
+            self.contents.rows.get(table),
+            (first, last),
+            limit=limit,
+            reverse=reverse,
         )
-        if self._outboxes or self._rows:
-            self._conditions.check_ranged()
+        if self.contents.outboxes or self.contents.rows:
+            self.contents.conditions.check_ranged()
         return found
 
     def _table_to_write(self, table: str) -> "TableInfo":
-        self._check()
-        info = self._engine._table(table)
-        self._engine._writable()
+        self.life.check_open()
+        info = self._context.table(table)
+        self._context.check_writable()
         return info
-
-    def _write_row(self, info: "TableInfo", key: Key, op: int, value: bytes) -> None:
-        raw = encode_key(key)
-        self._grow(len(raw) + len(value))
-        writes = self._rows.get(info.name)
-        if writes is None:
-            writes = self._rows[info.name] = RowWrites(info.name)
-        writes.write(raw, op, value)
-
-    def _has_writes(self) -> bool:
-        return bool(self._outboxes or self._rows)
-
-    def _parts(self) -> Parts | None:
-        conditions = self._conditions
-        if not (self._outboxes or self._rows or conditions.consumed or conditions.acked):
-            return None
-        self._engine._writable()
-        rows = [(self._engine._table(name), writes) for name, writes in self._rows.items()]
-        parts = build_parts(conditions, self._outboxes.values(), rows, self._ahead)
-        # What went ahead of its commit belongs to a transaction, and ends as one.
-        return self._runtime.statement(parts) if self._alone and not self._ahead else parts
-
-    def _grow(self, size: int) -> None:
-        if self._bytes + size > TRANSACTION_BYTES_MAX:
-            raise TransactionTooLarge(
-                f"the transaction would write {self._bytes + size:,} bytes, the limit is "
-                f"{TRANSACTION_BYTES_MAX:,}; nothing was written"
-            )
-        self._bytes += size

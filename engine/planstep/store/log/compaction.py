@@ -43,9 +43,11 @@ def choose(live: dict[str, int], sizes: dict[str, int], bytes_max: int) -> list[
 
 
 def rewrite(
-    folder: Folder, table: Table, store_id: bytes, generation: int, number: int, old: list[str]
+    folder: Folder, table: Table, store_id: bytes, *, data_file: tuple[int, int], old: list[str]
 ) -> tuple[int, dict[str, int]]:
-    """Copies what is live in `old` into one data file; (bytes written, live bytes by file).
+    """Copies what is live in `old` into one `data_file`, (generation, number).
+
+    Returns (bytes written, live bytes by file).
 
     NoSpace or another IoError, or Corruption when an extent cannot be found or read: then nothing has changed.
     """
@@ -53,11 +55,20 @@ def rewrite(
     live = table.live()
     if sum(extent.length for extent in extents) != sum(live[name] for name in old):
         raise Corruption(f"{', '.join(old)}: not all that is counted as live there was found")
+    generation, number = data_file
     name = data_name(generation, number)
     size = sum(OVERHEAD + extent.length for extent in extents)
     fd = folder.create(name, size)
     try:
-        moved = _copy(folder, fd, name, store_id, generation, before_first(number), extents)
+        moved = _copy(
+            folder,
+            fd,
+            name,
+            store_id=store_id,
+            generation=generation,
+            crc=before_first(number),
+            extents=extents,
+        )
         folder.files.sync(fd)
         folder.sync()
     except BaseException:
@@ -72,6 +83,7 @@ def _copy(
     folder: Folder,
     fd: int,
     name: str,
+    *,
     store_id: bytes,
     generation: int,
     crc: int,

@@ -41,7 +41,7 @@ Copies: TypeAlias = list[tuple[str, Record, bytes]]
 
 
 class LogEnd:
-    """One host's log, for whoever holds the store's lock for appending.
+    """One host's log. Whoever changes its end holds `appending`.
 
     Invariants: `turn` is the last turn written, `synced` the last whose sync returned; `offset` and
     `crc` are those behind the last record of `segment`; `address` is that of the next payload byte.
@@ -69,6 +69,7 @@ class LogEnd:
         self.refused = False  # a turn, since the segment began: for the next one there was no room
         self.seconds = 0.0  # that the last turn's write took, its sync included
         self.broken: BaseException | None = None
+        self.appending = threading.Lock()  # taken before Unsaved.mutex
         self.syncing = threading.Lock()  # taken last
         self._doubt: BaseException | None = None
         self._folder = folder

@@ -12,7 +12,7 @@ import threading
 from typing import Any
 
 from ..disk_store import DiskStore
-from ..files import Files, io_error
+from ..files import Files
 from ..layers import Layer
 from ..log.extents import Extent
 from ..log.segments import Folder
@@ -47,38 +47,25 @@ class PinnedStore(ReadOnlyStore):
     def _pin_disk(self, store: DiskStore) -> None:
         self.folder, self.meta = store.folder, store.meta
         files = Files()
-        try:
-            held = self._held = os.dup(store._lock.folder)
-        except OSError as error:
-            raise io_error(error, store.folder) from error
+        held = self._held = store.hold_folder()
         files.hold(store.folder, held)
         self._folder: Any = Folder(store.folder, store.store_id, files, 0)
-        self._table: Any = store._table
+        self._table: Any = store.table
         self._lease: Any = Lease(store.folder, held)  # before the pin: see reader_lease.py
         try:
-            with store._appending, store._mutex:
-                live, frozen = store._layers
-                values = dict(live.values)
-                self._runs = list(store._runs)
-                self._next = store._log.address
-                self._txn = self._table.pin()
+            self._layer, self._runs, self._next, self._txn = store.picture()
             self._lease.name(self._table.newest(self._txn))
         except BaseException:
             self._lease.close()
             self._let_go()
             raise
-        if frozen is not None:  # nobody changes it any more
-            self._layer.update(frozen.values)
-        self._layer.update(values)
 
     def _pin_memory(self, store: MemoryStore, mode: str) -> None:
         self.meta = Meta(FORMAT, b"", mode, 1)
         self._folder = self._lease = self._txn = _Nothing()
         self._table = _Nothing()
-        with store._mutex:
-            self._layer.update(store._layer.values)
-            payloads = sorted(store._payloads.items())
-            self._next = store._next
+        values, payloads, self._next = store.picture()
+        self._layer.update(values)
         self._runs = [Extent(at, "", i, len(data)) for i, (at, data) in enumerate(payloads)]
         self._added += [data for _, data in payloads]
 

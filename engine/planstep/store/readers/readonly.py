@@ -138,13 +138,17 @@ class ReadOnlyStore:
             os.close(held)
             raise
 
+    def share_table(self) -> Table:
+        """For one more who looks, and closes it."""
+        return self._table.shared()
+
     def _look(self, lease: Lease, until: Mark | None) -> None:
         mark = self.mark() if until is None else until
         self._runs: list[Extent] = []
         self._layer = Layer()
         self._added: list[bytes] = []
         if self._earlier is not None:
-            self._table: Table = self._earlier._table.shared()
+            self._table: Table = self._earlier.share_table()
         else:
             way = way_into(self.folder, self._held)
             check_there(way, self._held)
@@ -164,9 +168,9 @@ class ReadOnlyStore:
                 self._folder.files,
                 self.store_id,
                 self.last_turn,
-                first,
-                closed,
-                0 if mark is None else mark.synced,
+                first_segment=first,
+                closed=closed,
+                proven=0 if mark is None else mark.synced,
             )
             if until is None and mark is not None and mark.generation < found.generation:
                 mark = self._mark_of(found.generation) or mark

@@ -1,0 +1,183 @@
+"""Topics and tables as columns: what Topic, Table and SnapshotView offer for Arrow and pandas.
+
+    to_arrow, to_pandas        all at once, in memory
+    iter_arrow, scan_arrow     RecordBatches one after the other: for what does not fit into memory
+
+A topic as of a step is its partitions up to the ends that they had: records below never change, so
+each piece is read through a fresh snapshot, and a long export keeps none open. Rows do change: a scan
+keeps its snapshot, and is SnapshotTooOld when too many were overwritten meanwhile (see host/versions.py).
+
+Nothing here imports pyarrow before it is used. Next: ../tables/bulk_load.py.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from ...errors import OffsetOutOfRange, SnapshotTooOld
+from ...proto.keys import decode_key
+from ..arguments import shown
+from ..transaction.snapshot_reader import check_partition
+from .batch import ReadBatch, Segment, behind
+from .codecs import decode_values
+
+if TYPE_CHECKING:
+    from ...runtime.catalog import TableInfo, TopicInfo
+    from ..context import Context
+    from ..transaction.snapshot_reader import Reading
+
+Offsets = int | Mapping[int, int]
+Prefix = str | bytes | tuple[Any, ...] | None
+BATCH_ROWS = 65_536
+LOAD_ROWS = 10_000
+PIECE_BYTES = 64 << 20
+"""Stored bytes that become one RecordBatch at most, about."""
+
+
+class Span:
+    """The records of a topic between offsets, as of one step."""
+
+    def __init__(
+        self,
+        context: "Context",
+        reading: "Reading",
+        name: str,
+        start: Offsets,
+        end: Offsets | None,
+        partition: int | None,
+    ) -> None:
+        self.context = context
+        self.info = context.topic(name)
+        self.starts = reading.starts(self.info, start, partition)
+        self.ends = _ends(reading, self.info, self.starts, end)
+
+    def pieces(self, rows: int, size: int = PIECE_BYTES) -> Iterator[list[Segment]]:
+        """At most `rows` records, and about `size` stored bytes, at a time."""
+        piece: list[Segment] = []
+        left, room = rows, size
+        for partition, offset in self.starts.items():
+            end = self.ends[partition]
+            while offset < end:
+                found, used = self._read(partition, offset, min(left, end - offset), room)
+                found = _before(end, found)
+                if not found:  # nothing that is shown up to there: markers, or what was aborted
+                    break
+                piece += found
+                offset = found[-1].offset + found[-1].hi - found[-1].lo
+                left -= sum(segment.hi - segment.lo for segment in found)
+                room -= used
+                if left <= 0 or room <= 0:
+                    yield piece
+                    piece, left, room = [], rows, size
+        if piece:
+            yield piece
+
+    def _read(self, partition: int, offset: int, rows: int, size: int) -> tuple[list[Segment], int]:
+        with self.context.reading() as reading:
+            found, used = reading.segments(self.info, partition, offset, rows, size)
+        log_end = self.context.runtime.views.whole_log(self.info.partitions[partition])[1]
+        if not found and log_end < self.ends[partition]:
+            raise SnapshotTooOld(f"topic {self.info.name!r} was dropped while it was read")
+        return found, used
+
+    def batches(self, rows: int, size: int) -> Iterator[ReadBatch]:
+        """At most `rows` records, and about `size` stored bytes, at a time. One is read ahead, so that each
+        knows whether it is the last."""
+        name, form = self.info.name, self.info.format
+        pieces = self.pieces(rows, size)
+        starts, piece = self.starts, next(pieces, None)
+        while piece is not None:
+            following = next(pieces, None)
+            last = following is None
+            ends = self.ends if last else behind(starts, piece)
+            yield ReadBatch(name, form, piece, not last, starts, ends)
+            starts, piece = ends, following
+
+    def batch(self, max_records: int | None) -> ReadBatch:
+        """All of it, or the first `max_records`."""
+        if max_records is not None and max_records < 1:
+            raise ValueError("max_records is at least 1")
+        rows = 1 << 62 if max_records is None else max_records
+        segments = next(self.pieces(rows, 1 << 62), [])
+        return ReadBatch(self.info.name, self.info.format, segments)
+
+    def tables(self, rows: int, decode: bool, value_type: Any) -> Iterator[Any]:
+        from . import arrow
+
+        name, form = self.info.name, self.info.format
+        for piece in self.pieces(rows):
+            yield arrow.topic_table(name, form, piece, decode, True, value_type)
+
+
+def _before(end: int, found: list[Segment]) -> list[Segment]:
+    """The records below `end`."""
+    kept = []
+    for segment in found:
+        if segment.offset < end:
+            hi = min(segment.hi, segment.lo + end - segment.offset)
+            kept.append(segment._replace(hi=hi))
+    return kept
+
+
+def _ends(
+    reading: "Reading", topic: "TopicInfo", starts: dict[int, int], end: Offsets | None
+) -> dict[int, int]:
+    """Where to stop in each partition, checked."""
+    given = end if isinstance(end, Mapping) else {} if end is None else dict.fromkeys(starts, end)
+    if end is not None and not isinstance(end, Mapping) and len(starts) > 1:
+        raise ValueError("an offset belongs to one partition: pass partition= with end=, or a dict")
+    for partition in given:
+        check_partition(topic, partition)
+    found = {}
+    for partition, start in starts.items():
+        low, high = reading.bounds(topic.partitions[partition])
+        stop = given.get(partition, high)
+        for offset in (start, stop):
+            if isinstance(offset, bool) or not isinstance(offset, int):
+                raise TypeError(f"an offset is an int, not {shown(offset)}")
+        if not low <= start <= stop <= high:
+            raise OffsetOutOfRange(
+                f"topic {topic.name!r}, partition {partition}: [{start}, {stop}) is outside the log "
+                f"[{low}, {high})"
+            )
+        found[partition] = stop
+    return found
+
+
+def row_tables(
+    reading: Callable[[], "Reading"],
+    info: "TableInfo",
+    bounds: tuple[bytes, bytes],
+    rows: int,
+    *,
+    decode: bool,
+    value_type: Any,
+) -> Iterator[Any]:
+    """The rows between encoded keys, at most `rows` at a time."""
+    from . import arrow
+
+    where = f"table {info.name!r}"
+    for page in _pages(reading, info, bounds, rows):
+        keys = [decode_key(key) for key, _ in page]
+        raw = [value for _, value in page]
+        if decode or info.format == "utf8":
+            yield arrow.rows_table(where, keys, decode_values(info.format, raw), value_type)
+        else:
+            yield arrow.rows_table(where, keys, raw, arrow.stored_type(info.format))
+
+
+def _pages(
+    view: Callable[[], "Reading"], info: "TableInfo", bounds: tuple[bytes, bytes], rows: int
+) -> Iterator[list[tuple[bytes, bytes]]]:
+    first, last = bounds
+    while first < last:
+        found = view().rows(info, first, last, rows)
+        if found:
+            yield [(row.key, row.value) for row in found]
+        if len(found) < rows:
+            return
+        first = found[-1].key + b"\x00"
+
+
+def check_rows(batch_rows: int) -> None:
+    if isinstance(batch_rows, bool) or not isinstance(batch_rows, int) or batch_rows < 1:
+        raise ValueError(f"batch_rows is at least 1, not {shown(batch_rows)}")

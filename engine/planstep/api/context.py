@@ -1,0 +1,179 @@
+"""What every handle of an open engine works with: its runtime, its settings, and what they share.
+
+    Engine ──has──▶ Context ◀──have── Topic, Table, Transaction, SnapshotView, Reader, Writer, Names, Admin
+
+Every public call asks it first: is the engine open, is this its process, does it take writes?
+
+Next: names.py, admin.py.
+"""
+
+import os
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from difflib import get_close_matches
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+from ..errors import EngineClosed, ForkedProcess, NotSupported, UnknownName
+from .arguments import check_worker, shown
+from .retry import Losers
+from .snapshot import SnapshotView
+from .topics.group_registry import GroupRegistry
+from .topics.linger_timer import Lingering
+from .transaction.snapshot_reader import Reading
+from .transaction.transaction import Transaction
+
+if TYPE_CHECKING:
+    from ..runtime.catalog import TableInfo, TopicInfo
+    from ..runtime.runtime import Runtime
+    from ..runtime.snapshot_reads import Snapshot
+    from .open_engine import Settings
+    from .transaction.consume import Turns
+    from .transaction.read_set import Conditions
+
+
+class Context:
+    """Invariant: usable only in the process that opened it, until `closed`."""
+
+    def __init__(self, path: str, runtime: "Runtime", settings: "Settings") -> None:
+        self.path = path
+        self.runtime = runtime
+        self.settings = settings
+        self.closed = False
+        self._pid = os.getpid()
+        self.turns: Turns = {}
+        self.consuming: dict[bytes, Conditions] = {}
+        """By transaction: what open ones mean to consume."""
+        self.dropped: deque[Snapshot] = deque()
+        """Snapshots of transactions that nobody ended."""
+        self.abandoned: deque[bytes] = deque()
+        """Transactions that sent something, and that nobody ended."""
+        self.groups = GroupRegistry(runtime)
+        self.losers = Losers()
+        self.lingering = Lingering()
+        self._keyless_turns: dict[int, Any] = {}
+        self._producers: list[bytes] = []  # of writers that had no name, and were closed
+        runtime.chores.reading = self._lowest_read
+        runtime.chores.leases = self.groups.tidy
+
+    @property
+    def forked(self) -> bool:
+        """Is this a fork of the process that opened the engine?"""
+        return self._pid != os.getpid()
+
+    def check(self) -> None:
+        """ForkedProcess, EngineClosed."""
+        if self._pid != os.getpid():
+            raise ForkedProcess(
+                f"{self.path!r} was opened by process {self._pid}, of which this is a fork; open "
+                "it here after the parent closed it, or open it in one process only"
+            )
+        if self.closed:
+            raise EngineClosed(f"the engine of {self.path!r} is closed; open it again")
+
+    def check_writable(self) -> None:
+        """NotSupported where the store was opened to be read."""
+        self.check()
+        if self.settings.read_only:
+            raise NotSupported(f"{self.path!r} was opened with read_only=True: it takes no writes")
+
+    # names ---------------------------------------------------------------------------------
+
+    def topic(self, name: str) -> "TopicInfo":
+        """UnknownName suggests the nearest."""
+        topics = self.runtime.names.topics
+        found = topics.get(name) if isinstance(name, str) else None
+        if found is None:
+            raise unknown("topic", name, list(topics))
+        return found
+
+    def table(self, name: str) -> "TableInfo":
+        """UnknownName suggests the nearest."""
+        self.runtime.schema.check_tables()
+        tables = self.runtime.names.tables
+        found = tables.get(name) if isinstance(name, str) else None
+        if found is None:
+            raise unknown("table", name, list(tables))
+        return found
+
+    # transactions and snapshots ------------------------------------------------------------
+
+    def begin(self, worker: str | None = None) -> Transaction:
+        """See Engine.transaction."""
+        self.check()
+        self.drop()
+        return Transaction(self, check_worker(worker))
+
+    def statement(self) -> Transaction:
+        """The transaction of a statement of its own."""
+        self.check()
+        self.drop()
+        return Transaction(self, statement=True)
+
+    def look(self) -> SnapshotView:
+        """What is there, as well as the mode can see it at once: as of one step, or each partition now."""
+        self.check()
+        self.drop()
+        return SnapshotView(self)
+
+    def snapshot(self) -> SnapshotView:
+        """See Engine.snapshot."""
+        self.runtime.schema.check_snapshots()
+        return self.look()
+
+    @contextmanager
+    def reading(self) -> Iterator[Reading]:
+        """As `look`, for whoever reads what is stored."""
+        self.check()
+        self.drop()
+        snap = self.runtime.snapshot()
+        try:
+            yield Reading(self.runtime, snap)
+        finally:
+            snap.close()
+
+    def drop(self) -> None:
+        """Unpins the snapshots of transactions that nobody ended, and takes back what they sent."""
+        while self.abandoned:
+            try:
+                self.runtime.rollback(self.abandoned.popleft())
+            except IndexError:  # another thread was faster
+                break
+        while self.dropped:
+            try:
+                self.dropped.popleft().close()
+            except IndexError:  # another thread was faster
+                return
+
+    def _lowest_read(self, tablet: int) -> int | None:
+        """The lowest offset that open transactions mean to consume in a partition."""
+        floors = [conditions.floor(tablet) for conditions in list(self.consuming.values())]
+        return min((floor for floor in floors if floor is not None), default=None)
+
+    # writers -------------------------------------------------------------------------------
+
+    def keyless(self, topic: "TopicInfo") -> int:
+        """Where one transaction's records without key go: transactions take turns."""
+        turns = self._keyless_turns.setdefault(topic.id, count())
+        return int(next(turns)) % len(topic.partitions)
+
+    def take_producer(self) -> bytes:
+        """A name for a writer without one. They are used again: partitions keep a row for each."""
+        try:
+            return self._producers.pop()
+        except IndexError:
+            return os.urandom(16)
+
+    def give_producer(self, producer: bytes) -> None:
+        """All of its numbers are decided: another writer may go on behind them."""
+        self._producers.append(producer)
+
+
+def unknown(kind: str, name: Any, names: list[str]) -> UnknownName | TypeError:
+    own = getattr(name, "name", None)
+    if isinstance(own, str):
+        return TypeError(f"a {kind} is meant by its name: pass {own!r}, not {shown(name)}")
+    text = name if isinstance(name, str) else shown(name)
+    nearest = get_close_matches(text, names, n=1)
+    return UnknownName(kind, text, nearest[0] if nearest else None)

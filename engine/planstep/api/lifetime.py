@@ -1,0 +1,126 @@
+"""How an engine ends: with the last of its opens, in whichever thread that is, or with the process.
+
+    close() ─▶ linger flushed ─▶ opens left? ─ no ─▶ closed ─▶ runtime closed ─▶ whoever waits goes on
+
+Next: engine.py.
+"""
+
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from ..errors import EngineClosed, PlanstepError
+from ..logs import lost_at_exit, store_closed
+from ..runtime.deferred_signals import room_for_a_turn
+from ..runtime.wait_primitives import Latch
+
+if TYPE_CHECKING:
+    from .context import Context
+    from .open_engine import Slot
+
+
+class Lifetime:
+    """Invariant: the runtime is closed once, by the thread that closed the last open."""
+
+    def __init__(self, context: "Context", slot: "Slot", backing_up: threading.RLock) -> None:
+        """`backing_up` is held by a backup that is under way."""
+        self.context = context
+        self.opens = 1
+        self._slot = slot
+        self._backing_up = backing_up
+        self._closer = 0  # the thread that closes it
+        self._ending = False  # it is at it
+        self._ended = Latch()
+
+    def close(self) -> None:
+        """See Engine.close."""
+        context = self.context
+        if context.forked:
+            return
+        room_for_a_turn()
+        last = self.opens == 1 and not context.closed
+        unpublished = context.lingering.flush() if last else []
+        try:
+            self._close_once()
+        finally:
+            for late in unpublished:
+                if context.closed:
+                    late.error.add_note(
+                        f"raised by the last flush: {late.writer} was not published"
+                    )
+                    raise late.error
+
+    def _close_once(self) -> None:
+        with self._slot.lock:
+            if not self.context.closed:
+                self.opens -= 1
+                if self.opens:
+                    return
+            last = self._begin_closing()
+        if not last and not self._is_waited_for():
+            self._ended.wait()
+        if last or not (self._ending or self.context.runtime.ended):  # interrupted twice
+            self._end()
+
+    def _begin_closing(self) -> bool:
+        """Under the slot's lock; False when somebody closes it already, or has."""
+        if self.context.closed:
+            return False
+        self.context.closed, self._closer = True, threading.get_ident()
+        self._slot.engine, self._slot.closing = None, self
+        return True
+
+    def _end(self) -> None:
+        context, runtime = self.context, self.context.runtime
+        began = time.monotonic()
+        interrupted: BaseException | None = None
+        self._ending = True
+        try:
+            while not runtime.ended:
+                try:
+                    context.drop()
+                    with self._backing_up:  # a backup notices, and stops
+                        runtime.close()
+                except BaseException as error:  # a signal's handler may raise whatever it likes
+                    if interrupted is not None or isinstance(
+                        error, (PlanstepError, RecursionError)
+                    ):
+                        raise  # a second time: `close` again, or the end of the process, is the end
+                    interrupted = error
+            context.groups.close(
+                EngineClosed("the engine was closed before the batch had its turn")
+            )
+        finally:
+            self._ending = False
+            self._slot.closing = None
+            self._ended.set()
+            store_closed(context.path, runtime, time.monotonic() - began)
+        if interrupted is not None:
+            raise interrupted
+
+    def _is_waited_for(self) -> bool:
+        """Whether closing waits for this thread, which hence must not wait for closing."""
+        return self._closer == threading.get_ident() or self.context.runtime.owns_this_thread()
+
+    def wait_closed(self) -> None:
+        """Waits until it is closed; EngineClosed where closing waits for this thread."""
+        if self._is_waited_for():
+            raise EngineClosed(
+                f"the engine of {self.context.path!r} is being closed, and waits for this callback of a "
+                "future: open it again outside of callbacks"
+            )
+        self._ended.wait()
+
+    def close_at_exit(self) -> None:
+        """Closes it whatever is open, and logs what could not be published."""
+        if self.context.forked:
+            return
+        for late in self.context.lingering.flush():
+            lost_at_exit(self.context.path, late.writer, late.error)
+        if self._slot.lock.acquire(timeout=1.0):
+            try:
+                last = self._begin_closing()
+            finally:
+                self._slot.lock.release()
+            if last:
+                self._end()

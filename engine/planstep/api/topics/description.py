@@ -1,0 +1,85 @@
+"""What a topic says of itself, and the settings of its retention.
+
+Next: topic.py.
+"""
+
+from datetime import timedelta
+from enum import Enum
+from typing import Any, NamedTuple
+
+from ...proto.ids import Place
+from ..arguments import shown
+from ..columns.batch import counted, html_table
+
+
+class Unchanged(Enum):
+    """The type of UNCHANGED, which says that a setting stays as it is."""
+
+    UNCHANGED = 0
+
+
+UNCHANGED = Unchanged.UNCHANGED
+
+
+def retention_options(
+    known: tuple[tuple[str, Any], ...],
+    retention: timedelta | float | None | Unchanged,
+    retention_bytes: int | None | Unchanged,
+) -> tuple[tuple[str, Any], ...]:
+    """A topic's options with another retention, checked."""
+    options = dict(known)
+    if not isinstance(retention, Unchanged):
+        options.pop("retention_ms", None)
+        if retention is not None:
+            seconds = retention.total_seconds() if isinstance(retention, timedelta) else retention
+            if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
+                raise TypeError(f"retention is a timedelta or seconds, not {shown(retention)}")
+            if not 0 < seconds < 1e12:
+                raise ValueError("retention is more than 0 seconds")
+            options["retention_ms"] = max(1, round(seconds * 1000))
+    if not isinstance(retention_bytes, Unchanged):
+        options.pop("retention_bytes", None)
+        if retention_bytes is not None:
+            if isinstance(retention_bytes, bool) or not isinstance(retention_bytes, int):
+                raise TypeError(
+                    f"retention_bytes is a number of bytes, not {shown(retention_bytes)}"
+                )
+            if not 0 < retention_bytes < 1 << 63:
+                raise ValueError("retention_bytes is at least 1")
+            options["retention_bytes"] = retention_bytes
+    return tuple(sorted(options.items()))
+
+
+class Written(NamedTuple):
+    """Where a record went, and the place of the transaction that published it."""
+
+    partition: int
+    offset: int
+    place: Place
+
+
+class PartitionBounds(NamedTuple):
+    """A partition's log: the oldest offset that is still there, and the one that comes next."""
+
+    partition: int
+    start: int
+    end: int
+
+
+class TopicDescription(NamedTuple):
+    """A topic as of one step; `retention` in seconds, None where records stay."""
+
+    name: str
+    format: str
+    partitions: tuple[PartitionBounds, ...]
+    retention: float | None = None
+    retention_bytes: int | None = None
+
+    @property
+    def records(self) -> int:
+        return sum(bounds.end - bounds.start for bounds in self.partitions)
+
+    def _repr_html_(self) -> str:
+        title = f"topic {self.name!r}, format {self.format}: {counted(self.records, 'record')}"
+        rows = list(self.partitions)
+        return html_table(title, PartitionBounds._fields, rows[:100], len(rows))

@@ -1,0 +1,60 @@
+"""The consumer groups of one engine: found by topic and consumer, made for a first reader, ended when empty.
+
+Next: consumer_group.py.
+"""
+
+import threading
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from .consumer_group import Group
+
+if TYPE_CHECKING:
+    from ...runtime.catalog import TopicInfo
+    from ...runtime.runtime import Runtime
+    from .group_state import Member
+
+
+class GroupRegistry:
+    """Threads share it."""
+
+    def __init__(self, runtime: "Runtime") -> None:
+        self._runtime = runtime
+        self._groups: dict[tuple[int, str], Group] = {}
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._groups)
+
+    def __iter__(self) -> Iterator[Group]:
+        return iter(list(self._groups.values()))
+
+    def join(
+        self, info: "TopicInfo", consumer: str, lease_seconds: float, name: str, in_flight: int
+    ) -> "tuple[Group, Member]":
+        """A new reader of this consumer; the first one's `lease_seconds` hold for all."""
+        joined = self._runtime.join(consumer, name)
+        with self._lock:
+            group = self._groups.get((info.id, consumer))
+            if group is None or group.empty:
+                group = Group(self._runtime, info, consumer, lease_seconds)
+                self._groups[info.id, consumer] = group
+            member = group.join(name, in_flight)
+        if joined is not None:
+            member.generation, member.id = joined
+            group.generation = max(group.generation, member.generation)
+            member.producer = self._runtime.producer(name or member.id)
+        return group, member
+
+    def tidy(self) -> None:
+        """Ends leases that ran out, and groups without readers."""
+        for key, group in list(self._groups.items()):
+            group.tidy()
+            with self._lock:
+                if group.empty and self._groups.get(key) is group:
+                    del self._groups[key]
+
+    def close(self, error: Exception) -> None:
+        """Raises the error from whatever still waits for its turn."""
+        for group in self:
+            group.close(error)

@@ -1,0 +1,85 @@
+"""What is durable in the log and not in LMDB yet: keys in two layers, payloads as runs of the log.
+
+    turn ─▶ live layer, runs, drops ──freeze──▶ frozen layer ──its LMDB commit──▶ forgotten
+
+Readers ask the live layer first, then the frozen one, then LMDB.
+
+Next: checkpointing.py.
+"""
+
+import threading
+import time
+from bisect import bisect_right
+
+from .layers import Layer
+from .log.extents import Extent
+
+
+class Unsaved:
+    """Invariants: `layers` is replaced by one assignment, so a reader without the mutex sees one moment;
+    what is frozen changes no more, and is forgotten only after its LMDB commit."""
+
+    def __init__(self) -> None:
+        self.mutex = threading.Lock()  # taken behind LogEnd.appending
+        self.layers: tuple[Layer, Layer | None] = (Layer(), None)
+        self.runs: list[Extent] = []
+        self.run_starts: list[int] = []
+        self.dropped: list[tuple[int, int]] = []
+        self.bytes = self.frozen_bytes = 0  # of the log
+        self.changed_at = 0.0
+        self._frozen_runs = self._frozen_dropped = 0
+
+    def note(self, run: Extent, dropped: list[tuple[int, int]], size: int) -> None:
+        """Takes in where a turn's payload is and what it dropped; its keys follow when they may be seen."""
+        mutex = self.mutex
+        mutex.acquire()
+        try:
+            self.bytes += size
+            self.changed_at = time.monotonic()
+            if run.length:
+                self.runs.append(run)
+                self.run_starts.append(run.address)
+            self.dropped += dropped
+        finally:
+            mutex.release()
+
+    def move(self, moved: dict[int, Extent]) -> None:
+        """The log has copied these payloads on, by address."""
+        with self.mutex:
+            self.runs = [moved.get(run.address, run) for run in self.runs]
+
+    def run_at(self, address: int) -> Extent | None:
+        """The run that holds `address`; None where LMDB knows it, or nobody."""
+        with self.mutex:  # a checkpoint replaces both
+            runs, starts = self.runs, self.run_starts
+        at = bisect_right(starts, address) - 1
+        if 0 <= at < len(runs) and address < runs[at].address + runs[at].length:
+            return runs[at]
+        return None
+
+    # for a checkpoint ----------------------------------------------------------------------
+
+    @property
+    def empty(self) -> bool:
+        return not len(self.layers[0]) and not self.runs and not self.dropped
+
+    def freeze(self) -> Layer:
+        """Sets aside all there is, for a checkpoint. The caller holds the mutex."""
+        frozen = self.layers[0]
+        self.layers = (Layer(), frozen)
+        self._frozen_runs, self._frozen_dropped = len(self.runs), len(self.dropped)
+        self.frozen_bytes, self.bytes = self.bytes, 0
+        return frozen
+
+    def frozen_payloads(self) -> tuple[list[Extent], list[tuple[int, int]]]:
+        """(runs, drops) of the turns that are set aside."""
+        return self.runs[: self._frozen_runs], self.dropped[: self._frozen_dropped]
+
+    def forget_frozen(self) -> None:
+        """LMDB holds it."""
+        with self.mutex:
+            self.layers = (self.layers[0], None)
+            self.runs = self.runs[self._frozen_runs :]
+            self.run_starts = [run.address for run in self.runs]
+            del self.dropped[: self._frozen_dropped]
+            self.frozen_bytes = 0
