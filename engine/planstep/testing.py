@@ -28,6 +28,7 @@ from .host.inputs import Commit as CommitInput
 from .proto.ids import PARTITION, SHARD, kind_of, tx_text
 from .proxy.deterministic import votes
 from .runtime.group_commit import Ending, Waiter
+from .runtime.replies import ReplyBook
 from .runtime.runtime import Runtime
 from .store.memory_store import MemoryStore
 
@@ -47,15 +48,31 @@ class _Faults:
             return self._random.random()
 
 
+class _FaultyReplies(ReplyBook):
+    """Loses some answers."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.lost: dict[bytes, None] = {}
+
+    def hand_out(self) -> None:
+        for tx in list(self.lost):
+            if tx in self.answers:
+                self.lost.pop(tx, None)
+                self.answers[tx] = _lost(tx)
+        super().hand_out()
+
+
 class _FaultyRuntime(Runtime):
     """Refuses some commits before they are sent, and loses some answers."""
 
     faults: _Faults | None = None
     following: Engine | None = None  # after a crash
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        self._lost: dict[bytes, None] = {}
-        super().__init__(*args, **kwargs)
+    replies: _FaultyReplies
+
+    def _reply_book(self) -> ReplyBook:
+        return _FaultyReplies(self.hosts, self.admission, self._record_refusal)
 
     def _enqueue(
         self, item: CommitInput | Ahead, future: Ending | None, wait: float | None
@@ -73,17 +90,10 @@ class _FaultyRuntime(Runtime):
             return self._answered_with(item, future, conflict)
         if draw > 1 - faults.lost_answers:
             if faults.draw() < 0.5:
-                self._lost[item.tx] = None
+                self.replies.lost[item.tx] = None
             else:
                 return self._answered_with(item, future, _lost(item.tx))
         return super()._enqueue(item, future, wait)
-
-    def _answer(self) -> None:
-        for tx in list(self._lost):
-            if tx in self._answers:
-                self._lost.pop(tx, None)
-                self._answers[tx] = _lost(tx)
-        super()._answer()
 
     def _of_a_user(self, item: CommitInput) -> bool:
         """Not what the engine does for itself, nor changes of names and positions."""
@@ -94,10 +104,10 @@ class _FaultyRuntime(Runtime):
         )
 
     def _answered_with(self, item: CommitInput, future: Ending | None, error: Exception) -> Waiter:
-        waiter = self._waiting[item.tx] = Waiter(item.tx, 0, future)
-        self._note_refused(item.tx, error)
-        self._answers[item.tx] = error
-        self._answer()
+        waiter = self.replies.waiting[item.tx] = Waiter(item.tx, 0, future)
+        self.replies.note_refused(item.tx, error)
+        self.replies.answers[item.tx] = error
+        self.replies.answer()
         return waiter
 
 
@@ -148,7 +158,7 @@ def crash(db: Engine) -> Engine:
             node.down = True
             node.inbox.clear()
     runtime._stop_everything(Undetermined("the engine was killed; outcome() of the next one tells"))
-    runtime._answer()
+    runtime.replies.answer()
     try:
         db.close()
     except PlanstepError:

@@ -27,7 +27,7 @@ def nothing_is_open(db: AsyncEngine) -> bool:
     assert proxy is not None
     return not (
         db._sync._consuming
-        or runtime._waiting
+        or runtime.replies.waiting
         or runtime.watches
         or runtime.admission._held
         or runtime.nodes[0].host.history._open

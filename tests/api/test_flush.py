@@ -300,7 +300,7 @@ def stopped(db: planstep.Engine) -> None:
     for node in db._runtime.nodes:
         node.host.stopped = error
     db._runtime._stop_everything(error)
-    db._runtime._answer()
+    db._runtime.replies.answer()
 
 
 def test_a_flush_of_an_engine_that_stops_is_in_no_doubt(

@@ -216,7 +216,7 @@ def test_an_answer_that_cannot_be_handed_out_is_handed_out_later(
     assert db.outcome(tx.id).state == "committed"
     topic.write(b"w")
     assert topic.read().values == [b"v", b"w"]
-    assert not db._runtime._waiting and not db._runtime.admission.bytes
+    assert not db._runtime.replies.waiting and not db._runtime.admission.bytes
 
 
 def test_those_whose_turn_was_not_told_of_hear_that_it_is_in_doubt(
@@ -254,7 +254,7 @@ def test_a_commit_that_was_not_sent_leaves_nothing(
     failing(monkeypatch, turn_loop, "Waiter")
     with pytest.raises(MemoryError):
         topic.write(b"v")
-    assert not db._runtime._waiting and not db._runtime.admission.bytes
+    assert not db._runtime.replies.waiting and not db._runtime.admission.bytes
     topic.write(b"w")
     assert topic.read().values == [b"w"]
 

@@ -61,7 +61,7 @@ def test_every_one_of_many_threads_is_answered(hosts: int) -> None:
             worker.join()
         assert not failures
         assert db.table("t").get("all") == threads * each
-        assert not db._runtime._waiting and db._runtime.admission.bytes == 0
+        assert not db._runtime.replies.waiting and db._runtime.admission.bytes == 0
 
 
 def test_the_lead_is_not_lost_with_one_that_was_answered_just_then() -> None:

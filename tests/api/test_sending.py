@@ -123,7 +123,7 @@ def test_what_goes_ahead_and_its_commit_have_answers_of_their_own(
     for thread in threads:
         thread.join(60)
         assert not thread.is_alive()
-    assert not wrong and not db._runtime._waiting and not db._runtime.admission.bytes
+    assert not wrong and not db._runtime.replies.waiting and not db._runtime.admission.bytes
 
 
 def test_what_was_interrupted_going_ahead_is_answered(
@@ -145,7 +145,7 @@ def test_what_was_interrupted_going_ahead_is_answered(
                     for p in range(3):
                         tx.write_batch("t", [bytes(1 << 20)] * 4, partition=p)
         assert runtime._wait_for == wait
-        until(lambda: not (runtime._waiting or runtime.admission._held))
+        until(lambda: not (runtime.replies.waiting or runtime.admission._held))
         assert runtime.admission.bytes == 0
 
 

@@ -36,5 +36,5 @@ def test_a_plan_on_its_way_is_executed_before_the_first_read() -> None:
     finally:
         again.close()
         runtime.nodes[0].down = True
-        runtime._waiting.clear()  # whose answer was on its way, too
+        runtime.replies.waiting.clear()  # whose answer was on its way, too
         runtime.close()

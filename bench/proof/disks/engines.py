@@ -68,7 +68,7 @@ def abandon(db: Engine) -> None:
             node.down = True
             node.inbox.clear()
     runtime._stop_everything(EngineClosed("the engine was abandoned"))
-    runtime._answer()
+    runtime.replies.answer()
     try:
         db.close()
     except PlanstepError:

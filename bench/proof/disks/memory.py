@@ -69,7 +69,7 @@ _STAGE_OF = {
         "release": "install",
         "update": "install",
         "_release": "answer",
-        "_hand_out": "answer",
+        "hand_out": "answer",
     },
     "checkpoint": {"_commit_frozen": "tables", "_chores": "chores"},
     "close": {

@@ -121,13 +121,13 @@ class Bridge:
             async with asyncio.timeout(timeout):
                 return await future
         except TimeoutError:
-            self.runtime.unheard(tx)
+            self.runtime.replies.unheard(tx)
             raise Undetermined(
                 f"transaction {tx_text(tx)} was not answered within {timeout} s; it goes on, and "
                 f"outcome({tx_text(tx)!r}) tells how it ended"
             ) from None
         except asyncio.CancelledError:
-            self.runtime.unheard(tx)
+            self.runtime.replies.unheard(tx)
             raise
 
     async def published(

@@ -291,7 +291,7 @@ class Client:
             except KeyError:  # another thread was faster
                 break
             runtime._poke(runtime.nodes[host])
-        runtime._answer()
+        runtime.replies.answer()
 
 
 def _same_request(a: Deliver, b: Deliver) -> bool:

@@ -200,8 +200,10 @@ class Runtime(Ways, Threads):
             waiter = self._enqueue(CommitInput(tx, parts), None, timeout)
             self._wait_for(waiter, timeout)
         except BaseException as error:
-            self.unheard(tx)
-            if not isinstance(error, MemoryError) or (waiter is None and tx not in self._waiting):
+            self.replies.unheard(tx)
+            if not isinstance(error, MemoryError) or (
+                waiter is None and tx not in self.replies.waiting
+            ):
                 raise  # interrupted, or it was not sent
             if waiter is None or waiter.answer is None:
                 raise Undetermined(
@@ -209,7 +211,7 @@ class Runtime(Ways, Threads):
                     f"outcome({tx_text(tx)!r}) tells how it ended"
                 ) from error
         if waiter.answer is None:
-            self.unheard(tx)
+            self.replies.unheard(tx)
             raise self._undetermined(tx, timeout)
         return waiter.result()
 
@@ -263,7 +265,7 @@ class Runtime(Ways, Threads):
                 while node.host.stopped is None and any(one is item for one in list(node.inbox)):
                     self._turn(node)
         finally:
-            self._answer()
+            self.replies.answer()
             self._poke(node)  # for what came meanwhile, or followed from it
             self._submitted.set()  # for futures that were in the turn, too
 
@@ -278,14 +280,14 @@ class Runtime(Ways, Threads):
     def _outcome(self, tx: bytes) -> Outcome:
         host = self.nodes[0].host
         prefix = tablet_prefix(COORDINATOR_ID)
-        running = tx in self._waiting  # asked first: once it is gone its record is there
+        running = tx in self.replies.waiting  # asked first: once it is gone its record is there
         row = host.store.get(prefix + b"o" + tx)
         record = None if row is None else OutcomeRow._make(row)
         if record is not None and record.step <= host.step_released:
             return outcome_of(tx, record)
         if running or record is not None:  # nobody is told of what cannot be read yet
             return Outcome(tx_text(tx), "open", None, 0, ())
-        if tx in self.refused:
+        if tx in self.replies.refused:
             return Outcome(tx_text(tx), "refused", None, 0, ())
         forgotten = host.store.get(prefix + b"f")
         state = "expired" if forgotten is not None and tx <= forgotten else "unknown"
@@ -295,7 +297,7 @@ class Runtime(Ways, Threads):
         """Of a commit that an exception broke off, for the thread that called it: it will have no effect."""
         return (
             self._stopped is None
-            and tx not in self._waiting
+            and tx not in self.replies.waiting
             and self.outcome(tx).state in ("unknown", "open")
         )
 
@@ -320,7 +322,7 @@ class Runtime(Ways, Threads):
             raise HostStopped("host 0, which plans all transactions, is stopped: start it first")
         now = time.monotonic()
         stores = {n: node.host.store for n, node in enumerate(self.nodes) if not node.down}
-        sent = {tx: now - waiter.since for tx, waiter in self._waiting.copy().items()}
+        sent = {tx: now - waiter.since for tx, waiter in self.replies.waiting.copy().items()}
         return undecided(stores, self.names, time.time_ns() // 1_000_000, sent)
 
     def recorded(self, tx: bytes) -> list[tuple[int, int, int, str]]:
@@ -389,8 +391,8 @@ class Runtime(Ways, Threads):
         if node.thread is not None:
             node.thread.join()
         if number == 0:  # with it goes the proxy, which would have answered
-            self._give_up(Undetermined("host 0 was stopped"))
-            self._answer()
+            self.replies.give_up(Undetermined("host 0 was stopped"))
+            self.replies.answer()
 
     def start_host(self, number: int) -> None:
         if self._reopen is None:
@@ -427,7 +429,7 @@ class Runtime(Ways, Threads):
             self.nodes[0].inbox.extend(map(Rollback, list(proxy.staging)))
             self.nodes[0].wake.set()
         deadline = time.monotonic() + 5.0
-        while self._waiting and not self.in_order and time.monotonic() < deadline:
+        while self.replies.waiting and not self.in_order and time.monotonic() < deadline:
             time.sleep(0.005)
         node = self.nodes[0]
         with Uninterrupted():
@@ -439,7 +441,7 @@ class Runtime(Ways, Threads):
         with first.lock:  # what no turn has taken has no effect: its end is not in doubt
             self._refuse_all(first)
         self._stop_everything(EngineClosed("the engine was closed"))
-        self._answer()
+        self.replies.answer()
         side = self._side
         if side is not None and side.is_alive() and side is not threading.current_thread():
             side.join()
@@ -447,7 +449,7 @@ class Runtime(Ways, Threads):
             with node.lock:
                 node.down = True
                 node.host.store.close()  # again, if the first time did not come to it
-        self._end_futures()
+        self.replies.end_futures()
         self.ended = True
 
 

@@ -66,7 +66,7 @@ def stats(runtime: "Runtime") -> dict[str, Any]:
             "conflicts": runtime.conflicts,
             "aborted": dict(runtime.aborted),
             "failed": dict(runtime.failed),
-            "waiting": len(runtime._waiting),
+            "waiting": len(runtime.replies.waiting),
         },
         "turns": {
             "seconds": merged(node.turn_seconds for node in nodes),

@@ -74,7 +74,7 @@ class Threads(Turns):
         """All that were begun here, but for the caller's."""
         self._stopping.set()
         self._submitted.set()
-        self._answered.set()
+        self.replies.is_due.set()
         for node in self.nodes:
             node.wake.set()
             node.changed.ring()
@@ -110,7 +110,7 @@ class Threads(Turns):
                 timeout = deadline - time.monotonic()
                 if timeout <= 0:
                     break
-        if self._due:
+        if self.replies.due:
             self._submitted.set()
 
     def _lead(self, node: Node, waiter: Waiter | None) -> None:
@@ -134,7 +134,7 @@ class Threads(Turns):
                     finally:
                         node.lock.release()  # what ends a `with` takes memory: a tuple
                 finally:
-                    self._answer()
+                    self.replies.answer()
         finally:
             try:
                 if node.hand_over():
@@ -156,13 +156,13 @@ class Threads(Turns):
                             return
                         self._turn(node)
                 finally:
-                    self._answer()
+                    self.replies.answer()
 
     def _serve_answers(self) -> None:
         """With several hosts: callbacks of futures must not hold up a host's thread."""
         while not self._stopping.is_set():
-            self._answered.wait(0.5)
-            self._end_futures()
+            self.replies.is_due.wait(0.5)
+            self.replies.end_futures()
 
     def _serve(self) -> None:
         ticked = 0.0
@@ -196,16 +196,16 @@ class Threads(Turns):
                     self._outlive(what, partial(self._checkpoint, node, now))
 
     def _run_what_waits(self) -> None:
-        self._answer()  # what an interrupted caller left
+        self.replies.answer()  # what an interrupted caller left
         while self._later and self._stopped is None:
             host, item = self._later.popleft()
             self.nodes[host].inbox.append(item)
             self.nodes[host].wake.set()
         if self.hosts == 1:
-            self._end_futures()
+            self.replies.end_futures()
             while self.nodes[0].inbox and self.nodes[0].try_lead(None):
                 self._lead(self.nodes[0], None)
-                self._end_futures()
+                self.replies.end_futures()
 
     def _checkpoint(self, node: Node, now: float) -> None:
         if node.host.store.checkpoint_due(now):

@@ -43,13 +43,14 @@ from ..host.inputs import Commit as CommitInput
 from ..logs import host_stopped, input_failed, no_space, turn_failed
 from ..proto.ids import COORDINATOR_ID, Place
 from ..proto.messages import Resolve
+from .admission import Admission
 from .catalog import Names
 from .deferred_signals import Uninterrupted, room_for_a_turn
 from .group_commit import Ending, Node, Waiter, bytes_of
 from .ledger import Ledger
 from .network import Network
 from .outcome import Commit, failure
-from .replies import Answers, own
+from .replies import ReplyBook, own
 from .timers import Delays
 from .wait_primitives import Signal, Watches
 
@@ -57,14 +58,16 @@ _TURN_INPUTS = 1000
 _TURN_BYTES = 4 << 20
 
 
-class Turns(Answers):
+class Turns:
     """Invariant: every waiter is answered, by a durable turn or by a failure."""
 
     nodes: list[Node]
     names: Names
 
     def __init__(self, hosts: int, network: Network | None, rtt_ms: float = 0.0) -> None:
-        super().__init__(hosts)
+        self.hosts = hosts
+        self.admission = Admission()
+        self.replies = self._reply_book()
         self.network = network or Network()
         self.network.deliver = self._deliver
         self.delays = Delays()
@@ -80,6 +83,9 @@ class Turns(Answers):
         self.watches = Watches()
         self._later: deque[tuple[int, Input]] = deque()  # (host, what it is to be given again)
         self._submitted = Signal()
+
+    def _reply_book(self) -> ReplyBook:
+        return ReplyBook(self.hosts, self.admission, self._record_refusal)
 
     # what comes in -------------------------------------------------------------------------
 
@@ -102,19 +108,19 @@ class Turns(Answers):
             if not self.apart:  # else its messages to the tablets are counted
                 item.size = size
             with Uninterrupted():
-                waiter = self._waiting[item.tx] = Waiter(item.tx, size, future)
+                waiter = self.replies.waiting[item.tx] = Waiter(item.tx, size, future)
                 try:
                     self.nodes[0].inbox.append(item)
                 except MemoryError:
-                    del self._waiting[item.tx]
+                    del self.replies.waiting[item.tx]
                     raise
         except BaseException:
-            if item.tx not in self._waiting:  # interrupted before it was sent, or refused
+            if item.tx not in self.replies.waiting:  # interrupted before it was sent, or refused
                 self.admission.let_go(item.tx)
             raise
         if self._stopped is not None:  # since it was asked above
-            self._give_up(self._stopped)
-            self._answer()
+            self.replies.give_up(self._stopped)
+            self.replies.answer()
         return waiter
 
     def _deliver(self, target: int, data: bytes) -> None:
@@ -134,7 +140,7 @@ class Turns(Answers):
             item = inbox.popleft()
             inputs.append(item)
             if isinstance(item, (CommitInput, Ahead)):
-                waiter = self._waiting.get(item.tx)
+                waiter = self.replies.waiting.get(item.tx)
                 size += waiter.size if waiter is not None else 0
             elif type(item) is Arrived:
                 size += len(item.data)
@@ -235,13 +241,13 @@ class Turns(Answers):
             self._raised(node, item, cause)
         for result in released.results:
             if result.reason is None and not result.step:
-                self._answers[result.tx] = Commit(result.tx, Place(0, 0), {})  # sent ahead
+                self.replies.answers[result.tx] = Commit(result.tx, Place(0, 0), {})  # sent ahead
             elif result.reason is None:
                 self.committed += 1
                 if self.watches:
                     self.watches.wake(result.details)
                 place = Place(result.step, result.n)
-                self._answers[result.tx] = Commit(
+                self.replies.answers[result.tx] = Commit(
                     result.tx, place, result.details, self.names.of_tablet
                 )
             else:
@@ -251,8 +257,8 @@ class Turns(Answers):
                 self.aborted[cause] = self.aborted.get(cause, 0) + 1
                 error = failure(result.tx, result.reason, self.names.of_tablet)
                 if not result.step:
-                    self._note_refused(result.tx, error)
-                self._answers[result.tx] = error
+                    self.replies.note_refused(result.tx, error)
+                self.replies.answers[result.tx] = error
         node.changed.ring()
         if node.host.number:
             self.nodes[0].changed.ring()
@@ -294,8 +300,8 @@ class Turns(Answers):
             if isinstance(item, (CommitInput, Ahead)):
                 self.failed[kind] = self.failed.get(kind, 0) + 1
                 if not isinstance(error, (StoreClosed, Undetermined)):  # else its end is not known
-                    self._note_refused(item.tx, error)
-                self._answers[item.tx] = own(error)
+                    self.replies.note_refused(item.tx, error)
+                self.replies.answers[item.tx] = own(error)
                 if proxy is not None and item.tx in proxy.staging:
                     self._later.append((node.host.number, Rollback(item.tx)))
             elif not isinstance(item, Tick):
@@ -303,9 +309,8 @@ class Turns(Answers):
                 self._later.append((node.host.number, item))
 
     def _record_refusal(self, tx: bytes) -> None:
-        if self.refused.get(tx):  # on a full disk the reserve is for others
-            self.nodes[0].inbox.append(Deliver(COORDINATOR_ID, Resolve(tx)))
-            self._poke(self.nodes[0])
+        self.nodes[0].inbox.append(Deliver(COORDINATOR_ID, Resolve(tx)))
+        self._poke(self.nodes[0])
 
     def _refuse_all(self, node: Node) -> None:
         self._fail(node, list(node.inbox), EngineClosed("the engine is closed"))
@@ -320,4 +325,4 @@ class Turns(Answers):
 
     def _stop_everything(self, error: BaseException) -> None:
         self._stopped = self._stopped or error
-        self._give_up(error)
+        self.replies.give_up(error)

@@ -161,14 +161,14 @@ class LeasedTransaction(Transaction):
         try:
             self._result = future.result(timeout)
         except TimeoutError:
-            self._engine._runtime.unheard(self._tx)
+            self._engine._runtime.replies.unheard(self._tx)
             self._failure = error = Undetermined(
                 f"transaction {self.id} was not answered within {timeout} s; it goes on, and "
                 f"outcome({self.id!r}) tells how it ended"
             )
             raise error from None
         except BaseException as error:
-            self._engine._runtime.unheard(self._tx)
+            self._engine._runtime.replies.unheard(self._tx)
             self._failed(error)
             raise
         self._state = "committed"

@@ -79,9 +79,9 @@ class Writing:
     def _make_ready(self, producer: Producer) -> None:
         tx = self._runtime.new_tx()
         with self._client.locked():
-            waiter = self._runtime._waiting[tx] = Waiter(tx, 0, None)
+            waiter = self._runtime.replies.waiting[tx] = Waiter(tx, 0, None)
             if producer.handle is not None or producer.dead is not None:  # since it was asked
-                self._runtime._answers[tx] = Commit(tx, NO_PLACE, {})
+                self._runtime.replies.answers[tx] = Commit(tx, NO_PLACE, {})
             else:
                 self._ready.setdefault(producer, []).append(tx)
                 self._initialize(producer)
@@ -166,7 +166,7 @@ class Writing:
         producer.initializing = False
         for tx in self._ready.pop(producer, ()):
             done = Commit(tx, NO_PLACE, {}) if not error else kafka_error(error, detail)
-            self._runtime._answers[tx] = done
+            self._runtime.replies.answers[tx] = done
         if error:
             producer.dead = (error, detail)
             for opened in [self.open.get(producer.tx or b""), *producer.waiting]:
@@ -226,7 +226,7 @@ class Writing:
         with self._client.locked():
             if tx not in self.open and tx not in self.ended:
                 return  # it has sent nothing
-            waiter = self._runtime._waiting[call] = Waiter(call, 0, None)
+            waiter = self._runtime.replies.waiting[call] = Waiter(call, 0, None)
             self._flushes[call] = tx
         self._runtime.asked()
         self._runtime._wait_for(waiter, None)
@@ -237,12 +237,12 @@ class Writing:
         for call, tx in list(self._flushes.items()):
             failure = self._failure(tx)
             if failure is not None:
-                self._runtime._answers[call] = kafka_error(*failure)
+                self._runtime.replies.answers[call] = kafka_error(*failure)
             elif self._client.outstanding(tx):
                 continue
             else:
                 self._client.flushed(tx)
-                self._runtime._answers[call] = Commit(tx, NO_PLACE, {})
+                self._runtime.replies.answers[call] = Commit(tx, NO_PLACE, {})
             del self._flushes[call]
 
     def _failure(self, tx: bytes) -> tuple[str, str] | None:

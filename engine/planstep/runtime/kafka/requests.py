@@ -46,7 +46,7 @@ class Requests:
         if error:
             self._runtime.answer_call(tx, kafka_error(error, detail))
         else:
-            self._runtime._answers[tx] = Commit(tx, NO_PLACE, {0: value})
+            self._runtime.replies.answers[tx] = Commit(tx, NO_PLACE, {0: value})
 
     def request(self, target: int, make: Any) -> Any:
         """One request of an administrator or group member, waited for; its answer's value."""
@@ -54,7 +54,7 @@ class Requests:
         room_for_a_turn()
         tx = self._runtime.new_tx()
         with self._client.locked():
-            waiter = self._runtime._waiting[tx] = Waiter(tx, 0, None)
+            waiter = self._runtime.replies.waiting[tx] = Waiter(tx, 0, None)
             self._client.ask(target, make, partial(self._ended_ask, tx))
         self._runtime.asked()
         self._runtime._wait_for(waiter, None)

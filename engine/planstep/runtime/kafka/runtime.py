@@ -244,7 +244,7 @@ class KafkaRuntime(Runtime):
         try:
             self.client.admit(tx, batches, wait)
             with self.client.locked():
-                waiter = self._waiting[tx] = Waiter(tx, 0, ending)
+                waiter = self.replies.waiting[tx] = Waiter(tx, 0, ending)
                 if asked.trim is not None:
                     self.requests.trim(tx, *asked.trim)
                 elif asked.plain:
@@ -254,7 +254,9 @@ class KafkaRuntime(Runtime):
         except (PlanstepError, RecursionError):
             raise
         except BaseException:
-            if tx not in self._waiting:  # interrupted before it was sent: nobody else would end it
+            if (
+                tx not in self.replies.waiting
+            ):  # interrupted before it was sent: nobody else would end it
                 self.rollback(tx)
             raise
         self.asked()
@@ -264,8 +266,8 @@ class KafkaRuntime(Runtime):
         """Hosts are told of a call, and it is told if the engine has stopped since it was asked for."""
         self.client.deliver()
         if self._stopped is not None:
-            self._give_up(self._stopped)
-            self._answer()
+            self.replies.give_up(self._stopped)
+            self.replies.answer()
 
     def answer_call(self, tx: bytes, answer: Commit | BaseException) -> None:
         """A call has ended: under the client's lock; whoever holds it delivers."""
@@ -273,7 +275,7 @@ class KafkaRuntime(Runtime):
             self.committed += 1
         else:
             self.count_aborted(getattr(answer, "name", type(answer).__name__))
-        self._answers[tx] = answer
+        self.replies.answers[tx] = answer
 
     def count_aborted(self, cause: str) -> None:
         self.conflicts += 1
@@ -284,7 +286,7 @@ class KafkaRuntime(Runtime):
         tx = tx_parse(tx) if isinstance(tx, str) else tx
         state = self.writing.ended.get(tx)
         if state is None:
-            state = "open" if tx in self.writing.open or tx in self._waiting else "unknown"
+            state = "open" if tx in self.writing.open or tx in self.replies.waiting else "unknown"
         return Outcome(tx_text(tx), state, None, 0, ())
 
     def transactions(self, limit: int = 100) -> list[Outcome]:
@@ -362,7 +364,7 @@ class KafkaRuntime(Runtime):
             for tx in list(self.writing.open):
                 self.rollback(tx)
             deadline = time.monotonic() + _CLOSE_SECONDS
-            while (self.writing.open or self._waiting) and self._stopped is None:
+            while (self.writing.open or self.replies.waiting) and self._stopped is None:
                 if time.monotonic() > deadline:
                     break
                 time.sleep(LOOK_SECONDS)
