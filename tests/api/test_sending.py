@@ -133,7 +133,7 @@ def test_what_was_interrupted_going_ahead_is_answered(
     with planstep.open(":memory:", hosts=3) as db:
         db.create_topic("t", partitions=3)
         runtime = db._runtime
-        wait = runtime._wait_for
+        wait = runtime.threads.wait_for
 
         def interrupted(*args: Any) -> None:
             raise KeyboardInterrupt
@@ -141,10 +141,10 @@ def test_what_was_interrupted_going_ahead_is_answered(
         for _ in range(5):
             with pytest.raises(KeyboardInterrupt), db.transaction() as tx:
                 with monkeypatch.context() as patch:
-                    patch.setattr(runtime, "_wait_for", interrupted)
+                    patch.setattr(runtime.threads, "wait_for", interrupted)
                     for p in range(3):
                         tx.write_batch("t", [bytes(1 << 20)] * 4, partition=p)
-        assert runtime._wait_for == wait
+        assert runtime.threads.wait_for == wait
         until(lambda: not (runtime.replies.waiting or runtime.admission._held))
         assert runtime.admission.bytes == 0
 

@@ -271,7 +271,7 @@ class Conversation:
         return " ".join(found) or "nothing"
 
     def outcomes(self) -> str:
-        return f"{self.runtime.committed} committed, {self.runtime.conflicts} not"
+        return f"{self.runtime.turns.committed} committed, {self.runtime.turns.conflicts} not"
 
     # what clients do -------------------------------------------------------------------------
 

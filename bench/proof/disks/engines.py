@@ -67,7 +67,7 @@ def abandon(db: Engine) -> None:
         with node.lock:
             node.down = True
             node.inbox.clear()
-    runtime._stop_everything(EngineClosed("the engine was abandoned"))
+    runtime.turns.stop_everything(EngineClosed("the engine was abandoned"))
     runtime.replies.answer()
     try:
         db.close()

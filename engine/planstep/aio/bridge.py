@@ -140,10 +140,10 @@ class Bridge:
         wake = partial(self.post, future, None, None)
         self.waiting[future] = None
         try:
-            with runtime.watches.watch(tablets, wake):
+            with runtime.turns.watches.watch(tablets, wake):
                 if not any(runtime.views.end(tablet) > ends[tablet] for tablet in tablets):
-                    if runtime._stopped is not None:
-                        runtime._check_open()  # nothing comes any more
+                    if runtime.turns.stopped is not None:
+                        runtime.turns.check_open()  # nothing comes any more
                     await asyncio.wait([future], timeout=min(seconds, _LOOK_SECONDS))
         finally:
             self.waiting.pop(future, None)

@@ -277,8 +277,8 @@ def open(
         if engine is not None:
             if slot.folder != _folder(real):
                 raise _replaced(real)
-            if engine._runtime._stopped is not None:
-                raise _stopped(real, engine._runtime._stopped)
+            if engine._runtime.turns.stopped is not None:
+                raise _stopped(real, engine._runtime.turns.stopped)
             engine._settings.agree(real, given)
             switch_at_least_every(switch_interval)
             engine._opened += 1

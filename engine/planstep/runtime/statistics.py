@@ -62,10 +62,10 @@ def stats(runtime: "Runtime") -> dict[str, Any]:
         "generation": runtime.generation,
         "step": nodes[0].host.step_released,
         "transactions": {
-            "committed": runtime.committed,
-            "conflicts": runtime.conflicts,
-            "aborted": dict(runtime.aborted),
-            "failed": dict(runtime.failed),
+            "committed": runtime.turns.committed,
+            "conflicts": runtime.turns.conflicts,
+            "aborted": dict(runtime.turns.aborted),
+            "failed": dict(runtime.turns.failed),
             "waiting": len(runtime.replies.waiting),
         },
         "turns": {

@@ -203,7 +203,7 @@ def _inferred(
     for number, (_, tablet, start, end) in enumerate(filled):
         share = -(-(options.infer_records - len(sample)) // (len(filled) - number))
         count = min(share, end - start)
-        slices = db._runtime.read_slices(view._view().snap, tablet, start, count, 64 << 20)
+        slices = db._runtime.views.read_slices(view._view().snap, tablet, start, count, 64 << 20)
         sample += chain.from_iterable(s.batch.part(_VALUES, s.lo, s.hi) for s in slices)
     return values.infer(options.format or stored, sample, f"values of topic {options.name!r}")
 

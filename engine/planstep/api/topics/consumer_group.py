@@ -428,7 +428,7 @@ class Group:
         """While it lasts, `wake` is called when a partition publishes or a lease changes hands."""
         self.waiters[wake] = None
         try:
-            with self.runtime.watches.watch(self.info.partitions, wake):
+            with self.runtime.turns.watches.watch(self.info.partitions, wake):
                 yield
         finally:
             self.waiters.pop(wake, None)

@@ -68,7 +68,7 @@ class Writing:
 
     def ready(self, worker: str) -> None:
         """The worker's producer is initialized: what was left under its transactional id has ended."""
-        self._runtime._check_open()
+        self._runtime.turns.check_open()
         found = self.producers.get(worker)
         if found is not None and found.handle is not None and found.dead is None:
             return
@@ -86,7 +86,7 @@ class Writing:
                 self._ready.setdefault(producer, []).append(tx)
                 self._initialize(producer)
         self._runtime.asked()
-        self._runtime._wait_for(waiter, None)
+        self._runtime.threads.wait_for(waiter, None)
         waiter.result()
 
     def retire(self, producer: Producer) -> None:
@@ -127,7 +127,7 @@ class Writing:
             self._make_ready(producer)
         deadline = time.monotonic() + self._settings.max_block_ms / 1000
         while producer is not None and self._is_moving(producer, tx):
-            self._runtime._check_open()
+            self._runtime.turns.check_open()
             if time.monotonic() > deadline:
                 raise kafka_error("CONCURRENT_TRANSACTIONS", f"producer {producer.name!r}")
             time.sleep(LOOK_SECONDS)
@@ -208,7 +208,7 @@ class Writing:
 
         Overloaded: nothing of it was sent.
         """
-        self._runtime._check_open()
+        self._runtime.turns.check_open()
         batches = bounded(
             {tablet: pieces for tablet, (_, pieces) in slices.items()}, self._settings.batch_bytes
         )
@@ -221,7 +221,7 @@ class Writing:
     def flush(self, tx: bytes) -> None:
         """Waits until what was sent is written. KafkaError when something of it was refused: the transaction can
         only be rolled back then."""
-        self._runtime._check_open()
+        self._runtime.turns.check_open()
         call = self._runtime.new_tx()
         with self._client.locked():
             if tx not in self.open and tx not in self.ended:
@@ -229,7 +229,7 @@ class Writing:
             waiter = self._runtime.replies.waiting[call] = Waiter(call, 0, None)
             self._flushes[call] = tx
         self._runtime.asked()
-        self._runtime._wait_for(waiter, None)
+        self._runtime.threads.wait_for(waiter, None)
         self._runtime._without_doubt(waiter)
 
     def end_flushes(self) -> None:
@@ -261,7 +261,7 @@ class Writing:
 
     def rollback(self, tx: bytes) -> None:
         """Aborts; does not wait for it."""
-        if self._runtime._closed:
+        if self._runtime.turns.closed:
             return
         with self._client.locked():
             self._assigned.pop(tx, None)
@@ -302,7 +302,7 @@ class Writing:
             self._end(opened, error, detail)
             return
         producer = opened.producer
-        self._runtime.ledger.decided(opened.tx, int(1e6 * self._runtime.half_ms))
+        self._runtime.ledger.decided(opened.tx, int(1e6 * self._runtime.turns.half_ms))
         if opened.ending == "commit":
             producer.positions.update(opened.positions)
             self._ended_as(opened.tx, "committed")

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from ...errors import NotSupported, PlanstepError
-from ...host.inputs import Deliver, Released, Tick, Together, each_of
+from ...host.inputs import Tick
 from ...host.modes import coordinator_of, group_of
 from ...proto.ids import (
     CATALOGUE,
@@ -33,11 +33,10 @@ from ...proto.ids import (
 from ...proto.kafka.messages import ExpireProducers, SwitchLog
 from ...proto.kafka.settings import KafkaSettings
 from ...proto.messages import PartitionPart
-from ...proto.shell import Answer
 from ...store import Store
 from ..core_client import Client
 from ..deferred_signals import Uninterrupted, room_for_a_turn
-from ..group_commit import Ending, Node, Waiter
+from ..group_commit import Ending, Waiter
 from ..open_transactions import OpenTransaction
 from ..outcome import Commit, Outcome
 from ..runtime import Runtime
@@ -83,11 +82,10 @@ class KafkaRuntime(Runtime):
             self.writing = Writing(self)
             self.requests = Requests(self)
             self.numbers = Numbers(self)
-            self.last_sequence = self.numbers.last
+            self.turns.clients = self.client
             if self._writes:
                 for node in self.nodes:  # its coordinators go on where they were
-                    node.inbox.append(Tick())
-                    self._poke(node)
+                    self.turns.put(node, Tick())
         except BaseException:
             self._end_threads()
             raise
@@ -103,30 +101,9 @@ class KafkaRuntime(Runtime):
         )
 
     def _views(self) -> KafkaViews:
-        return KafkaViews(self.nodes, self._check_open, self.settings, self.rtt_ms, self._writes)
-
-    def _tell_clients(self, released: Released) -> None:
-        self.client.answered(released.answers)
-
-    def _release(self, node: Any, released: Released) -> None:
-        super()._release(node, released)
-        if self.watches and released.visible:
-            self.watches.wake(released.visible)
-
-    def _raised(self, node: Node, item: Any, error: BaseException) -> None:
-        super()._raised(node, item, error)
-        if isinstance(item, (Deliver, Together)):
-            asked = [one for one in each_of(item) if hasattr(one.message, "client")]
-            self.client.answered(
-                [
-                    (
-                        one.message.client,
-                        Answer(one.message.request, one.target, "UNKNOWN_SERVER_ERROR"),
-                        one.cause,
-                    )
-                    for one in asked
-                ]
-            )
+        return KafkaViews(
+            self.nodes, self.turns.check_open, self.settings, self.rtt_ms, self._writes
+        )
 
     # transactions --------------------------------------------------------------------------
 
@@ -156,13 +133,16 @@ class KafkaRuntime(Runtime):
     def look(self, tx: bytes) -> Snapshot:
         return self.writing.look(tx) if self._writes else self.views.snapshot()
 
+    def last_sequence(self, snap: Snapshot, tablet: int, producer: bytes) -> int | None:
+        return self.numbers.last(snap, tablet, producer)
+
     def wait_stable(self, tablet: int) -> None:
         """Until the transactions have ended that have written so far: a commit is answered before its markers
         are written. KafkaError after max_block_ms."""
         end = self.views.whole_log(tablet)[1]
         deadline = time.monotonic() + self.settings.max_block_ms / 1000
         while self.views.log_bounds(tablet)[1] < end:
-            self._check_open()
+            self.turns.check_open()
             if time.monotonic() > deadline:
                 raise kafka_error("CONCURRENT_TRANSACTIONS", tablet_text(tablet))
             time.sleep(LOOK_SECONDS)
@@ -223,7 +203,7 @@ class KafkaRuntime(Runtime):
         return self._waited(tx, self._ask(tx, asked, None, timeout), timeout)
 
     def _waited(self, tx: bytes, waiter: Waiter, timeout: float | None) -> Commit:
-        self._wait_for(waiter, timeout)
+        self.threads.wait_for(waiter, timeout)
         if waiter.answer is None:
             raise self._undetermined(tx, timeout)
         return waiter.result()
@@ -237,7 +217,7 @@ class KafkaRuntime(Runtime):
             self._ask(tx, _sorted_out(parts), ending, wait)
 
     def _ask(self, tx: bytes, asked: "_Asked", ending: Ending | None, wait: float | None) -> Waiter:
-        self._check_open()
+        self.turns.check_open()
         room_for_a_turn()
         self.lingering.pop(tx, None)
         batches = bounded(asked.batches, self.settings.batch_bytes)
@@ -265,21 +245,21 @@ class KafkaRuntime(Runtime):
     def asked(self) -> None:
         """Hosts are told of a call, and it is told if the engine has stopped since it was asked for."""
         self.client.deliver()
-        if self._stopped is not None:
-            self.replies.give_up(self._stopped)
+        if self.turns.stopped is not None:
+            self.replies.give_up(self.turns.stopped)
             self.replies.answer()
 
     def answer_call(self, tx: bytes, answer: Commit | BaseException) -> None:
         """A call has ended: under the client's lock; whoever holds it delivers."""
         if isinstance(answer, Commit):
-            self.committed += 1
+            self.turns.committed += 1
         else:
             self.count_aborted(getattr(answer, "name", type(answer).__name__))
         self.replies.answers[tx] = answer
 
     def count_aborted(self, cause: str) -> None:
-        self.conflicts += 1
-        self.aborted[cause] = self.aborted.get(cause, 0) + 1
+        self.turns.conflicts += 1
+        self.turns.aborted[cause] = self.turns.aborted.get(cause, 0) + 1
 
     def outcome(self, tx: bytes | str) -> Outcome:
         """What this engine remembers: the log knows producers and epochs, not transactions."""
@@ -360,11 +340,11 @@ class KafkaRuntime(Runtime):
     def close(self) -> None:
         """Commits under way go on to their end, and open transactions are aborted, as Kafka's producer does when
         it is closed: else readers would wait for the time-out of what nobody can end."""
-        if not self._closed:
+        if not self.turns.closed:
             for tx in list(self.writing.open):
                 self.rollback(tx)
             deadline = time.monotonic() + _CLOSE_SECONDS
-            while (self.writing.open or self.replies.waiting) and self._stopped is None:
+            while (self.writing.open or self.replies.waiting) and self.turns.stopped is None:
                 if time.monotonic() > deadline:
                     break
                 time.sleep(LOOK_SECONDS)
