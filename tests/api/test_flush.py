@@ -277,7 +277,7 @@ def test_an_error_of_a_flush_is_told_also_when_the_engine_is_closed(
 
     tx = db.transaction(worker="w")
     tx.write("out", b"x", partition=0)
-    monkeypatch.setattr(db._runtime, "flush", refused)
+    monkeypatch.setattr(db._runtime.hooks, "flush", refused)
     with pytest.raises(planstep.Aborted, match="cannot be written"):
         tx.flush()
 

@@ -84,7 +84,7 @@ def test_what_is_asked_while_it_closes_is_told_so(what: str, hosts: int) -> None
             if what == "request":
                 runtime.requests.rejoin("c", "m")
             elif what == "ready":
-                runtime.ready("w")
+                runtime.hooks.ready("w")
             else:
                 tx.commit()
         except planstep.PlanstepError as error:

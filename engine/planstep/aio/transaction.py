@@ -212,7 +212,7 @@ class AsyncTransaction:
         """As Transaction.read: waits up to `timeout` seconds for records, and holds no thread."""
         tx = self._sync
         if exact:
-            self._bridge.runtime.check_exact()
+            self._bridge.runtime.hooks.check_exact()
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds("timeout", timeout)
         seen: dict[int, int] | None = None

@@ -86,7 +86,7 @@ class Operations(Opened):
         self._writable()
         if not isinstance(on, bool):
             raise TypeError(f"on is True or False, not {shown(on)}")
-        self._runtime.switch_log_batching(on)
+        self._runtime.hooks.switch_log_batching(on)
 
     def resolve(self, tx: str | bytes) -> Outcome:
         """Ends a transaction that is not planned, durably; never decides one that is planned.
@@ -126,7 +126,7 @@ class Operations(Opened):
         readers wait for them, and what hangs for nobody's. NotSupported in other modes.
         """
         self._check()
-        return self._runtime.transactional_ids(only_open)
+        return self._runtime.hooks.transactional_ids(only_open)
 
     def recorded(self, tx: str | bytes) -> list[tuple[int, int, int, str]]:
         """(host, turn, tablet, message) of a transaction's way, as trace="messages" recorded it.

@@ -256,12 +256,12 @@ class Engine(Naming, Operations):
         self, topic: str, consumer: str, lease_seconds: float, name: str, in_flight: int
     ) -> tuple[Group, Member]:
         info = self._topic(topic)
-        joined = self._runtime.join(consumer, name)
+        joined = self._runtime.hooks.join(consumer, name)
         group, member = self._join_group(info, consumer, lease_seconds, name, in_flight)
         if joined is not None:
             member.generation, member.id = joined
             group.generation = max(group.generation, member.generation)
-            member.producer = self._runtime.producer(name or member.id)
+            member.producer = self._runtime.hooks.producer(name or member.id)
         return group, member
 
     def _join_group(

@@ -50,7 +50,7 @@ from .deferred_signals import Uninterrupted, room_for_a_turn
 from .group_commit import Ending, Node, Waiter
 from .ledger import Ledger
 from .maintenance import Chores
-from .mode_hooks import Ways
+from .mode_hooks import ModeHooks
 from .network import Network
 from .open_transactions import OpenTransaction, undecided
 from .outcome import Commit, Outcome
@@ -65,8 +65,10 @@ from .wait_primitives import CommitFuture, wait_for
 _LOOK_SECONDS = 0.5
 
 
-class Runtime(Ways):
+class Runtime:
     """One engine's hosts: transactions, names, reads, outcomes."""
+
+    hooks_type: type[ModeHooks] = ModeHooks
 
     def __init__(
         self,
@@ -81,6 +83,8 @@ class Runtime(Ways):
         settings: ModeSettings | None = None,
         snapshots: tuple[int, int] = (BYTES_MAX, MS_MAX),
     ) -> None:
+        self.hooks = self.hooks_type(self)
+        self.mode = self.hooks.mode
         self.hosts = len(stores)
         self.separate = separate
         self.rtt_ms = rtt_ms
@@ -238,10 +242,10 @@ class Runtime(Ways):
                 ) from error
         if waiter.answer is None:
             self.replies.unheard(tx)
-            raise self._undetermined(tx, timeout)
+            raise self.undetermined(tx, timeout)
         return waiter.result()
 
-    def _undetermined(self, tx: bytes, timeout: float | None) -> Undetermined:
+    def undetermined(self, tx: bytes, timeout: float | None) -> Undetermined:
         return Undetermined(
             f"transaction {tx_text(tx)} was not answered within {timeout} s; it goes on, and "
             f"outcome({tx_text(tx)!r}) tells how it ended"
@@ -255,9 +259,9 @@ class Runtime(Ways):
         """
         waiter = self.turns.enqueue(Ahead(tx, slices), None, None)
         self.threads.wait_for(waiter, None)
-        self._without_doubt(waiter)
+        self.without_doubt(waiter)
 
-    def _without_doubt(self, waiter: Waiter) -> None:
+    def without_doubt(self, waiter: Waiter) -> None:
         """What precedes a commit has no outcome to be asked for, whatever became of the engine."""
         try:
             waiter.result()

@@ -77,8 +77,8 @@ class Changelog:
         Mode "kafka": waits for the end of a transaction that has written here, KafkaError after max_block_ms.
         """
         if self._worker is not None:
-            self._engine._runtime.ready(self._worker)
-        self._engine._runtime.wait_stable(self._tablet)
+            self._engine._runtime.hooks.ready(self._worker)
+        self._engine._runtime.hooks.wait_stable(self._tablet)
         self._layers.clear()
         values: dict[str, Any] = {}
         topic, p = self._engine.topic(self.topic), self.partition

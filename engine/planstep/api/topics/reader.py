@@ -59,7 +59,7 @@ def window_of(runtime: "Runtime", in_flight: int | None) -> int:
     """How many batches a reader may have at once, checked."""
     if in_flight is None:
         return _IN_FLIGHT
-    if whole("in_flight", in_flight, 1) > 1 and runtime.one_at_a_time:
+    if whole("in_flight", in_flight, 1) > 1 and runtime.hooks.one_at_a_time:
         raise NotSupported(
             f'mode "{runtime.mode}": a reader has one transaction at a time, so in_flight={in_flight} is not to be '
             "had: leave it out and end each batch before the next read, or open more readers"
@@ -218,7 +218,7 @@ class Reader:
         self.max_records = max_records
         self.max_bytes = max_bytes
         self._engine = engine
-        if engine._runtime.one_at_a_time:
+        if engine._runtime.hooks.one_at_a_time:
             in_flight = 1
         self._group, self._member = engine._join(topic, consumer, lease_seconds, name, in_flight)
         self._info = self._group.info

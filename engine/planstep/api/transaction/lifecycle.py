@@ -78,7 +78,7 @@ class Life(ABC):
         self._runtime = engine._runtime
         self._tx = self._runtime.new_tx()
         if worker is not None:
-            self._runtime.assign(self._tx, worker)
+            self._runtime.hooks.assign(self._tx, worker)
         self._state = "open"
         self._reading: Reading | None = None
         self._future: Future[Commit] | None = None
@@ -203,7 +203,7 @@ class Life(ABC):
         self._state = "sent"
         self._release()
         if step is not None:
-            self._runtime.forget(self._tx)
+            self._runtime.hooks.forget(self._tx)
             self._result = read_only_commit(self._tx, step)
         return parts
 
@@ -257,7 +257,7 @@ class Life(ABC):
 
     def _await_sent(self) -> None:
         try:
-            self._runtime.flush(self._tx)
+            self._runtime.hooks.flush(self._tx)
         except BaseException as error:
             self._give_up(error)
             raise
@@ -272,7 +272,7 @@ class Life(ABC):
         if self._ahead or self._state == "aborted":  # it may have been begun before it was refused
             self._runtime.rollback(self._tx)
         else:
-            self._runtime.forget(self._tx)
+            self._runtime.hooks.forget(self._tx)
 
     def __del__(self) -> None:
         # Dropped without an end: the engine unpins its snapshot later. Closing it here could meet
@@ -282,7 +282,7 @@ class Life(ABC):
             self._engine._consuming.pop(self._tx, None)
             self._engine._dropped.append(reading.snap)
         if getattr(self, "_state", None) == "open":
-            self._runtime.forget(self._tx)
+            self._runtime.hooks.forget(self._tx)
             if getattr(self, "_ahead", None):
                 self._engine._abandoned.append(self._tx)
             if self._has_writes():

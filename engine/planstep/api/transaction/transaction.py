@@ -84,7 +84,7 @@ class Transaction(Life):
         that a record that came meanwhile is a Conflict. Mode "kafka": NotSupported.
         """
         if exact:
-            self._runtime.check_exact()
+            self._runtime.hooks.check_exact()
         deadline = time.monotonic() + seconds("timeout", timeout)
         seen: dict[int, int] | None = None
         while True:
@@ -249,9 +249,9 @@ class Transaction(Life):
     def _send_if_due(self) -> None:
         runtime = self._runtime
         if self._waiting_bytes >= AHEAD_BYTES or (
-            runtime.sends_at_once
+            runtime.hooks.sends_at_once
             and not self._alone
-            and runtime.may_send(self._tx, self._waiting_bytes, self._outboxes)
+            and runtime.hooks.may_send(self._tx, self._waiting_bytes, self._outboxes)
         ):
             self._send_ahead()
 
@@ -430,7 +430,7 @@ class Transaction(Life):
         rows = [(self._engine._table(name), writes) for name, writes in self._rows.items()]
         parts = build_parts(conditions, self._outboxes.values(), rows, self._ahead)
         # What went ahead of its commit belongs to a transaction, and ends as one.
-        return self._runtime.statement(parts) if self._alone and not self._ahead else parts
+        return self._runtime.hooks.statement(parts) if self._alone and not self._ahead else parts
 
     def _grow(self, size: int) -> None:
         if self._bytes + size > TRANSACTION_BYTES_MAX:

@@ -122,7 +122,7 @@ class Writing:
         """What a transaction reads with: its producer's consumer keeps positions in memory. First the producer
         is initialized, so that nobody of its name before it can commit what is read; then it waits for
         positions that its former transactions are about to commit."""
-        producer = self._assigned.get(tx) if self._runtime._writes else None
+        producer = self._assigned.get(tx) if self._runtime.writes else None
         if producer is not None and producer.handle is None and producer.dead is None:
             self._make_ready(producer)
         deadline = time.monotonic() + self._settings.max_block_ms / 1000
@@ -230,7 +230,7 @@ class Writing:
             self._flushes[call] = tx
         self._runtime.asked()
         self._runtime.threads.wait_for(waiter, None)
-        self._runtime._without_doubt(waiter)
+        self._runtime.without_doubt(waiter)
 
     def end_flushes(self) -> None:
         """Whenever something has changed: under the client's lock."""
@@ -329,7 +329,7 @@ class Writing:
             if state == "undetermined":
                 self._runtime.answer_call(
                     opened.tx,
-                    self._runtime._undetermined(opened.tx, self._settings.max_block_ms / 1000),
+                    self._runtime.undetermined(opened.tx, self._settings.max_block_ms / 1000),
                 )
             else:
                 self._runtime.answer_call(opened.tx, kafka_error(error, detail))

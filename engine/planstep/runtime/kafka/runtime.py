@@ -8,11 +8,10 @@
 Clients stand outside of the hosts' turns (../core_client.py): each request is an input of a turn, each answer
 leaves when the turn is durable. What names topics is the deterministic half: the catalogue.
 
-Next: producer_sessions.py, requests.py, views.py.
+Next: hooks.py, producer_sessions.py, requests.py, views.py.
 """
 
 import time
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from ...errors import NotSupported, PlanstepError
@@ -26,11 +25,9 @@ from ...proto.ids import (
     host_of,
     kind_of,
     tablet_id,
-    tablet_text,
     tx_parse,
     tx_text,
 )
-from ...proto.kafka.messages import ExpireProducers, SwitchLog
 from ...proto.kafka.settings import KafkaSettings
 from ...proto.messages import PartitionPart
 from ...store import Store
@@ -42,37 +39,25 @@ from ..outcome import Commit, Outcome
 from ..runtime import Runtime
 from ..snapshot_reads import Snapshot
 from .batches import bounded
-from .errors import kafka_error
-from .identities import Identity, identities, under_way
+from .hooks import PLAIN, KafkaHooks
 from .numbers import Numbers
 from .producer_sessions import LOOK_SECONDS, Writing
-from .producers import Producer, check_identity
 from .requests import Requests
 from .schema import KafkaSchema
 from .views import KafkaViews
 
-_EXPIRE_EVERY_MS = 600_000
 _CLOSE_SECONDS = 5.0
-_PLAIN = (b"", 0, 0)
-"""In the place of a writer's numbers, of a write by itself: no transaction."""
 
 
 class KafkaRuntime(Runtime):
     """What the face asks for, handed to those who do it: producer_sessions.py, requests.py, views.py."""
 
-    mode = "kafka"
-    sends_at_once = True
-    one_at_a_time = True
-    reads_may_wait = True
-    has_tables = False
-    has_places = False
-    ends_by_name = True
+    hooks_type = KafkaHooks
     settings: KafkaSettings
     views: KafkaViews
 
     def __init__(self, stores: list[Store], **settings: Any) -> None:
-        self._writes = not settings.get("read_only")
-        self._expire_at = 0
+        self.writes = not settings.get("read_only")
         self.lingering: dict[bytes, float] = {}  # tx → since when what it wrote waits, ms
         super().__init__(stores, **settings)
         self.in_order = False  # a commit's positions count only once it has ended
@@ -83,113 +68,39 @@ class KafkaRuntime(Runtime):
             self.requests = Requests(self)
             self.numbers = Numbers(self)
             self.turns.clients = self.client
-            if self._writes:
+            if self.writes:
                 for node in self.nodes:  # its coordinators go on where they were
                     self.turns.put(node, Tick())
         except BaseException:
             self._end_threads()
             raise
 
-    @property
-    def protocol_version(self) -> int:
-        return self.settings.protocol_version
-
-    def check_exact(self) -> None:
-        raise NotSupported(
-            'mode "kafka" has no conditions: exact=True needs mode "deterministic", which checks at the commit '
-            "that there was no more"
-        )
-
     def _views(self) -> KafkaViews:
         return KafkaViews(
-            self.nodes, self.turns.check_open, self.settings, self.rtt_ms, self._writes
+            self.nodes, self.turns.check_open, self.settings, self.rtt_ms, self.writes
         )
 
     # transactions --------------------------------------------------------------------------
 
-    def producer(self, name: str) -> Producer:
-        check_identity(name)
-        return self.writing.producer(name)
-
-    def assign(self, tx: bytes, worker: "str | Producer | None") -> None:
-        if isinstance(worker, str):
-            check_identity(worker)
-        room_for_a_turn()
-        self.writing.assign(tx, worker)
-
-    def retire(self, producer: Producer) -> None:
-        self.writing.retire(producer)
-
-    def ready(self, worker: str) -> None:
-        check_identity(worker)
-        self.writing.ready(worker)
-
-    def forget(self, tx: bytes) -> None:
-        self.writing.forget(tx)
-
-    def fence(self, tx: bytes, consumer: str, generation: int, member: str) -> None:
-        self.writing.fence(tx, consumer, generation, member)
-
     def look(self, tx: bytes) -> Snapshot:
-        return self.writing.look(tx) if self._writes else self.views.snapshot()
+        return self.writing.look(tx) if self.writes else self.views.snapshot()
 
     def last_sequence(self, snap: Snapshot, tablet: int, producer: bytes) -> int | None:
         return self.numbers.last(snap, tablet, producer)
-
-    def wait_stable(self, tablet: int) -> None:
-        """Until the transactions have ended that have written so far: a commit is answered before its markers
-        are written. KafkaError after max_block_ms."""
-        end = self.views.whole_log(tablet)[1]
-        deadline = time.monotonic() + self.settings.max_block_ms / 1000
-        while self.views.log_bounds(tablet)[1] < end:
-            self.turns.check_open()
-            if time.monotonic() > deadline:
-                raise kafka_error("CONCURRENT_TRANSACTIONS", tablet_text(tablet))
-            time.sleep(LOOK_SECONDS)
 
     def send_ahead(self, tx: bytes, slices: dict[int, tuple[int, Any]]) -> None:
         room_for_a_turn()
         self.lingering.pop(tx, None)
         self.writing.send_ahead(tx, slices)
 
-    def flush(self, tx: bytes) -> None:
-        room_for_a_turn()
-        self.writing.flush(tx)
-
     def rollback(self, tx: bytes) -> None:
         self.lingering.pop(tx, None)
         self.writing.rollback(tx)
 
-    def join(self, consumer: str, name: str) -> tuple[int, str]:
-        room_for_a_turn()
-        return self.requests.join(consumer, name)
-
-    def rejoin(self, consumer: str, member: str) -> int:
-        room_for_a_turn()
-        return self.requests.rejoin(consumer, member)
-
-    def leave(self, consumer: str, member: str) -> None:
-        room_for_a_turn()
-        self.requests.leave(consumer, member)
-
-    def may_send(self, tx: bytes, waiting_bytes: int, outboxes: Mapping[str, Any]) -> bool:
-        """Fewer requests are on the way than may be, and batches are full, or have lingered: looked at with each
-        write, no timer sends them."""
-        settings = self.settings
-        if self.client.outstanding(tx) >= settings.max_in_flight:
-            return False
-        if not settings.linger_ms:
-            return True
-        columns = sum(len(outbox.columns) for outbox in outboxes.values())
-        if waiting_bytes >= columns * settings.batch_bytes:
-            return True
-        now_ms = 1000 * time.monotonic()
-        return now_ms - self.lingering.setdefault(tx, now_ms) >= settings.linger_ms
-
     def commit(self, tx: bytes, parts: dict[int, Any], timeout: float | None = None) -> Commit:
         if any(kind_of(tablet) == CATALOGUE for tablet in parts):
             return super().commit(tx, parts, timeout)
-        if any(part.producer not in (None, _PLAIN) for part in parts.values()):
+        if any(part.producer not in (None, PLAIN) for part in parts.values()):
             return self.numbers.commit(tx, parts, timeout)
         return self._waited(tx, self._ask(tx, _sorted_out(parts), None, timeout), timeout)
 
@@ -205,7 +116,7 @@ class KafkaRuntime(Runtime):
     def _waited(self, tx: bytes, waiter: Waiter, timeout: float | None) -> Commit:
         self.threads.wait_for(waiter, timeout)
         if waiter.answer is None:
-            raise self._undetermined(tx, timeout)
+            raise self.undetermined(tx, timeout)
         return waiter.result()
 
     def send(
@@ -278,24 +189,7 @@ class KafkaRuntime(Runtime):
     def resolve(self, tx: bytes | str) -> Outcome:
         raise _unknown_transactions()
 
-    def transactional_ids(self, only_open: bool) -> list[Identity]:
-        """See identities.py."""
-        stores = {n: node.host.store for n, node in enumerate(self.nodes) if not node.down}
-        now_ms = time.time_ns() // 1_000_000
-        return (under_way if only_open else identities)(stores, self.names, now_ms)
-
-    def statement(self, parts: dict[int, Any]) -> dict[int, Any]:
-        """A write by itself is a plain one: no transaction."""
-        return {
-            tablet: part._replace(producer=_PLAIN) if isinstance(part, PartitionPart) else part
-            for tablet, part in parts.items()
-        }
-
-    def switch_log_batching(self, on: bool) -> None:
-        for tablet in self._coordinators():
-            self.tell(tablet, SwitchLog(on))
-
-    def _coordinators(self) -> list[int]:
+    def coordinators(self) -> list[int]:
         kinds = (TRANSACTIONS, GROUPS)
         return [tablet_id(kind, number, 0) for kind in kinds for number in range(self.hosts)]
 
@@ -304,7 +198,7 @@ class KafkaRuntime(Runtime):
         transaction and of group coordinators, all hosts together."""
         found = super().stats()
         logs: dict[str, dict[str, Any]] = {"transactions": {}, "groups": {}}
-        for tablet in self._coordinators():
+        for tablet in self.coordinators():
             node = self.nodes[host_of(tablet)]
             counters = None if node.down else node.host.log_counters(tablet)
             total = logs["transactions" if kind_of(tablet) == TRANSACTIONS else "groups"]
@@ -317,19 +211,6 @@ class KafkaRuntime(Runtime):
                 else:
                     total[name] = known + value
         return {**found, "coordinator_logs": logs}
-
-    def tidy(self, now_ms: int) -> None:
-        """Producers that were idle for producer_id_expiration_ms are forgotten; looked at now and then."""
-        if 0 < self._expire_at - now_ms <= _EXPIRE_EVERY_MS:  # more: the clock was set back
-            return
-        self._expire_at = now_ms + _EXPIRE_EVERY_MS
-        oldest = ExpireProducers(now_ms - self.settings.producer_id_expiration_ms)
-        for topic in list(self.names.topics.values()):
-            for tablet in topic.partitions:
-                self.tell(tablet, oldest)
-        for tablet in self._coordinators():
-            if kind_of(tablet) == GROUPS:
-                self.tell(tablet, oldest)
 
     def coordinator_of(self, name: str) -> int:
         return coordinator_of(name, self.hosts)
