@@ -87,7 +87,7 @@ def store_opened(path: str, runtime: Any, read_only: bool, seconds: float) -> No
 def store_closed(path: str, runtime: Any, seconds: float) -> None:
     step = runtime.nodes[0].host.step_released
     fields = {"store": path, "step": step, "seconds": seconds}
-    counts = {"committed": runtime.committed, "aborted": runtime.conflicts}
+    counts = {"committed": runtime.turns.committed, "aborted": runtime.turns.conflicts}
     said(logging.INFO, "store_closed", f"{path}: closed at step {step}", **fields, **counts)
 
 

@@ -27,8 +27,13 @@ from .host.inputs import Ahead
 from .host.inputs import Commit as CommitInput
 from .proto.ids import PARTITION, SHARD, kind_of, tx_text
 from .proxy.deterministic import votes
-from .runtime.group_commit import Ending, Waiter
+from .runtime.catalog import Names
+from .runtime.group_commit import Ending, Node, Waiter
+from .runtime.ledger import Ledger
+from .runtime.network import Network
+from .runtime.replies import ReplyBook
 from .runtime.runtime import Runtime
+from .runtime.turn_loop import TurnLoop
 from .store.memory_store import MemoryStore
 
 
@@ -47,22 +52,38 @@ class _Faults:
             return self._random.random()
 
 
-class _FaultyRuntime(Runtime):
-    """Refuses some commits before they are sent, and loses some answers."""
+class _FaultyReplies(ReplyBook):
+    """Loses some answers."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.lost: dict[bytes, None] = {}
+
+    def hand_out(self) -> None:
+        for tx in list(self.lost):
+            if tx in self.answers:
+                self.lost.pop(tx, None)
+                self.answers[tx] = _lost(tx)
+        super().hand_out()
+
+
+class _FaultyTurns(TurnLoop):
+    """Refuses some commits before they are sent."""
 
     faults: _Faults | None = None
-    following: Engine | None = None  # after a crash
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        self._lost: dict[bytes, None] = {}
-        super().__init__(*args, **kwargs)
+    def __init__(
+        self, nodes: list[Node], replies: _FaultyReplies, names: Names, ledger: Ledger
+    ) -> None:
+        super().__init__(nodes, replies, names, ledger)
+        self._book = replies
 
-    def _enqueue(
+    def enqueue(
         self, item: CommitInput | Ahead, future: Ending | None, wait: float | None
     ) -> Waiter:
         faults = self.faults
         if faults is None or isinstance(item, Ahead) or not self._of_a_user(item):
-            return super()._enqueue(item, future, wait)
+            return super().enqueue(item, future, wait)
         draw = faults.draw()
         conditional = [tablet for tablet, part in item.parts.items() if votes(tablet, part)]
         if conditional and draw < faults.conflicts:
@@ -73,17 +94,10 @@ class _FaultyRuntime(Runtime):
             return self._answered_with(item, future, conflict)
         if draw > 1 - faults.lost_answers:
             if faults.draw() < 0.5:
-                self._lost[item.tx] = None
+                self._book.lost[item.tx] = None
             else:
                 return self._answered_with(item, future, _lost(item.tx))
-        return super()._enqueue(item, future, wait)
-
-    def _answer(self) -> None:
-        for tx in list(self._lost):
-            if tx in self._answers:
-                self._lost.pop(tx, None)
-                self._answers[tx] = _lost(tx)
-        super()._answer()
+        return super().enqueue(item, future, wait)
 
     def _of_a_user(self, item: CommitInput) -> bool:
         """Not what the engine does for itself, nor changes of names and positions."""
@@ -94,11 +108,25 @@ class _FaultyRuntime(Runtime):
         )
 
     def _answered_with(self, item: CommitInput, future: Ending | None, error: Exception) -> Waiter:
-        waiter = self._waiting[item.tx] = Waiter(item.tx, 0, future)
-        self._note_refused(item.tx, error)
-        self._answers[item.tx] = error
-        self._answer()
+        waiter = self._book.waiting[item.tx] = Waiter(item.tx, 0, future)
+        self._book.note_refused(item.tx, error)
+        self._book.answers[item.tx] = error
+        self._book.answer()
         return waiter
+
+
+class _FaultyRuntime(Runtime):
+    """Refuses some commits before they are sent, and loses some answers."""
+
+    replies: _FaultyReplies
+    turns: _FaultyTurns
+    following: Engine | None = None  # after a crash
+
+    def _reply_book(self) -> ReplyBook:
+        return _FaultyReplies(self.hosts, self.admission, self._record_refusal)
+
+    def _turn_loop(self, network: Network | None) -> TurnLoop:
+        return _FaultyTurns(self.nodes, self.replies, self.names, self.ledger)
 
 
 def _lost(tx: bytes) -> Undetermined:
@@ -112,7 +140,7 @@ def _open(stores: list[MemoryStore], settings: Settings, faults: _Faults) -> Eng
     runtime = _FaultyRuntime(list(stores), trace=settings.trace)
     slot = Slot()
     slot.engine = db = Engine(MEMORY, runtime, settings, slot)
-    runtime.faults = faults
+    runtime.turns.faults = faults
     return db
 
 
@@ -140,21 +168,23 @@ def crash(db: Engine) -> Engine:
     Close that one, or kill it too.
     """
     runtime = db.context.runtime
-    if not isinstance(runtime, _FaultyRuntime) or runtime.faults is None:
+    if not isinstance(runtime, _FaultyRuntime) or runtime.turns.faults is None:
         raise NotSupported("crash() is for engines of planstep.testing; kill a process for others")
     stores: list[Any] = [node.host.store for node in runtime.nodes]
     for node in runtime.nodes:  # nothing of theirs becomes durable from here on
         with node.lock:
             node.down = True
             node.inbox.clear()
-    runtime._stop_everything(Undetermined("the engine was killed; outcome() of the next one tells"))
-    runtime._answer()
+    runtime.turns.stop_everything(
+        Undetermined("the engine was killed; outcome() of the next one tells")
+    )
+    runtime.replies.answer()
     try:
         db.close()
     except PlanstepError:
         pass  # of a writer that lingered: its records are gone
     runtime.following = _open(
-        [store.crash() for store in stores], db.context.settings, runtime.faults
+        [store.crash() for store in stores], db.context.settings, runtime.turns.faults
     )
     return runtime.following
 

@@ -27,8 +27,8 @@ def nothing_is_open(db: AsyncEngine) -> bool:
     assert proxy is not None
     return not (
         db.sync.context.consuming
-        or runtime._waiting
-        or runtime.watches
+        or runtime.replies.waiting
+        or runtime.turns.watches
         or runtime.admission._held
         or runtime.nodes[0].host.history._open
         or proxy.open

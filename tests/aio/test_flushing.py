@@ -56,7 +56,7 @@ def test_nobody_follows_an_engine_that_has_stopped(monkeypatch: pytest.MonkeyPat
                 await asyncio.sleep(0.001)
             runtime, error = db.sync._runtime, RuntimeError("made to stop")
             runtime.nodes[0].host.stopped = error
-            runtime._stop_everything(error)
+            runtime.turns.stop_everything(error)
             with pytest.raises(planstep.HostStopped, match="made to stop"):
                 await task
 

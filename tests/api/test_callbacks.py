@@ -106,14 +106,14 @@ def test_an_interrupt_while_closing_is_raised_when_it_is_closed(
             raise KeyboardInterrupt
         stop(*args)
 
-    stop = db._runtime._stop_everything
-    monkeypatch.setattr(db._runtime, "_stop_everything", interrupted)
+    stop = db._runtime.turns.stop_everything
+    monkeypatch.setattr(db._runtime.turns, "stop_everything", interrupted)
     with pytest.raises(KeyboardInterrupt):
         db.close()
     assert db.closed
     db = planstep.open(tmp_path / "s")
-    stop = db._runtime._stop_everything
-    monkeypatch.setattr(db._runtime, "_stop_everything", interrupted)
+    stop = db._runtime.turns.stop_everything
+    monkeypatch.setattr(db._runtime.turns, "stop_everything", interrupted)
     interrupts = 2
     with pytest.raises(KeyboardInterrupt):
         db.close()

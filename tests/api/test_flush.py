@@ -277,7 +277,7 @@ def test_an_error_of_a_flush_is_told_also_when_the_engine_is_closed(
 
     tx = db.transaction(worker="w")
     tx.write("out", b"x", partition=0)
-    monkeypatch.setattr(db._runtime, "flush", refused)
+    monkeypatch.setattr(db._runtime.hooks, "flush", refused)
     with pytest.raises(planstep.Aborted, match="cannot be written"):
         tx.flush()
 
@@ -299,24 +299,26 @@ def stopped(db: planstep.Engine) -> None:
     error = RuntimeError("made to stop")
     for node in db._runtime.nodes:
         node.host.stopped = error
-    db._runtime._stop_everything(error)
-    db._runtime._answer()
+    db._runtime.turns.stop_everything(error)
+    db._runtime.replies.answer()
 
 
 def test_a_flush_of_an_engine_that_stops_is_in_no_doubt(
     db: planstep.Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was not asked to commit: there is no outcome to ask for."""
-    answered = db._runtime._wait_for
+    answered = db._runtime.threads.wait_for
 
     def stops(*args: Any) -> None:
         stopped(db)
         answered(*args)
 
     tx = db.transaction(worker="w")
-    monkeypatch.setattr(db._runtime, "_turn", lambda node: None)  # or it might be answered before
+    monkeypatch.setattr(
+        db._runtime.turns, "turn", lambda node: None
+    )  # or it might be answered before
     tx.write("out", b"x", partition=0)
-    monkeypatch.setattr(db._runtime, "_wait_for", stops)
+    monkeypatch.setattr(db._runtime.threads, "wait_for", stops)
     with pytest.raises(planstep.HostStopped, match="made to stop"):
         tx.flush()
 

@@ -19,7 +19,7 @@ from planstep.errors import IoError
 from planstep.host.versions import History
 from planstep.runtime import deferred_signals
 from planstep.runtime.deferred_signals import Uninterrupted, room_for_a_turn
-from planstep.runtime.turn_loop import Turns
+from planstep.runtime.turn_loop import TurnLoop
 from planstep.store.disk_store import DiskStore
 from planstep.store.files import Files
 
@@ -108,7 +108,7 @@ def test_what_frees_space_and_fails_twice_stops_the_engine_too(
             table.put("k", 2)
 
 
-@pytest.mark.parametrize("where", [(DiskStore, "_append"), (Turns, "_release")])
+@pytest.mark.parametrize("where", [(DiskStore, "_append"), (TurnLoop, "_release")])
 def test_a_handler_that_raises_waits_until_the_turn_is_over(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -202,7 +202,7 @@ def test_who_waits_for_another_s_turn_hears_the_handler_at_once(late: Callable[[
             tx.commit()
         thread.join()
         assert node.hand_over()
-        db._runtime._submitted.set()
+        db._runtime.turns.submitted.set()
         assert tx.outcome(30).state == "committed"
 
 
@@ -341,13 +341,13 @@ def test_an_interrupt_of_the_main_thread_by_another(tmp_path: Path) -> None:
         db.create_table("t")
         tx = db.transaction()
         tx.put("t", "k", 1)
-        whole = db._runtime._release
+        whole = db._runtime.turns._release
 
         def strikes(*args: Any) -> None:
             _thread.interrupt_main()
             whole(*args)
 
-        db._runtime._release = strikes  # type: ignore[method-assign]
+        db._runtime.turns._release = strikes  # type: ignore[method-assign]
         with pytest.raises(KeyboardInterrupt):
             tx.commit()
         assert tx.outcome().state == "committed"

@@ -16,8 +16,8 @@ from planstep.runtime.admission import Admission
 from planstep.runtime.group_commit import Node, Waiter
 from planstep.runtime.kafka import runtime as kafka_runtime
 from planstep.runtime.runtime import Runtime
-from planstep.runtime.thread_pool import Threads
-from planstep.runtime.turn_loop import Turns
+from planstep.runtime.thread_pool import ThreadPool
+from planstep.runtime.turn_loop import TurnLoop
 from planstep.store import disk_store, owner_lock
 from planstep.store.checkpointing import Checkpointer
 from planstep.store.disk_store import DiskStore
@@ -71,7 +71,7 @@ def engine_threads() -> list[str]:
         (DiskStore, "_recover"),
         (ReleasedMark, "show"),
         (Runtime, "_views"),
-        (Threads, "_begin_threads"),
+        (ThreadPool, "begin"),
         (threading.Thread, "start"),
         (Engine, "__init__"),
         (open_engine, "store_opened"),
@@ -158,7 +158,7 @@ def test_an_open_of_mode_kafka_that_fails_leaves_no_threads(
         (log_writer.LogEnd, "write_close"),
         (Folder, "close"),
         (ReleasedMark, "close"),
-        (Turns, "_stop_everything"),
+        (TurnLoop, "stop_everything"),
         (lifetime, "store_closed"),
     ],
 )
@@ -216,7 +216,7 @@ def test_an_answer_that_cannot_be_handed_out_is_handed_out_later(
     assert db.outcome(tx.id).state == "committed"
     topic.write(b"w")
     assert topic.read().values == [b"v", b"w"]
-    assert not db._runtime._waiting and not db._runtime.admission.bytes
+    assert not db._runtime.replies.waiting and not db._runtime.admission.bytes
 
 
 def test_those_whose_turn_was_not_told_of_hear_that_it_is_in_doubt(
@@ -224,7 +224,7 @@ def test_those_whose_turn_was_not_told_of_hear_that_it_is_in_doubt(
 ) -> None:
     with planstep.open(tmp_path / "s") as db:
         db.create_topic("t")
-        failing(monkeypatch, Turns, "_release")
+        failing(monkeypatch, TurnLoop, "_release")
         tx = db.transaction()
         tx.write("t", b"v")
         future = tx.submit()
@@ -238,7 +238,7 @@ def test_a_commit_that_was_sent_when_memory_was_short_is_in_doubt(
     db: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = db.topic("t")
-    failing(monkeypatch, Runtime, "_wait_for")
+    failing(monkeypatch, ThreadPool, "wait_for")
     tx = db.transaction()
     tx.write("t", b"v")
     with pytest.raises(planstep.Undetermined, match="memory was short"):
@@ -254,7 +254,7 @@ def test_a_commit_that_was_not_sent_leaves_nothing(
     failing(monkeypatch, turn_loop, "Waiter")
     with pytest.raises(MemoryError):
         topic.write(b"v")
-    assert not db._runtime._waiting and not db._runtime.admission.bytes
+    assert not db._runtime.replies.waiting and not db._runtime.admission.bytes
     topic.write(b"w")
     assert topic.read().values == [b"w"]
 

@@ -218,7 +218,7 @@ def test_an_interrupted_commit_goes_on(
     shop: planstep.Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runtime, here = shop._runtime, threading.current_thread()
-    turn = runtime._turn
+    turn = runtime.turns.turn
 
     def interrupt(*args: Any) -> None:
         if threading.current_thread() is here:
@@ -229,7 +229,7 @@ def test_an_interrupted_commit_goes_on(
     tx.put("totals", "k", 1)
     with monkeypatch.context() as patch:
         if runtime.hosts == 1:
-            patch.setattr(runtime, "_turn", interrupt)
+            patch.setattr(runtime.turns, "turn", interrupt)
         else:
             patch.setattr("planstep.runtime.group_commit.Waiter.wait", interrupt)
         with pytest.raises(KeyboardInterrupt):

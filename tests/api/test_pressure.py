@@ -61,7 +61,7 @@ def test_every_one_of_many_threads_is_answered(hosts: int) -> None:
             worker.join()
         assert not failures
         assert db.table("t").get("all") == threads * each
-        assert not db._runtime._waiting and db._runtime.admission.bytes == 0
+        assert not db._runtime.replies.waiting and db._runtime.admission.bytes == 0
 
 
 def test_the_lead_is_not_lost_with_one_that_was_answered_just_then() -> None:
@@ -143,7 +143,7 @@ def test_those_that_come_during_a_turn_share_the_next_sync(tmp_path: Path, submi
                     thread.start()
                 wait_until(lambda: len(node._followers) == each)
             if node.hand_over():
-                db._runtime._submitted.set()
+                db._runtime.turns.submitted.set()
             for thread in threads:
                 thread.join()
             for future in futures:
@@ -163,7 +163,7 @@ def test_a_commit_that_waits_for_others_keeps_its_time_out() -> None:
         with pytest.raises(planstep.Undetermined, match="goes on"):
             tx.commit(timeout=0.01)
         assert node.hand_over()  # nobody waits any more, and yet there is something to do
-        db._runtime._submitted.set()
+        db._runtime.turns.submitted.set()
         assert tx.outcome(30).state == "committed"
         assert db.table("t").get("k") == 1
 

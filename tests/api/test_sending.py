@@ -123,7 +123,7 @@ def test_what_goes_ahead_and_its_commit_have_answers_of_their_own(
     for thread in threads:
         thread.join(60)
         assert not thread.is_alive()
-    assert not wrong and not db._runtime._waiting and not db._runtime.admission.bytes
+    assert not wrong and not db._runtime.replies.waiting and not db._runtime.admission.bytes
 
 
 def test_what_was_interrupted_going_ahead_is_answered(
@@ -133,7 +133,7 @@ def test_what_was_interrupted_going_ahead_is_answered(
     with planstep.open(":memory:", hosts=3) as db:
         db.create_topic("t", partitions=3)
         runtime = db._runtime
-        wait = runtime._wait_for
+        wait = runtime.threads.wait_for
 
         def interrupted(*args: Any) -> None:
             raise KeyboardInterrupt
@@ -141,11 +141,11 @@ def test_what_was_interrupted_going_ahead_is_answered(
         for _ in range(5):
             with pytest.raises(KeyboardInterrupt), db.transaction() as tx:
                 with monkeypatch.context() as patch:
-                    patch.setattr(runtime, "_wait_for", interrupted)
+                    patch.setattr(runtime.threads, "wait_for", interrupted)
                     for p in range(3):
                         tx.write_batch("t", [bytes(1 << 20)] * 4, partition=p)
-        assert runtime._wait_for == wait
-        until(lambda: not (runtime._waiting or runtime.admission._held))
+        assert runtime.threads.wait_for == wait
+        until(lambda: not (runtime.replies.waiting or runtime.admission._held))
         assert runtime.admission.bytes == 0
 
 

@@ -76,7 +76,7 @@ def test_the_service_thread_survives_a_network_that_fails(
             failures -= 1
             raise OSError("made to fail")
 
-        monkeypatch.setattr(db._runtime.network, "tick", tick)
+        monkeypatch.setattr(db._runtime.turns.network, "tick", tick)
         assert ticked.wait(30)
         db.create_table("t").put("k", 1)
     assert [r.name for r in caplog.records].count("planstep") == 2
@@ -90,7 +90,7 @@ def test_a_message_to_a_tablet_does_not_wait_until_nobody_asks_for_anything(
         db.create_topic("t")
         runtime: Any = db._runtime
         node = runtime.nodes[0]
-        turn, turns, own = runtime._turn, 0, 0
+        turn, turns, own = runtime.turns.turn, 0, 0
         here = threading.get_ident()
 
         def and_another_input(led: Any) -> None:
@@ -103,7 +103,7 @@ def test_a_message_to_a_tablet_does_not_wait_until_nobody_asks_for_anything(
             if turns < 50:
                 node.inbox.append(Tick())
 
-        monkeypatch.setattr(runtime, "_turn", and_another_input)
+        monkeypatch.setattr(runtime.turns, "turn", and_another_input)
         node.inbox.append(Tick())
         db.resolve(db.transaction().id)
         assert own < 5

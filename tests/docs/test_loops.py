@@ -317,9 +317,9 @@ def test_the_first_notebook_counts_until_nothing_is_left() -> None:
         totals = db.create_table("totals")
         users = [f"u{n % 9}" for n in range(6 * BATCHES + 5)]
         clicks.write_batch([b"%d" % n for n in range(len(users))], keys=users)
-        before = db._runtime.committed
+        before = db._runtime.turns.committed
         exec(code, {"planstep": planstep, "db": db})
-        assert db._runtime.committed - before > BATCHES
+        assert db._runtime.turns.committed - before > BATCHES
         assert clicks.lag("counter") == 0 and sum(n for _, n in totals.scan()) == len(users)
         values = out.read(max_records=2 * len(users)).values
         assert sorted(map(int, values)) == list(range(len(users)))

@@ -47,10 +47,10 @@ class HeldMessages:
         self.holds: Callable[[int, Any], bool] = lambda target, message: False
         self._runtime = runtime
         self._put_off: list[tuple[Any, Deliver]] = []
-        self._network = HeldNetwork(runtime.network.deliver, self._holds_one_of)
-        self._through = runtime._put_off
-        runtime.network = self._network
-        runtime._put_off = self._later
+        self._network = HeldNetwork(runtime.turns.network.deliver, self._holds_one_of)
+        self._through = runtime.turns._put_off
+        runtime.turns.network = self._network
+        runtime.turns._put_off = self._later
 
     def _is_held(self, target: int, message: Any) -> bool:
         found = self.holds(target, message)
@@ -74,7 +74,7 @@ class HeldMessages:
         self._network.let_go()
         put_off, self._put_off = self._put_off, []
         for node, item in put_off:
-            self._runtime._put_in(node, node.host, item)
+            self._runtime.turns._put_in(node, node.host, item)
         kept, self._kept = self._kept, []
         return kept
 

@@ -50,10 +50,10 @@ class Conversation:
         self.threads = ThreadPoolExecutor(4)
         self.held: set[int] = set()
         self.network = HeldNetwork(
-            db._runtime.network.deliver,
+            db._runtime.turns.network.deliver,
             lambda host, frame: host in self.held and bool(frame.messages),
         )
-        db._runtime.network = self.network
+        db._runtime.turns.network = self.network
 
     def say(self, line: str) -> str:
         words = line.split()

@@ -65,11 +65,11 @@ def test_what_is_asked_while_it_closes_is_told_so(what: str, hosts: int) -> None
     db = planstep.open(":memory:", mode="kafka", hosts=hosts)
     db.create_topic("t", format="utf8")
     runtime: Any = db._runtime
-    is_open = runtime._check_open
+    is_open = runtime.turns.check_open
 
     def closed_meanwhile() -> None:
         is_open()
-        runtime._check_open = is_open
+        runtime.turns.check_open = is_open
         closing = threading.Thread(target=db.close)
         closing.start()
         closing.join()
@@ -79,12 +79,12 @@ def test_what_is_asked_while_it_closes_is_told_so(what: str, hosts: int) -> None
     def ask() -> None:
         tx = db.transaction()
         tx.write("t", "a")
-        runtime._check_open = closed_meanwhile
+        runtime.turns.check_open = closed_meanwhile
         try:
             if what == "request":
                 runtime.requests.rejoin("c", "m")
             elif what == "ready":
-                runtime.ready("w")
+                runtime.hooks.ready("w")
             else:
                 tx.commit()
         except planstep.PlanstepError as error:

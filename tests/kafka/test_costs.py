@@ -71,7 +71,7 @@ def appends(folder: Path) -> Iterator[tuple[int, str]]:
 
 def one_transaction(db: planstep.Engine, outputs: int) -> str:
     """Reads one record, writes one to each output, commits; all that it sends goes with the commit."""
-    db._runtime.may_send = lambda *_: False
+    db._runtime.hooks.may_send = lambda *_: False
     with db.transaction(worker="w") as tx:
         assert len(tx.read("in", "c", max_records=1)) == 1
         tx.write_batch("out", [b"x"] * outputs, partition=list(range(outputs)))
@@ -149,7 +149,7 @@ def test_markers_are_one_request_to_each_host(hosts: int, placement: str, versio
             hosts=hosts, placement=placement, protocol_version=version, marker_retry_ms=60_000
         ) as db:
             db.create_topic("out", partitions=partitions)
-            db._runtime.may_send = lambda *_: False
+            db._runtime.hooks.may_send = lambda *_: False
             for _ in range(2):  # with the second the producer is there
                 with db.transaction(worker="w") as tx:
                     tx.write_batch("out", [b"x"] * partitions, partition=list(range(partitions)))

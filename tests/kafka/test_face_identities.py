@@ -343,4 +343,4 @@ def test_mode_deterministic_has_no_transactional_ids() -> None:
 def test_a_worker_whose_name_is_no_text_is_refused_at_once(db: planstep.Engine) -> None:
     with pytest.raises(ValueError, match="Unicode"):
         db.transaction(worker="\ud800")
-    assert not db._runtime._waiting
+    assert not db._runtime.replies.waiting

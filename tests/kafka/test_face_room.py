@@ -36,7 +36,7 @@ BOTH: Any = ["a", "b" * 1000], None, None, [0, 1]
 @pytest.mark.parametrize("how", ["commit", "submit", "plain"])
 def test_what_finds_room_in_part_gives_it_back(full: Any, how: str, at_once: bool) -> None:
     db, room = full
-    db._runtime.may_send = lambda *_: at_once
+    db._runtime.hooks.may_send = lambda *_: at_once
     with pytest.raises(planstep.Overloaded):
         if how == "plain":
             db.topic("in").write_batch(*BOTH)
@@ -56,7 +56,7 @@ def test_a_wait_for_room_that_is_interrupted_ends_the_transaction(
     tx = db.transaction(worker="w")
     tx.write("out", "sent at once")
     in_the_log(db, tx)
-    tx._runtime.may_send = lambda *_: False
+    tx._runtime.hooks.may_send = lambda *_: False
     tx.write_batch("in", *BOTH)
 
     def interrupted(timeout: float | None = None) -> bool:
@@ -76,7 +76,7 @@ def test_a_reader_that_found_no_room_goes_on_when_there_is(full: Any) -> None:
     db, room = full
     db.write("in", "a", partition=0)
     runtime = db._runtime
-    runtime.may_send = lambda *_: False
+    runtime.hooks.may_send = lambda *_: False
     with db.reader("in", "c", name="r") as reader:
         tx, _ = reader.read(timeout=10)
         tx.write("out", "b" * 1000)

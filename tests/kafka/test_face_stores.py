@@ -259,14 +259,14 @@ def test_what_a_stopped_host_put_off_is_not_told_to_the_next(
         node: Any = SimpleNamespace(down=False, leading=True, host="first", inbox=[])
         scan = Deliver(tablet_id(TRANSACTIONS, 0, 0), Wake(SCAN))
         put_off: list[Callable[[], None]] = []
-        after = runtime.delays.after
+        after = runtime.turns.delays.after
         with monkeypatch.context() as patch:
             patch.setattr(
-                runtime.delays,
+                runtime.turns.delays,
                 "after",
                 lambda ms, call: put_off.append(call) if ms == 12.5 else after(ms, call),
             )
-            runtime._put_off(node, 12.5, scan)
+            runtime.turns._put_off(node, 12.5, scan)
         put_off[0]()
         assert node.inbox == [scan]
         node.host = "second"

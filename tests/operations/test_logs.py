@@ -76,7 +76,7 @@ def test_trouble_is_told_and_not_repeated(
 
         with monkeypatch.context() as patch:
             patch.setattr(store._checkpointer, "_commit_frozen", broken)
-            db._runtime._outlive("host 0: a checkpoint", store.checkpoint)
+            db.context.runtime.threads.outlive("host 0: a checkpoint", store.checkpoint)
         (failed,) = told("tried_again")
         assert failed.what == "host 0: a checkpoint" and failed.error == "no disk"
 

@@ -47,7 +47,7 @@ def wait_for_planned(db: planstep.Engine, count: int) -> None:
 def test_a_planned_transaction_delays_another(db: planstep.Engine) -> None:
     """Plans no longer reach host 1: its vote is missing, and what comes behind has to wait."""
     runtime = db._runtime
-    send, cut = runtime.network.send, True
+    send, cut = runtime.turns.network.send, True
 
     def without_plans(source: int, target: int, data: bytes) -> None:
         frame = LinkFrame()
@@ -56,7 +56,7 @@ def test_a_planned_transaction_delays_another(db: planstep.Engine) -> None:
             del frame.messages[:]
         send(source, target, frame.SerializeToString())
 
-    runtime.network.send = without_plans
+    runtime.turns.network.send = without_plans
     first, second = db.transaction(), db.transaction()
     write_everywhere(first)
     write_everywhere(second)

@@ -17,7 +17,7 @@ def test_a_plan_on_its_way_is_executed_before_the_first_read() -> None:
     runtime = open_over(store, separate=True)
     a = runtime.schema.create_topic("a", 1, "bytes").partitions[0]
     rows = runtime.schema.create_table("t", 1, "msgpack").shards[0]
-    runtime.network.deliver = lambda target, data: (
+    runtime.turns.network.deliver = lambda target, data: (
         None
     )  # nothing arrives any more: the process is killed
     parts: dict[int, Any] = {
@@ -31,10 +31,10 @@ def test_a_plan_on_its_way_is_executed_before_the_first_read() -> None:
     again = open_over(store.crash(), separate=False)
     try:
         with again.snapshot() as snap:
-            assert again.bounds(snap, a) == (0, 1)
-            assert again.read_row(snap, rows, b"k") is not None
+            assert again.views.bounds(snap, a) == (0, 1)
+            assert again.views.read_row(snap, rows, b"k") is not None
     finally:
         again.close()
         runtime.nodes[0].down = True
-        runtime._waiting.clear()  # whose answer was on its way, too
+        runtime.replies.waiting.clear()  # whose answer was on its way, too
         runtime.close()

@@ -31,7 +31,7 @@ def test_a_host_that_stopped_is_named_at_once() -> None:
         for host in range(3):
             with pytest.raises(HostStopped, match="made to fail"):
                 w.put(on[host], b"k", b"v")
-        assert not runtime._waiting and not runtime.admission._held
+        assert not runtime.replies.waiting and not runtime.admission._held
 
 
 def test_those_that_wait_hear_of_it_when_the_first_host_is_stopped(tmp_path: Path) -> None:

@@ -228,8 +228,8 @@ def test_chains_in_one_turn_share_one_sync() -> None:
         before = w.runtime.stats()["store"]["syncs"]
         with node.lock:
             futures = [w.submit({w.a[0]: consume(0, 1), w.rows[0]: _add(b"n")}) for _ in range(100)]
-            w.runtime._turn(node)
-        w.runtime._answer()
+            w.runtime.turns.turn(node)
+        w.runtime.replies.answer()
         assert sorted(map(outcome, futures)) == ["committed"] + ["conflict"] * 99
         assert w.runtime.stats()["store"]["syncs"] - before == 1
 

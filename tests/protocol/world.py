@@ -40,17 +40,17 @@ class World:
 
     def get(self, shard: int, key: bytes) -> Any:
         with self.runtime.snapshot() as snap:
-            row = self.runtime.read_row(snap, self.rows[shard], key)
+            row = self.runtime.views.read_row(snap, self.rows[shard], key)
         return row
 
     def end(self, tablet: int) -> int:
         with self.runtime.snapshot() as snap:
-            end: int = self.runtime.bounds(snap, tablet)[1]
+            end: int = self.runtime.views.bounds(snap, tablet)[1]
         return end
 
     def position(self, tablet: int, consumer: str = "c") -> int:
         with self.runtime.snapshot() as snap:
-            known = self.runtime.consumer(snap, tablet, consumer)
+            known = self.runtime.views.consumer(snap, tablet, consumer)
             position: int = known[0] or 0
         return position
 

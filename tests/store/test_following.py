@@ -238,7 +238,7 @@ def test_a_look_that_fails_leaves_no_view(
         assert leases(path) == hosts
         with monkeypatch.context() as patch:
             patch.setattr(db._runtime, "show", fails)
-            follower: Any = db._runtime.watches
+            follower: Any = db._runtime.turns.watches
             with pytest.raises(ValueError):
                 follower._go_on()
         assert leases(path) == hosts

@@ -67,8 +67,8 @@ def abandon(db: Engine) -> None:
         with node.lock:
             node.down = True
             node.inbox.clear()
-    runtime._stop_everything(EngineClosed("the engine was abandoned"))
-    runtime._answer()
+    runtime.turns.stop_everything(EngineClosed("the engine was abandoned"))
+    runtime.replies.answer()
     try:
         db.close()
     except PlanstepError:

@@ -61,7 +61,7 @@ STAGES = {
 _STAGE_OF = {
     "commit": {
         "build_parts": "prepare",
-        "_enqueue": "enqueue",
+        "enqueue": "enqueue",
         "run": "decide",
         "append": "append",
         "_append": "append",
@@ -69,7 +69,7 @@ _STAGE_OF = {
         "release": "install",
         "update": "install",
         "_release": "answer",
-        "_hand_out": "answer",
+        "hand_out": "answer",
     },
     "checkpoint": {"_commit_frozen": "tables", "_chores": "chores"},
     "close": {
@@ -89,7 +89,7 @@ _STAGE_OF = {
         "_views": "runtime",
         "_host": "runtime",
         "load": "runtime",
-        "_begin": "threads",
+        "begin_thread": "threads",
     },
 }
 _EFFECTS = ("row", "other row", "record", "other record", "position")

@@ -40,7 +40,7 @@ class Stage:
     def open(self) -> None:
         self.db = open_engine.open(self.folder, **self.settings)
         if self.kafka:  # what an earlier one left open is ended first
-            self.db._runtime.ready("w")
+            self.db._runtime.hooks.ready("w")
 
     def transaction(self) -> Any:
         return self.db.transaction(worker="w" if self.kafka else None)
@@ -53,7 +53,7 @@ class Stage:
         """Mode "kafka" answers a commit before all of it can be read, records and positions."""
         for info in self.db._runtime.names.topics.values() if self.kafka else ():
             for tablet in info.partitions:
-                self.db._runtime.wait_stable(tablet)
+                self.db._runtime.hooks.wait_stable(tablet)
                 until = time.monotonic() + _STABLE_SECONDS
                 while self.db._runtime.views.committed(tablet, "c")[1]:
                     if time.monotonic() > until:

@@ -121,10 +121,10 @@ def _count_kafka(db: Any) -> tuple[list[int], list[list[int]]]:
     """What its writers left open is ended first, as by their next incarnations."""
     runtime = db._runtime
     for k in range(STREAMS):
-        runtime.ready(f"w{k}")
+        runtime.hooks.ready(f"w{k}")
     for name in ("log", "copy"):
         for tablet in runtime.names.topics[name].partitions:
-            runtime.wait_stable(tablet)
+            runtime.hooks.wait_stable(tablet)
     counts: list[int] = []
     left: list[list[int]] = []
     for k in range(STREAMS):

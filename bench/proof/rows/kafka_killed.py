@@ -168,7 +168,7 @@ def _logs(db: planstep.Engine) -> tuple[dict[tuple[str, int], int], Logs]:
         for partition, tablet in enumerate(runtime.names.topics[topic].partitions)
     }
     for tablet in tablets.values():
-        runtime.wait_stable(tablet)
+        runtime.hooks.wait_stable(tablet)
     stores = [node.host.store for node in runtime.nodes]
     return tablets, {tablet: list(entries(stores, tablet)) for tablet in tablets.values()}
 

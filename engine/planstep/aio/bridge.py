@@ -57,7 +57,7 @@ class Bridge:
         self.runtime = runtime
         self.loop = asyncio.get_running_loop()
         self.waiting: dict[asyncio.Future[Any], None] = {}  # readers
-        self.several = runtime.hosts > 1 or runtime.apart or runtime.reads_may_wait
+        self.several = runtime.hosts > 1 or runtime.apart or runtime.hooks.reads_may_wait
         self._due: deque[tuple[asyncio.Future[Any], Any, BaseException | None]] = deque()
         self._called = False
         self._pool: ThreadPoolExecutor | None = None
@@ -121,13 +121,13 @@ class Bridge:
             async with asyncio.timeout(timeout):
                 return await future
         except TimeoutError:
-            self.runtime.unheard(tx)
+            self.runtime.replies.unheard(tx)
             raise Undetermined(
                 f"transaction {tx_text(tx)} was not answered within {timeout} s; it goes on, and "
                 f"outcome({tx_text(tx)!r}) tells how it ended"
             ) from None
         except asyncio.CancelledError:
-            self.runtime.unheard(tx)
+            self.runtime.replies.unheard(tx)
             raise
 
     async def published(
@@ -140,10 +140,10 @@ class Bridge:
         wake = partial(self.post, future, None, None)
         self.waiting[future] = None
         try:
-            with runtime.watches.watch(tablets, wake):
+            with runtime.turns.watches.watch(tablets, wake):
                 if not any(runtime.views.end(tablet) > ends[tablet] for tablet in tablets):
-                    if runtime.stopped_by is not None:
-                        runtime._check_open()  # nothing comes any more
+                    if runtime.turns.stopped is not None:
+                        runtime.turns.check_open()  # nothing comes any more
                     await asyncio.wait([future], timeout=min(seconds, _LOOK_SECONDS))
         finally:
             self.waiting.pop(future, None)

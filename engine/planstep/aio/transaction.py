@@ -223,7 +223,7 @@ class AsyncTransaction:
         """As Transaction.read: waits up to `timeout` seconds for records, and holds no thread."""
         tx = self.sync
         if exact:
-            self.bridge.runtime.check_exact()
+            self.bridge.runtime.hooks.check_exact()
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds("timeout", timeout)
         seen: dict[int, int] | None = None

@@ -65,7 +65,7 @@ class Admin:
         self._context.check_writable()
         if not isinstance(on, bool):
             raise TypeError(f"on is True or False, not {shown(on)}")
-        self._runtime.switch_log_batching(on)
+        self._runtime.hooks.switch_log_batching(on)
 
     def resolve(self, tx: str | bytes) -> Outcome:
         """See Engine.resolve."""
@@ -93,7 +93,7 @@ class Admin:
     def transactional_ids(self, only_open: bool = False) -> "list[Identity]":
         """See Engine.transactional_ids."""
         self._context.check()
-        return self._runtime.transactional_ids(only_open)
+        return self._runtime.hooks.transactional_ids(only_open)
 
     def recorded(self, tx: str | bytes) -> list[tuple[int, int, int, str]]:
         """See Engine.recorded."""

@@ -279,8 +279,8 @@ def open(
             if slot.folder != _folder(real):
                 raise _replaced(real)
             context = engine.context
-            if context.runtime.stopped_by is not None:
-                raise _stopped(real, context.runtime.stopped_by)
+            if context.runtime.turns.stopped is not None:
+                raise _stopped(real, context.runtime.turns.stopped)
             context.settings.agree(real, given)
             switch_at_least_every(switch_interval)
             engine.lifetime.opens += 1

@@ -64,7 +64,7 @@ def export(
                         "bytes": size,
                     }
                 )
-            step = view.step if db.context.runtime.has_places else None
+            step = view.step if db.context.runtime.hooks.has_places else None
             for file in files:
                 os.replace(partial_of(file), file)
             undo.pop_all()

@@ -132,7 +132,7 @@ def resolve(store: Path, hosts: int, name: str, as_json: bool) -> None:
         before = looked.one(name)
     if before.open:
         with existing(store, read_only=False) as db:
-            db.context.runtime.ready(name)
+            db.context.runtime.hooks.ready(name)
     with _Looked(store, hosts) as looked:
         after = looked.one(name)
     if as_json:

@@ -52,7 +52,9 @@ def _hosts_by_name(store: Path) -> int:
         with existing(store):  # says what is wrong
             pass
     runtime = None if meta is None else RUNTIMES.get(meta.mode)
-    return meta.hosts if meta is not None and runtime is not None and runtime.ends_by_name else 0
+    if meta is None or runtime is None or not runtime.hooks_type.ends_by_name:
+        return 0
+    return meta.hosts
 
 
 def _known(db: Engine, transaction: str) -> Outcome:

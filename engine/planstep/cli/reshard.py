@@ -159,7 +159,7 @@ def _run(
                 progress=tell,
                 report=say,
             )
-        stats, mode, version = db.stats(), db.mode, db._runtime.protocol_version
+        stats, mode, version = db.stats(), db.mode, db._runtime.hooks.protocol_version
     verdict = verify_apart(path, source)
     store = done.store
     payload = store["payload_bytes"]

@@ -106,7 +106,7 @@ def write(
                         partition=partition,
                     )
                 done, transactions = done + len(records), transactions + 1
-                place = tx.commit.place if db.context.runtime.has_places else None
+                place = tx.commit.place if db.context.runtime.hooks.has_places else None
                 tell(done)
         except KeyboardInterrupt:
             say(f"interrupted: at least {done} records are written")

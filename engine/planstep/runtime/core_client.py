@@ -80,7 +80,7 @@ class Client(Generic[C]):
 
     def __init__(self, runtime: "Runtime", address: int, core: C, batch: type[Carrier]) -> None:
         self.address = address
-        self.line = Line(runtime.delays, runtime.half_ms)
+        self.line = Line(runtime.turns.delays, runtime.turns.half_ms)
         self._runtime = runtime
         self.core = core
         self._batch = batch
@@ -181,6 +181,20 @@ class Client(Generic[C]):
         if mine:
             self.line.send(mine[0][0], partial(self._take, mine))
 
+    def failed(self, item: Deliver | Together) -> None:
+        """A tablet raised over requests, which were undone."""
+        self.answered(
+            [
+                (
+                    one.message.client,
+                    Answer(one.message.request, one.target, "UNKNOWN_SERVER_ERROR"),
+                    one.cause,
+                )
+                for one in each_of(item)
+                if hasattr(one.message, "client")
+            ]
+        )
+
     def _take(self, answers: list[tuple[Answer, Cause]]) -> None:
         with self.locked():
             if self._closed:
@@ -212,7 +226,7 @@ class Client(Generic[C]):
         row.append((monotonic() + delay_ms / 1000, token))
         if delay_ms not in self._armed:
             self._armed[delay_ms] = None
-            self._runtime.delays.after(delay_ms, partial(self._wake, delay_ms))
+            self._runtime.turns.delays.after(delay_ms, partial(self._wake, delay_ms))
 
     def _wake(self, delay_ms: float) -> None:
         with self.locked():
@@ -223,7 +237,7 @@ class Client(Generic[C]):
                 self.core.wake(row.popleft()[1])
             if row:
                 left_ms = max(0.0, 1000 * (row[0][0] - now))
-                self._runtime.delays.after(left_ms, partial(self._wake, delay_ms))
+                self._runtime.turns.delays.after(left_ms, partial(self._wake, delay_ms))
             else:
                 del self._armed[delay_ms]
         self.deliver()
@@ -294,8 +308,8 @@ class Client(Generic[C]):
                 host, _ = self._pokes.popitem()
             except KeyError:  # another thread was faster
                 break
-            runtime._poke(runtime.nodes[host])
-        runtime._answer()
+            runtime.turns.poke(runtime.nodes[host])
+        runtime.replies.answer()
 
     def _same_request(self, a: Deliver, b: Deliver) -> bool:
         return (

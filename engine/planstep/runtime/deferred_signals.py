@@ -17,6 +17,7 @@ import signal
 import sys
 import threading
 from queue import SimpleQueue
+from sys import _getframe as _frame_at
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -130,7 +131,7 @@ class Uninterrupted:
 def room_for_a_turn() -> None:
     """RecursionError where the stack's end is too near: the caller's own call fails, before anything is done."""
     try:
-        sys._getframe(max(0, sys.getrecursionlimit() // _SHALLOW - _FRAMES))
+        _frame_at(max(0, sys.getrecursionlimit() // _SHALLOW - _FRAMES))
     except ValueError:  # the stack is less deep than that
         return
     try:

@@ -52,7 +52,7 @@ class Following(Watches):
         with super().watch(tablets, wake):
             with self._beginning:
                 if not self._begun:
-                    self._runtime._begin("following", self._serve)
+                    self._runtime.threads.begin_thread("following", self._serve)
                     self._begun = True
             self._wanted.set()
             yield
@@ -61,7 +61,7 @@ class Following(Watches):
         self._wanted.set()
 
     def _serve(self) -> None:
-        stopping = self._runtime._stopping
+        stopping = self._runtime.threads.stopping
         pause = 0.0
         while not stopping.wait(pause):
             if not self:

@@ -65,7 +65,7 @@ class Chores:
         """Does what is due; `now_ms` is for tests."""
         self.leases()
         now = time.time_ns() // 1_000_000 if now_ms is None else now_ms
-        self._runtime.tidy(now)
+        self._runtime.hooks.tidy(now)
         names = self._runtime.names
         for topic in list(names.topics.values()):
             if topic.retention_ms is not None or topic.retention_bytes is not None:

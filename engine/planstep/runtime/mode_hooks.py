@@ -1,21 +1,24 @@
-"""What is asked of a runtime that a mode does its own way; here as mode "deterministic" has it.
+"""What the face asks of a mode: the runtime has one of these; here as mode "deterministic" answers.
 
-    face, cli, reshard, spark ─ has_tables? join, fence … ─▶ Ways       nothing to do: writers have no identities
-                                                   └ kafka/runtime.py: producers, groups, transactional ids
+    face, cli, reshard, spark ─ has_tables? join, fence … ─▶ runtime.hooks ─┬ ModeHooks: writers have no identities
+                                                                            └ kafka/hooks.py: producers, groups
 
-Nobody asks which mode it is. `look` is the runtime's own: it has the views.
+Nobody asks which mode it is. `look` and what commits are the runtime's own.
 
 Next: runtime.py.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import NotSupported
 
+if TYPE_CHECKING:
+    from .runtime import Runtime
 
-class Ways:
-    """Each may be overridden by a mode's runtime."""
+
+class ModeHooks:
+    """Each may be answered otherwise by a mode."""
 
     mode = "deterministic"
     sends_at_once = False
@@ -30,6 +33,9 @@ class Ways:
     """A commit has a place in one order of all, and what is read is as of a step of it."""
     ends_by_name = False
     """Who looks for open transactions, or ends them, knows them by their writers' names, not by their own ids."""
+
+    def __init__(self, runtime: "Runtime") -> None:
+        self._runtime = runtime
 
     @property
     def protocol_version(self) -> int | None:

@@ -20,12 +20,12 @@ class Line:
     """The way between clients and tablets: half an rtt there, half an rtt back."""
 
     def __init__(self, delays: Delays, half_ms: float) -> None:
-        self._delays = delays
-        self._half_ms = half_ms
+        self.delays = delays
+        self.half_ms = half_ms
 
     def send(self, message: Any, put: Callable[[], None]) -> None:
-        if self._half_ms:
-            self._delays.after(self._half_ms, put)
+        if self.half_ms:
+            self.delays.after(self.half_ms, put)
         else:
             put()
 
@@ -34,7 +34,7 @@ class HeldLine(Line):
     """Keeps some messages back until they are let go: the one late request that a test is about."""
 
     def __init__(self, line: Line, hold: Callable[[Any], bool]) -> None:
-        super().__init__(line._delays, line._half_ms)
+        super().__init__(line.delays, line.half_ms)
         self._hold = hold
         self.held: list[Callable[[], None]] = []
 

@@ -102,7 +102,7 @@ def _open_stores(
                 snapshots=snapshots,
             )
             opened.append(runtime)
-            runtime.watches = Following(runtime, path, views)
+            runtime.turns.watches = Following(runtime, path, views)
             return runtime
 
     stores: list[Any] = []

@@ -1,11 +1,12 @@
-"""Answers: from the turn that decided to whoever waits, each handed out once.
+"""The book of replies: from the turn that decided to whoever waits, each answer handed out once.
 
-    _answers ─ hand out ─▶ a waiter woken · or a future due ─▶ ended, on a thread of the engine, under no lock
+    answers ─ hand out ─▶ a waiter woken · or a future due ─▶ ended, on a thread of the engine, under no lock
 
 Next: turn_loop.py.
 """
 
 import threading
+from collections.abc import Callable
 from concurrent.futures import InvalidStateError
 
 from ..errors import NoSpace, Undetermined, reason
@@ -20,82 +21,86 @@ from .wait_primitives import Signal
 _REFUSED_KEPT = 10_000
 
 
-class Answers:
-    """Invariants: a transaction is in `_waiting` from its input to its answer; what was admitted for it
+class ReplyBook:
+    """Invariants: a transaction is in `waiting` from its input to its answer; what was admitted for it
     is let go with that. What has ended by then has a record in the store or is in `refused`, unless the
     engine stopped: then its end may not be known."""
 
-    def __init__(self, hosts: int) -> None:
-        self.hosts = hosts
-        self.admission = Admission()
-        self._answered = Signal()
-        self._waiting: dict[bytes, Waiter] = {}
-        self._answers: dict[bytes, Commit | BaseException] = {}
-        self._answering = threading.Lock()
-        self._due: dict[bytes, Waiter] = {}  # answered, but their futures are not ended
+    def __init__(
+        self, hosts: int, admission: Admission, record_refusal: Callable[[bytes], None]
+    ) -> None:
+        self.admission = admission
+        self.waiting: dict[bytes, Waiter] = {}
+        self.answers: dict[bytes, Commit | BaseException] = {}
+        self.due: dict[bytes, Waiter] = {}  # answered, but their futures are not ended
+        self.is_due = Signal()
         self.refused: dict[bytes, bool] = {}
         """The newest that ended without a place, hence perhaps without a record; may they have one?"""
+        self._hosts = hosts
+        self._record_refusal = record_refusal
+        """Durably; it does not wait for that."""
+        self._handing_out = threading.Lock()
 
-    def _note_refused(self, tx: bytes, error: BaseException) -> None:
+    def note_refused(self, tx: bytes, error: BaseException) -> None:
         self.refused[tx] = not isinstance(error, NoSpace)
         if len(self.refused) > _REFUSED_KEPT:
             del self.refused[next(iter(self.refused))]
 
     def unheard(self, tx: bytes) -> None:
         """Whoever sent it has stopped waiting, and may ask for its outcome after reopening, too."""
-        with self._answering:
-            waiter = self._waiting.get(tx)
+        with self._handing_out:
+            waiter = self.waiting.get(tx)
             if waiter is not None:
                 waiter.unheard = True
                 return
-        self._record_refusal(tx)
+        self._record(tx)
 
-    def _record_refusal(self, tx: bytes) -> None:
-        """Durably, if it was one."""
-        raise NotImplementedError
+    def _record(self, tx: bytes) -> None:
+        if self.refused.get(tx):  # on a full disk the reserve is for others
+            self._record_refusal(tx)
 
-    def _give_up(self, error: BaseException) -> None:
-        for tx in list(self._waiting):
+    def give_up(self, error: BaseException) -> None:
+        for tx in list(self.waiting):
             text = f"transaction {tx_text(tx)}: {reason(error)}; reopen and ask its outcome"
             doubt = Undetermined(text)
             doubt.__cause__ = error
-            self._answers.setdefault(tx, doubt)
+            self.answers.setdefault(tx, doubt)
 
-    def _answer(self) -> None:
+    def answer(self) -> None:
         """Hands answers to those that wait."""
-        if self._answers:
+        if self.answers:
             with Uninterrupted():
-                self._hand_out()
+                self.hand_out()
 
-    def _hand_out(self) -> None:
-        """Several threads may meet here. A waiter is forgotten before it is woken: its transaction's
-        next input, a commit behind what went ahead, waits under the same id."""
-        with self._answering:
-            for tx, answer in self._answers.copy().items():
+    def hand_out(self) -> None:
+        """On the main thread the caller is Uninterrupted. Several threads may meet here. A waiter is forgotten
+        before it is woken: its next input, a commit behind what went ahead, waits under the same id."""
+        with self._handing_out:
+            for tx, answer in self.answers.copy().items():
                 self.admission.let_go(tx)
-                del self._answers[tx]
-                waiter = self._waiting.pop(tx, None)
+                del self.answers[tx]
+                waiter = self.waiting.pop(tx, None)
                 if waiter is None:
                     continue
                 waiter.answer = answer
                 try:
                     if waiter.unheard:
-                        self._record_refusal(tx)
+                        self._record(tx)
                     if waiter.future is None:
                         waiter.wake()
                     else:
-                        self._due[tx] = waiter
+                        self.due[tx] = waiter
                 except MemoryError:  # handed out again later, by the service thread
-                    self._answers[tx], self._waiting[tx] = answer, waiter
+                    self.answers[tx], self.waiting[tx] = answer, waiter
                     raise
-        if self._due and self.hosts > 1:
-            self._answered.set()
+        if self.due and self._hosts > 1:
+            self.is_due.set()
 
-    def _end_futures(self) -> None:
+    def end_futures(self) -> None:
         """Under no lock and without the lead: a callback may commit. On one thread of the engine, so
         that callbacks come one after the other, and never on a thread that holds locks of its own."""
-        while self._due:
-            for tx, waiter in self._due.copy().items():
+        while self.due:
+            for tx, waiter in self.due.copy().items():
                 future, answer = waiter.future, waiter.answer
                 assert future is not None and answer is not None
                 try:
@@ -108,7 +113,7 @@ class Answers:
                     pass  # it was ended already
                 except (SystemExit, KeyboardInterrupt) as error:  # raised by a callback
                     callback_raised(error)
-                self._due.pop(tx, None)
+                self.due.pop(tx, None)
 
 
 def own(error: BaseException) -> BaseException:

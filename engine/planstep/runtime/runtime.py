@@ -44,25 +44,31 @@ from ..proto.ids import (
 from ..proto.messages import Resolve, Withdraw
 from ..proto.mode_settings import ModeSettings
 from ..store import Store
+from .admission import Admission
 from .catalog import Names
 from .deferred_signals import Uninterrupted, room_for_a_turn
 from .group_commit import Ending, Node, Waiter
+from .ledger import Ledger
 from .maintenance import Chores
-from .mode_hooks import Ways
+from .mode_hooks import ModeHooks
 from .network import Network
 from .open_transactions import OpenTransaction, undecided
 from .outcome import Commit, Outcome
+from .replies import ReplyBook
 from .schema import Schema
 from .snapshot_reads import Snapshot, Views
 from .statistics import stats
-from .thread_pool import Threads
+from .thread_pool import ThreadPool
+from .turn_loop import TurnLoop
 from .wait_primitives import CommitFuture, wait_for
 
 _LOOK_SECONDS = 0.5
 
 
-class Runtime(Ways, Threads):
+class Runtime:
     """One engine's hosts: transactions, names, reads, outcomes."""
+
+    hooks_type: type[ModeHooks] = ModeHooks
 
     def __init__(
         self,
@@ -77,7 +83,9 @@ class Runtime(Ways, Threads):
         settings: ModeSettings | None = None,
         snapshots: tuple[int, int] = (BYTES_MAX, MS_MAX),
     ) -> None:
-        super().__init__(len(stores), network, rtt_ms)
+        self.hooks = self.hooks_type(self)
+        self.mode = self.hooks.mode
+        self.hosts = len(stores)
         self.separate = separate
         self.rtt_ms = rtt_ms
         self.settings = settings or MODES[self.mode].settings()
@@ -96,23 +104,25 @@ class Runtime(Ways, Threads):
         self.nodes = [Node(self._host(i, store)) for i, store in enumerate(stores)]
         check_ends([node.host.links for node in self.nodes])
         self.names = Names(stores[0])
+        self.admission = Admission()
+        self.ledger = Ledger()
+        self.replies = self._reply_book()
+        self.turns = self._turn_loop(network)
+        self.threads = ThreadPool(self.turns, self.replies)
         self.schema = Schema(self)
         self.views = self._views()
-        self.read_row, self.scan_rows = self.views.read_row, self.views.scan_rows
-        self.bounds, self.consumer = self.views.bounds, self.views.consumer
-        self.read_slices, self.last_sequence = self.views.read_slices, self.views.last_sequence
         for node in self.nodes:
             # An engine that was closed in order has taken back what its clients left open.
             if self.hosts > 1 or not node.host.store.clean:
                 for tablet, tx in node.host.staged_before(self.generation):
                     node.inbox.append(Deliver(tablet, Withdraw(tx)))
-                    self._submitted.set()
+                    self.turns.submitted.set()
         if not read_only:
             self._take_left()
         self.chores = Chores(self)
         self._side: threading.Thread | None = None
         try:
-            self._begin_threads()
+            self.threads.begin()
         except BaseException as error:
             self._end_threads()
             if isinstance(error, RuntimeError):
@@ -122,7 +132,10 @@ class Runtime(Ways, Threads):
     def begin_chores(self) -> None:
         """Once everything is there that they ask for: the face's settings, mode "kafka"'s clients."""
         side = threading.Thread(
-            target=self.chores.serve, args=(self._stopping,), name="planstep-chores", daemon=True
+            target=self.chores.serve,
+            args=(self.threads.stopping,),
+            name="planstep-chores",
+            daemon=True,
         )
         try:
             side.start()
@@ -135,10 +148,27 @@ class Runtime(Ways, Threads):
         for node in self.nodes:
             if node.host.delivery.left:
                 with node.lock:
-                    self._release(node, node.host.run((), time.time_ns() // 1_000_000))
+                    self.turns.take_left(node)
+
+    def _reply_book(self) -> ReplyBook:
+        return ReplyBook(self.hosts, self.admission, self._record_refusal)
+
+    def _record_refusal(self, tx: bytes) -> None:
+        self.turns.put(self.nodes[0], Deliver(COORDINATOR_ID, Resolve(tx)))
+
+    def _turn_loop(self, network: Network | None) -> TurnLoop:
+        return TurnLoop(
+            self.nodes,
+            self.replies,
+            self.names,
+            self.ledger,
+            network=network,
+            rtt_ms=self.rtt_ms,
+            apart=self.apart,
+        )
 
     def _views(self) -> Views:
-        return Views(self.nodes, self._check_open, self.rtt_ms)
+        return Views(self.nodes, self.turns.check_open, self.rtt_ms)
 
     def _host(self, number: int, store: Store) -> Host:
         return Host(
@@ -181,8 +211,8 @@ class Runtime(Ways, Threads):
         self, tx: bytes, parts: dict[int, Any], ending: Ending, wait: float | None = 0.0
     ) -> None:
         """As `submit`, with something of the caller's to end; Overloaded after `wait` seconds."""
-        self._enqueue(CommitInput(tx, parts), ending, wait)
-        self._poke(self.nodes[0])
+        self.turns.enqueue(CommitInput(tx, parts), ending, wait)
+        self.turns.poke(self.nodes[0])
 
     def look(self, tx: bytes) -> Snapshot:
         """What a transaction reads in."""
@@ -197,11 +227,13 @@ class Runtime(Ways, Threads):
         """
         waiter: Waiter | None = None
         try:
-            waiter = self._enqueue(CommitInput(tx, parts), None, timeout)
-            self._wait_for(waiter, timeout)
+            waiter = self.turns.enqueue(CommitInput(tx, parts), None, timeout)
+            self.threads.wait_for(waiter, timeout)
         except BaseException as error:
-            self.unheard(tx)
-            if not isinstance(error, MemoryError) or (waiter is None and tx not in self._waiting):
+            self.replies.unheard(tx)
+            if not isinstance(error, MemoryError) or (
+                waiter is None and tx not in self.replies.waiting
+            ):
                 raise  # interrupted, or it was not sent
             if waiter is None or waiter.answer is None:
                 raise Undetermined(
@@ -209,11 +241,11 @@ class Runtime(Ways, Threads):
                     f"outcome({tx_text(tx)!r}) tells how it ended"
                 ) from error
         if waiter.answer is None:
-            self.unheard(tx)
-            raise self._undetermined(tx, timeout)
+            self.replies.unheard(tx)
+            raise self.undetermined(tx, timeout)
         return waiter.result()
 
-    def _undetermined(self, tx: bytes, timeout: float | None) -> Undetermined:
+    def undetermined(self, tx: bytes, timeout: float | None) -> Undetermined:
         return Undetermined(
             f"transaction {tx_text(tx)} was not answered within {timeout} s; it goes on, and "
             f"outcome({tx_text(tx)!r}) tells how it ended"
@@ -225,31 +257,22 @@ class Runtime(Ways, Threads):
         `slices`: (number of the first, ((batch, records), …)) by partition's tablet. Aborted,
         NoSpace, Overloaded: nothing of it is there, and the transaction cannot go on.
         """
-        waiter = self._enqueue(Ahead(tx, slices), None, None)
-        self._wait_for(waiter, None)
-        self._without_doubt(waiter)
+        waiter = self.turns.enqueue(Ahead(tx, slices), None, None)
+        self.threads.wait_for(waiter, None)
+        self.without_doubt(waiter)
 
-    def _without_doubt(self, waiter: Waiter) -> None:
+    def without_doubt(self, waiter: Waiter) -> None:
         """What precedes a commit has no outcome to be asked for, whatever became of the engine."""
         try:
             waiter.result()
         except Undetermined as error:
-            self._check_open()
+            self.turns.check_open()
             raise Aborted(f"transaction {tx_text(waiter.tx)} was not committed: {error}") from error
 
     def rollback(self, tx: bytes) -> None:
         """Takes back what was sent ahead; does not wait for it."""
-        if not self._closed:
-            self.nodes[0].inbox.append(Rollback(tx))
-            self._poke(self.nodes[0])
-
-    def _wait_for(self, waiter: Waiter, timeout: float | None) -> None:
-        node = self.nodes[0]
-        if self.hosts > 1:
-            node.wake.set()
-            waiter.wait(timeout)
-        else:
-            self._take_part(node, waiter, timeout)
+        if not self.turns.closed:
+            self.turns.put(self.nodes[0], Rollback(tx))
 
     def tell(self, target: int, message: Any) -> None:
         """Delivers a message to a tablet, in a turn that this thread runs if nobody else has."""
@@ -261,31 +284,31 @@ class Runtime(Ways, Threads):
             with node.lock, Uninterrupted():
                 # No further: while work keeps coming, whoever leads could wait for the lock for ever.
                 while node.host.stopped is None and any(one is item for one in list(node.inbox)):
-                    self._turn(node)
+                    self.turns.turn(node)
         finally:
-            self._answer()
-            self._poke(node)  # for what came meanwhile, or followed from it
-            self._submitted.set()  # for futures that were in the turn, too
+            self.replies.answer()
+            self.turns.poke(node)  # for what came meanwhile, or followed from it
+            self.turns.submitted.set()  # for futures that were in the turn, too
 
     def outcome(self, tx: bytes | str) -> Outcome:
         """How a transaction ended, from what is durable. StoreClosed, HostStopped: the next engine tells."""
         tx = tx_parse(tx) if isinstance(tx, str) else tx
         found = self._outcome(tx)
-        if self._stopped is not None and found.state in ("open", "planned", "unknown"):
-            self._check_open()
+        if self.turns.stopped is not None and found.state in ("open", "planned", "unknown"):
+            self.turns.check_open()
         return found
 
     def _outcome(self, tx: bytes) -> Outcome:
         host = self.nodes[0].host
         prefix = tablet_prefix(COORDINATOR_ID)
-        running = tx in self._waiting  # asked first: once it is gone its record is there
+        running = tx in self.replies.waiting  # asked first: once it is gone its record is there
         row = host.store.get(prefix + b"o" + tx)
         record = None if row is None else OutcomeRow._make(row)
         if record is not None and record.step <= host.step_released:
             return outcome_of(tx, record)
         if running or record is not None:  # nobody is told of what cannot be read yet
             return Outcome(tx_text(tx), "open", None, 0, ())
-        if tx in self.refused:
+        if tx in self.replies.refused:
             return Outcome(tx_text(tx), "refused", None, 0, ())
         forgotten = host.store.get(prefix + b"f")
         state = "expired" if forgotten is not None and tx <= forgotten else "unknown"
@@ -294,8 +317,8 @@ class Runtime(Ways, Threads):
     def never_sent(self, tx: bytes) -> bool:
         """Of a commit that an exception broke off, for the thread that called it: it will have no effect."""
         return (
-            self._stopped is None
-            and tx not in self._waiting
+            self.turns.stopped is None
+            and tx not in self.replies.waiting
             and self.outcome(tx).state in ("unknown", "open")
         )
 
@@ -320,7 +343,7 @@ class Runtime(Ways, Threads):
             raise HostStopped("host 0, which plans all transactions, is stopped: start it first")
         now = time.monotonic()
         stores = {n: node.host.store for n, node in enumerate(self.nodes) if not node.down}
-        sent = {tx: now - waiter.since for tx, waiter in self._waiting.copy().items()}
+        sent = {tx: now - waiter.since for tx, waiter in self.replies.waiting.copy().items()}
         return undecided(stores, self.names, time.time_ns() // 1_000_000, sent)
 
     def recorded(self, tx: bytes) -> list[tuple[int, int, int, str]]:
@@ -345,16 +368,20 @@ class Runtime(Ways, Threads):
         deadline = time.monotonic() + timeout
         watched = list(tablets)
         queue: SimpleQueue[None] = SimpleQueue()
-        with self.watches.watch(watched, partial(queue.put, None)):
+        with self.turns.watches.watch(watched, partial(queue.put, None)):
             while True:
                 if any(self.views.end(tablet) > seen.get(tablet, 0) for tablet in watched):
                     return True
                 left = deadline - time.monotonic()
-                if left <= 0 or self._closed:
+                if left <= 0 or self.turns.closed:
                     return False
-                if self._stopped is not None:
-                    self._check_open()
+                if self.turns.stopped is not None:
+                    self.turns.check_open()
                 wait_for(queue, min(left, _LOOK_SECONDS))
+
+    def last_sequence(self, snap: Snapshot, tablet: int, producer: bytes) -> int | None:
+        """The last number that a producer gave a record of a partition."""
+        return self.views.last_sequence(snap, tablet, producer)
 
     # the end --------------------------------------------------------------------------------
 
@@ -369,7 +396,7 @@ class Runtime(Ways, Threads):
         names = Names(views[0])
 
         def swap() -> None:
-            self.names = names
+            self.names = self.turns.names = names
             for node, host in zip(self.nodes, hosts, strict=True):
                 node.host = host
 
@@ -389,8 +416,8 @@ class Runtime(Ways, Threads):
         if node.thread is not None:
             node.thread.join()
         if number == 0:  # with it goes the proxy, which would have answered
-            self._give_up(Undetermined("host 0 was stopped"))
-            self._answer()
+            self.replies.give_up(Undetermined("host 0 was stopped"))
+            self.replies.answer()
 
     def start_host(self, number: int) -> None:
         if self._reopen is None:
@@ -398,21 +425,21 @@ class Runtime(Ways, Threads):
         node = self.nodes[number]
         node.host = self._host(number, self._reopen(number))
         if number == 0:
-            self.names = Names(node.host.store)
+            self.names = self.turns.names = Names(node.host.store)
         node.down = False
-        self._start(node)
+        self.threads.begin_host(node)
 
     def owns_this_thread(self) -> bool:
         """Whether the caller is on a thread that `close` waits for, as callbacks of futures are."""
         here = threading.current_thread()
-        return here is self._side or here in self._threads
+        return here is self._side or self.threads.has(here)
 
     def _end_threads(self) -> None:
         """The chores' is told, and not waited for: it may wait for a commit."""
-        self._stopping.set()
-        self.watches.end()
+        self.threads.stopping.set()
+        self.turns.watches.end()
         self.chores.wake()
-        super()._end_threads()
+        self.threads.end()
 
     def close(self) -> None:
         """Ends the threads, lets what was committed finish, checkpoints and closes the stores.
@@ -421,25 +448,25 @@ class Runtime(Ways, Threads):
         """
         if self.ended:
             return
-        self._closed = True
+        self.turns.closed = True
         proxy = self.nodes[0].host.proxy
         if proxy is not None and not self.nodes[0].down:
             self.nodes[0].inbox.extend(map(Rollback, list(proxy.staging)))
             self.nodes[0].wake.set()
         deadline = time.monotonic() + 5.0
-        while self._waiting and not self.in_order and time.monotonic() < deadline:
+        while self.replies.waiting and not self.in_order and time.monotonic() < deadline:
             time.sleep(0.005)
         node = self.nodes[0]
         with Uninterrupted():
             while self.hosts == 1 and node.inbox and node.try_lead(None):
-                self._lead(node, None)
-        self.delays.close()
+                self.threads.lead(node, None)
+        self.turns.delays.close()
         self._end_threads()
         first = self.nodes[0]
         with first.lock:  # what no turn has taken has no effect: its end is not in doubt
-            self._refuse_all(first)
-        self._stop_everything(EngineClosed("the engine was closed"))
-        self._answer()
+            self.turns.refuse_all(first)
+        self.turns.stop_everything(EngineClosed("the engine was closed"))
+        self.replies.answer()
         side = self._side
         if side is not None and side.is_alive() and side is not threading.current_thread():
             side.join()
@@ -447,7 +474,7 @@ class Runtime(Ways, Threads):
             with node.lock:
                 node.down = True
                 node.host.store.close()  # again, if the first time did not come to it
-        self._end_futures()
+        self.replies.end_futures()
         self.ended = True
 
 

@@ -62,11 +62,11 @@ def stats(runtime: "Runtime") -> dict[str, Any]:
         "generation": runtime.generation,
         "step": nodes[0].host.step_released,
         "transactions": {
-            "committed": runtime.committed,
-            "conflicts": runtime.conflicts,
-            "aborted": dict(runtime.aborted),
-            "failed": dict(runtime.failed),
-            "waiting": len(runtime._waiting),
+            "committed": runtime.turns.committed,
+            "conflicts": runtime.turns.conflicts,
+            "aborted": dict(runtime.turns.aborted),
+            "failed": dict(runtime.turns.failed),
+            "waiting": len(runtime.replies.waiting),
         },
         "turns": {
             "seconds": merged(node.turn_seconds for node in nodes),

@@ -13,6 +13,7 @@ import time
 from collections import deque
 from collections.abc import Iterable
 from functools import partial
+from typing import Protocol
 
 from ..errors import (
     Aborted,
@@ -41,16 +42,17 @@ from ..host.inputs import (
 )
 from ..host.inputs import Commit as CommitInput
 from ..logs import host_stopped, input_failed, no_space, turn_failed
-from ..proto.ids import COORDINATOR_ID, Place
-from ..proto.messages import Resolve
+from ..proto.ids import Place
+from ..proto.messages import Cause
 from ..proto.reasons import cause_of
+from ..proto.shell import Answer
 from .catalog import Names
 from .deferred_signals import Uninterrupted, room_for_a_turn
 from .group_commit import Ending, Node, Waiter, bytes_of
 from .ledger import Ledger
 from .network import Network
 from .outcome import Commit, failure
-from .replies import Answers, own
+from .replies import ReplyBook, own
 from .timers import Delays
 from .wait_primitives import Signal, Watches
 
@@ -58,80 +60,94 @@ _TURN_INPUTS = 1000
 _TURN_BYTES = 4 << 20
 
 
-class Turns(Answers):
+class Clients(Protocol):
+    """Clients outside of turns, of a mode that has such: answers reach them by a way of their own."""
+
+    def answered(self, answers: list[tuple[int, Answer, Cause]], /) -> None: ...
+    def failed(self, item: Deliver | Together, /) -> None: ...
+
+
+class TurnLoop:
     """Invariant: every waiter is answered, by a durable turn or by a failure."""
 
-    nodes: list[Node]
-    names: Names
-
-    def __init__(self, hosts: int, network: Network | None, rtt_ms: float = 0.0) -> None:
-        super().__init__(hosts)
+    def __init__(
+        self,
+        nodes: list[Node],
+        replies: ReplyBook,
+        names: Names,
+        ledger: Ledger,
+        *,
+        network: Network | None = None,
+        rtt_ms: float = 0.0,
+        apart: bool = False,
+    ) -> None:
+        self.nodes = nodes
+        self.names = names
         self.network = network or Network()
         self.network.deliver = self._deliver
         self.delays = Delays()
         self.half_ms = rtt_ms / 2
-        self.ledger = Ledger()
-        self.apart = False  # clients are not in the hosts' turns
+        self.watches = Watches()
+        self.clients: Clients | None = None
         self.committed = 0
         self.conflicts = 0
         self.aborted: dict[str, int] = {}  # by cause: see outcome.py
         self.failed: dict[str, int] = {}  # by error: the turn, or the input alone
-        self._closed = False
-        self._stopped: BaseException | None = None  # a host did: what it takes part in has no end
-        self.watches = Watches()
-        self._later: deque[tuple[int, Input]] = deque()  # (host, what it is to be given again)
-        self._submitted = Signal()
+        self.closed = False
+        self.stopped: BaseException | None = None  # a host did: what it takes part in has no end
+        self.later: deque[tuple[int, Input]] = deque()  # (host, what it is to be given again)
+        self.submitted = Signal()
+        """Something is there for the service thread to do."""
+        self._hosts = len(nodes)
+        self._replies = replies
+        self._ledger = ledger
+        self._apart = apart  # clients are not in the hosts' turns
 
     # what comes in -------------------------------------------------------------------------
 
-    @property
-    def stopped_by(self) -> BaseException | None:
-        """Why a host stopped; None while all run."""
-        return self._stopped
-
-    def _check_open(self) -> None:
-        if self._closed:
+    def check_open(self) -> None:
+        if self.closed:
             raise EngineClosed("the engine is closed")
-        if isinstance(self._stopped, StoreClosed):
-            raise own(self._stopped)
-        if self._stopped is not None:
-            raise HostStopped(f"the engine stopped: {reason(self._stopped)}; reopen it")
+        if isinstance(self.stopped, StoreClosed):
+            raise own(self.stopped)
+        if self.stopped is not None:
+            raise HostStopped(f"the engine stopped: {reason(self.stopped)}; reopen it")
 
-    def _enqueue(
+    def enqueue(
         self, item: CommitInput | Ahead, future: Ending | None, wait: float | None
     ) -> Waiter:
-        self._check_open()
+        if self.closed or self.stopped is not None:
+            self.check_open()
         room_for_a_turn()
         size = bytes_of(item)
         try:
-            self.admission.admit(item.tx, size, wait)
-            if not self.apart:  # else its messages to the tablets are counted
+            self._replies.admission.admit(item.tx, size, wait)
+            if not self._apart:  # else its messages to the tablets are counted
                 item.size = size
             with Uninterrupted():
-                waiter = self._waiting[item.tx] = Waiter(item.tx, size, future)
+                waiter = self._replies.waiting[item.tx] = Waiter(item.tx, size, future)
                 try:
                     self.nodes[0].inbox.append(item)
                 except MemoryError:
-                    del self._waiting[item.tx]
+                    del self._replies.waiting[item.tx]
                     raise
         except BaseException:
-            if item.tx not in self._waiting:  # interrupted before it was sent, or refused
-                self.admission.let_go(item.tx)
+            if item.tx not in self._replies.waiting:  # interrupted before it was sent, or refused
+                self._replies.admission.let_go(item.tx)
             raise
-        if self._stopped is not None:  # since it was asked above
-            self._give_up(self._stopped)
-            self._answer()
+        if self.stopped is not None:  # since it was asked above
+            self._replies.give_up(self.stopped)
+            self._replies.answer()
         return waiter
 
     def _deliver(self, target: int, data: bytes) -> None:
         node = self.nodes[target]
         if not node.down:
-            node.inbox.append(Arrived(data))
-            self._poke(node)
+            self.put(node, Arrived(data))
 
     # turns ---------------------------------------------------------------------------------
 
-    def _turn(self, node: Node) -> None:
+    def turn(self, node: Node) -> None:
         """Runs one turn over what waits; the caller holds the node's lock."""
         inputs: list[Input] = []
         size = 0
@@ -140,7 +156,7 @@ class Turns(Answers):
             item = inbox.popleft()
             inputs.append(item)
             if isinstance(item, (CommitInput, Ahead)):
-                waiter = self._waiting.get(item.tx)
+                waiter = self._replies.waiting.get(item.tx)
                 size += waiter.size if waiter is not None else 0
             elif type(item) is Arrived:
                 size += len(item.data)
@@ -170,10 +186,15 @@ class Turns(Answers):
                 self._stop(node, error)
             else:  # the turn was taken back whole; somebody else will run these inputs
                 inbox.extendleft(reversed(inputs))
-                self._submitted.set()
+                self.submitted.set()
             raise
         seconds = time.perf_counter() - began
-        self._release_whole(node, released)
+        try:
+            self._release(node, released)
+        except BaseException as error:
+            if of_memory(error):  # durable, and not all were told: they would wait for ever
+                self._stop(node, error)
+            raise
         node.turn_seconds.add(seconds)
         if released.results:
             node.turn_transactions.add(len(released.results))
@@ -199,7 +220,12 @@ class Turns(Answers):
             except PlanstepError as again:
                 self._fail(node, rest, again)
                 return
-            self._release_whole(node, released)
+            try:
+                self._release(node, released)
+            except BaseException as again:
+                if of_memory(again):  # as in `turn`
+                    self._stop(node, again)
+                raise
 
     def _ended_with(
         self, node: Node, inputs: Iterable[Input], error: StoreClosed | HostStopped
@@ -213,55 +239,54 @@ class Turns(Answers):
         host_stopped(node.host.number, cause)
         if not (isinstance(error, StoreClosed) and error.in_doubt):  # else the turn may be durable
             self._fail(node, inputs, error)
-        self._stop_everything(cause)
+        self.stop_everything(cause)
 
     def _stop(self, node: Node, error: BaseException) -> None:
         """Whether the turn is durable is not known here: whoever waits hears that."""
         node.host.stopped = error
-        self._stop_everything(error)
+        self.stop_everything(error)
         host_stopped(node.host.number, error)
 
-    def _release_whole(self, node: Node, released: Released) -> None:
-        try:
-            self._release(node, released)
-        except BaseException as error:
-            if of_memory(error):  # durable, and not all were told: they would wait for ever
-                self._stop(node, error)
-            raise
+    def take_left(self, node: Node) -> None:
+        """What was on its way between tablets that stood apart arrives; the caller holds the node's lock."""
+        self._release(node, node.host.run((), time.time_ns() // 1_000_000))
 
     def _release(self, node: Node, released: Released) -> None:
-        self.ledger.turn(released.spent, released.syncs, released.hops, released.steps)
+        self._ledger.turn(released.spent, released.syncs, released.hops, released.steps)
         for target, data in released.frames:
             self._send_frame(node.host.number, target, data)
         for later in released.later:
             self._put_off(node, later.delay_ms, later.deliver)
         if released.answers:
-            self._tell_clients(released)
+            assert self.clients is not None, "no client outside of turns"
+            self.clients.answered(released.answers)
         for item, cause in released.failures:
             self._raised(node, item, cause)
         for result in released.results:
             if result.reason is None and not result.step:
-                self._answers[result.tx] = Commit(result.tx, Place(0, 0), {})  # sent ahead
+                self._replies.answers[result.tx] = Commit(result.tx, Place(0, 0), {})  # sent ahead
             elif result.reason is None:
                 self.committed += 1
                 if self.watches:
                     self.watches.wake(result.details)
                 place = Place(result.step, result.n)
-                self._answers[result.tx] = Commit(
+                self._replies.answers[result.tx] = Commit(
                     result.tx, place, result.details, self.names.of_tablet
                 )
             else:
                 self.conflicts += 1
-                self.ledger.aborted(result.tx)
+                self._ledger.aborted(result.tx)
                 told = cause_of(result.reason)
                 self.aborted[told] = self.aborted.get(told, 0) + 1
                 error = failure(result.tx, result.reason, self.names.of_tablet)
                 if not result.step:
-                    self._note_refused(result.tx, error)
-                self._answers[result.tx] = error
+                    self._replies.note_refused(result.tx, error)
+                self._replies.answers[result.tx] = error
         node.changed.ring()
         if node.host.number:
             self.nodes[0].changed.ring()
+        if released.visible and self.watches:
+            self.watches.wake(released.visible)
 
     def _send_frame(self, source: int, target: int, data: bytes) -> None:
         if self.half_ms:
@@ -279,19 +304,19 @@ class Turns(Answers):
         """Into a host's inbox, from a thread that runs no turns. What was put off ends with its host: the one
         that was started since has timers of its own."""
         if not node.down and node.host is host:
-            node.inbox.append(item)
-            self._poke(node)
+            self.put(node, item)
 
-    def _poke(self, node: Node) -> None:
+    def put(self, node: Node, item: Input) -> None:
+        """Into a host's inbox: nobody waits for it."""
+        node.inbox.append(item)
+        self.poke(node)
+
+    def poke(self, node: Node) -> None:
         """Something is in the inbox that nobody waits for."""
-        if self.hosts > 1:
+        if self._hosts > 1:
             node.wake.set()
         elif not node.leading:
-            self._submitted.set()
-
-    def _tell_clients(self, released: Released) -> None:
-        """Answers to clients outside of turns: a mode that has such overrides it."""
-        raise AssertionError("no client outside of turns")
+            self.submitted.set()
 
     def _fail(self, node: Node, inputs: Iterable[Input], error: BaseException) -> None:
         proxy = self.nodes[0].host.proxy
@@ -300,20 +325,15 @@ class Turns(Answers):
             if isinstance(item, (CommitInput, Ahead)):
                 self.failed[kind] = self.failed.get(kind, 0) + 1
                 if not isinstance(error, (StoreClosed, Undetermined)):  # else its end is not known
-                    self._note_refused(item.tx, error)
-                self._answers[item.tx] = own(error)
+                    self._replies.note_refused(item.tx, error)
+                self._replies.answers[item.tx] = own(error)
                 if proxy is not None and item.tx in proxy.staging:
-                    self._later.append((node.host.number, Rollback(item.tx)))
+                    self.later.append((node.host.number, Rollback(item.tx)))
             elif not isinstance(item, Tick):
                 # Nobody waits for it, and who would ask again waits long before that.
-                self._later.append((node.host.number, item))
+                self.later.append((node.host.number, item))
 
-    def _record_refusal(self, tx: bytes) -> None:
-        if self.refused.get(tx):  # on a full disk the reserve is for others
-            self.nodes[0].inbox.append(Deliver(COORDINATOR_ID, Resolve(tx)))
-            self._poke(self.nodes[0])
-
-    def _refuse_all(self, node: Node) -> None:
+    def refuse_all(self, node: Node) -> None:
         self._fail(node, list(node.inbox), EngineClosed("the engine is closed"))
         node.inbox.clear()
 
@@ -321,9 +341,11 @@ class Turns(Answers):
         """A tablet raised over this very input, which was undone: it would again."""
         if isinstance(item, (Deliver, Together)):
             input_failed(type(each_of(item)[0].message).__name__, error)
+            if self.clients is not None:
+                self.clients.failed(item)
         else:
             self._fail(node, [item], error)
 
-    def _stop_everything(self, error: BaseException) -> None:
-        self._stopped = self._stopped or error
-        self._give_up(error)
+    def stop_everything(self, error: BaseException) -> None:
+        self.stopped = self.stopped or error
+        self._replies.give_up(error)

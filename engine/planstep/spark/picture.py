@@ -120,7 +120,7 @@ def store_id(db: "Engine") -> str:
 
 
 def _step(options: ReadOptions, db: "Engine", view: "SnapshotView") -> int | None:
-    if not db._runtime.has_places:
+    if not db._runtime.hooks.has_places:
         if options.step is not None:
             raise NotSupported(
                 f"leave asOfStep out: mode {db.mode} has no steps, each partition is read as it is at load"
@@ -203,7 +203,7 @@ def _inferred(
     for number, (_, tablet, start, end) in enumerate(filled):
         share = -(-(options.infer_records - len(sample)) // (len(filled) - number))
         count = min(share, end - start)
-        slices = db.context.runtime.read_slices(
+        slices = db.context.runtime.views.read_slices(
             view.pinned.reading().snap, tablet, start, count, 64 << 20
         )
         sample += chain.from_iterable(s.batch.part(_VALUES, s.lo, s.hi) for s in slices)

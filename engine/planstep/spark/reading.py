@@ -96,7 +96,7 @@ class Reader(DataSourceReader):
             for partition, tablet, offset, end in spans:
                 while offset < end:
                     try:
-                        slices = db.context.runtime.read_slices(
+                        slices = db.context.runtime.views.read_slices(
                             snap, tablet, offset, end - offset, _PIECE_BYTES
                         )
                     except PlanstepError as error:

@@ -65,7 +65,7 @@ class Writer(DataSourceArrowWriter):
         with planstep.open(path, create=False, read_only=True, switch_interval=None) as db:
             info = db.context.topic(name) if options.kind == "topic" else db.context.table(name)
             self._target = store_id(db), info.id
-            if options.query is not None and not db._runtime.has_tables:
+            if options.query is not None and not db._runtime.hooks.has_tables:
                 raise NotSupported(
                     f"leave queryId and batchId out: mode {db.mode} has no tables, hence no fence in the same "
                     "transaction; a batch that Spark repeats is written twice there"
@@ -92,7 +92,7 @@ class Writer(DataSourceArrowWriter):
         options = self._options
         try:
             with planstep.open(options.path, create=False, wait=options.wait) as db:
-                if db._runtime.has_tables:
+                if db._runtime.hooks.has_tables:
                     db.create_table(FENCES, exist_ok=True)
                 db.run(lambda tx: self._write(db, tx, staged))
         except StoreInUse as error:
@@ -113,7 +113,7 @@ class Writer(DataSourceArrowWriter):
         self._job.end()
 
     def _write(self, db: "Engine", tx: "Transaction", staged: list[Staged]) -> None:
-        if db._runtime.has_tables and not self._pass(tx):
+        if db._runtime.hooks.has_tables and not self._pass(tx):
             return
         options = self._options
         info = (

@@ -105,7 +105,7 @@ def _batches(view: "SnapshotView", table: "TableInfo", bounds: Range) -> Iterato
         first, last = bounds
         limit = _FIRST_PAGE
         while first < last:
-            rows = reading.runtime.scan_rows(reading.snap, shard, first, last, limit=limit)
+            rows = reading.runtime.views.scan_rows(reading.snap, shard, first, last, limit=limit)
             for a, b in pairwise(_cuts([len(value) for _, _, value in rows])):
                 yield _batch(rows[a:b])
             if len(rows) < limit:

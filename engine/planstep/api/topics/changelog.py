@@ -79,8 +79,8 @@ class Changelog:
         Mode "kafka": waits for the end of a transaction that has written here, KafkaError after max_block_ms.
         """
         if self._worker is not None:
-            self._context.runtime.ready(self._worker)
-        self._context.runtime.wait_stable(self._tablet)
+            self._context.runtime.hooks.ready(self._worker)
+        self._context.runtime.hooks.wait_stable(self._tablet)
         self._layers.clear()
         values: dict[str, Any] = {}
         topic, p = Topic(self._context, self.topic), self.partition

@@ -107,7 +107,7 @@ class Group:
         if not member.id or member.left:
             return
         if not member.active or member.generation != self.generation:
-            generation = self.runtime.rejoin(self.consumer, member.id)
+            generation = self.runtime.hooks.rejoin(self.consumer, member.id)
             with self._locked():
                 self.generation = max(self.generation, generation)
                 member.generation = generation
@@ -133,7 +133,7 @@ class Group:
         self.members.pop(member, None)
         self._expel(member)
         if member.producer is not None:
-            self.runtime.retire(member.producer)
+            self.runtime.hooks.retire(member.producer)
         then: list[_Action] = []
         for lane in self.lanes:
             for flight in [f for f in lane.flights if f.member is member and f.state == OPEN]:
@@ -145,7 +145,7 @@ class Group:
 
     def _expel(self, member: Member) -> None:
         if member.id:
-            self.runtime.leave(self.consumer, member.id)
+            self.runtime.hooks.leave(self.consumer, member.id)
             self.generation = -1  # higher now: whoever reads next asks
 
     def _release(self, lane: Lane) -> None:
@@ -348,7 +348,7 @@ class Group:
         flight.state = HANDED
         flight.pending = None
         if flight.member.id:
-            self.runtime.fence(tx, self.consumer, flight.generation, flight.member.id)
+            self.runtime.hooks.fence(tx, self.consumer, flight.generation, flight.member.id)
         self.runtime.send(tx, parts, _Handed(self, flight, ending))
 
     def ended(self, flight: Flight, step: int | None) -> None:
@@ -428,7 +428,7 @@ class Group:
         """While it lasts, `wake` is called when a partition publishes or a lease changes hands."""
         self.waiters[wake] = None
         try:
-            with self.runtime.watches.watch(self.info.partitions, wake):
+            with self.runtime.turns.watches.watch(self.info.partitions, wake):
                 yield
         finally:
             self.waiters.pop(wake, None)

@@ -33,7 +33,7 @@ class GroupRegistry:
         self, info: "TopicInfo", consumer: str, lease_seconds: float, name: str, in_flight: int
     ) -> "tuple[Group, Member]":
         """A new reader of this consumer; the first one's `lease_seconds` hold for all."""
-        joined = self._runtime.join(consumer, name)
+        joined = self._runtime.hooks.join(consumer, name)
         with self._lock:
             group = self._groups.get((info.id, consumer))
             if group is None or group.empty:
@@ -43,7 +43,7 @@ class GroupRegistry:
         if joined is not None:
             member.generation, member.id = joined
             group.generation = max(group.generation, member.generation)
-            member.producer = self._runtime.producer(name or member.id)
+            member.producer = self._runtime.hooks.producer(name or member.id)
         return group, member
 
     def tidy(self) -> None:

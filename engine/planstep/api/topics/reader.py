@@ -61,7 +61,7 @@ def window_of(runtime: "Runtime", in_flight: int | None) -> int:
     """How many batches a reader may have at once, checked."""
     if in_flight is None:
         return _IN_FLIGHT
-    if whole("in_flight", in_flight, 1) > 1 and runtime.one_at_a_time:
+    if whole("in_flight", in_flight, 1) > 1 and runtime.hooks.one_at_a_time:
         raise NotSupported(
             f'mode "{runtime.mode}": a reader has one transaction at a time, so in_flight={in_flight} is not to be '
             "had: leave it out and end each batch before the next read, or open more readers"
@@ -155,14 +155,14 @@ class LeasedLifecycle(Lifecycle):
         try:
             self.result = future.result(timeout)
         except TimeoutError:
-            self._runtime.unheard(self.tx)
+            self._runtime.replies.unheard(self.tx)
             self.failure = error = Undetermined(
                 f"transaction {self.id} was not answered within {timeout} s; it goes on, and "
                 f"outcome({self.id!r}) tells how it ended"
             )
             raise error from None
         except BaseException as error:
-            self._runtime.unheard(self.tx)
+            self._runtime.replies.unheard(self.tx)
             self.failed(error)
             raise
         self.state = "committed"
@@ -261,7 +261,7 @@ class Reader:
         self.max_records = max_records
         self.max_bytes = max_bytes
         self._context = context
-        if context.runtime.one_at_a_time:
+        if context.runtime.hooks.one_at_a_time:
             in_flight = 1
         self.group, self.member = context.groups.join(
             context.topic(topic), consumer, lease_seconds, name, in_flight

@@ -76,7 +76,7 @@ class Lifecycle:
         self._runtime = context.runtime
         self.tx = self._runtime.new_tx()
         if worker is not None:
-            self._runtime.assign(self.tx, worker)
+            self._runtime.hooks.assign(self.tx, worker)
         self.future: Future[Commit] | None = None
         self.result: Commit | None = None
         self.failure: BaseException | None = None
@@ -185,7 +185,7 @@ class Lifecycle:
         self.state = "sent"
         self.release()
         if step is not None:
-            self._runtime.forget(self.tx)
+            self._runtime.hooks.forget(self.tx)
             self.result = read_only_commit(self.tx, step)
         return parts
 
@@ -222,7 +222,7 @@ class Lifecycle:
     def await_sent(self) -> None:
         """Waits until what went ahead is durable."""
         try:
-            self._runtime.flush(self.tx)
+            self._runtime.hooks.flush(self.tx)
         except BaseException as error:
             self.give_up(error)
             raise
@@ -239,7 +239,7 @@ class Lifecycle:
         ):  # it may have been begun before it was refused
             self._runtime.rollback(self.tx)
         else:
-            self._runtime.forget(self.tx)
+            self._runtime.hooks.forget(self.tx)
 
     def __del__(self) -> None:
         # Dropped without an end: the engine unpins its snapshot later. Closing it here could meet
@@ -249,7 +249,7 @@ class Lifecycle:
             self.context.consuming.pop(self.tx, None)
             self.context.dropped.append(reading.snap)
         if getattr(self, "state", None) == "open":
-            self._runtime.forget(self.tx)
+            self._runtime.hooks.forget(self.tx)
             if self.contents.ahead:
                 self.context.abandoned.append(self.tx)
             if self._loses_writes():

@@ -72,7 +72,7 @@ class Contents:
         rows = [(context.table(name), writes) for name, writes in self.rows.items()]
         parts = build_parts(conditions, self.outboxes.values(), rows, self.ahead)
         # What went ahead of its commit belongs to a transaction, and ends as one.
-        return context.runtime.statement(parts) if self.alone and not self.ahead else parts
+        return context.runtime.hooks.statement(parts) if self.alone and not self.ahead else parts
 
 
 def build_parts(

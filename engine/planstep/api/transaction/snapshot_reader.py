@@ -51,7 +51,7 @@ class Reading:
 
     def row(self, table: "TableInfo", key: bytes) -> tuple[Place, bytes] | None:
         self.runtime.views.request()
-        found: tuple[Place, bytes] | None = self.runtime.read_row(
+        found: tuple[Place, bytes] | None = self.runtime.views.read_row(
             self.snap, shard_of(key, table.shards), key
         )
         return found
@@ -67,7 +67,7 @@ class Reading:
         """Rows with begin <= key < end in key order, at most `limit`."""
         found: list[Row] = []
         self.runtime.views.request()  # to all shards at once
-        scan = self.runtime.scan_rows
+        scan = self.runtime.views.scan_rows
         for tablet in table.shards:
             rows = scan(self.snap, tablet, begin, end, limit=limit, reverse=bool(reverse))
             found += [Row(key, tablet, place, value) for key, place, value in rows]
@@ -78,7 +78,7 @@ class Reading:
     # records -------------------------------------------------------------------------------
 
     def bounds(self, tablet: int) -> tuple[int, int]:
-        bounds: tuple[int, int] = self.runtime.bounds(self.snap, tablet)
+        bounds: tuple[int, int] = self.runtime.views.bounds(self.snap, tablet)
         return bounds
 
     def consumer(self, tablet: int, consumer: str) -> tuple[int, int, Ranges]:
@@ -91,7 +91,7 @@ class Reading:
     def standing(self, tablet: int, consumer: str) -> tuple[int, int, Ranges, int]:
         """As `consumer`, with the step that last moved it."""
         start, _ = self.bounds(tablet)
-        position, missed, ranges, moved = self.runtime.consumer(self.snap, tablet, consumer)
+        position, missed, ranges, moved = self.runtime.views.consumer(self.snap, tablet, consumer)
         if position is None:
             return start, 0, (), moved
         position, ranges, more = raised(position, ranges, start)
@@ -129,7 +129,7 @@ class Reading:
         size = 0
         while max_records > 0 and size < max_bytes:
             try:
-                slices = self.runtime.read_slices(
+                slices = self.runtime.views.read_slices(
                     self.snap, tablet, offset, max_records, max_bytes - size
                 )
             except Corruption as error:

@@ -136,7 +136,7 @@ class Transaction:
         that a record that came meanwhile is a Conflict. Mode "kafka": NotSupported.
         """
         if exact:
-            self._runtime.check_exact()
+            self._runtime.hooks.check_exact()
         deadline = time.monotonic() + seconds("timeout", timeout)
         seen: dict[int, int] | None = None
         while True:
@@ -300,9 +300,11 @@ class Transaction:
     def _send_if_due(self) -> None:
         runtime = self._runtime
         if self.contents.waiting_bytes >= AHEAD_BYTES or (
-            runtime.sends_at_once
+            runtime.hooks.sends_at_once
             and not self.contents.alone
-            and runtime.may_send(self.life.tx, self.contents.waiting_bytes, self.contents.outboxes)
+            and runtime.hooks.may_send(
+                self.life.tx, self.contents.waiting_bytes, self.contents.outboxes
+            )
         ):
             self._send_ahead()
 

@@ -69,7 +69,7 @@ class Writing:
 
     def ready(self, worker: str) -> None:
         """The worker's producer is initialized: what was left under its transactional id has ended."""
-        self._runtime._check_open()
+        self._runtime.turns.check_open()
         found = self.producers.get(worker)
         if found is not None and found.handle is not None and found.dead is None:
             return
@@ -80,14 +80,14 @@ class Writing:
     def _make_ready(self, producer: Producer) -> None:
         tx = self._runtime.new_tx()
         with self._client.locked():
-            waiter = self._runtime._waiting[tx] = Waiter(tx, 0, None)
+            waiter = self._runtime.replies.waiting[tx] = Waiter(tx, 0, None)
             if producer.handle is not None or producer.dead is not None:  # since it was asked
-                self._runtime._answers[tx] = Commit(tx, NO_PLACE, {})
+                self._runtime.replies.answers[tx] = Commit(tx, NO_PLACE, {})
             else:
                 self._ready.setdefault(producer, []).append(tx)
                 self._initialize(producer)
         self._runtime.asked()
-        self._runtime._wait_for(waiter, None)
+        self._runtime.threads.wait_for(waiter, None)
         waiter.result()
 
     def retire(self, producer: Producer) -> None:
@@ -123,12 +123,12 @@ class Writing:
         """What a transaction reads with: its producer's consumer keeps positions in memory. First the producer
         is initialized, so that nobody of its name before it can commit what is read; then it waits for
         positions that its former transactions are about to commit."""
-        producer = self._assigned.get(tx) if self._runtime._writes else None
+        producer = self._assigned.get(tx) if self._runtime.writes else None
         if producer is not None and producer.handle is None and producer.dead is None:
             self._make_ready(producer)
         deadline = time.monotonic() + self._settings.max_block_ms / 1000
         while producer is not None and self._is_moving(producer, tx):
-            self._runtime._check_open()
+            self._runtime.turns.check_open()
             if time.monotonic() > deadline:
                 raise kafka_error("CONCURRENT_TRANSACTIONS", f"producer {producer.name!r}")
             time.sleep(LOOK_SECONDS)
@@ -168,7 +168,7 @@ class Writing:
         producer.initializing = False
         for tx in self._ready.pop(producer, ()):
             done = Commit(tx, NO_PLACE, {}) if not error else kafka_error(error, detail)
-            self._runtime._answers[tx] = done
+            self._runtime.replies.answers[tx] = done
         if error:
             producer.dead = (error, detail)
             for opened in [self.open.get(producer.tx or b""), *producer.waiting]:
@@ -210,7 +210,7 @@ class Writing:
 
         Overloaded: nothing of it was sent.
         """
-        self._runtime._check_open()
+        self._runtime.turns.check_open()
         batches = bounded(
             {tablet: pieces for tablet, (_, pieces) in slices.items()}, self._settings.batch_bytes
         )
@@ -223,28 +223,28 @@ class Writing:
     def flush(self, tx: bytes) -> None:
         """Waits until what was sent is written. KafkaError when something of it was refused: the transaction can
         only be rolled back then."""
-        self._runtime._check_open()
+        self._runtime.turns.check_open()
         call = self._runtime.new_tx()
         with self._client.locked():
             if tx not in self.open and tx not in self.ended:
                 return  # it has sent nothing
-            waiter = self._runtime._waiting[call] = Waiter(call, 0, None)
+            waiter = self._runtime.replies.waiting[call] = Waiter(call, 0, None)
             self._flushes[call] = tx
         self._runtime.asked()
-        self._runtime._wait_for(waiter, None)
-        self._runtime._without_doubt(waiter)
+        self._runtime.threads.wait_for(waiter, None)
+        self._runtime.without_doubt(waiter)
 
     def end_flushes(self) -> None:
         """Whenever something has changed: under the client's lock."""
         for call, tx in list(self._flushes.items()):
             failure = self._failure(tx)
             if failure is not None:
-                self._runtime._answers[call] = kafka_error(*failure)
+                self._runtime.replies.answers[call] = kafka_error(*failure)
             elif self._client.outstanding(tx):
                 continue
             else:
                 self._client.flushed(tx)
-                self._runtime._answers[call] = Commit(tx, NO_PLACE, {})
+                self._runtime.replies.answers[call] = Commit(tx, NO_PLACE, {})
             del self._flushes[call]
 
     def _failure(self, tx: bytes) -> tuple[str, str] | None:
@@ -263,7 +263,7 @@ class Writing:
 
     def rollback(self, tx: bytes) -> None:
         """Aborts; does not wait for it."""
-        if self._runtime._closed:
+        if self._runtime.turns.closed:
             return
         with self._client.locked():
             self._assigned.pop(tx, None)
@@ -305,7 +305,7 @@ class Writing:
             self._end(opened, error, detail)
             return
         producer = opened.producer
-        self._runtime.ledger.decided(opened.tx, int(1e6 * self._runtime.half_ms))
+        self._runtime.ledger.decided(opened.tx, int(1e6 * self._runtime.turns.half_ms))
         if opened.ending == "commit":
             producer.positions.update(opened.positions)
             self._ended_as(opened.tx, "committed")
@@ -332,7 +332,7 @@ class Writing:
             if state == "undetermined":
                 self._runtime.answer_call(
                     opened.tx,
-                    self._runtime._undetermined(opened.tx, self._settings.max_block_ms / 1000),
+                    self._runtime.undetermined(opened.tx, self._settings.max_block_ms / 1000),
                 )
             else:
                 self._runtime.answer_call(opened.tx, kafka_error(error, detail))

@@ -49,18 +49,18 @@ class Requests:
         if error:
             self._runtime.answer_call(tx, kafka_error(error, detail))
         else:
-            self._runtime._answers[tx] = Commit(tx, NO_PLACE, {0: value})
+            self._runtime.replies.answers[tx] = Commit(tx, NO_PLACE, {0: value})
 
     def request(self, target: int, make: Any) -> Any:
         """One request of an administrator or group member, waited for; its answer's value."""
-        self._runtime._check_open()
+        self._runtime.turns.check_open()
         room_for_a_turn()
         tx = self._runtime.new_tx()
         with self._client.locked():
-            waiter = self._runtime._waiting[tx] = Waiter(tx, 0, None)
+            waiter = self._runtime.replies.waiting[tx] = Waiter(tx, 0, None)
             self._core.ask(self._client.call(partial(self._ended_ask, tx)), target, make)
         self._runtime.asked()
-        self._runtime._wait_for(waiter, None)
+        self._runtime.threads.wait_for(waiter, None)
         return waiter.result().details[0]
 
     def commit_positions(self, consumer: str, offsets: dict[int, int | None]) -> None:
@@ -94,7 +94,7 @@ class Requests:
 
     def leave(self, consumer: str, member: str) -> None:
         """A member leaves, or is let go; does not wait for it."""
-        if self._runtime._closed:
+        if self._runtime.turns.closed:
             return
         target = group_of(consumer, self._runtime.hosts)
 

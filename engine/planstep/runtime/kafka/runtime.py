@@ -8,15 +8,14 @@
 Clients stand outside of the hosts' turns (../core_client.py): each request is an input of a turn, each answer
 leaves when the turn is durable. What names topics is the deterministic half: the catalogue.
 
-Next: producer_sessions.py, requests.py, views.py.
+Next: hooks.py, producer_sessions.py, requests.py, views.py.
 """
 
 import time
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from ...errors import NotSupported, PlanstepError
-from ...host.inputs import Deliver, Released, Tick, Together, each_of
+from ...host.inputs import Tick
 from ...host.modes import coordinator_of, group_of
 from ...proto.ids import (
     CATALOGUE,
@@ -26,55 +25,41 @@ from ...proto.ids import (
     host_of,
     kind_of,
     tablet_id,
-    tablet_text,
     tx_parse,
     tx_text,
 )
-from ...proto.kafka.messages import ExpireProducers, Produce, SwitchLog
+from ...proto.kafka.messages import Produce
 from ...proto.kafka.settings import KafkaSettings
 from ...proto.messages import PartitionPart
-from ...proto.shell import Answer
 from ...proxy.kafka import client as core
 from ...store import Store
 from ..core_client import Client
 from ..deferred_signals import Uninterrupted, room_for_a_turn
-from ..group_commit import Ending, Node, Waiter
+from ..group_commit import Ending, Waiter
 from ..open_transactions import OpenTransaction
 from ..outcome import Commit, Outcome
 from ..runtime import Runtime
 from ..snapshot_reads import Snapshot
 from .batches import bounded
-from .errors import kafka_error
-from .identities import Identity, identities, under_way
+from .hooks import PLAIN, KafkaHooks
 from .numbers import Numbers
 from .producer_sessions import LOOK_SECONDS, Writing
-from .producers import Producer, check_identity
 from .requests import Requests
 from .schema import KafkaSchema
 from .views import KafkaViews
 
-_EXPIRE_EVERY_MS = 600_000
 _CLOSE_SECONDS = 5.0
-_PLAIN = (b"", 0, 0)
-"""In the place of a writer's numbers, of a write by itself: no transaction."""
 
 
 class KafkaRuntime(Runtime):
     """What the face asks for, handed to those who do it: producer_sessions.py, requests.py, views.py."""
 
-    mode = "kafka"
-    sends_at_once = True
-    one_at_a_time = True
-    reads_may_wait = True
-    has_tables = False
-    has_places = False
-    ends_by_name = True
+    hooks_type = KafkaHooks
     settings: KafkaSettings
     views: KafkaViews
 
     def __init__(self, stores: list[Store], **settings: Any) -> None:
-        self._writes = not settings.get("read_only")
-        self._expire_at = 0
+        self.writes = not settings.get("read_only")
         self.lingering: dict[bytes, float] = {}  # tx → since when what it wrote waits, ms
         super().__init__(stores, **settings)
         self.in_order = False  # a commit's positions count only once it has ended
@@ -86,133 +71,40 @@ class KafkaRuntime(Runtime):
             self.client.pumped = self.writing.end_flushes
             self.requests = Requests(self)
             self.numbers = Numbers(self)
-            self.last_sequence = self.numbers.last
-            if self._writes:
+            self.turns.clients = self.client
+            if self.writes:
                 for node in self.nodes:  # its coordinators go on where they were
-                    node.inbox.append(Tick())
-                    self._poke(node)
+                    self.turns.put(node, Tick())
         except BaseException:
             self._end_threads()
             raise
 
-    @property
-    def protocol_version(self) -> int:
-        return self.settings.protocol_version
-
-    def check_exact(self) -> None:
-        raise NotSupported(
-            'mode "kafka" has no conditions: exact=True needs mode "deterministic", which checks at the commit '
-            "that there was no more"
-        )
-
     def _views(self) -> KafkaViews:
-        return KafkaViews(self.nodes, self._check_open, self.settings, self.rtt_ms, self._writes)
-
-    def _tell_clients(self, released: Released) -> None:
-        self.client.answered(released.answers)
-
-    def _release(self, node: Any, released: Released) -> None:
-        super()._release(node, released)
-        if self.watches and released.visible:
-            self.watches.wake(released.visible)
-
-    def _raised(self, node: Node, item: Any, error: BaseException) -> None:
-        super()._raised(node, item, error)
-        if isinstance(item, (Deliver, Together)):
-            asked = [one for one in each_of(item) if hasattr(one.message, "client")]
-            self.client.answered(
-                [
-                    (
-                        one.message.client,
-                        Answer(one.message.request, one.target, "UNKNOWN_SERVER_ERROR"),
-                        one.cause,
-                    )
-                    for one in asked
-                ]
-            )
+        return KafkaViews(
+            self.nodes, self.turns.check_open, self.settings, self.rtt_ms, self.writes
+        )
 
     # transactions --------------------------------------------------------------------------
 
-    def producer(self, name: str) -> Producer:
-        check_identity(name)
-        return self.writing.producer(name)
-
-    def assign(self, tx: bytes, worker: "str | Producer | None") -> None:
-        if isinstance(worker, str):
-            check_identity(worker)
-        room_for_a_turn()
-        self.writing.assign(tx, worker)
-
-    def retire(self, producer: Producer) -> None:
-        self.writing.retire(producer)
-
-    def ready(self, worker: str) -> None:
-        check_identity(worker)
-        self.writing.ready(worker)
-
-    def forget(self, tx: bytes) -> None:
-        self.writing.forget(tx)
-
-    def fence(self, tx: bytes, consumer: str, generation: int, member: str) -> None:
-        self.writing.fence(tx, consumer, generation, member)
-
     def look(self, tx: bytes) -> Snapshot:
-        return self.writing.look(tx) if self._writes else self.views.snapshot()
+        return self.writing.look(tx) if self.writes else self.views.snapshot()
 
-    def wait_stable(self, tablet: int) -> None:
-        """Until the transactions have ended that have written so far: a commit is answered before its markers
-        are written. KafkaError after max_block_ms."""
-        end = self.views.whole_log(tablet)[1]
-        deadline = time.monotonic() + self.settings.max_block_ms / 1000
-        while self.views.log_bounds(tablet)[1] < end:
-            self._check_open()
-            if time.monotonic() > deadline:
-                raise kafka_error("CONCURRENT_TRANSACTIONS", tablet_text(tablet))
-            time.sleep(LOOK_SECONDS)
+    def last_sequence(self, snap: Snapshot, tablet: int, producer: bytes) -> int | None:
+        return self.numbers.last(snap, tablet, producer)
 
     def send_ahead(self, tx: bytes, slices: dict[int, tuple[int, Any]]) -> None:
         room_for_a_turn()
         self.lingering.pop(tx, None)
         self.writing.send_ahead(tx, slices)
 
-    def flush(self, tx: bytes) -> None:
-        room_for_a_turn()
-        self.writing.flush(tx)
-
     def rollback(self, tx: bytes) -> None:
         self.lingering.pop(tx, None)
         self.writing.rollback(tx)
 
-    def join(self, consumer: str, name: str) -> tuple[int, str]:
-        room_for_a_turn()
-        return self.requests.join(consumer, name)
-
-    def rejoin(self, consumer: str, member: str) -> int:
-        room_for_a_turn()
-        return self.requests.rejoin(consumer, member)
-
-    def leave(self, consumer: str, member: str) -> None:
-        room_for_a_turn()
-        self.requests.leave(consumer, member)
-
-    def may_send(self, tx: bytes, waiting_bytes: int, outboxes: Mapping[str, Any]) -> bool:
-        """Fewer requests are on the way than may be, and batches are full, or have lingered: looked at with each
-        write, no timer sends them."""
-        settings = self.settings
-        if self.client.outstanding(tx) >= settings.max_in_flight:
-            return False
-        if not settings.linger_ms:
-            return True
-        columns = sum(len(outbox.columns) for outbox in outboxes.values())
-        if waiting_bytes >= columns * settings.batch_bytes:
-            return True
-        now_ms = 1000 * time.monotonic()
-        return now_ms - self.lingering.setdefault(tx, now_ms) >= settings.linger_ms
-
     def commit(self, tx: bytes, parts: dict[int, Any], timeout: float | None = None) -> Commit:
         if any(kind_of(tablet) == CATALOGUE for tablet in parts):
             return super().commit(tx, parts, timeout)
-        if any(part.producer not in (None, _PLAIN) for part in parts.values()):
+        if any(part.producer not in (None, PLAIN) for part in parts.values()):
             return self.numbers.commit(tx, parts, timeout)
         return self._waited(tx, self._ask(tx, _sorted_out(parts), None, timeout), timeout)
 
@@ -226,9 +118,9 @@ class KafkaRuntime(Runtime):
         return self._waited(tx, self._ask(tx, asked, None, timeout), timeout)
 
     def _waited(self, tx: bytes, waiter: Waiter, timeout: float | None) -> Commit:
-        self._wait_for(waiter, timeout)
+        self.threads.wait_for(waiter, timeout)
         if waiter.answer is None:
-            raise self._undetermined(tx, timeout)
+            raise self.undetermined(tx, timeout)
         return waiter.result()
 
     def send(
@@ -240,14 +132,14 @@ class KafkaRuntime(Runtime):
             self._ask(tx, _sorted_out(parts), ending, wait)
 
     def _ask(self, tx: bytes, asked: "_Asked", ending: Ending | None, wait: float | None) -> Waiter:
-        self._check_open()
+        self.turns.check_open()
         room_for_a_turn()
         self.lingering.pop(tx, None)
         batches = bounded(asked.batches, self.settings.batch_bytes)
         try:
             self.client.admit(tx, batches, wait)
             with self.client.locked():
-                waiter = self._waiting[tx] = Waiter(tx, 0, ending)
+                waiter = self.replies.waiting[tx] = Waiter(tx, 0, ending)
                 if asked.trim is not None:
                     self.requests.trim(tx, *asked.trim)
                 elif asked.plain:
@@ -257,7 +149,9 @@ class KafkaRuntime(Runtime):
         except (PlanstepError, RecursionError):
             raise
         except BaseException:
-            if tx not in self._waiting:  # interrupted before it was sent: nobody else would end it
+            if (
+                tx not in self.replies.waiting
+            ):  # interrupted before it was sent: nobody else would end it
                 self.rollback(tx)
             raise
         self.asked()
@@ -266,28 +160,28 @@ class KafkaRuntime(Runtime):
     def asked(self) -> None:
         """Hosts are told of a call, and it is told if the engine has stopped since it was asked for."""
         self.client.deliver()
-        if self._stopped is not None:
-            self._give_up(self._stopped)
-            self._answer()
+        if self.turns.stopped is not None:
+            self.replies.give_up(self.turns.stopped)
+            self.replies.answer()
 
     def answer_call(self, tx: bytes, answer: Commit | BaseException) -> None:
         """A call has ended: under the client's lock; whoever holds it delivers."""
         if isinstance(answer, Commit):
-            self.committed += 1
+            self.turns.committed += 1
         else:
             self.count_aborted(getattr(answer, "name", type(answer).__name__))
-        self._answers[tx] = answer
+        self.replies.answers[tx] = answer
 
     def count_aborted(self, cause: str) -> None:
-        self.conflicts += 1
-        self.aborted[cause] = self.aborted.get(cause, 0) + 1
+        self.turns.conflicts += 1
+        self.turns.aborted[cause] = self.turns.aborted.get(cause, 0) + 1
 
     def outcome(self, tx: bytes | str) -> Outcome:
         """What this engine remembers: the log knows producers and epochs, not transactions."""
         tx = tx_parse(tx) if isinstance(tx, str) else tx
         state = self.writing.ended.get(tx)
         if state is None:
-            state = "open" if tx in self.writing.open or tx in self._waiting else "unknown"
+            state = "open" if tx in self.writing.open or tx in self.replies.waiting else "unknown"
         return Outcome(tx_text(tx), state, None, 0, ())
 
     def transactions(self, limit: int = 100) -> list[Outcome]:
@@ -299,24 +193,7 @@ class KafkaRuntime(Runtime):
     def resolve(self, tx: bytes | str) -> Outcome:
         raise _unknown_transactions()
 
-    def transactional_ids(self, only_open: bool) -> list[Identity]:
-        """See identities.py."""
-        stores = {n: node.host.store for n, node in enumerate(self.nodes) if not node.down}
-        now_ms = time.time_ns() // 1_000_000
-        return (under_way if only_open else identities)(stores, self.names, now_ms)
-
-    def statement(self, parts: dict[int, Any]) -> dict[int, Any]:
-        """A write by itself is a plain one: no transaction."""
-        return {
-            tablet: part._replace(producer=_PLAIN) if isinstance(part, PartitionPart) else part
-            for tablet, part in parts.items()
-        }
-
-    def switch_log_batching(self, on: bool) -> None:
-        for tablet in self._coordinators():
-            self.tell(tablet, SwitchLog(on))
-
-    def _coordinators(self) -> list[int]:
+    def coordinators(self) -> list[int]:
         kinds = (TRANSACTIONS, GROUPS)
         return [tablet_id(kind, number, 0) for kind in kinds for number in range(self.hosts)]
 
@@ -325,7 +202,7 @@ class KafkaRuntime(Runtime):
         transaction and of group coordinators, all hosts together."""
         found = super().stats()
         logs: dict[str, dict[str, Any]] = {"transactions": {}, "groups": {}}
-        for tablet in self._coordinators():
+        for tablet in self.coordinators():
             node = self.nodes[host_of(tablet)]
             counters = None if node.down else node.host.log_counters(tablet)
             total = logs["transactions" if kind_of(tablet) == TRANSACTIONS else "groups"]
@@ -339,19 +216,6 @@ class KafkaRuntime(Runtime):
                     total[name] = known + value
         return {**found, "coordinator_logs": logs}
 
-    def tidy(self, now_ms: int) -> None:
-        """Producers that were idle for producer_id_expiration_ms are forgotten; looked at now and then."""
-        if 0 < self._expire_at - now_ms <= _EXPIRE_EVERY_MS:  # more: the clock was set back
-            return
-        self._expire_at = now_ms + _EXPIRE_EVERY_MS
-        oldest = ExpireProducers(now_ms - self.settings.producer_id_expiration_ms)
-        for topic in list(self.names.topics.values()):
-            for tablet in topic.partitions:
-                self.tell(tablet, oldest)
-        for tablet in self._coordinators():
-            if kind_of(tablet) == GROUPS:
-                self.tell(tablet, oldest)
-
     def coordinator_of(self, name: str) -> int:
         return coordinator_of(name, self.hosts)
 
@@ -361,11 +225,11 @@ class KafkaRuntime(Runtime):
     def close(self) -> None:
         """Commits under way go on to their end, and open transactions are aborted, as Kafka's producer does when
         it is closed: else readers would wait for the time-out of what nobody can end."""
-        if not self._closed:
+        if not self.turns.closed:
             for tx in list(self.writing.open):
                 self.rollback(tx)
             deadline = time.monotonic() + _CLOSE_SECONDS
-            while (self.writing.open or self._waiting) and self._stopped is None:
+            while (self.writing.open or self.replies.waiting) and self.turns.stopped is None:
                 if time.monotonic() > deadline:
                     break
                 time.sleep(LOOK_SECONDS)
