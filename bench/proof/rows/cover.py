@@ -32,7 +32,7 @@ CORES = ("tablets", "coordinator", "proxy")
 CORES_PERCENT, PACKAGE_PERCENT = 98.0, 90.0
 QUICK = (
     ("tests/kafka", *(f"--ignore=tests/kafka/test_{name}.py" for name in ("face", "face_room"))),
-    ("tests/tablets", "tests/sim", "tests/protocol"),
+    ("tests/tablets", "tests/sim", "tests/protocol", "tests/operations/test_entries.py"),
 )
 """What drives the cores most, for what it takes."""
 _NOT_MEASURED = tuple(
