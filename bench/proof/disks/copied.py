@@ -12,6 +12,7 @@ Next: ../rows/ioerr.py.
 """
 
 import shutil
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -53,8 +54,12 @@ def play(
 ) -> tuple[int, str]:
     """(how often it struck, where). The store is `root`/s, closed; `log` has what it holds, and takes what
     goes wrong. `blames`: the planted bug, a copy that cannot be read is called damaged."""
-    Kind = {"backup": _Backup, "restore": _Restore, "export": _Export}[kind]
-    act = Kind(root, mode, log, open_engine)
+    kinds: dict[str, Callable[..., _Act]] = {
+        "backup": _Backup,
+        "restore": _Restore,
+        "export": _Export,
+    }
+    act = kinds[kind](root, mode, log, open_engine)
     with failing_calls(root) as calls:
         act.do(act.dry())
     call, nth = fails.of(dict(calls.counts))
@@ -95,7 +100,7 @@ def _blaming(blames: bool) -> AbstractContextManager[Any]:
     return patch.object(backups, "verify", blaming)
 
 
-class _Act:
+class _Act(ABC):
     """`dry` and `real` are given to `do`: folders to work on."""
 
     def __init__(self, root: Path, mode: Mode, log: Log, open_engine: _Open) -> None:
@@ -108,14 +113,14 @@ class _Act:
     def real(self) -> Path:
         return self.root / "made"
 
-    def do(self, to: Path) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def do(self, to: Path) -> None: ...
 
     def is_undone(self) -> list[str]:
         return ["it was refused, and it is there"] if self.real().exists() else []
 
-    def is_done(self) -> list[str]:
-        raise NotImplementedError
+    @abstractmethod
+    def is_done(self) -> list[str]: ...
 
     def checked(self, path: Path) -> list[str]:
         db = self.open_engine(path)
