@@ -25,7 +25,7 @@ import threading
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import planstep
 from planstep.store import files
@@ -33,7 +33,8 @@ from planstep.store.tables import table
 
 from ..proof.patching import exchange
 
-MODES = ("deterministic", "kafka")
+Mode: TypeAlias = Literal["deterministic", "kafka"]
+MODES: tuple[Mode, ...] = ("deterministic", "kafka")
 _PACKAGE = os.path.dirname(planstep.__file__) + os.sep
 _COMPREHENSIONS = {"<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>"}
 _WARM, _COUNTED = 100, 100
@@ -87,13 +88,13 @@ class _Profile:
             caller = caller.f_back
 
 
-def count_calls(mode: str, folder: Path) -> Calls:
+def count_calls(mode: Mode, folder: Path) -> Calls:
     """Opens a store in `folder`, and counts. To be called on a thread that no other profile watches."""
     profile = _Profile()
     threading.setprofile(profile)
     sys.setprofile(profile)
     try:
-        with planstep.open(folder / "s", mode=mode) as db:  # type: ignore[arg-type]
+        with planstep.open(folder / "s", mode=mode) as db:
             db.create_topic("t")
             counted = []
             for _ in range(_WARM + _COUNTED):
@@ -111,18 +112,18 @@ def count_calls(mode: str, folder: Path) -> Calls:
     return Calls(*medians)
 
 
-def work(mode: str, folder: Path, commits: int) -> None:
+def work(mode: Mode, folder: Path, commits: int) -> None:
     """What valgrind counts the instructions of: it knows no write that syncs, and no map of a terabyte."""
     exchange(files, "_DSYNC", 0)
     exchange(table, "_MAP_BYTES", 1 << 28)
-    with planstep.open(folder / "s", mode=mode) as db:  # type: ignore[arg-type]
+    with planstep.open(folder / "s", mode=mode) as db:
         db.create_topic("t")
         for _ in range(_WARM + commits):
             with db.transaction() as tx:
                 tx.write("t", b"x")
 
 
-def count_instructions(mode: str) -> int | None:
+def count_instructions(mode: Mode) -> int | None:
     """Of one commit, with the transaction's begin and its write; None where there is no valgrind."""
     valgrind = shutil.which("valgrind")
     if valgrind is None:
@@ -131,7 +132,7 @@ def count_instructions(mode: str) -> int | None:
     return (many - few) // (_MANY - _FEW)
 
 
-def _instructions(valgrind: str, mode: str, commits: int) -> int:
+def _instructions(valgrind: str, mode: Mode, commits: int) -> int:
     tool = [valgrind, "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null"]
     told = _child([*tool, sys.executable], "--work", mode, str(commits)).stderr
     found = re.search(r"I *refs: *([\d,]+)", told)
@@ -150,9 +151,13 @@ def _child(python: list[str], *args: str) -> "subprocess.CompletedProcess[str]":
     )
 
 
-def calls_of(mode: str) -> Calls:
+def calls_of(mode: Mode) -> Calls:
     """As `count_calls`, in a process of its own."""
     return Calls(**json.loads(_child([sys.executable], "--calls", mode).stdout))
+
+
+def _mode(name: str) -> Mode:
+    return next(mode for mode in MODES if mode == name)
 
 
 def main() -> None:
@@ -164,10 +169,10 @@ def main() -> None:
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="planstep-bench-") as folder:
         if asked.calls:
-            print(json.dumps(asdict(count_calls(asked.calls, Path(folder)))))
+            print(json.dumps(asdict(count_calls(_mode(asked.calls), Path(folder)))))
             return
         if asked.work:
-            work(asked.work[0], Path(folder), int(asked.work[1]))
+            work(_mode(asked.work[0]), Path(folder), int(asked.work[1]))
             return
     counted = {
         mode: {**asdict(calls_of(mode)), "instructions": count_instructions(mode)} for mode in MODES

@@ -91,11 +91,9 @@ def test_what_frees_space_and_fails_twice_stops_the_engine_too(
     with planstep.open(tmp_path / "s") as db:
         table = db.create_table("t")
         table.put("k", 1)
-        errors: list[planstep.PlanstepError] = [
-            planstep.NoSpace("full"),
-            planstep.StoreClosed("made to fail"),
-        ]
-        errors[1].in_doubt = True  # type: ignore[attr-defined]
+        closed = planstep.StoreClosed("made to fail")
+        closed.in_doubt = True
+        errors: list[planstep.PlanstepError] = [planstep.NoSpace("full"), closed]
 
         def refuse(*args: Any, **settings: Any) -> Any:
             raise errors.pop(0)
@@ -335,7 +333,9 @@ def test_who_has_room_is_let_through() -> None:
     deeper(sys.getrecursionlimit() - used() - 90, room_for_a_turn)
 
 
-def test_an_interrupt_of_the_main_thread_by_another(tmp_path: Path) -> None:
+def test_an_interrupt_of_the_main_thread_by_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """_thread.interrupt_main is Ctrl-C without a signal."""
     with planstep.open(tmp_path / "s") as db:
         db.create_table("t")
@@ -347,7 +347,7 @@ def test_an_interrupt_of_the_main_thread_by_another(tmp_path: Path) -> None:
             _thread.interrupt_main()
             whole(*args)
 
-        db._runtime.turns._release = strikes  # type: ignore[method-assign]
+        monkeypatch.setattr(db._runtime.turns, "_release", strikes)
         with pytest.raises(KeyboardInterrupt):
             tx.commit()
         assert tx.outcome().state == "committed"

@@ -26,6 +26,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 import planstep
+from planstep.api.open_engine import Mode
 from planstep.errors import PlanstepError
 from planstep.runtime import deferred_signals
 
@@ -33,7 +34,7 @@ from ..patching import exchange
 from .sample import quickly
 
 KINDS = ("signal", "alarm", "depth")
-MODES = ("deterministic", "kafka")
+MODES: tuple[Mode, ...] = ("deterministic", "kafka")
 _SIGNAL = signal.SIGUSR2
 _CALLS = ("CALL", "CALL_KW", "CALL_FUNCTION_EX")
 _LOOKS = {dis.opmap.get(name) for name in (*_CALLS, "JUMP_BACKWARD", "RESUME")}
@@ -53,7 +54,7 @@ class Piece:
     """What one child does. `at`: bytecodes, calls of room, or seeds of alarms, one strike each."""
 
     kind: str
-    mode: str
+    mode: Mode
     at: tuple[int, ...]
     folder: Path
     planted: bool = False
@@ -141,7 +142,7 @@ class _Striking:
         self.seconds = _OF_PLANTED if piece.planted else _SECONDS
         self.tables = piece.mode == "deterministic"
         self.sure: dict[int, bool] = {}
-        self.db = planstep.open(piece.folder, mode=piece.mode)  # type: ignore[arg-type]
+        self.db = planstep.open(piece.folder, mode=piece.mode)
         self.db.create_topic("t", format="msgpack")
         if self.tables:
             self.db.create_table("k")

@@ -13,6 +13,7 @@ Next: ../disks/striking.py.
 from collections import Counter
 from dataclasses import replace
 
+from ....api.open_engine import Mode
 from ..disks.forked import Apart, apart
 from ..disks.striking import MODES, Piece, Told, bytecodes, strike
 from ..parallel import spread
@@ -37,7 +38,7 @@ def control(asked: Asked) -> Found:
     return _run(few, MODES[:1], planted=True).planted("the engine stopped", "was raised")
 
 
-def _run(asked: Asked, modes: tuple[str, ...], planted: bool) -> Found:
+def _run(asked: Asked, modes: tuple[Mode, ...], planted: bool) -> Found:
     asked.memory.mkdir(parents=True, exist_ok=True)
     found, pieces = Found(seeds=(asked.seed, asked.seed)), list[Piece]()
     for mode in modes:
