@@ -1,4 +1,4 @@
-"""What measures, compares and proves the engine.
+"""Measures, compares and proves the engine.
 
     micro/      pytest-benchmark: figures beside a bare durable append of the same bytes, in one run
     compare/    `planstep compare`: systems/, who is compared, and workloads/, at what
