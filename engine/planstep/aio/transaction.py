@@ -174,7 +174,7 @@ class AsyncTransaction:
         tx = self._sync._tx
 
         def send(ending: Ending) -> None:
-            self._bridge.runtime.send(tx, parts, ending)
+            self._bridge.runtime.transactions.send(tx, parts, ending)
             self._sent = True
 
         return await self._bridge.ended(tx, send, timeout)

@@ -41,7 +41,7 @@ class Operations(Opened):
         "kafka" only what this engine was told: after reopening every id is unknown.
         """
         self._check()
-        return _not_expired(self._runtime.outcome(_tx_bytes(tx)))
+        return _not_expired(self._runtime.outcomes.of(_tx_bytes(tx)))
 
     def costs(self, tx: str | bytes | None = None) -> Costs:
         """What a transaction cost, of the newest 10,000, or all of them together: requests, messages, appends,
@@ -101,14 +101,14 @@ class Operations(Opened):
                 f"transaction id {tx_text(raw)} was not given yet: refusing it would refuse a "
                 "transaction to come"
             )
-        outcome = _not_expired(self._runtime.resolve(raw))
+        outcome = _not_expired(self._runtime.outcomes.resolve(raw))
         tx_resolved(outcome)
         return outcome
 
     def transactions(self, limit: int = 100) -> list[Outcome]:
         """The newest transactions that are remembered, newest first. NotSupported in mode "kafka"."""
         self._check()
-        return self._runtime.transactions(whole("limit", limit))
+        return self._runtime.outcomes.newest(whole("limit", limit))
 
     def open_transactions(self) -> "list[OpenTransaction]":
         """Transactions that are under way, oldest first: state, age, what they hold and delay.
@@ -117,7 +117,7 @@ class Operations(Opened):
         where `transactional_ids` tells.
         """
         self._check()
-        return self._runtime.open_transactions()
+        return self._runtime.outcomes.under_way()
 
     def transactional_ids(self, only_open: bool = False) -> "list[Identity]":
         """Mode "kafka": transactional ids with state, producer, epoch and age, by name.

@@ -409,7 +409,7 @@ class Engine(Naming, Operations):
         """Unpins the snapshots of transactions that nobody ended, and takes back what they sent."""
         while self._abandoned:
             try:
-                self._runtime.rollback(self._abandoned.popleft())
+                self._runtime.transactions.rollback(self._abandoned.popleft())
             except IndexError:  # another thread was faster
                 break
         while self._dropped:

@@ -28,7 +28,7 @@ from .deferred_signals import Uninterrupted
 from .network import Line
 
 if TYPE_CHECKING:
-    from .kafka.runtime import KafkaRuntime
+    from .kafka.hooks import KafkaHooks
 
 Then = Callable[[str, Any, str], None]
 """(error name or "", value, detail), called under the client's lock."""
@@ -37,13 +37,13 @@ Then = Callable[[str, Any, str], None]
 class Client:
     """Invariant: what the core put out is taken before the lock is let go."""
 
-    def __init__(self, runtime: "KafkaRuntime", address: int) -> None:
-        self.address = address
+    def __init__(self, mode: "KafkaHooks") -> None:
+        runtime = mode.runtime
+        self.address = runtime.proxy
         self.line = Line(runtime.turns.delays, runtime.turns.half_ms)
+        self._mode = mode
         self._runtime = runtime
-        self._core = core.Client(
-            address, runtime.settings, runtime.coordinator_of, runtime.group_of
-        )
+        self._core = core.Client(self.address, mode.settings, mode.coordinator_of, mode.group_of)
         self._lock = threading.RLock()  # ends of calls ask for more
         self._calls = 0
         self._then: dict[bytes, Then] = {}
@@ -254,7 +254,7 @@ class Client:
         if made.requests != self._counted:
             self._runtime.ledger.counted(made.requests - self._counted)
             self._counted = made.requests
-        self._runtime.writing.end_flushes()
+        self._mode.writing.end_flushes()
         self._pumping = 0
 
     def _send_all(self, out: list[tuple[int, Any, bytes | None]]) -> None:

@@ -35,6 +35,7 @@ from ..errors import (
     NotSupported,
     OffsetOutOfRange,
     TooManyGaps,
+    Undetermined,
     UnknownName,
 )
 from ..proto.ids import PARTITION, Place, host_of, kind_of, tx_text
@@ -162,3 +163,10 @@ def failure(tx: bytes, reason: Reason, names: Names) -> Exception:
             f"table {name!r}, key {key!r}: the row is not a finite number: add, max and min need one"
         )
     return Conflict(**where, key=key, expected=detail[1], actual=detail[2])
+
+
+def undetermined(tx: bytes, timeout: float | None) -> Undetermined:
+    return Undetermined(
+        f"transaction {tx_text(tx)} was not answered within {timeout} s; it goes on, and "
+        f"outcome({tx_text(tx)!r}) tells how it ended"
+    )

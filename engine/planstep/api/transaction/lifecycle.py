@@ -111,7 +111,7 @@ class Life(ABC):
             self._future = finished(self._result)
         else:
             try:
-                self._future = self._runtime.submit(self._tx, parts)
+                self._future = self._runtime.transactions.submit(self._tx, parts)
             except BaseException as error:
                 self._failed(error)
                 raise
@@ -152,7 +152,7 @@ class Life(ABC):
         try:
             parts = self._send()
             if parts is not None:
-                self._result = self._runtime.commit(self._tx, parts, timeout)
+                self._result = self._runtime.transactions.commit(self._tx, parts, timeout)
         except BaseException as error:
             if self._state != "open":
                 self._failed(error)
@@ -167,7 +167,7 @@ class Life(ABC):
             self._state = "aborted"
         if isinstance(error, _REFUSED):
             self._refused(error)
-        elif not isinstance(error, PlanstepError) and self._runtime.never_sent(self._tx):
+        elif not isinstance(error, PlanstepError) and self._runtime.outcomes.never_sent(self._tx):
             self._refused(error)  # a signal's handler raised, or memory was short, before it was
 
     def _refused(self, error: BaseException) -> None:
@@ -222,7 +222,9 @@ class Life(ABC):
     def _view(self) -> Reading:
         reading = self._reading
         if reading is None:
-            reading = self._reading = Reading(self._runtime, self._runtime.look(self._tx))
+            reading = self._reading = Reading(
+                self._runtime, self._runtime.transactions.look(self._tx)
+            )
         return reading
 
     def _release(self) -> None:
@@ -270,7 +272,7 @@ class Life(ABC):
     def _take_back(self) -> None:
         """What went ahead of a commit that will not be."""
         if self._ahead or self._state == "aborted":  # it may have been begun before it was refused
-            self._runtime.rollback(self._tx)
+            self._runtime.transactions.rollback(self._tx)
         else:
             self._runtime.hooks.forget(self._tx)
 
@@ -316,7 +318,7 @@ def wait_outcome(runtime: "Runtime", tx: bytes, timeout: float | None) -> Outcom
     deadline = None if timeout is None else time.monotonic() + timeout
     pause = 0.0005
     while True:
-        outcome = runtime.outcome(tx)
+        outcome = runtime.outcomes.of(tx)
         if outcome.state not in _UNSETTLED:
             return outcome
         if deadline is not None and time.monotonic() >= deadline:

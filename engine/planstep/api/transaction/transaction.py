@@ -313,7 +313,7 @@ class Transaction(Life):
         for tablet, batches in slices.items():
             self._ahead[tablet] = self._ahead.get(tablet, 0) + len(batches)
         try:
-            self._runtime.send_ahead(self._tx, ahead)
+            self._runtime.transactions.send_ahead(self._tx, ahead)
         except BaseException as error:
             self._give_up(error)
             raise
