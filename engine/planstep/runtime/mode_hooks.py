@@ -1,11 +1,11 @@
-"""What the face asks of a mode: the runtime has one of these; here as mode "deterministic" answers.
+"""What a mode does its own way: the runtime has one of these; here as mode "deterministic" has it.
 
     face, cli, reshard, spark ─ has_tables? join, fence … ─▶ runtime.hooks ─┬ ModeHooks: writers have no identities
                                                                             └ kafka/hooks.py: producers, groups
 
 Nobody asks which mode it is. A mode also says what its runtime is made of: views, schema, transactions, outcomes.
 
-Next: runtime.py.
+Next: transactions.py.
 """
 
 from collections.abc import Mapping

@@ -46,6 +46,8 @@ class KafkaHooks(ModeHooks):
     has_tables = False
     has_places = False
     ends_by_name = True
+    kafka_transactions: KafkaTransactions
+    """The runtime's, as this room knows them; so are `kafka_views`."""
     client: Client
     writing: Writing
     requests: Requests
@@ -61,7 +63,6 @@ class KafkaHooks(ModeHooks):
         self.kafka_views = KafkaViews(
             runtime.nodes, is_open, self.settings, runtime.rtt_ms, self.writes
         )
-        self.kafka_transactions: KafkaTransactions
         self._expire_at = 0
 
     # what the runtime is made of ------------------------------------------------------------

@@ -4,7 +4,7 @@
     drop             catalogue, then its partitions are told; what a crash leaves untold the chores tell
     seek             an administrator's OffsetCommit, to every partition's position
 
-Next: runtime.py.
+Next: hooks.py.
 """
 
 from typing import TYPE_CHECKING, Any
