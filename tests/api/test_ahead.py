@@ -172,7 +172,7 @@ def test_a_host_may_restart_in_between(tmp_path: Path) -> None:
 def test_what_was_lost_ends_the_transaction(db: planstep.Engine) -> None:
     tx = db.transaction()
     write_much(tx)
-    db._runtime.rollback(tx.life.tx)
+    db._runtime.transactions.rollback(tx.life.tx)
     wait_until_nothing_is_kept(db)
     with pytest.raises(planstep.Aborted, match="run it again"):
         tx.commit()

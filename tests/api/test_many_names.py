@@ -96,16 +96,16 @@ def test_a_name_that_came_after_all_is_seen(
     shop: planstep.Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its creator did not hear how it ended, and it had not come by then."""
-    commit, kept = shop._runtime.commit, list[Any]()
+    commit, kept = shop._runtime.transactions.commit, list[Any]()
 
     def lost(tx: bytes, parts: Any, *more: Any) -> Any:
         kept.append((tx, parts))
         raise Undetermined("made to be lost")
 
-    monkeypatch.setattr(shop._runtime, "commit", lost)
+    monkeypatch.setattr(shop._runtime.transactions, "commit", lost)
     with pytest.raises(Undetermined):
         shop.create_topic("late")
-    monkeypatch.setattr(shop._runtime, "commit", commit)
+    monkeypatch.setattr(shop._runtime.transactions, "commit", commit)
     commit(*kept[0])
     shop.create_topic("another")
     assert {"late", "another"} <= set(shop.topics())

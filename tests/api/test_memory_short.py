@@ -14,8 +14,8 @@ from planstep.host.versions import History
 from planstep.runtime import open_stores, turn_loop
 from planstep.runtime.admission import Admission
 from planstep.runtime.group_commit import Node, Waiter
-from planstep.runtime.kafka import runtime as kafka_runtime
-from planstep.runtime.runtime import Runtime
+from planstep.runtime.kafka import hooks as kafka_hooks
+from planstep.runtime.mode_hooks import ModeHooks
 from planstep.runtime.thread_pool import ThreadPool
 from planstep.runtime.turn_loop import TurnLoop
 from planstep.store import disk_store, owner_lock
@@ -70,7 +70,7 @@ def engine_threads() -> list[str]:
         (disk_store, "read_back"),
         (DiskStore, "_recover"),
         (ReleasedMark, "show"),
-        (Runtime, "_views"),
+        (ModeHooks, "views"),
         (ThreadPool, "begin"),
         (threading.Thread, "start"),
         (Engine, "__init__"),
@@ -95,7 +95,7 @@ def test_what_an_open_that_fails_cannot_close_the_next_one_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     planstep.open(tmp_path / "s", hosts=2).close()
-    failing(monkeypatch, Runtime, "_views")
+    failing(monkeypatch, ModeHooks, "views")
     failing(monkeypatch, DiskStore, "close")
     with pytest.raises(MemoryError) as kept:
         planstep.open(tmp_path / "s")
@@ -143,7 +143,7 @@ def test_threads_that_do_not_start_are_an_error_with_a_name(
 def test_an_open_of_mode_kafka_that_fails_leaves_no_threads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    failing(monkeypatch, kafka_runtime, "Client")
+    failing(monkeypatch, kafka_hooks, "Client")
     with pytest.raises(MemoryError):
         planstep.open(tmp_path / "s", mode="kafka")
     assert engine_threads() == []

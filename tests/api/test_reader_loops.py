@@ -59,10 +59,10 @@ def test_a_loop_until_none_reads_again_what_failed_on_its_way(db: planstep.Engin
     seen: list[bytes] = []
     lost = {b"4", b"18", b"19"}
     with db.reader("in", consumer="c", max_records=1) as reader:
-        hand = reader.group.runtime.send
+        hand = reader.group.runtime.transactions.send
 
         def send(tx: bytes, parts: Any, ending: Any, wait: float | None = 0.0) -> None:
-            reader.group.runtime.rollback(tx)
+            reader.group.runtime.transactions.rollback(tx)
             error = planstep.Conflict(
                 kind="topic", name="in", part=0, consumer="c", expected=0, actual=0
             )
@@ -72,9 +72,9 @@ def test_a_loop_until_none_reads_again_what_failed_on_its_way(db: planstep.Engin
             tx, batch = leased
             failing = batch.values[0] in lost
             lost.discard(batch.values[0])
-            reader.group.runtime.send = send if failing else hand
+            reader.group.runtime.transactions.send = send if failing else hand
             future = tx.submit()
-            reader.group.runtime.send = hand
+            reader.group.runtime.transactions.send = hand
             future.add_done_callback(
                 lambda done, values=batch.values: None if done.exception() else seen.extend(values)
             )

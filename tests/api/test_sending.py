@@ -26,7 +26,7 @@ def db(request: pytest.FixtureRequest) -> Iterator[planstep.Engine]:
 def test_a_record_that_write_refused_is_not_in_the_buffer(
     db: planstep.Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    commit = db._runtime.commit
+    commit = db._runtime.transactions.commit
     errors: list[Exception] = [planstep.NoSpace("full"), planstep.Undetermined("lost")]
 
     def fail(*args: Any) -> Any:
@@ -36,7 +36,7 @@ def test_a_record_that_write_refused_is_not_in_the_buffer(
             raise errors.pop(0)
         return commit(*args)
 
-    monkeypatch.setattr(db._runtime, "commit", fail)
+    monkeypatch.setattr(db._runtime.transactions, "commit", fail)
     topic = db.topic("out")
     writer = topic.writer(linger_records=1)
     with pytest.raises(planstep.NoSpace):
@@ -60,7 +60,7 @@ def test_what_lingers_and_cannot_be_published_is_told_when_closing(tmp_path: Pat
     def fail(*args: Any) -> Any:
         raise planstep.NoSpace("full")
 
-    db._runtime.commit = fail
+    db._runtime.transactions.commit = fail
     with pytest.raises(planstep.NoSpace) as caught:
         db.close()
     assert "was not published" in caught.value.__notes__[0]

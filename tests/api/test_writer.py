@@ -122,7 +122,7 @@ def test_a_flush_that_was_lost_sight_of_is_flushed_again(
     shop: planstep.Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runtime = shop._runtime
-    commit = runtime.commit
+    commit = runtime.transactions.commit
 
     def interrupted(*args: Any) -> Any:
         commit(*args)
@@ -131,7 +131,7 @@ def test_a_flush_that_was_lost_sight_of_is_flushed_again(
     writer = shop.topic("clicks").writer()
     writer.write(b"x", key="k")
     with monkeypatch.context() as patch:
-        patch.setattr(runtime, "commit", interrupted)
+        patch.setattr(runtime.transactions, "commit", interrupted)
         with pytest.raises(KeyboardInterrupt):
             writer.flush()
     writer.write(b"y", key="k")
@@ -211,7 +211,7 @@ def test_a_flush_that_fails_in_the_background_is_told_and_tried_again(
 ) -> None:
     monkeypatch.setattr("planstep.api.topics.writer._AGAIN_SECONDS", 0.01)
     runtime = shop._runtime
-    commit = runtime.commit
+    commit = runtime.transactions.commit
     failures = [planstep.Overloaded("made to fail") for _ in range(2)]
 
     def fail(*args: Any) -> Any:
@@ -219,7 +219,7 @@ def test_a_flush_that_fails_in_the_background_is_told_and_tried_again(
             raise failures.pop()
         return commit(*args)
 
-    monkeypatch.setattr(runtime, "commit", fail)
+    monkeypatch.setattr(runtime.transactions, "commit", fail)
     topic = shop.topic("clicks")
     writer = topic.writer(linger=0.001)
     writer.write(b"x")
@@ -322,7 +322,7 @@ def test_a_record_that_was_not_taken_keeps_its_number(
     writer = shop.topic("clicks").writer("p", linger_records=2)
     writer.write(b"1", partition=0, sequence=1)
     with monkeypatch.context() as patch:
-        patch.setattr(shop._runtime, "commit", lambda *args: 1 / 0)
+        patch.setattr(shop._runtime.transactions, "commit", lambda *args: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             writer.write(b"9", partition=0, sequence=9)
     writer.write(b"9", partition=0, sequence=9)

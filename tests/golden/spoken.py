@@ -150,15 +150,15 @@ class Conversation:
         runtime = self.runtime
         if self.waiting is None or (self.line is not None and self.late is Produce):
             return False
-        with runtime.client.locked():
-            for tx, opened in runtime.writing.open.items():
+        with runtime.hooks.client.locked():
+            for tx, opened in runtime.hooks.writing.open.items():
                 producer = opened.producer
                 if opened.ending:
                     return True
                 if producer.tx == tx and producer.dead is None:
-                    core = runtime.client.core._producers.get(producer.handle)
+                    core = runtime.hooks.client.core._producers.get(producer.handle)
                     running = core is None or core.state.name == "IN_TRANSACTION"
-                    if running and runtime.client.outstanding(tx):
+                    if running and runtime.hooks.client.outstanding(tx):
                         return True
         for node in runtime.nodes:
             prefix = tablet_prefix(tablet_id(TRANSACTIONS, node.host.number, 0))
@@ -195,12 +195,12 @@ class Conversation:
         elif self.kafka:
             self.late = EndTxn if what == "commit" else Produce
             is_first = _once(lambda message: type(message) is EndTxn)
-            self.through = self.runtime.client.line
+            self.through = self.runtime.hooks.client.line
             self.line = HeldLine(
                 self.through,
                 is_first if what == "commit" else lambda message: type(message) is Produce,
             )
-            self.runtime.client.line = self.line
+            self.runtime.hooks.client.line = self.line
         else:
             once = _once(lambda m: type(m) is Propose)
             self.held.holds = lambda target, message: kind_of(target) == PARTITION and once(message)
@@ -211,13 +211,13 @@ class Conversation:
         kept = self.held.let_go()
         if self.line is not None:
             kept += [self.late.__name__] * len(self.line.held)
-            self.runtime.client.line = self.through
+            self.runtime.hooks.client.line = self.through
             self.line.let_go()
             self.line = None
             # One more request behind it: when that is answered, it has been taken.
             make = partial(InitProducer, name="nobody", timeout_ms=60_000)
-            self.runtime.requests.request(self.runtime.coordinator_of("w1"), make)
-            self.runtime.requests.request(self.tablet("a"), partial(TrimTo, offset=0))
+            self.runtime.hooks.requests.request(self.runtime.hooks.coordinator_of("w1"), make)
+            self.runtime.hooks.requests.request(self.tablet("a"), partial(TrimTo, offset=0))
         self.waiting = ()
         return " ".join(sorted(set(kept))) or "nothing was held"
 

@@ -43,7 +43,7 @@ def until(condition: Callable[[], Any]) -> Any:
 def in_the_log(db: planstep.Engine, tx: planstep.Transaction) -> None:
     """What it has written so far is at its partitions: it is sent at once, and nobody waits for it."""
     runtime: Any = db._runtime
-    until(lambda: not runtime.client.outstanding(tx.life.tx))
+    until(lambda: not runtime.hooks.client.outstanding(tx.life.tx))
 
 
 def values(db: planstep.Engine, topic: str) -> list[str]:

@@ -80,7 +80,7 @@ def test_what_lingers_is_gathered_into_one_batch() -> None:
         with db.transaction() as tx:
             for n in range(30):
                 tx.write("t", b"%d" % n, partition=n % 2)
-            assert not batches(db) and not db._runtime.client.outstanding(tx.life.tx)
+            assert not batches(db) and not db._runtime.hooks.client.outstanding(tx.life.tx)
         assert [records for _, records in batches(db)] == [15, 15], "commit ignores it"
 
 
@@ -100,7 +100,7 @@ def test_a_full_batch_leaves_at_once() -> None:
         db.create_topic("t", partitions=2)
         with db.transaction() as tx:
             tx.write("t", b"x" * 900, partition=0)
-            assert not db._runtime.client.outstanding(tx.life.tx)
+            assert not db._runtime.hooks.client.outstanding(tx.life.tx)
             tx.write("t", b"x" * 1_200, partition=0)
             until(lambda: len(batches(db)) == 2)
 
@@ -110,7 +110,7 @@ def test_what_has_lingered_leaves_with_the_next_write() -> None:
         db.create_topic("t")
         with db.transaction() as tx:
             until(lambda: tx.write("t", b"x") or batches(db))
-    assert not db._runtime.lingering
+    assert not db._runtime.hooks.lingering
 
 
 def test_a_write_by_itself_does_not_linger() -> None:

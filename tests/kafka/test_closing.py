@@ -82,7 +82,7 @@ def test_what_is_asked_while_it_closes_is_told_so(what: str, hosts: int) -> None
         runtime.turns.check_open = closed_meanwhile
         try:
             if what == "request":
-                runtime.requests.rejoin("c", "m")
+                runtime.hooks.requests.rejoin("c", "m")
             elif what == "ready":
                 runtime.hooks.ready("w")
             else:

@@ -302,5 +302,5 @@ def test_readers_that_closed_leave_no_producer_behind(db: planstep.Engine) -> No
             leased.tx.commit()
     assert seen == [str(i) for i in range(20)]
     runtime: Any = db._runtime
-    until(lambda: len(runtime.client.core._producers) <= 1)
-    assert len(runtime.writing.producers) <= 1
+    until(lambda: len(runtime.hooks.client.core._producers) <= 1)
+    assert len(runtime.hooks.writing.producers) <= 1

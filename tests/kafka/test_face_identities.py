@@ -140,14 +140,16 @@ def test_the_same_producer_goes_on_after_a_batch_that_was_lost(db: planstep.Engi
         with db.transaction(worker="w") as tx:
             tx.write("out", "first")
         runtime: Any = db._runtime
-        through = runtime.client.line
-        runtime.client.line = held = HeldLine(through, lambda message: type(message) is Produce)
+        through = runtime.hooks.client.line
+        runtime.hooks.client.line = held = HeldLine(
+            through, lambda message: type(message) is Produce
+        )
         tx = db.transaction(worker="w")
         tx.write("out", "lost")
         with pytest.raises(planstep.KafkaError) as error:
             tx.commit()
         assert error.value.retryable and held.held
-        runtime.client.line = through
+        runtime.hooks.client.line = through
         held.let_go()
         with db.transaction(worker="w") as tx:
             tx.write("out", "next")
@@ -156,14 +158,14 @@ def test_the_same_producer_goes_on_after_a_batch_that_was_lost(db: planstep.Engi
 
 def test_a_commit_that_was_not_waited_for_has_its_outcome_later(db: planstep.Engine) -> None:
     runtime: Any = db._runtime
-    through = runtime.client.line
-    runtime.client.line = held = HeldLine(through, lambda message: type(message) is EndTxn)
+    through = runtime.hooks.client.line
+    runtime.hooks.client.line = held = HeldLine(through, lambda message: type(message) is EndTxn)
     tx = db.transaction(worker="w")
     tx.write("out", "a")
     with pytest.raises(planstep.Undetermined, match="outcome"):
         tx.commit(timeout=0.05)
     assert tx.outcome(timeout=0.01).state == "open"
-    runtime.client.line = through
+    runtime.hooks.client.line = through
     until(lambda: held.held)
     held.let_go()
     assert tx.outcome(timeout=20).state == "committed"
@@ -176,14 +178,14 @@ def test_an_identity_is_taken_over_from_who_waits_for_a_rollback_before_it(
     """Whoever takes it must not queue up behind a transaction that is still open: its owner may be waiting for
     this very one."""
     runtime: Any = db._runtime
-    through = runtime.client.line
+    through = runtime.hooks.client.line
     before = db.transaction(worker="w")
     before.write("out", "rolled back")
     in_the_log(db, before)
-    runtime.client.line = held = HeldLine(through, lambda message: type(message) is EndTxn)
+    runtime.hooks.client.line = held = HeldLine(through, lambda message: type(message) is EndTxn)
     before.rollback()
     until(lambda: held.held)
-    runtime.client.line = through
+    runtime.hooks.client.line = through
     first = db.transaction(worker="w")
     first.write("out", "a")  # behind the rollback
     with db.transaction(worker="w") as successor:
@@ -210,7 +212,7 @@ def test_an_idle_identity_expires_and_the_worker_goes_on() -> None:
         from planstep.proto.shell import Wake
 
         time.sleep(0.003)
-        runtime.tell(runtime.coordinator_of("w"), Wake(EXPIRE))
+        runtime.tell(runtime.hooks.coordinator_of("w"), Wake(EXPIRE))
         tx = db.transaction(worker="w")
         tx.write("out", "b")
         with pytest.raises(planstep.KafkaError, match="INVALID_PRODUCER_ID_MAPPING"):
@@ -252,7 +254,7 @@ def test_a_changelog_restores_what_the_worker_before_has_committed(db: planstep.
         log = db.changelog("state", worker="w")
         with db.transaction(worker="w") as tx:
             log.add(tx, "n", 1)
-        db._runtime.writing.producers.clear()
+        db._runtime.hooks.writing.producers.clear()
         assert dict(db.changelog("state", worker="w").items()) == {"n": n + 1}
 
 
@@ -321,7 +323,7 @@ def test_transactional_ids_tell_who_waits_for_whom(db: planstep.Engine) -> None:
     tx = db.transaction(worker="holds")
     tx.write("out", "held")
     runtime: Any = db._runtime
-    until(lambda: not runtime.client.outstanding(tx.life.tx))
+    until(lambda: not runtime.hooks.client.outstanding(tx.life.tx))
     db.topic("out").write("behind")
     until(lambda: [one.name for one in db.transactional_ids(only_open=True)] == ["holds"])
     assert [one.name for one in db.transactional_ids()] == ["done", "holds"]

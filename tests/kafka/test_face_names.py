@@ -262,4 +262,4 @@ def test_what_is_no_name_of_a_worker_is_refused_before_anything_is_done(name: An
             with pytest.raises((TypeError, ValueError), match="name"):
                 if isinstance(made := call(), planstep.Transaction):
                     made.write("out", "a")
-        assert not db.context.groups and not db._runtime.writing.open
+        assert not db.context.groups and not db._runtime.hooks.writing.open

@@ -25,7 +25,7 @@ def full(monkeypatch: pytest.MonkeyPatch) -> Any:
 def nothing_is_held(db: planstep.Engine, *others: bytes) -> None:
     runtime: Any = db._runtime
     until(lambda: list(runtime.admission._held) == list(others))
-    until(lambda: not runtime.client._held and not runtime.writing.open)
+    until(lambda: not runtime.hooks.client._held and not runtime.hooks.writing.open)
 
 
 BOTH: Any = ["a", "b" * 1000], None, None, [0, 1]

@@ -103,7 +103,7 @@ with db.transaction(worker="w") as tx:
     tx.write_batch("out", tx.read("in", "c", max_records=1).values)
 tx = db.transaction(worker="w")
 tx.write_batch("out", tx.read("in", "c", max_records=1).values)
-while db._runtime.client.outstanding(tx.life.tx):
+while db._runtime.hooks.client.outstanding(tx.life.tx):
     pass
 db.topic("out").write("behind")
 os.kill(os.getpid(), signal.SIGKILL)

@@ -122,10 +122,10 @@ def flushed_again(store: Store) -> None:
             for late in (False, True):
                 writer = lines(store).writer(producer=name)
                 writer.write(f"{name} {error!r} {late}", partition=0)
-                runtime.commit = partial(cut, runtime.commit, late, error)
+                runtime.transactions.commit = partial(cut, runtime.transactions.commit, late, error)
                 with pytest.raises(type(error)):
                     writer.flush()
-                del runtime.commit
+                del runtime.transactions.commit
                 writer.write(f"{name} {error!r} {late} again", partition=0)
                 writer.close()
     until(lambda: len(lines(store).read()) >= 16)

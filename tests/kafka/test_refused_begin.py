@@ -11,7 +11,7 @@ def test_what_it_writes_goes_nowhere_and_its_commit_says_why(
 ) -> None:
     with planstep.open(":memory:", mode="kafka") as db:
         topic = db.create_topic("a", partitions=2)
-        core = db._runtime.client.core
+        core = db._runtime.hooks.client.core
         with db.transaction(worker="w") as before:
             before.write("a", b"w", partition=0)
         with monkeypatch.context() as patched:

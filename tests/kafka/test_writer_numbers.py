@@ -22,7 +22,7 @@ def test_a_flush_whose_answers_are_lost_is_flushed_again(lost: type, version: in
         topic = db.create_topic("t", partitions=2, format="utf8")
         with topic.writer(producer="p") as writer:
             writer.write("before", partition=0)
-        core: Any = db._runtime.client.core
+        core: Any = db._runtime.hooks.client.core
         asked: dict[int, None] = {}
         handle, take = core.handle, core.take
 

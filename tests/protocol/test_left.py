@@ -25,8 +25,8 @@ def test_a_plan_on_its_way_is_executed_before_the_first_read() -> None:
         rows: ShardPart(writes=((b"k", PUT, b"v"),)),
     }
     tx = runtime.new_tx()
-    runtime.submit(tx, parts)
-    while runtime.outcome(tx).state != "planned":
+    runtime.transactions.submit(tx, parts)
+    while runtime.outcomes.of(tx).state != "planned":
         pass
     again = open_over(store.crash(), separate=False)
     try:

@@ -41,7 +41,7 @@ def test_those_that_wait_hear_of_it_when_the_first_host_is_stopped(tmp_path: Pat
     runtime.stop_host(2)
     tx = runtime.new_tx()
     parts = {on[host]: PartitionPart(slices=records(b"r")) for host in (1, 2)}
-    future = runtime.submit(tx, parts)
+    future = runtime.transactions.submit(tx, parts)
     runtime.stop_host(0)
     with pytest.raises(Undetermined):
         future.result(30)
@@ -50,7 +50,7 @@ def test_those_that_wait_hear_of_it_when_the_first_host_is_stopped(tmp_path: Pat
     w.rows = runtime.schema.create_table("more", 3, "msgpack").shards
     w.put(0, b"k", b"v")
     w.write(on[1], b"x")
-    assert runtime.outcome(tx).state in ("unknown", "refused")
+    assert runtime.outcomes.of(tx).state in ("unknown", "refused")
     runtime.close()
 
 
@@ -68,7 +68,7 @@ def test_commits_beside_messages_in_turns_of_their_own_are_all_answered() -> Non
             try:
                 for i in range(200):
                     parts = {w.rows[shard]: ShardPart(writes=((b"%d" % i, PUT, b"v"),))}
-                    w.runtime.commit(w.runtime.new_tx(), parts)
+                    w.runtime.transactions.commit(w.runtime.new_tx(), parts)
             except PlanstepError as error:
                 failed.append(error)
 
@@ -110,7 +110,7 @@ tablets = runtime.schema.create_topic("t", 3, "bytes").partitions
 def write(first, last):
     data = encode_batch([b"old"] * (last - first + 1))
     part = PartitionPart((), ((data, last - first + 1),), (b"P", first, last), True, session=b"s")
-    return runtime.submit(runtime.new_tx(), {tablet: part})
+    return runtime.transactions.submit(runtime.new_tx(), {tablet: part})
 
 write(0, 9).result(30)
 network.shut = True

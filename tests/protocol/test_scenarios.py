@@ -163,12 +163,12 @@ def test_counters_do_not_conflict_reads_do(w: World) -> None:
 
 def test_the_outcome_is_known_by_id(w: World) -> None:
     done = w.put(0, b"k", b"v")
-    known = w.runtime.outcome(done.tx)
+    known = w.runtime.outcomes.of(done.tx)
     assert (known.state, known.place) == ("committed", done.place)
     tx = w.runtime.new_tx()
-    assert w.runtime.outcome(tx).state == "unknown"
-    assert w.runtime.resolve(tx).state == "refused"
-    assert w.runtime.resolve(done.tx).state == "committed"
+    assert w.runtime.outcomes.of(tx).state == "unknown"
+    assert w.runtime.outcomes.resolve(tx).state == "refused"
+    assert w.runtime.outcomes.resolve(done.tx).state == "committed"
 
 
 def test_no_side_keys_are_left(w: World) -> None:
@@ -217,7 +217,7 @@ def test_an_open_transaction_delays_nobody() -> None:
         tx = w.runtime.new_tx()  # begun, and never committed
         w.commit({w.a[0]: consume(0, 1)})
         assert w.position(w.a[0]) == 1
-        assert w.runtime.outcome(tx).state == "unknown"
+        assert w.runtime.outcomes.of(tx).state == "unknown"
 
 
 def test_chains_in_one_turn_share_one_sync() -> None:

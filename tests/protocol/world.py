@@ -27,10 +27,10 @@ class World:
         self.rows = runtime.schema.create_table("rows", 4, "msgpack").shards
 
     def commit(self, parts: dict[int, Any]) -> Commit:
-        return self.runtime.commit(self.runtime.new_tx(), parts, timeout=30)
+        return self.runtime.transactions.commit(self.runtime.new_tx(), parts, timeout=30)
 
     def submit(self, parts: dict[int, Any]) -> "Future[Commit]":
-        return self.runtime.submit(self.runtime.new_tx(), parts)
+        return self.runtime.transactions.submit(self.runtime.new_tx(), parts)
 
     def put(self, shard: int, key: bytes, value: bytes) -> Commit:
         return self.commit({self.rows[shard]: ShardPart(writes=((key, PUT, value),))})

@@ -14,7 +14,7 @@ from storekit import TABLETS, FastFiles, FaultyFiles, contents, crash, write
 from planstep.bench.proof.disks.engines import open_engine
 from planstep.errors import ForkedProcess, FormatError, NoSpace, StoreClosed, StoreInUse, WrongMode
 from planstep.proto.records_pb2 import StoreMeta
-from planstep.runtime.open_stores import RUNTIMES
+from planstep.runtime import open_stores
 from planstep.store import DiskStore
 from planstep.store.recovery import segment_files
 from planstep.store.unsaved import Unsaved
@@ -358,7 +358,7 @@ def test_an_opening_that_fails_lets_go_of_every_host(
             raise NoSpace("made to fail")
 
     files = FaultyFiles("write", 0, times=0)
-    monkeypatch.setitem(RUNTIMES, "deterministic", NoRuntime)
+    monkeypatch.setattr(open_stores, "Runtime", NoRuntime)
     with pytest.raises(NoSpace, match="made to fail"):
         open_engine(tmp_path / "s", files, hosts=3)
     monkeypatch.undo()

@@ -86,7 +86,7 @@ _STAGE_OF = {
         "_note_newest": "tables",
         "_recover": "recover",
         "begin_segment": "segment",
-        "_views": "runtime",
+        "views": "runtime",
         "_host": "runtime",
         "load": "runtime",
         "begin_thread": "threads",

@@ -14,7 +14,7 @@ from ....host.versions import History
 from ....proto.ids import COORDINATOR_ID, tablet_prefix, tx_parse
 from ....proto.messages import ShardPart
 from ....runtime.outcome import Outcome
-from ....runtime.runtime import Runtime, outcome_of
+from ....runtime.outcomes import Outcomes, outcome_of
 from ....tablets.shard import Shard
 from ..patching import exchange
 
@@ -40,7 +40,7 @@ def _blind() -> None:
 
 
 def _ahead() -> None:
-    release, outcome = History.release, Runtime.outcome
+    release, outcome = History.release, Outcomes.of
 
     def late(self: History, step: int, *told: Any) -> None:
         release(self, self.released, *told)
@@ -48,10 +48,10 @@ def _ahead() -> None:
             time.sleep(_AHEAD_SECONDS)
         release(self, step)
 
-    def early(self: Runtime, tx: bytes | str) -> Outcome:
+    def early(self: Outcomes, tx: bytes | str) -> Outcome:
         tx = tx_parse(tx) if isinstance(tx, str) else tx
-        row = self.nodes[0].host.store.get(tablet_prefix(COORDINATOR_ID) + b"o" + tx)
+        row = self._runtime.nodes[0].host.store.get(tablet_prefix(COORDINATOR_ID) + b"o" + tx)
         return outcome(self, tx) if row is None else outcome_of(tx, OutcomeRow._make(row))
 
     exchange(History, "release", late)
-    exchange(Runtime, "outcome", early)
+    exchange(Outcomes, "of", early)

@@ -185,7 +185,7 @@ class AsyncTransaction:
         tx = self.sync.life.tx
 
         def send(ending: Ending) -> None:
-            self.bridge.runtime.send(tx, parts, ending)
+            self.bridge.runtime.transactions.send(tx, parts, ending)
             self._sent = True
 
         return await self.bridge.ended(tx, send, timeout)

@@ -37,7 +37,7 @@ class Admin:
     def outcome(self, tx: str | bytes) -> Outcome:
         """See Engine.outcome."""
         self._context.check()
-        return _not_expired(self._runtime.outcome(_tx_bytes(tx)))
+        return _not_expired(self._runtime.outcomes.of(_tx_bytes(tx)))
 
     def costs(self, tx: str | bytes | None = None) -> Costs:
         """See Engine.costs."""
@@ -76,19 +76,19 @@ class Admin:
                 f"transaction id {tx_text(raw)} was not given yet: refusing it would refuse a "
                 "transaction to come"
             )
-        outcome = _not_expired(self._runtime.resolve(raw))
+        outcome = _not_expired(self._runtime.outcomes.resolve(raw))
         tx_resolved(outcome)
         return outcome
 
     def transactions(self, limit: int = 100) -> list[Outcome]:
         """See Engine.transactions."""
         self._context.check()
-        return self._runtime.transactions(whole("limit", limit))
+        return self._runtime.outcomes.newest(whole("limit", limit))
 
     def open_transactions(self) -> "list[OpenTransaction]":
         """See Engine.open_transactions."""
         self._context.check()
-        return self._runtime.open_transactions()
+        return self._runtime.outcomes.under_way()
 
     def transactional_ids(self, only_open: bool = False) -> "list[Identity]":
         """See Engine.transactional_ids."""

@@ -137,7 +137,7 @@ class Context:
         """Unpins the snapshots of transactions that nobody ended, and takes back what they sent."""
         while self.abandoned:
             try:
-                self.runtime.rollback(self.abandoned.popleft())
+                self.runtime.transactions.rollback(self.abandoned.popleft())
             except IndexError:  # another thread was faster
                 break
         while self.dropped:

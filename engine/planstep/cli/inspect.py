@@ -14,7 +14,7 @@ from ..api.engine import Engine
 from ..errors import Corruption, PlanstepError
 from ..host.describe import Nameless, appends
 from ..proto.ids import tablet_text
-from ..runtime.open_stores import RUNTIMES, is_store
+from ..runtime.open_stores import HOOKS, is_store
 from ..runtime.open_transactions import OpenTransaction, look_undecided, tablet_name
 from ..runtime.outcome import Outcome
 from ..store.dump import dump
@@ -51,8 +51,8 @@ def _hosts_by_name(store: Path) -> int:
     if meta is None:
         with existing(store):  # says what is wrong
             pass
-    runtime = None if meta is None else RUNTIMES.get(meta.mode)
-    if meta is None or runtime is None or not runtime.hooks_type.ends_by_name:
+    hooks = None if meta is None else HOOKS.get(meta.mode)
+    if meta is None or hooks is None or not hooks.ends_by_name:
         return 0
     return meta.hosts
 

@@ -138,7 +138,9 @@ class Chores:
             if offset <= start or start == before:  # an open transaction may keep the rest
                 return
             before = start
-            runtime.commit(runtime.new_tx(), {tablet: PartitionPart(trim=offset)}, _WAIT_SECONDS)
+            runtime.transactions.commit(
+                runtime.new_tx(), {tablet: PartitionPart(trim=offset)}, _WAIT_SECONDS
+            )
             with self._lock:
                 self.trimmed += self._bounds(tablet)[0] - start
 
@@ -150,7 +152,7 @@ class Chores:
             return  # a snapshot may still read it
         if all([self._cleaned(tablet) for tablet in gone.tablets]):
             done = CataloguePart(gone.kind, gone.name, 0, "", runtime.hosts, CLEANED, gone.id)
-            runtime.commit(runtime.new_tx(), {CATALOGUE_ID: done}, _WAIT_SECONDS)
+            runtime.transactions.commit(runtime.new_tx(), {CATALOGUE_ID: done}, _WAIT_SECONDS)
             runtime.names.look(Name(gone.kind, gone.name, gone.id))
 
     def _cleaned(self, tablet: int) -> bool:

@@ -1,17 +1,21 @@
-"""What the face asks of a mode: the runtime has one of these; here as mode "deterministic" answers.
+"""What a mode does its own way: the runtime has one of these; here as mode "deterministic" has it.
 
     face, cli, reshard, spark ─ has_tables? join, fence … ─▶ runtime.hooks ─┬ ModeHooks: writers have no identities
                                                                             └ kafka/hooks.py: producers, groups
 
-Nobody asks which mode it is. `look` and what commits are the runtime's own.
+Nobody asks which mode it is. A mode also says what its runtime is made of: views, schema, transactions, outcomes.
 
-Next: runtime.py.
+Next: transactions.py.
 """
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..errors import NotSupported
+from .outcomes import Outcomes
+from .schema import Schema
+from .snapshot_reads import Views
+from .transactions import Transactions
 
 if TYPE_CHECKING:
     from .runtime import Runtime
@@ -35,7 +39,35 @@ class ModeHooks:
     """Who looks for open transactions, or ends them, knows them by their writers' names, not by their own ids."""
 
     def __init__(self, runtime: "Runtime") -> None:
-        self._runtime = runtime
+        self.runtime = runtime
+
+    # what the runtime is made of, in this mode ----------------------------------------------
+
+    def views(self) -> Views:
+        runtime = self.runtime
+        return Views(runtime.nodes, runtime.turns.check_open, runtime.rtt_ms)
+
+    def schema(self) -> Schema:
+        return Schema(self.runtime)
+
+    def transactions(self) -> Transactions:
+        made = self.runtime
+        return Transactions(made.nodes, made.turns, made.threads, made.replies, made.views)
+
+    def outcomes(self) -> Outcomes:
+        return Outcomes(self.runtime)
+
+    def begin(self) -> None:
+        """The runtime is there, but for its threads."""
+
+    def close(self) -> None:
+        """The engine closes: what a mode ends before its hosts take no turn any more."""
+
+    def stats(self) -> dict[str, Any]:
+        """What a mode counts beside statistics.py."""
+        return {}
+
+    # what the face asks ---------------------------------------------------------------------
 
     @property
     def protocol_version(self) -> int | None:

@@ -29,12 +29,14 @@ from ..store.tables.header_check import DATA_FILE
 from .consistent_cut import look
 from .deferred_signals import room_for_a_turn
 from .following import Following
-from .kafka.runtime import KafkaRuntime
+from .kafka.hooks import KafkaHooks
+from .mode_hooks import ModeHooks
 from .network import Network
 from .replace_store import left_beside
 from .runtime import Runtime
 
-RUNTIMES: dict[str, type[Runtime]] = {"deterministic": Runtime, "kafka": KafkaRuntime}
+HOOKS: dict[str, type[ModeHooks]] = {"deterministic": ModeHooks, "kafka": KafkaHooks}
+"""A mode of a runtime is a line here."""
 
 
 def _open_stores(
@@ -93,8 +95,9 @@ def _open_stores(
     if read_only:
         with _making_sense(path):
             views = look(path, count)
-            runtime = RUNTIMES[kind](
+            runtime = Runtime(
                 views,
+                HOOKS[kind],
                 trace=trace,
                 read_only=True,
                 rtt_ms=rtt_ms,
@@ -146,8 +149,9 @@ def _open_stores(
         _check_durability(durability, len(stores))
         with _making_sense(path):
             kind = stores[0].meta.mode
-            runtime = RUNTIMES[kind](
+            runtime = Runtime(
                 stores,
+                HOOKS[kind],
                 network=network,
                 trace=trace,
                 reopen=open_one,
@@ -272,8 +276,9 @@ def open_runtime(
     switch_at_least_every(switch_interval)
     if path == ":memory:":
         kind = mode or "deterministic"
-        runtime = RUNTIMES[kind](
+        runtime = Runtime(
             [MemoryStore() for _ in range(hosts or 1)],
+            HOOKS[kind],
             network=network,
             trace=trace,
             separate=separate,

@@ -17,6 +17,7 @@ from ..errors import (
     NotSupported,
     OffsetOutOfRange,
     TooManyGaps,
+    Undetermined,
     UnknownName,
 )
 from ..proto.ids import PARTITION, Place, host_of, kind_of, tx_text
@@ -175,3 +176,10 @@ def failure(tx: bytes, reason: Reason, names: Names) -> Exception:
             return Conflict(**where, key=None, expected=count, actual=counted)
         case RowChanged(key, version, found):
             return Conflict(**where, key=_key(key), expected=version, actual=found)
+
+
+def undetermined(tx: bytes, timeout: float | None) -> Undetermined:
+    return Undetermined(
+        f"transaction {tx_text(tx)} was not answered within {timeout} s; it goes on, and "
+        f"outcome({tx_text(tx)!r}) tells how it ended"
+    )

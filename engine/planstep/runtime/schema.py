@@ -55,7 +55,7 @@ class Schema:
         part = parts.get(CATALOGUE_ID)
         settled = True
         try:
-            return runtime.commit(runtime.new_tx(), parts)
+            return runtime.transactions.commit(runtime.new_tx(), parts)
         except BaseException as error:
             settled = isinstance(error, PlanstepError) and not isinstance(error, Undetermined)
             raise

@@ -349,7 +349,7 @@ class Group:
         flight.pending = None
         if flight.member.id:
             self.runtime.hooks.fence(tx, self.consumer, flight.generation, flight.member.id)
-        self.runtime.send(tx, parts, _Handed(self, flight, ending))
+        self.runtime.transactions.send(tx, parts, _Handed(self, flight, ending))
 
     def ended(self, flight: Flight, step: int | None) -> None:
         """The flight's transaction has ended: committed in `step`, or without effect."""
@@ -399,7 +399,7 @@ class Group:
         (tx, _, ending), flight.pending = flight.pending, None
 
         def fail() -> None:
-            self.runtime.rollback(tx)  # what it has sent ahead
+            self.runtime.transactions.rollback(tx)  # what it has sent ahead
             ending.set_exception(error)
 
         return fail

@@ -219,7 +219,7 @@ class Writer:
             tablet = self._info.partitions[partition]
             runtime = self._context.runtime
             with runtime.snapshot() as snap:
-                known = runtime.last_sequence(snap, tablet, self.producer)
+                known = runtime.transactions.last_sequence(snap, tablet, self.producer)
             last = self._last[partition] = -1 if known is None else known
         return last
 
@@ -236,7 +236,7 @@ class Writer:
             while parts := self._parts():
                 try:
                     runtime = self._context.runtime
-                    done = runtime.commit(runtime.new_tx(), parts)
+                    done = runtime.transactions.commit(runtime.new_tx(), parts)
                 except Conflict as conflict:
                     if not self._dedupe or not self._skip(conflict):
                         raise

@@ -97,7 +97,7 @@ class Lifecycle:
             self.future = finished(self.result)
         else:
             try:
-                self.future = self._runtime.submit(self.tx, parts)
+                self.future = self._runtime.transactions.submit(self.tx, parts)
             except BaseException as error:
                 self.failed(error)
                 raise
@@ -139,7 +139,7 @@ class Lifecycle:
         try:
             parts = self.send()
             if parts is not None:
-                self.result = self._runtime.commit(self.tx, parts, timeout)
+                self.result = self._runtime.transactions.commit(self.tx, parts, timeout)
         except BaseException as error:
             if self.state != "open":
                 self.failed(error)
@@ -155,7 +155,7 @@ class Lifecycle:
             self.state = "aborted"
         if isinstance(error, _REFUSED):
             self._refused(error)
-        elif not isinstance(error, PlanstepError) and self._runtime.never_sent(self.tx):
+        elif not isinstance(error, PlanstepError) and self._runtime.outcomes.never_sent(self.tx):
             self._refused(error)  # a signal's handler raised, or memory was short, before it was
 
     def _refused(self, error: BaseException) -> None:
@@ -202,7 +202,9 @@ class Lifecycle:
         """What it reads from: its snapshot, taken now at the latest."""
         reading = self._reading
         if reading is None:
-            reading = self._reading = Reading(self._runtime, self._runtime.look(self.tx))
+            reading = self._reading = Reading(
+                self._runtime, self._runtime.transactions.look(self.tx)
+            )
         return reading
 
     def release(self) -> None:
@@ -237,7 +239,7 @@ class Lifecycle:
         if (
             self.contents.ahead or self.state == "aborted"
         ):  # it may have been begun before it was refused
-            self._runtime.rollback(self.tx)
+            self._runtime.transactions.rollback(self.tx)
         else:
             self._runtime.hooks.forget(self.tx)
 
@@ -301,7 +303,7 @@ def wait_outcome(runtime: "Runtime", tx: bytes, timeout: float | None) -> Outcom
     deadline = None if timeout is None else time.monotonic() + timeout
     pause = 0.0005
     while True:
-        outcome = runtime.outcome(tx)
+        outcome = runtime.outcomes.of(tx)
         if outcome.state not in _UNSETTLED:
             return outcome
         if deadline is not None and time.monotonic() >= deadline:

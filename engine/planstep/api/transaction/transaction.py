@@ -367,7 +367,7 @@ class Transaction:
         for tablet, batches in slices.items():
             self.contents.ahead[tablet] = self.contents.ahead.get(tablet, 0) + len(batches)
         try:
-            self._runtime.send_ahead(self.life.tx, ahead)
+            self._runtime.transactions.send_ahead(self.life.tx, ahead)
         except BaseException as error:
             self.life.give_up(error)
             raise

@@ -1,8 +1,8 @@
 """The Kafka-style mode's half of the engine: its clients, its reads, its names.
 
-    face ─▶ runtime.py (which producer, what to send) ─▶ ../core_client.py ─ requests ─▶ hosts
+    face ─▶ transactions.py (what to send, and whose) ─▶ ../core_client.py ─ requests ─▶ hosts
                                                               ◀── answers, once they are durable
     reads ─▶ views.py: up to the last stable offset, filtered by the reader
 
-Next: runtime.py.
+Next: hooks.py.
 """

@@ -1,6 +1,6 @@
 """Kafka's errors as exceptions: one place turns names into what a caller catches.
 
-Next: runtime.py.
+Next: hooks.py.
 """
 
 from ...errors import KafkaError, NoSpace, PlanstepError, ProducerFenced

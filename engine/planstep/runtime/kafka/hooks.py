@@ -3,30 +3,38 @@
     assign, fence, flush … ─▶ producer_sessions.py      join, leave … ─▶ requests.py
     may_send               ─▶ how much is on its way, and for how long it has waited
 
-Next: runtime.py.
+Next: transactions.py.
 """
 
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...errors import NotSupported
-from ...proto.ids import GROUPS, kind_of, tablet_text
-from ...proto.kafka.messages import ExpireProducers, SwitchLog
+from ...host.inputs import Tick
+from ...host.modes import coordinator_of, group_of
+from ...proto.ids import GROUPS, TRANSACTIONS, host_of, kind_of, tablet_id, tablet_text
+from ...proto.kafka.messages import ExpireProducers, Produce, SwitchLog
+from ...proto.kafka.settings import KafkaSettings
 from ...proto.messages import PartitionPart
-from ..deferred_signals import room_for_a_turn
+from ...proxy.kafka import client as core
+from ..core_client import Client
+from ..deferred_signals import Uninterrupted, room_for_a_turn
 from ..mode_hooks import ModeHooks
+from ..runtime import Runtime
 from .errors import kafka_error
 from .identities import Identity, identities, under_way
-from .producer_sessions import LOOK_SECONDS
+from .numbers import Numbers
+from .outcomes import KafkaOutcomes
+from .producer_sessions import LOOK_SECONDS, Writing
 from .producers import Producer, check_identity
-
-if TYPE_CHECKING:
-    from .runtime import KafkaRuntime
+from .requests import Requests
+from .schema import KafkaSchema
+from .transactions import PLAIN, KafkaTransactions
+from .views import KafkaViews
 
 _EXPIRE_EVERY_MS = 600_000
-PLAIN = (b"", 0, 0)
-"""In the place of a writer's numbers, of a write by itself: no transaction."""
+_CLOSE_SECONDS = 5.0
 
 
 class KafkaHooks(ModeHooks):
@@ -39,15 +47,103 @@ class KafkaHooks(ModeHooks):
     has_tables = False
     has_places = False
     ends_by_name = True
-    _runtime: "KafkaRuntime"
+    kafka_transactions: KafkaTransactions
+    """The runtime's, as this room knows them; so are `kafka_views`."""
+    client: Client[core.Client]
+    writing: Writing
+    requests: Requests
+    numbers: Numbers
 
-    def __init__(self, runtime: "KafkaRuntime") -> None:
+    def __init__(self, runtime: Runtime) -> None:
         super().__init__(runtime)
+        assert isinstance(runtime.settings, KafkaSettings)
+        self.settings = runtime.settings
+        self.writes = not runtime.read_only
+        self.lingering: dict[bytes, float] = {}  # tx → since when what it wrote waits, ms
+        is_open = runtime.turns.check_open
+        self.kafka_views = KafkaViews(
+            runtime.nodes, is_open, self.settings, runtime.rtt_ms, self.writes
+        )
         self._expire_at = 0
+
+    # what the runtime is made of ------------------------------------------------------------
+
+    def views(self) -> KafkaViews:
+        return self.kafka_views
+
+    def schema(self) -> KafkaSchema:
+        return KafkaSchema(self)
+
+    def transactions(self) -> KafkaTransactions:
+        self.kafka_transactions = KafkaTransactions(self)
+        return self.kafka_transactions
+
+    def outcomes(self) -> KafkaOutcomes:
+        return KafkaOutcomes(self)
+
+    def begin(self) -> None:
+        runtime = self.runtime
+        made = core.Client(runtime.proxy, self.settings, self.coordinator_of, self.group_of)
+        self.client = Client(runtime, runtime.proxy, made, Produce)
+        self.writing = Writing(self)
+        self.client.pumped = self.writing.end_flushes
+        self.requests = Requests(self)
+        self.numbers = Numbers(self)
+        runtime.turns.clients = self.client
+        if self.writes:
+            for node in runtime.nodes:  # its coordinators go on where they were
+                runtime.turns.put(node, Tick())
+
+    def close(self) -> None:
+        """Commits under way go on to their end, and open transactions are aborted, as Kafka's producer does when
+        it is closed: else readers would wait for the time-out of what nobody can end."""
+        if not self.runtime.turns.closed:
+            for tx in list(self.writing.open):
+                self.runtime.transactions.rollback(tx)
+            deadline = time.monotonic() + _CLOSE_SECONDS
+            turns, replies = self.runtime.turns, self.runtime.replies
+            while (self.writing.open or replies.waiting) and turns.stopped is None:
+                if time.monotonic() > deadline:
+                    break
+                time.sleep(LOOK_SECONDS)
+        with Uninterrupted():
+            self.client.close()
+
+    def stats(self) -> dict[str, Any]:
+        """`coordinator_logs`: the buffered writers' counters (proto/batched_log.py), of
+        transaction and of group coordinators, all hosts together."""
+        logs: dict[str, dict[str, Any]] = {"transactions": {}, "groups": {}}
+        for tablet in self.coordinators():
+            node = self.runtime.nodes[host_of(tablet)]
+            counters = None if node.down else node.host.log_counters(tablet)
+            total = logs["transactions" if kind_of(tablet) == TRANSACTIONS else "groups"]
+            for name, value in (counters or {}).items():
+                known = total.get(name)
+                if known is None:
+                    total[name] = value
+                elif isinstance(value, list):
+                    total[name] = [a + b for a, b in zip(known, value, strict=True)]
+                else:
+                    total[name] = known + value
+        return {"coordinator_logs": logs}
+
+    def coordinators(self) -> list[int]:
+        kinds = (TRANSACTIONS, GROUPS)
+        return [
+            tablet_id(kind, number, 0) for kind in kinds for number in range(self.runtime.hosts)
+        ]
+
+    def coordinator_of(self, name: str) -> int:
+        return coordinator_of(name, self.runtime.hosts)
+
+    def group_of(self, group: str) -> int:
+        return group_of(group, self.runtime.hosts)
+
+    # what the face asks ---------------------------------------------------------------------
 
     @property
     def protocol_version(self) -> int:
-        return self._runtime.settings.protocol_version
+        return self.settings.protocol_version
 
     def check_exact(self) -> None:
         raise NotSupported(
@@ -57,59 +153,59 @@ class KafkaHooks(ModeHooks):
 
     def producer(self, name: str) -> Producer:
         check_identity(name)
-        return self._runtime.writing.producer(name)
+        return self.writing.producer(name)
 
     def assign(self, tx: bytes, worker: "str | Producer | None") -> None:
         if isinstance(worker, str):
             check_identity(worker)
         room_for_a_turn()
-        self._runtime.writing.assign(tx, worker)
+        self.writing.assign(tx, worker)
 
     def retire(self, producer: Producer) -> None:
-        self._runtime.writing.retire(producer)
+        self.writing.retire(producer)
 
     def ready(self, worker: str) -> None:
         check_identity(worker)
-        self._runtime.writing.ready(worker)
+        self.writing.ready(worker)
 
     def forget(self, tx: bytes) -> None:
-        self._runtime.writing.forget(tx)
+        self.writing.forget(tx)
 
     def fence(self, tx: bytes, consumer: str, generation: int, member: str) -> None:
-        self._runtime.writing.fence(tx, consumer, generation, member)
+        self.writing.fence(tx, consumer, generation, member)
 
     def wait_stable(self, tablet: int) -> None:
         """Until the transactions have ended that have written so far: a commit is answered before its markers
         are written. KafkaError after max_block_ms."""
-        end = self._runtime.views.whole_log(tablet)[1]
-        deadline = time.monotonic() + self._runtime.settings.max_block_ms / 1000
-        while self._runtime.views.log_bounds(tablet)[1] < end:
-            self._runtime.turns.check_open()
+        end = self.kafka_views.whole_log(tablet)[1]
+        deadline = time.monotonic() + self.settings.max_block_ms / 1000
+        while self.kafka_views.log_bounds(tablet)[1] < end:
+            self.runtime.turns.check_open()
             if time.monotonic() > deadline:
                 raise kafka_error("CONCURRENT_TRANSACTIONS", tablet_text(tablet))
             time.sleep(LOOK_SECONDS)
 
     def flush(self, tx: bytes) -> None:
         room_for_a_turn()
-        self._runtime.writing.flush(tx)
+        self.writing.flush(tx)
 
     def join(self, consumer: str, name: str) -> tuple[int, str]:
         room_for_a_turn()
-        return self._runtime.requests.join(consumer, name)
+        return self.requests.join(consumer, name)
 
     def rejoin(self, consumer: str, member: str) -> int:
         room_for_a_turn()
-        return self._runtime.requests.rejoin(consumer, member)
+        return self.requests.rejoin(consumer, member)
 
     def leave(self, consumer: str, member: str) -> None:
         room_for_a_turn()
-        self._runtime.requests.leave(consumer, member)
+        self.requests.leave(consumer, member)
 
     def may_send(self, tx: bytes, waiting_bytes: int, outboxes: Mapping[str, Any]) -> bool:
         """Fewer requests are on the way than may be, and batches are full, or have lingered: looked at with each
         write, no timer sends them."""
-        settings = self._runtime.settings
-        if self._runtime.client.outstanding(tx) >= settings.max_in_flight:
+        settings = self.settings
+        if self.client.outstanding(tx) >= settings.max_in_flight:
             return False
         if not settings.linger_ms:
             return True
@@ -117,13 +213,13 @@ class KafkaHooks(ModeHooks):
         if waiting_bytes >= columns * settings.batch_bytes:
             return True
         now_ms = 1000 * time.monotonic()
-        return now_ms - self._runtime.lingering.setdefault(tx, now_ms) >= settings.linger_ms
+        return now_ms - self.lingering.setdefault(tx, now_ms) >= settings.linger_ms
 
     def transactional_ids(self, only_open: bool) -> list[Identity]:
         """See identities.py."""
-        stores = {n: node.host.store for n, node in enumerate(self._runtime.nodes) if not node.down}
+        stores = {n: node.host.store for n, node in enumerate(self.runtime.nodes) if not node.down}
         now_ms = time.time_ns() // 1_000_000
-        return (under_way if only_open else identities)(stores, self._runtime.names, now_ms)
+        return (under_way if only_open else identities)(stores, self.runtime.names, now_ms)
 
     def statement(self, parts: dict[int, Any]) -> dict[int, Any]:
         """A write by itself is a plain one: no transaction."""
@@ -133,18 +229,18 @@ class KafkaHooks(ModeHooks):
         }
 
     def switch_log_batching(self, on: bool) -> None:
-        for tablet in self._runtime.coordinators():
-            self._runtime.tell(tablet, SwitchLog(on))
+        for tablet in self.coordinators():
+            self.runtime.tell(tablet, SwitchLog(on))
 
     def tidy(self, now_ms: int) -> None:
         """Producers that were idle for producer_id_expiration_ms are forgotten; looked at now and then."""
         if 0 < self._expire_at - now_ms <= _EXPIRE_EVERY_MS:  # more: the clock was set back
             return
         self._expire_at = now_ms + _EXPIRE_EVERY_MS
-        oldest = ExpireProducers(now_ms - self._runtime.settings.producer_id_expiration_ms)
-        for topic in list(self._runtime.names.topics.values()):
+        oldest = ExpireProducers(now_ms - self.settings.producer_id_expiration_ms)
+        for topic in list(self.runtime.names.topics.values()):
             for tablet in topic.partitions:
-                self._runtime.tell(tablet, oldest)
-        for tablet in self._runtime.coordinators():
+                self.runtime.tell(tablet, oldest)
+        for tablet in self.coordinators():
             if kind_of(tablet) == GROUPS:
-                self._runtime.tell(tablet, oldest)
+                self.runtime.tell(tablet, oldest)

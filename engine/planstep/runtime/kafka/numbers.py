@@ -21,7 +21,7 @@ from ..outcome import Commit, failure
 from .views import NO_PLACE, WRITER
 
 if TYPE_CHECKING:
-    from .runtime import KafkaRuntime
+    from .hooks import KafkaHooks
 
 
 def writer_of(producer: bytes) -> str:
@@ -42,15 +42,16 @@ class Numbers:
     memory, as the writers are.
     """
 
-    def __init__(self, runtime: "KafkaRuntime") -> None:
-        self._runtime = runtime
+    def __init__(self, mode: "KafkaHooks") -> None:
+        self._mode = mode
+        self._runtime = mode.runtime
         self._locks: dict[str, threading.Lock] = {}
         self._sessions: dict[tuple[str, int], dict[int, bytes]] = {}  # … → last number → session
 
     def last(self, snap: Any, tablet: int, producer: bytes) -> int | None:
         """The last number of a producer in a partition, None when it has none."""
         name = writer_of(producer)
-        self._runtime.writing.ready(name)
+        self._mode.writing.ready(name)
         return self._last(name, tablet, None)
 
     def _last(
@@ -58,7 +59,7 @@ class Numbers:
     ) -> int | None:
         position = (positions or {}).get((name, tablet))
         if position is None:
-            position = self._runtime.views.settled(tablet, name)
+            position = self._mode.kafka_views.settled(tablet, name)
         return None if position is None else position - 1
 
     def commit(self, tx: bytes, parts: dict[int, PartitionPart], timeout: float | None) -> Commit:
@@ -67,7 +68,7 @@ class Numbers:
         assert producer is not None
         name = writer_of(producer[0])
         with self._locks.setdefault(name, threading.Lock()):
-            writing = self._runtime.writing
+            writing = self._mode.writing
             writing.assign(tx, name)
             try:
                 positions = writing.look(tx).positions
@@ -81,7 +82,7 @@ class Numbers:
                 if not new:
                     return Commit(tx, NO_PLACE, repeats, self._runtime.names.of_tablet)
                 self._remember(name, new, last)
-                done = self._runtime.commit_moving(tx, new, name, timeout)
+                done = self._mode.kafka_transactions.commit_moving(tx, new, name, timeout)
             finally:
                 writing.forget(tx)
         return done._replace(details={**done.details, **repeats})
@@ -99,7 +100,7 @@ class Numbers:
         foreign = part.session is not None and part.session != given
         if foreign or not part.dedupe or last > before:
             reason = kept_as(tablet, NumberTaken(producer, first, before, foreign))
-            self._runtime.count_aborted(cause_of(reason))
+            self._mode.kafka_transactions.count_aborted(cause_of(reason))
             raise failure(tx, reason, self._runtime.names.of_tablet)
         return False
 

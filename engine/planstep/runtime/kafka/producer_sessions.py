@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 from ...proxy.kafka.client import UNKNOWN_END
 from ..group_commit import Waiter
-from ..outcome import Commit
+from ..outcome import Commit, undetermined
 from .batches import bounded
 from .errors import kafka_error
 from .producers import Open, Pool, Producer
 from .views import NO_PLACE, Look
 
 if TYPE_CHECKING:
-    from .runtime import KafkaRuntime
+    from .hooks import KafkaHooks
 
 OUTCOMES_KEPT = 10_000
 LOOK_SECONDS = 0.0005
@@ -30,7 +30,7 @@ class Writing:
     """Invariants: a producer has one transaction at a time; `open` holds a transaction from its first
     request to its end; all of this is guarded by the client's lock."""
 
-    def __init__(self, runtime: "KafkaRuntime") -> None:
+    def __init__(self, mode: "KafkaHooks") -> None:
         self.open: dict[bytes, Open] = {}
         self.ended: dict[bytes, str] = {}  # the newest transactions' ends, in memory only
         self.producers: dict[str, Producer] = {}  # of workers, by transactional id
@@ -38,10 +38,11 @@ class Writing:
         self._pool = Pool()
         self._ready: dict[Producer, list[bytes]] = {}  # calls that wait for it to be initialized
         self._flushes: dict[bytes, bytes] = {}  # calls that wait for what a tx has sent → tx
-        self._runtime = runtime
-        self._client = runtime.client
-        self._core = runtime.client.core
-        self._settings = runtime.settings
+        self._mode = mode
+        self._runtime = mode.runtime
+        self._client = mode.client
+        self._core = mode.client.core
+        self._settings = mode.settings
 
     # producers -----------------------------------------------------------------------------
 
@@ -86,7 +87,7 @@ class Writing:
             else:
                 self._ready.setdefault(producer, []).append(tx)
                 self._initialize(producer)
-        self._runtime.asked()
+        self._mode.kafka_transactions.asked()
         self._runtime.threads.wait_for(waiter, None)
         waiter.result()
 
@@ -123,7 +124,7 @@ class Writing:
         """What a transaction reads with: its producer's consumer keeps positions in memory. First the producer
         is initialized, so that nobody of its name before it can commit what is read; then it waits for
         positions that its former transactions are about to commit."""
-        producer = self._assigned.get(tx) if self._runtime.writes else None
+        producer = self._assigned.get(tx) if self._mode.writes else None
         if producer is not None and producer.handle is None and producer.dead is None:
             self._make_ready(producer)
         deadline = time.monotonic() + self._settings.max_block_ms / 1000
@@ -230,9 +231,9 @@ class Writing:
                 return  # it has sent nothing
             waiter = self._runtime.replies.waiting[call] = Waiter(call, 0, None)
             self._flushes[call] = tx
-        self._runtime.asked()
+        self._mode.kafka_transactions.asked()
         self._runtime.threads.wait_for(waiter, None)
-        self._runtime.without_doubt(waiter)
+        self._mode.kafka_transactions.without_doubt(waiter)
 
     def end_flushes(self) -> None:
         """Whenever something has changed: under the client's lock."""
@@ -311,7 +312,7 @@ class Writing:
             self._ended_as(opened.tx, "committed")
             details = {tablet: span for tablet, span in value[1].items()}
             answer = Commit(opened.tx, NO_PLACE, details, self._runtime.names.of_tablet, value[0])
-            self._runtime.answer_call(opened.tx, answer)
+            self._mode.kafka_transactions.answer_call(opened.tx, answer)
         else:
             self._ended_as(opened.tx, "aborted")
         self._free(opened)
@@ -330,12 +331,12 @@ class Writing:
                 self._core.drop(opened.producer.handle)
         if opened.ending == "commit":
             if state == "undetermined":
-                self._runtime.answer_call(
+                self._mode.kafka_transactions.answer_call(
                     opened.tx,
-                    self._runtime.undetermined(opened.tx, self._settings.max_block_ms / 1000),
+                    undetermined(opened.tx, self._settings.max_block_ms / 1000),
                 )
             else:
-                self._runtime.answer_call(opened.tx, kafka_error(error, detail))
+                self._mode.kafka_transactions.answer_call(opened.tx, kafka_error(error, detail))
         elif not opened.ending:
             return  # its owner will hear of it when it commits
         self._free(opened)

@@ -7,7 +7,7 @@ A worker's producer is one incarnation: `Producer(name)` initialized anew takes 
 and fences whoever held it. Transactions without a worker take producers from a pool, last used first,
 so that after a crash the same few ids are initialized again and end what was left open.
 
-Next: runtime.py.
+Next: hooks.py.
 """
 
 from collections.abc import Callable

@@ -16,16 +16,17 @@ from .producers import check_identity
 from .views import NO_PLACE
 
 if TYPE_CHECKING:
-    from .runtime import KafkaRuntime
+    from .hooks import KafkaHooks
 
 
 class Requests:
     """Each ends with the answer to one request, asked again while that may help."""
 
-    def __init__(self, runtime: "KafkaRuntime") -> None:
-        self._runtime = runtime
-        self._client = runtime.client
-        self._core = runtime.client.core
+    def __init__(self, mode: "KafkaHooks") -> None:
+        self._mode = mode
+        self._runtime = mode.runtime
+        self._client = mode.client
+        self._core = mode.client.core
         self._members = 0
 
     def write(self, tx: bytes, batches: Any) -> None:
@@ -35,9 +36,9 @@ class Requests:
     def _ended_plain(self, tx: bytes, error: str, value: Any, detail: str) -> None:
         self._client.let_go(tx)
         if error:
-            self._runtime.answer_call(tx, kafka_error(error, detail))
+            self._mode.kafka_transactions.answer_call(tx, kafka_error(error, detail))
         else:
-            self._runtime.answer_call(
+            self._mode.kafka_transactions.answer_call(
                 tx, Commit(tx, NO_PLACE, value, self._runtime.names.of_tablet)
             )
 
@@ -47,7 +48,7 @@ class Requests:
 
     def _ended_ask(self, tx: bytes, error: str, value: Any, detail: str) -> None:
         if error:
-            self._runtime.answer_call(tx, kafka_error(error, detail))
+            self._mode.kafka_transactions.answer_call(tx, kafka_error(error, detail))
         else:
             self._runtime.replies.answers[tx] = Commit(tx, NO_PLACE, {0: value})
 
@@ -59,7 +60,7 @@ class Requests:
         with self._client.locked():
             waiter = self._runtime.replies.waiting[tx] = Waiter(tx, 0, None)
             self._core.ask(self._client.call(partial(self._ended_ask, tx)), target, make)
-        self._runtime.asked()
+        self._mode.kafka_transactions.asked()
         self._runtime.threads.wait_for(waiter, None)
         return waiter.result().details[0]
 
@@ -71,7 +72,7 @@ class Requests:
             return OffsetCommit(client, request, consumer, -1, "", moved)
 
         self.request(group_of(consumer, self._runtime.hosts), make)
-        for producer in list(self._runtime.writing.producers.values()):
+        for producer in list(self._mode.writing.producers.values()):
             for tablet in offsets:
                 producer.positions.pop((consumer, tablet), None)
 

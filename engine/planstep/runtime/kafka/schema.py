@@ -4,7 +4,7 @@
     drop             catalogue, then its partitions are told; what a crash leaves untold the chores tell
     seek             an administrator's OffsetCommit, to every partition's position
 
-Next: runtime.py.
+Next: hooks.py.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,7 @@ from ..schema import Schema
 from .views import NO_PLACE
 
 if TYPE_CHECKING:
-    from .runtime import KafkaRuntime
+    from .hooks import KafkaHooks
 
 _NO_TABLES = (
     'mode "kafka" has no tables: mode "deterministic" has them; here db.changelog() keeps state in a '
@@ -31,8 +31,11 @@ _NO_TABLES = (
 class KafkaSchema(Schema):
     """Each call is one transaction on the catalogue, and requests to those who have positions."""
 
-    _runtime: "KafkaRuntime"
     dropped_mark = DROPPED
+
+    def __init__(self, mode: "KafkaHooks") -> None:
+        super().__init__(mode.runtime)
+        self._mode = mode
 
     def check_tables(self) -> None:
         raise NotSupported(_NO_TABLES)
@@ -82,7 +85,7 @@ class KafkaSchema(Schema):
     def _move(self, consumer: str, offsets: dict[int, Any]) -> None:
         """As an administrator, whom a group that has members refuses."""
         try:
-            self._runtime.requests.commit_positions(consumer, offsets)
+            self._mode.requests.commit_positions(consumer, offsets)
         except KafkaError as error:
             if error.name != "UNKNOWN_MEMBER_ID":
                 raise

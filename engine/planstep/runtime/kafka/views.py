@@ -6,7 +6,7 @@
 There is no snapshot: two partitions are read one after the other, and a transaction that commits between
 the two reads is seen in one of them. Nothing is read that is not durable.
 
-Next: runtime.py.
+Next: hooks.py.
 """
 
 import time

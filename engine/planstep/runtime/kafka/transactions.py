@@ -1,0 +1,162 @@
+"""Transactions of the Kafka-style mode: the same face's requests, done Kafka's way.
+
+    write  ─▶ sent at once while few requests are on the way, gathered otherwise, and for linger_ms
+    commit ─▶ what is left is sent, positions, EndTxn ─▶ answered when the decision is durable, not when
+              markers are written: what it wrote becomes visible after that
+    plain writes ─▶ an idempotent producer without transactions
+
+Clients stand outside of the hosts' turns (../core_client.py): each request is an input of a turn, each answer
+leaves when the turn is durable. What names topics is the deterministic half: the catalogue.
+
+Next: hooks.py, producer_sessions.py, requests.py, views.py.
+"""
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ...errors import NotSupported, PlanstepError
+from ...proto.ids import CATALOGUE, PARTITION, kind_of
+from ...proto.messages import PartitionPart
+from ..deferred_signals import room_for_a_turn
+from ..group_commit import Ending, Waiter
+from ..outcome import Commit, undetermined
+from ..snapshot_reads import Snapshot
+from ..transactions import Transactions
+from .batches import bounded
+
+if TYPE_CHECKING:
+    from .hooks import KafkaHooks
+
+PLAIN = (b"", 0, 0)
+"""In the place of a writer's numbers, of a write by itself: no transaction."""
+
+
+class KafkaTransactions(Transactions):
+    """Handed to those who do it: producer_sessions.py, requests.py, numbers.py."""
+
+    def __init__(self, mode: "KafkaHooks") -> None:
+        runtime = mode.runtime
+        super().__init__(
+            runtime.nodes, runtime.turns, runtime.threads, runtime.replies, runtime.views
+        )
+        self._mode = mode
+
+    def look(self, tx: bytes) -> Snapshot:
+        return self._mode.writing.look(tx) if self._mode.writes else self._views.snapshot()
+
+    def last_sequence(self, snap: Snapshot, tablet: int, producer: bytes) -> int | None:
+        return self._mode.numbers.last(snap, tablet, producer)
+
+    def send_ahead(self, tx: bytes, slices: dict[int, tuple[int, Any]]) -> None:
+        room_for_a_turn()
+        self._mode.lingering.pop(tx, None)
+        self._mode.writing.send_ahead(tx, slices)
+
+    def rollback(self, tx: bytes) -> None:
+        self._mode.lingering.pop(tx, None)
+        self._mode.writing.rollback(tx)
+
+    def commit(self, tx: bytes, parts: dict[int, Any], timeout: float | None = None) -> Commit:
+        if any(kind_of(tablet) == CATALOGUE for tablet in parts):
+            return super().commit(tx, parts, timeout)
+        if any(part.producer not in (None, PLAIN) for part in parts.values()):
+            return self._mode.numbers.commit(tx, parts, timeout)
+        return self._waited(tx, self._ask(tx, _sorted_out(parts), None, timeout), timeout)
+
+    def commit_moving(
+        self, tx: bytes, parts: dict[int, PartitionPart], group: str, timeout: float | None
+    ) -> Commit:
+        """A writer's transaction: its records, and the numbers behind them as a group's positions."""
+        batches: dict[int, Any] = {tablet: part.slices for tablet, part in parts.items()}
+        moved = {tablet: part.producer[2] + 1 for tablet, part in parts.items() if part.producer}
+        asked = _Asked(batches, {group: moved}, False, None)
+        return self._waited(tx, self._ask(tx, asked, None, timeout), timeout)
+
+    def _waited(self, tx: bytes, waiter: Waiter, timeout: float | None) -> Commit:
+        self._threads.wait_for(waiter, timeout)
+        if waiter.answer is None:
+            raise undetermined(tx, timeout)
+        return waiter.result()
+
+    def send(
+        self, tx: bytes, parts: dict[int, Any], ending: Ending, wait: float | None = 0.0
+    ) -> None:
+        if any(kind_of(tablet) == CATALOGUE for tablet in parts):
+            super().send(tx, parts, ending, wait)
+        else:
+            self._ask(tx, _sorted_out(parts), ending, wait)
+
+    def _ask(self, tx: bytes, asked: "_Asked", ending: Ending | None, wait: float | None) -> Waiter:
+        self._turns.check_open()
+        room_for_a_turn()
+        self._mode.lingering.pop(tx, None)
+        batches = bounded(asked.batches, self._mode.settings.batch_bytes)
+        try:
+            self._mode.client.admit(tx, batches, wait)
+            with self._mode.client.locked():
+                waiter = self._replies.waiting[tx] = Waiter(tx, 0, ending)
+                if asked.trim is not None:
+                    self._mode.requests.trim(tx, *asked.trim)
+                elif asked.plain:
+                    self._mode.requests.write(tx, batches)
+                else:
+                    self._mode.writing.commit(tx, batches, asked.positions)
+        except (PlanstepError, RecursionError):
+            raise
+        except BaseException:
+            if tx not in self._replies.waiting:  # interrupted before it was sent:
+                self.rollback(tx)  # nobody else would end it
+            raise
+        self.asked()
+        return waiter
+
+    def asked(self) -> None:
+        """Hosts are told of a call, and it is told if the engine has stopped since it was asked for."""
+        self._mode.client.deliver()
+        if self._turns.stopped is not None:
+            self._replies.give_up(self._turns.stopped)
+            self._replies.answer()
+
+    def answer_call(self, tx: bytes, answer: Commit | BaseException) -> None:
+        """A call has ended: under the client's lock; whoever holds it delivers."""
+        if isinstance(answer, Commit):
+            self._turns.committed += 1
+        else:
+            self.count_aborted(getattr(answer, "name", type(answer).__name__))
+        self._replies.answers[tx] = answer
+
+    def count_aborted(self, cause: str) -> None:
+        self._turns.conflicts += 1
+        self._turns.aborted[cause] = self._turns.aborted.get(cause, 0) + 1
+
+
+class _Asked(NamedTuple):
+    """A transaction's parts, as this mode does them."""
+
+    batches: dict[int, Any]
+    positions: dict[str, dict[int, int]]
+    plain: bool
+    """Without a transaction."""
+    trim: tuple[int, int] | None
+    """(tablet, offset): nothing else then."""
+
+
+def _sorted_out(parts: dict[int, Any]) -> _Asked:
+    batches: dict[int, Any] = {}
+    positions: dict[str, dict[int, int]] = {}
+    plain, trim = False, None
+    for tablet, part in parts.items():
+        if kind_of(tablet) != PARTITION:
+            raise NotSupported('mode "kafka" has no tables: mode "deterministic" has them')
+        assert isinstance(part, PartitionPart)
+        if part.acks:
+            raise NotSupported(
+                'mode "kafka" has no individual consumers: mode "deterministic" has them'
+            )
+        if part.trim is not None:
+            trim = (tablet, part.trim)
+        plain = plain or part.producer is not None
+        if part.slices:
+            batches[tablet] = part.slices
+        for consumer, _, end in part.ranges:
+            positions.setdefault(consumer, {})[tablet] = end
+    return _Asked(batches, positions, plain, trim)

@@ -1,0 +1,93 @@
+"""How transactions ended, and which are under way: from what is durable, as the coordinator's records have it.
+
+    of ─▶ a record · who waits for an answer · what was refused · what is forgotten
+
+Next: open_transactions.py.
+"""
+
+import time
+from typing import TYPE_CHECKING
+
+from ..coordinator.plan import PLANNED, STATES, OutcomeRow
+from ..errors import HostStopped
+from ..proto.ids import COORDINATOR_ID, Place, tablet_prefix, tx_parse, tx_text
+from ..proto.messages import Resolve
+from .open_transactions import OpenTransaction, undecided
+from .outcome import Outcome
+
+if TYPE_CHECKING:
+    from .runtime import Runtime
+
+
+class Outcomes:
+    """What can be asked about a transaction by its id; a mode may know less."""
+
+    def __init__(self, runtime: "Runtime") -> None:
+        self._runtime = runtime
+
+    def of(self, tx: bytes | str) -> Outcome:
+        """How a transaction ended, from what is durable. StoreClosed, HostStopped: the next engine tells."""
+        tx = tx_parse(tx) if isinstance(tx, str) else tx
+        found = self._of(tx)
+        turns = self._runtime.turns
+        if turns.stopped is not None and found.state in ("open", "planned", "unknown"):
+            turns.check_open()
+        return found
+
+    def _of(self, tx: bytes) -> Outcome:
+        host = self._runtime.nodes[0].host
+        prefix = tablet_prefix(COORDINATOR_ID)
+        # Asked first: once it is gone its record is there.
+        running = tx in self._runtime.replies.waiting
+        row = host.store.get(prefix + b"o" + tx)
+        record = None if row is None else OutcomeRow._make(row)
+        if record is not None and record.step <= host.step_released:
+            return outcome_of(tx, record)
+        if running or record is not None:  # nobody is told of what cannot be read yet
+            return Outcome(tx_text(tx), "open", None, 0, ())
+        if tx in self._runtime.replies.refused:
+            return Outcome(tx_text(tx), "refused", None, 0, ())
+        forgotten = host.store.get(prefix + b"f")
+        state = "expired" if forgotten is not None and tx <= forgotten else "unknown"
+        return Outcome(tx_text(tx), state, None, 0, ())
+
+    def never_sent(self, tx: bytes) -> bool:
+        """Of a commit that an exception broke off, for the thread that called it: it will have no effect."""
+        return (
+            self._runtime.turns.stopped is None
+            and tx not in self._runtime.replies.waiting
+            and self.of(tx).state in ("unknown", "open")
+        )
+
+    def resolve(self, tx: bytes | str) -> Outcome:
+        """Refuses a transaction that is not planned; never decides a planned one."""
+        tx = tx_parse(tx) if isinstance(tx, str) else tx
+        self._runtime.tell(COORDINATOR_ID, Resolve(tx))
+        return self.of(tx)
+
+    def newest(self, limit: int = 100) -> list[Outcome]:
+        """The newest transactions that the coordinator remembers."""
+        prefix = tablet_prefix(COORDINATOR_ID)
+        host = self._runtime.nodes[0].host
+        released = host.step_released
+        rows = host.store.scan(prefix + b"o", prefix + b"p", reverse=True, limit=limit)
+        records = [(key[5:], OutcomeRow._make(row)) for key, row in rows]
+        return [outcome_of(tx, record) for tx, record in records if record.step <= released]
+
+    def under_way(self) -> list[OpenTransaction]:
+        """See open_transactions.py."""
+        if self._runtime.nodes[0].down:
+            raise HostStopped("host 0, which plans all transactions, is stopped: start it first")
+        now = time.monotonic()
+        stores = {n: node.host.store for n, node in enumerate(self._runtime.nodes) if not node.down}
+        sent = {
+            tx: now - waiter.since for tx, waiter in self._runtime.replies.waiting.copy().items()
+        }
+        return undecided(stores, self._runtime.names, time.time_ns() // 1_000_000, sent)
+
+
+def outcome_of(tx: bytes, record: OutcomeRow) -> Outcome:
+    """As the coordinator's record has it."""
+    place = Place(record.step, record.n) if record.step else None
+    assert record.state != PLANNED or place is not None
+    return Outcome(tx_text(tx), STATES[record.state], place, record.when_ms, record.participants)

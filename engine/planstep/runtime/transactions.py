@@ -1,0 +1,115 @@
+"""Transactions, from the face to the turns and back: as mode "deterministic" has them.
+
+    commit ─▶ host 0's inbox ─▶ a turn, which this thread may run ─▶ its answer
+    submit, send ─▶ the same, and nobody waits        send_ahead ─▶ payloads durable before their commit
+
+Next: outcomes.py.
+"""
+
+from concurrent.futures import Future
+from typing import Any
+
+from ..errors import Aborted, Undetermined
+from ..host.inputs import Ahead, Rollback
+from ..host.inputs import Commit as CommitInput
+from ..proto.ids import tx_text
+from .group_commit import Ending, Node, Waiter
+from .outcome import Commit, undetermined
+from .replies import ReplyBook
+from .snapshot_reads import Snapshot, Views
+from .thread_pool import ThreadPool
+from .turn_loop import TurnLoop
+from .wait_primitives import CommitFuture
+
+
+class Transactions:
+    """What a transaction asks of the hosts; a mode may do it its own way."""
+
+    def __init__(
+        self,
+        nodes: list[Node],
+        turns: TurnLoop,
+        threads: ThreadPool,
+        replies: ReplyBook,
+        views: Views,
+    ) -> None:
+        self._nodes = nodes
+        self._turns = turns
+        self._threads = threads
+        self._replies = replies
+        self._views = views
+
+    def submit(self, tx: bytes, parts: dict[int, Any]) -> "Future[Commit]":
+        """Commits without waiting; the service thread runs the turn if nobody else does.
+
+        Overloaded when there is no room for its bytes within 30 s.
+        """
+        future = CommitFuture()
+        future.set_running_or_notify_cancel()  # a commit cannot be withdrawn, so nor cancelled
+        self.send(tx, parts, future, None)
+        return future
+
+    def send(
+        self, tx: bytes, parts: dict[int, Any], ending: Ending, wait: float | None = 0.0
+    ) -> None:
+        """As `submit`, with something of the caller's to end; Overloaded after `wait` seconds."""
+        self._turns.enqueue(CommitInput(tx, parts), ending, wait)
+        self._turns.poke(self._nodes[0])
+
+    def look(self, tx: bytes) -> Snapshot:
+        """What a transaction reads in."""
+        return self._views.snapshot()
+
+    def commit(self, tx: bytes, parts: dict[int, Any], timeout: float | None = None) -> Commit:
+        """Commits and waits. Conflict, Aborted, Overloaded, or Undetermined after `timeout` seconds.
+
+        MemoryError: not sent; or no memory was left to make an Undetermined from, so take it for one.
+
+        With one host the time-out ends waiting for others' turns, not the turn of one's own.
+        """
+        waiter: Waiter | None = None
+        try:
+            waiter = self._turns.enqueue(CommitInput(tx, parts), None, timeout)
+            self._threads.wait_for(waiter, timeout)
+        except BaseException as error:
+            self._replies.unheard(tx)
+            if not isinstance(error, MemoryError) or (
+                waiter is None and tx not in self._replies.waiting
+            ):
+                raise  # interrupted, or it was not sent
+            if waiter is None or waiter.answer is None:
+                raise Undetermined(
+                    f"transaction {tx_text(tx)} was sent, and then memory was short; "
+                    f"outcome({tx_text(tx)!r}) tells how it ended"
+                ) from error
+        if waiter.answer is None:
+            self._replies.unheard(tx)
+            raise undetermined(tx, timeout)
+        return waiter.result()
+
+    def send_ahead(self, tx: bytes, slices: dict[int, tuple[int, Any]]) -> None:
+        """Makes payloads durable at their partitions, ahead of the commit; returns when they are.
+
+        `slices`: (number of the first, ((batch, records), …)) by partition's tablet. Aborted,
+        NoSpace, Overloaded: nothing of it is there, and the transaction cannot go on.
+        """
+        waiter = self._turns.enqueue(Ahead(tx, slices), None, None)
+        self._threads.wait_for(waiter, None)
+        self.without_doubt(waiter)
+
+    def without_doubt(self, waiter: Waiter) -> None:
+        """What precedes a commit has no outcome to be asked for, whatever became of the engine."""
+        try:
+            waiter.result()
+        except Undetermined as error:
+            self._turns.check_open()
+            raise Aborted(f"transaction {tx_text(waiter.tx)} was not committed: {error}") from error
+
+    def rollback(self, tx: bytes) -> None:
+        """Takes back what was sent ahead; does not wait for it."""
+        if not self._turns.closed:
+            self._turns.put(self._nodes[0], Rollback(tx))
+
+    def last_sequence(self, snap: Snapshot, tablet: int, producer: bytes) -> int | None:
+        """The last number that a producer gave a record of a partition."""
+        return self._views.last_sequence(snap, tablet, producer)
