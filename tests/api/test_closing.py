@@ -39,7 +39,8 @@ def run_while_closing(db: planstep.Engine, what: Callable[[], object]) -> list[o
 
     tx = db.transaction()
     tx.add("t", "k", 1)
-    tx.submit().add_done_callback(callback)
+    with db._runtime.nodes[0].lock:  # no turn: what has ended already calls back on this thread
+        tx.submit().add_done_callback(callback)
     assert begun.wait(60)
     db.close()
     return came
