@@ -30,8 +30,7 @@ _SIZE = HEADER_BYTES = _HEADER.size + 4
 _ALL, _SOME, _NONE = 0, 1, 2
 
 
-def _pad(size: int) -> bytes:
-    return bytes(-size % 8)
+_PADDING = tuple(bytes(-size % 8) for size in range(8))  # by size % 8
 
 
 def _column(items: Sequence[bytes | None]) -> tuple[int, list[bytes]]:
@@ -44,14 +43,14 @@ def _column(items: Sequence[bytes | None]) -> tuple[int, list[bytes]]:
         for i, item in enumerate(items):
             if item is not None:
                 bits[i >> 3] |= 1 << (i & 7)
-        pieces += [bytes(bits), _pad(len(bits))]
+        pieces += [bytes(bits), _PADDING[len(bits) % 8]]
         present = [b"" if item is None else item for item in items]
     offsets = array("i", accumulate(map(len, present), initial=0))
     if sys.byteorder == "big":
         offsets.byteswap()
     raw = offsets.tobytes()
     data = b"".join(present)
-    pieces += [raw, _pad(len(raw)), data, _pad(len(data))]
+    pieces += [raw, _PADDING[len(raw) % 8], data, _PADDING[len(data) % 8]]
     return state, pieces
 
 
@@ -102,7 +101,7 @@ def encode_buffers(count: int, columns: Sequence[Buffers | None], timestamp_ms: 
         flags |= (_ALL if bitmap is None else _SOME) << 2 * i
         for piece in (bitmap, offsets, data):
             if piece is not None:
-                pieces += [piece, _pad(len(piece))]
+                pieces += [piece, _PADDING[len(piece) % 8]]
     return _assembled(flags, count, timestamp_ms, pieces)
 
 

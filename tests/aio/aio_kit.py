@@ -28,7 +28,7 @@ def nothing_is_open(db: AsyncEngine) -> bool:
     return not (
         db.sync.context.consuming
         or runtime.replies.waiting
-        or runtime.turns.watches
+        or runtime.turns.watches.watched
         or runtime.admission._held
         or runtime.nodes[0].host.history._open
         or proxy.open

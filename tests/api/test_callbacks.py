@@ -63,7 +63,7 @@ def test_a_read_under_way_ends_with_the_engine(
 
         reading = threading.Thread(target=read)
         reading.start()
-        until(lambda: node.changed._listening)
+        until(lambda: node.changed.listening)
         db.close()
         reading.join(20)
         assert failed

@@ -37,7 +37,8 @@ class Admission:
         Overloaded when there was none: nothing was done.
         """
         with self._lock:  # not the condition: wait_primitives.py says why
-            if self._waiting or not self._fits(size):
+            # As `_fits` has it, which is a call: this is asked by every commit.
+            if self._waiting or (self.bytes and self.bytes + size > self.bytes_max):
                 self._wait_for_room(size, WAIT_SECONDS if timeout is None else timeout)
             self._held[tx] = size
             self.bytes += size

@@ -64,7 +64,7 @@ class Following(Watches):
         stopping = self._runtime.threads.stopping
         pause = 0.0
         while not stopping.wait(pause):
-            if not self:
+            if not self.watched:
                 self._wanted.wait(_AGAIN_SECONDS)
                 pause = 0.0
                 continue
@@ -97,4 +97,4 @@ class Following(Watches):
             for node, view in zip(self._runtime.nodes, before, strict=True):
                 view.give_way(partial(_store_of, node))
         finally:
-            self.wake(list(self._watched))
+            self.wake(list(self.watched))

@@ -152,7 +152,7 @@ class Ledger:
                 tablet_bytes += one.tablet_bytes
                 if tx is None:
                     continue
-                mine = self._entry(tx)
+                mine = self._of.get(tx) or self._entry(tx)
                 mine.requests += one.requests
                 mine.messages += one.messages
                 mine.client_bytes += one.client_bytes
@@ -169,7 +169,7 @@ class Ledger:
                         mine.visible = now
                         mine.hops_visible = max(mine.hops_visible, one.hops + 1)
             for tx, hops in replied.items():
-                mine = self._entry(tx)
+                mine = self._of.get(tx) or self._entry(tx)
                 mine.hops = mine.hops_visible = hops
                 if mine.planned and not mine.decided:  # at its place, in one turn with its answer
                     mine.decided = mine.visible = now

@@ -106,13 +106,16 @@ class ThreadPool:
             with (
                 Uninterrupted() as block
             ):  # a signal ends the waiting, no more; its handler comes behind
+                led = False
                 try:
-                    if node.try_lead(waiter):
+                    led = node.try_lead(waiter)
+                    if led:
                         self.lead(node, waiter)
                     if waiter.answer is None:
                         waiter.wait(timeout, block)
                 finally:  # the lead may have been handed to this very thread
-                    if node.leave(waiter):  # or while its answer came from another thread
+                    # Not to one that had it already: it was not in line. Or while its answer came from another.
+                    if not led and node.leave(waiter):
                         waiter.leads = False
                         self.lead(node, waiter)
             if waiter.answer is not None:

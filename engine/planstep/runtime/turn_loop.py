@@ -267,7 +267,7 @@ class TurnLoop:
                 self._replies.answers[result.tx] = Commit(result.tx, Place(0, 0), {})  # sent ahead
             elif result.reason is None:
                 self.committed += 1
-                if self.watches:
+                if self.watches.watched:
                     self.watches.wake(result.details)
                 place = Place(result.step, result.n)
                 self._replies.answers[result.tx] = Commit(
@@ -282,10 +282,11 @@ class TurnLoop:
                 if not result.step:
                     self._replies.note_refused(result.tx, error)
                 self._replies.answers[result.tx] = error
-        node.changed.ring()
+        if node.changed.listening:
+            node.changed.ring()
         if node.host.number:
             self.nodes[0].changed.ring()
-        if released.visible and self.watches:
+        if released.visible and self.watches.watched:
             self.watches.wake(released.visible)
 
     def _send_frame(self, source: int, target: int, data: bytes) -> None:

@@ -94,35 +94,32 @@ class Latch:
 class Bell:
     """Wakes all that listen."""
 
-    __slots__ = ("_listening",)
+    __slots__ = ("listening",)
 
     def __init__(self) -> None:
-        self._listening: dict[SimpleQueue[None], None] = {}
+        self.listening: dict[SimpleQueue[None], None] = {}
 
     def ring(self) -> None:
-        for queue in list(self._listening):
+        for queue in list(self.listening):
             queue.put(None)
 
     @contextmanager
     def listen(self) -> "Iterator[SimpleQueue[None]]":
         """A queue that gets something with every ring from now on."""
         queue: SimpleQueue[None] = SimpleQueue()
-        self._listening[queue] = None
+        self.listening[queue] = None
         try:
             yield queue
         finally:
-            self._listening.pop(queue, None)
+            self.listening.pop(queue, None)
 
 
 class Watches:
     """Who is to be woken when a partition publishes."""
 
     def __init__(self) -> None:
-        self._watched: dict[int, dict[Wake, None]] = {}
+        self.watched: dict[int, dict[Wake, None]] = {}
         self._lock = threading.Lock()
-
-    def __bool__(self) -> bool:
-        return bool(self._watched)
 
     @contextmanager
     def watch(self, tablets: Iterable[int], wake: Wake) -> Iterator[None]:
@@ -135,22 +132,22 @@ class Watches:
         try:
             with Uninterrupted(), self._lock:
                 for tablet in tablets:
-                    self._watched.setdefault(tablet, {})[wake] = None
+                    self.watched.setdefault(tablet, {})[wake] = None
             yield
         finally:
             with Uninterrupted(), self._lock:
                 for tablet in tablets:
-                    waiting = self._watched.get(tablet, {})
+                    waiting = self.watched.get(tablet, {})
                     waiting.pop(wake, None)
                     if not waiting:
-                        self._watched.pop(tablet, None)
+                        self.watched.pop(tablet, None)
 
     def end(self) -> None:
         """The engine is closed."""
 
     def wake(self, published: Iterable[int]) -> None:
         with self._lock:
-            woken = {wake: None for tablet in published for wake in self._watched.get(tablet, ())}
+            woken = {wake: None for tablet in published for wake in self.watched.get(tablet, ())}
         for wake in woken:
             wake()
 

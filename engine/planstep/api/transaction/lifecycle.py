@@ -134,14 +134,15 @@ class Lifecycle:
 
     def commit(self, timeout: float | None) -> Commit:
         """Commits and waits; see CommitHandle."""
-        timeout = seconds_or_none("timeout", timeout)  # before it is sent
-        self.check_open()
+        if timeout is not None:
+            timeout = seconds_or_none("timeout", timeout)  # before it is sent
+        was_open = self.state == "open"
         try:
             parts = self.send()
             if parts is not None:
                 self.result = self._runtime.transactions.commit(self.tx, parts, timeout)
         except BaseException as error:
-            if self.state != "open":
+            if was_open and self.state != "open":
                 self.failed(error)
             raise
         assert self.result is not None

@@ -68,7 +68,8 @@ class Contents:
         if not (self.outboxes or self.rows or conditions.consumed or conditions.acked):
             return None
         context = self._context
-        context.check_writable()
+        if context.settings.read_only:
+            context.check_writable()
         rows = [(context.table(name), writes) for name, writes in self.rows.items()]
         parts = build_parts(conditions, self.outboxes.values(), rows, self.ahead)
         # What went ahead of its commit belongs to a transaction, and ends as one.
@@ -82,7 +83,8 @@ def build_parts(
     ahead: dict[int, int],
 ) -> Parts:
     """Parts by tablet; TransactionTooLarge before any effect. `ahead`: batches sent ahead by tablet."""
-    conditions.check_ranged()
+    if conditions.ranged:
+        conditions.check_ranged()
     parts: Parts = {}
     slices = encode_outboxes(outboxes, sum(ahead.values()))
     read = {**conditions.consumed, **conditions.acked, **conditions.ends}
@@ -109,7 +111,7 @@ def build_parts(
         for key, ops in pending.pending.items():
             target = writes.setdefault(shard_of(key, table.shards), [])
             target += [(key, op, value) for op, value in ops]
-    for tablet in {**writes, **dict.fromkeys(conditions.shards())}:
+    for tablet in dict.fromkeys([*writes, *conditions.rows, *conditions.ranges]):
         parts[tablet] = ShardPart(
             reads=conditions.reads_of(tablet),
             ranges=conditions.ranges_of(tablet),

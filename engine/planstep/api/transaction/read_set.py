@@ -24,11 +24,11 @@ from .snapshot_reader import Row
 class Conditions:
     """Invariants: all entries are of one snapshot, hence a repeated read adds nothing."""
 
-    __slots__ = ("_ranges", "_rows", "acked", "consumed", "ends", "fences", "ranged")
+    __slots__ = ("acked", "consumed", "ends", "fences", "ranged", "ranges", "rows")
 
     def __init__(self) -> None:
-        self._rows: dict[int, dict[bytes, Place | None]] = {}
-        self._ranges: dict[int, dict[tuple[bytes, bytes], tuple[int, int]]] = {}
+        self.rows: dict[int, dict[bytes, Place | None]] = {}
+        self.ranges: dict[int, dict[tuple[bytes, bytes], tuple[int, int]]] = {}
         self.consumed: dict[int, dict[str, tuple[int, int]]] = {}
         self.acked: dict[int, dict[str, list[tuple[int, int]]]] = {}
         self.fences: dict[int, dict[str, int]] = {}
@@ -36,7 +36,7 @@ class Conditions:
         self.ranged = 0
 
     def saw_row(self, tablet: int, key: bytes, place: Place | None) -> None:
-        self._rows.setdefault(tablet, {})[key] = place
+        self.rows.setdefault(tablet, {})[key] = place
 
     def saw_range(self, shards: tuple[int, ...], begin: bytes, end: bytes, rows: list[Row]) -> None:
         """`rows` are all rows of the table in [begin, end), in key order."""
@@ -44,7 +44,7 @@ class Conditions:
         for key, tablet, (step, n), _ in rows:
             by_shard[tablet].append((key, step, n))
         for tablet, seen in by_shard.items():
-            ranges = self._ranges.setdefault(tablet, {})
+            ranges = self.ranges.setdefault(tablet, {})
             if any(b <= begin and end <= e for b, e in ranges):
                 continue
             for b, e in [r for r in ranges if begin <= r[0] and r[1] <= end]:
@@ -97,11 +97,8 @@ class Conditions:
                 "narrow the range"
             )
 
-    def shards(self) -> list[int]:
-        return [*self._rows, *(tablet for tablet in self._ranges if tablet not in self._rows)]
-
     def reads_of(self, tablet: int) -> tuple[tuple[bytes, tuple[int, Any] | None], ...]:
-        rows = self._rows.get(tablet)
+        rows = self.rows.get(tablet)
         if not rows:
             return ()
         return tuple(
@@ -112,5 +109,5 @@ class Conditions:
         """(begin, end, limit, count, hash); one row more than seen settles that it changed."""
         return tuple(
             (begin, end, count + 1, count, digest)
-            for (begin, end), (count, digest) in self._ranges.get(tablet, {}).items()
+            for (begin, end), (count, digest) in self.ranges.get(tablet, {}).items()
         )

@@ -73,7 +73,9 @@ class Column:
         keys = self.keys if self.keys.count(None) < len(self.keys) else None
         headers = self.headers
         result = [batch for piece in self.earlier for batch in piece.batches(timestamp_ms)]
-        for a, b in self._cuts() if self.values else ():
+        sizes = list(map(len, self.values))
+        whole = [(0, len(sizes))] if sizes else []
+        for a, b in whole if sum(sizes) <= BATCH_BYTES else _cuts(sizes):
             data = encode_batch(
                 self.values[a:b],
                 keys and keys[a:b],
@@ -83,19 +85,18 @@ class Column:
             result.append((data, b - a))
         return tuple(result)
 
-    def _cuts(self) -> list[tuple[int, int]]:
-        sizes = list(map(len, self.values))
-        if sum(sizes) <= BATCH_BYTES:
-            return [(0, len(sizes))]
-        cuts: list[tuple[int, int]] = []
-        begin = size = 0
-        for i, length in enumerate(sizes):
-            if size + length > BATCH_BYTES and i > begin:
-                cuts.append((begin, i))
-                begin, size = i, 0
-            size += length
-        cuts.append((begin, len(sizes)))
-        return cuts
+
+def _cuts(sizes: list[int]) -> list[tuple[int, int]]:
+    """[begin, end) of batches of at most BATCH_BYTES, or of one record."""
+    cuts: list[tuple[int, int]] = []
+    begin = size = 0
+    for i, length in enumerate(sizes):
+        if size + length > BATCH_BYTES and i > begin:
+            cuts.append((begin, i))
+            begin, size = i, 0
+        size += length
+    cuts.append((begin, len(sizes)))
+    return cuts
 
 
 class Outbox:
