@@ -81,8 +81,11 @@ def test_what_prometheus_scrapes(db: planstep.Engine) -> None:
     assert value("transactions_total", outcome="committed", cause="") > 3
     assert value("consumer_lag_records", topic="clicks", consumer="reader") == 2
     assert value("topic_records", topic="clicks") == 3
-    assert value("sync_seconds_count") == value("syncs_total") - 2  # but for the first records
-    assert value("turn_seconds_bucket", le="+Inf") == value("turn_seconds_count")
+    # But for the first records; the engine's own turns may come between two looks, and do not for long.
+    assert any(value("sync_seconds_count") == value("syncs_total") - 2 for _ in range(1000))
+    assert any(
+        value("turn_seconds_bucket", le="+Inf") == value("turn_seconds_count") for _ in range(1000)
+    )
     assert value("memory_bytes", kind="unsaved") > 0
     assert value("disk_bytes", kind="log") > 0
     text = prometheus.generate_latest(registry).decode()
