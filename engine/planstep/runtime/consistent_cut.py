@@ -13,7 +13,7 @@ The moment: all marks are read twice, until nothing has changed between.
 Next: open_stores.py.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -46,22 +46,10 @@ def look(
         ids = _check_hosts(path, hosts) if hosts > 1 and not before else []
         views: list[ReadOnlyStore] = []
         try:
-            if hosts == 1:
-                views.append(before[0].newer() if before else ReadOnlyStore.open(path / "host-0"))
-                # Only between tablets that stand apart anything is under way.
-                settled = settled and bool(Host(0, views[0]).delivery.left)
-            elif before:
-                for view, mark in zip(before, _marks(path, [v.mark for v in before]), strict=True):
-                    views.append(view.newer(mark))
-            else:
-                folders = [path / f"host-{number}" for number in range(hosts)]
-                told = list(zip(folders, ids, strict=True))
-                marks = _marks(path, [partial(read_mark, f / "released", own) for f, own in told])
-                for (folder, own), mark in zip(told, marks, strict=True):
-                    views.append(ReadOnlyStore.open(folder, mark))
-                    if views[-1].store_id != own:
-                        raise Passed(f"{path} was moved or replaced while it was looked at")
-            if settled:
+            for view in _open_each(path, ids, before):
+                views.append(view)  # one by one: they are to be closed where the next one fails
+            # With one host something is under way only between tablets that stand apart.
+            if settled and (hosts > 1 or Host(0, views[0]).delivery.left):
                 settle(views)
             return list(views)
         except BaseException as error:
@@ -73,6 +61,25 @@ def look(
             if not known or attempt + 1 >= tries:
                 raise
     raise AssertionError("the last attempt returns or raises")
+
+
+def _open_each(path: Path, ids: list[bytes], before: Sequence[Any]) -> Iterator[ReadOnlyStore]:
+    """Each host's store at the marks of one moment. `ids`: of several hosts that are opened anew."""
+    if len(before) == 1:
+        yield before[0].newer()
+    elif before:
+        for view, mark in zip(before, _marks(path, [v.mark for v in before]), strict=True):
+            yield view.newer(mark)
+    elif not ids:
+        yield ReadOnlyStore.open(path / "host-0")
+    else:
+        told = [(path / f"host-{number}", own) for number, own in enumerate(ids)]
+        marks = _marks(path, [partial(read_mark, f / "released", own) for f, own in told])
+        for (folder, own), mark in zip(told, marks, strict=True):
+            view = ReadOnlyStore.open(folder, mark)
+            yield view
+            if view.store_id != own:
+                raise Passed(f"{path} was moved or replaced while it was looked at")
 
 
 def _check_hosts(path: Path, hosts: int) -> list[bytes]:

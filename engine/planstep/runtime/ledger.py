@@ -135,16 +135,13 @@ class Ledger:
     ) -> None:
         """What a durable turn did, how many syncs it took, and the hops behind what it answers."""
         now = time.monotonic_ns()
-        writers = 0
-        for one in spent.values():
-            if one.appends or one.tablets:
-                writers += 1
+        writers = sum(1 for one in spent.values() if one.appends or one.tablets)
         share = syncs / writers if writers else 0.0
         requests = messages = appends = 0.0
         client_bytes = tablet_bytes = 0
         with self._lock:
             for tx, one in spent.items():
-                made = one.appends + len(one.tablets) if one.tablets else one.appends
+                made = one.appends + len(one.tablets or ())
                 requests += one.requests
                 messages += one.messages
                 appends += made
@@ -157,17 +154,17 @@ class Ledger:
                 mine.messages += one.messages
                 mine.client_bytes += one.client_bytes
                 mine.tablet_bytes += one.tablet_bytes
+                mine.appends += made
+                if made:
+                    mine.syncs += share
                 if one.planned:
                     mine.planned = now
                 if one.decided:
                     mine.decided = mine.decided or now
                     mine.visible = now
-                if made:
-                    mine.appends += made
-                    mine.syncs += share
-                    if one.visible:
-                        mine.visible = now
-                        mine.hops_visible = max(mine.hops_visible, one.hops + 1)
+                if made and one.visible:
+                    mine.visible = now
+                    mine.hops_visible = max(mine.hops_visible, one.hops + 1)
             for tx, hops in replied.items():
                 mine = self._of.get(tx) or self._entry(tx)
                 mine.hops = mine.hops_visible = hops

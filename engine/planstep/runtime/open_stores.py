@@ -23,7 +23,7 @@ from ..proto.mode_settings import ModeSettings
 from ..store import DiskStore, MemoryStore, Store
 from ..store.disk_store import SEGMENT_BYTES
 from ..store.files import Files, io_error
-from ..store.meta import load_meta, make_folder
+from ..store.meta import Meta, load_meta, make_folder
 from ..store.owner_lock import no_other_makes
 from ..store.tables.header_check import DATA_FILE
 from .consistent_cut import look
@@ -59,35 +59,12 @@ def _open_stores(
     opened: list[Store | Runtime],
 ) -> Runtime:
     """Opens every host's store, or none. A setting left None is taken as stored."""
-    if os.name == "nt":
-        raise NotSupported("planstep runs on Linux and macOS; on Windows use it inside WSL")
-    if durability not in ("full", "os"):
-        raise PlanstepError(f"durability is 'full' or 'os', not {durability!r}")
-    if path.exists() and not path.is_dir():
-        raise FormatError(f"{path} is a file; a store is a folder")
-    first = path / "host-0"
-    meta = load_meta(first, Files())
+    _check_can(path, durability)
+    meta = load_meta(path / "host-0", Files())
     if meta is None:
-        if (rest := left_beside(path)) is not None:
-            raise FormatError(
-                f"there is no store at {path}, and {rest} is what a restore that was killed was about to "
-                "replace: restore again, or rename that one back"
-            )
-        if not create or read_only:
-            close = nearest_store(path)
-            hint = (
-                f"did you mean {close!r}?"
-                if close
-                else "open it without read_only and create=False to make one"
-            )
-            raise FormatError(f"there is no store at {path}; {hint}")
-        if path.exists() and any(p.name != "host-0" for p in path.iterdir()):
-            raise FormatError(f"{path} is neither a store nor an empty folder")
+        _check_may_be_made(path, create and not read_only)
     else:
-        if hosts is not None and hosts != meta.hosts:
-            raise WrongMode("hosts", meta.hosts, hosts)
-        if mode is not None and mode != meta.mode:
-            raise WrongMode("mode", meta.mode, mode)
+        _check_asked(meta, mode, hosts)
     count = meta.hosts if meta is not None else hosts or 1
     kind = meta.mode if meta is not None else mode or "deterministic"
     _check_durability(durability, count)
@@ -165,6 +142,42 @@ def _open_stores(
         let_go(opened)
         raise
     return runtime
+
+
+def _check_can(path: Path, durability: str) -> None:
+    if os.name == "nt":
+        raise NotSupported("planstep runs on Linux and macOS; on Windows use it inside WSL")
+    if durability not in ("full", "os"):
+        raise PlanstepError(f"durability is 'full' or 'os', not {durability!r}")
+    if path.exists() and not path.is_dir():
+        raise FormatError(f"{path} is a file; a store is a folder")
+
+
+def _check_may_be_made(path: Path, may: bool) -> None:
+    """FormatError where there is no store, and none may be made."""
+    if (rest := left_beside(path)) is not None:
+        raise FormatError(
+            f"there is no store at {path}, and {rest} is what a restore that was killed was about to "
+            "replace: restore again, or rename that one back"
+        )
+    if not may:
+        close = nearest_store(path)
+        hint = (
+            f"did you mean {close!r}?"
+            if close
+            else "open it without read_only and create=False to make one"
+        )
+        raise FormatError(f"there is no store at {path}; {hint}")
+    if path.exists() and any(p.name != "host-0" for p in path.iterdir()):
+        raise FormatError(f"{path} is neither a store nor an empty folder")
+
+
+def _check_asked(meta: Meta, mode: str | None, hosts: int | None) -> None:
+    """WrongMode where the store is not as it was asked for."""
+    if hosts is not None and hosts != meta.hosts:
+        raise WrongMode("hosts", meta.hosts, hosts)
+    if mode is not None and mode != meta.mode:
+        raise WrongMode("mode", meta.mode, mode)
 
 
 def _check_durability(durability: str, hosts: int) -> None:

@@ -46,6 +46,7 @@ from ..proto.ids import Place
 from ..proto.messages import Cause
 from ..proto.reasons import cause_of
 from ..proto.shell import Answer
+from ..proxy.deterministic import Result
 from .catalog import Names
 from .deferred_signals import Uninterrupted, room_for_a_turn
 from .group_commit import Ending, Node, Waiter, bytes_of
@@ -158,27 +159,15 @@ class TurnLoop:
             if isinstance(item, (CommitInput, Ahead)):
                 waiter = self._replies.waiting.get(item.tx)
                 size += waiter.size if waiter is not None else 0
-            elif type(item) is Arrived:
-                size += len(item.data)
-            elif isinstance(item, (Deliver, Together)):
-                size += sum(len(getattr(one.message, "data", b"")) for one in each_of(item))
+            else:
+                size += _bytes_in(item)
         if not inputs or node.down:
             return
         began, before = time.perf_counter(), node.host.store.last_turn
         try:
             released = node.host.run(inputs, time.time_ns() // 1_000_000)
-        except NoSpace as error:
-            self._without_space(node, inputs, error)
-            return
-        except IoError as error:
-            turn_failed(node.host.number, error)
-            self._fail(node, inputs, Aborted(f"the turn could not be made durable: {error}"))
-            return
-        except (StoreClosed, HostStopped) as error:
-            self._ended_with(node, inputs, error)
-            return
         except PlanstepError as error:
-            self._fail(node, inputs, error)
+            self._not_durable(node, inputs, error)
             return
         except BaseException as error:
             # Set into this thread by another, or a bug of ours.
@@ -198,6 +187,19 @@ class TurnLoop:
         node.turn_seconds.add(seconds)
         if released.results:
             node.turn_transactions.add(len(released.results))
+
+    def _not_durable(self, node: Node, inputs: list[Input], error: PlanstepError) -> None:
+        """Tell those that wait for a turn's inputs why nothing of it was done, or that nobody knows."""
+        match error:
+            case NoSpace():
+                self._without_space(node, inputs, error)
+            case IoError():
+                turn_failed(node.host.number, error)
+                self._fail(node, inputs, Aborted(f"the turn could not be made durable: {error}"))
+            case StoreClosed() | HostStopped():
+                self._ended_with(node, inputs, error)
+            case _:
+                self._fail(node, inputs, error)
 
     def _without_space(self, node: Node, inputs: list[Input], error: NoSpace) -> None:
         """Nothing of the turn was done. What frees space, and what other hosts sent, goes to the
@@ -253,6 +255,30 @@ class TurnLoop:
 
     def _release(self, node: Node, released: Released) -> None:
         self._ledger.turn(released.spent, released.syncs, released.hops, released.steps)
+        if released.frames or released.later or released.answers or released.failures:
+            self._send_out(node, released)
+        for result in released.results:
+            if result.reason is not None:
+                self._aborted(result)
+            elif not result.step:
+                self._replies.answers[result.tx] = Commit(result.tx, Place(0, 0), {})  # sent ahead
+            else:
+                self.committed += 1
+                if self.watches.watched:
+                    self.watches.wake(result.details)
+                place = Place(result.step, result.n)
+                self._replies.answers[result.tx] = Commit(
+                    result.tx, place, result.details, self.names.of_tablet
+                )
+        if node.changed.listening:
+            node.changed.ring()
+        if node.host.number:
+            self.nodes[0].changed.ring()
+        if released.visible and self.watches.watched:
+            self.watches.wake(released.visible)
+
+    def _send_out(self, node: Node, released: Released) -> None:
+        """To other hosts, to later turns, to clients outside of turns."""
         for target, data in released.frames:
             self._send_frame(node.host.number, target, data)
         for later in released.later:
@@ -262,32 +288,17 @@ class TurnLoop:
             self.clients.answered(released.answers)
         for item, cause in released.failures:
             self._raised(node, item, cause)
-        for result in released.results:
-            if result.reason is None and not result.step:
-                self._replies.answers[result.tx] = Commit(result.tx, Place(0, 0), {})  # sent ahead
-            elif result.reason is None:
-                self.committed += 1
-                if self.watches.watched:
-                    self.watches.wake(result.details)
-                place = Place(result.step, result.n)
-                self._replies.answers[result.tx] = Commit(
-                    result.tx, place, result.details, self.names.of_tablet
-                )
-            else:
-                self.conflicts += 1
-                self._ledger.aborted(result.tx)
-                told = cause_of(result.reason)
-                self.aborted[told] = self.aborted.get(told, 0) + 1
-                error = failure(result.tx, result.reason, self.names.of_tablet)
-                if not result.step:
-                    self._replies.note_refused(result.tx, error)
-                self._replies.answers[result.tx] = error
-        if node.changed.listening:
-            node.changed.ring()
-        if node.host.number:
-            self.nodes[0].changed.ring()
-        if released.visible and self.watches.watched:
-            self.watches.wake(released.visible)
+
+    def _aborted(self, result: Result) -> None:
+        assert result.reason is not None
+        self.conflicts += 1
+        self._ledger.aborted(result.tx)
+        told = cause_of(result.reason)
+        self.aborted[told] = self.aborted.get(told, 0) + 1
+        error = failure(result.tx, result.reason, self.names.of_tablet)
+        if not result.step:
+            self._replies.note_refused(result.tx, error)
+        self._replies.answers[result.tx] = error
 
     def _send_frame(self, source: int, target: int, data: bytes) -> None:
         if self.half_ms:
@@ -350,3 +361,12 @@ class TurnLoop:
     def stop_everything(self, error: BaseException) -> None:
         self.stopped = self.stopped or error
         self._replies.give_up(error)
+
+
+def _bytes_in(item: Input) -> int:
+    """Bytes that an input brings which no client waits for."""
+    if type(item) is Arrived:
+        return len(item.data)
+    if isinstance(item, (Deliver, Together)):
+        return sum(len(getattr(one.message, "data", b"")) for one in each_of(item))
+    return 0
