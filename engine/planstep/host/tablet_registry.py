@@ -1,6 +1,6 @@
 """The tablets that live on a host: made when they are first asked for, by the store's mode.
 
-    get(tablet) ─▶ mode.planned: (tablet, space, send)   the catalogue, and all of mode deterministic
+    tablets[id] ─▶ mode.planned: (tablet, space, send)   the catalogue, and all of mode deterministic
                 └▶ mode.others:  (tablet, space, shell)  may have memory that a turn must take back
 
 Next: modes.py.
@@ -15,6 +15,18 @@ from ..store import Store
 from .delivery import Delivery
 from .modes import Mode, Shell
 from .tablet_space import HostSpace
+
+
+class _Tablets(dict[int, Any]):
+    """By id; `tablets[id]` makes what is not there yet."""
+
+    def __init__(self, make: Callable[[int], Any]) -> None:
+        super().__init__()
+        self._make = make
+
+    def __missing__(self, tablet: int) -> Any:
+        made = self[tablet] = self._make(tablet)
+        return made
 
 
 class Residents:
@@ -41,15 +53,9 @@ class Residents:
         self._delivery = delivery
         self._settings = settings.with_rtt(rtt_ms)
         self._clock = clock
-        self._tablets: dict[int, Any] = {}
+        self.tablets = _Tablets(self._make)
         self._memory: list[tuple[Any, Any]] = []
         self._touched: dict[int, None] = {}
-
-    def get(self, tablet: int) -> Any:
-        found = self._tablets.get(tablet)
-        if found is None:
-            found = self._tablets[tablet] = self._make(tablet)
-        return found
 
     def _make(self, tablet: int) -> Any:
         assert host_of(tablet) == self._number, f"tablet {tablet:#x} lives elsewhere"
