@@ -120,9 +120,9 @@ class Host:
             store,
             partial(HostSpace, self),
             self.delivery,
-            settings or self._mode.settings(),
-            rtt_ms,
-            lambda: self._now_ms,
+            settings=settings or self._mode.settings(),
+            rtt_ms=rtt_ms,
+            clock=lambda: self._now_ms,
         )
         self._tablet = self._residents.tablets.__getitem__
         self._others = self._mode.others

@@ -41,6 +41,7 @@ class Residents:
         store: Store,
         space_of: Callable[[int], HostSpace],
         delivery: Delivery,
+        *,
         settings: ModeSettings,
         rtt_ms: float,
         clock: Callable[[], int],
