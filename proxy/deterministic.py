@@ -253,7 +253,8 @@ class Proxy:
         elif entry is not None:
             self._touch(entry)
             answered = _ANSWERS.get(kind)
-            assert answered is not None, f"proxy got {message!r}"
+            if answered is None:
+                raise AssertionError(f"proxy got {message!r}")
             answered(self, entry, message)
 
     def _done(self, entry: _Open, message: Done) -> None:
