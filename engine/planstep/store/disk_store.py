@@ -229,7 +229,7 @@ class DiskStore:
             self.counters.replayed_turns += 1
         unsaved.layers = (live, None)
         unsaved.changed_at = 0.0  # long ago: they are saved soon
-        log.turn = found.turns[-1][1].turn if found.turns else checkpoint
+        log.turn = found.last_turn(checkpoint)
         generations = [segment_parts(p.name)[0] for p in segment_files(self.folder, self._files)]
         log.generation = max(generations, default=0) + 1
         if shown is not None and shown.current and shown.turn <= log.turn:
