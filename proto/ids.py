@@ -59,17 +59,24 @@ TABLETS_MAX = 1 << 20
 """Numbers of tablets; one that was dropped is never given again."""
 
 
+KIND_SHIFT = 28
+"""`tablet >> KIND_SHIFT` is `kind_of(tablet)`, where a message's way is looked up: without the call."""
+HOST_SHIFT = 20
+HOST_MASK = 0xFF << HOST_SHIFT
+"""Tablets with the same bits here live on the same host."""
+
+
 def tablet_id(kind: int, host: int, number: int) -> int:
     assert 0 < kind < 16 and 0 <= host < 256 and 0 <= number < TABLETS_MAX
-    return kind << 28 | host << 20 | number
+    return kind << KIND_SHIFT | host << HOST_SHIFT | number
 
 
 def kind_of(tablet: int) -> int:
-    return tablet >> 28
+    return tablet >> KIND_SHIFT
 
 
 def host_of(tablet: int) -> int:
-    return tablet >> 20 & 0xFF
+    return (tablet & HOST_MASK) >> HOST_SHIFT
 
 
 def tablet_prefix(tablet: int) -> bytes:

@@ -26,6 +26,9 @@ _NAME = re.compile(r"[a-zA-Z0-9._-]{1,200}")
 _NONE, _FALSE, _TRUE, _INT = b"\x01", b"\x02", b"\x03", b"\x04"
 _FLOAT, _STR, _BYTES, _TUPLE = b"\x05", b"\x06", b"\x07", b"\x08"
 _END = b"\x00"
+_CONSTANTS = {_NONE: None, _FALSE: False, _TRUE: True}
+_TEXT = re.compile(rb"([^\0]*(?:\0[^\0][^\0]*)*)\0\0")
+"""What stands behind the tag of a text, with its end."""
 
 
 def encode_key(key: Key) -> bytes:
@@ -56,11 +59,7 @@ def _encode(key: Any, depth: int) -> bytes:
     if kind is bool:
         return _TRUE if key else _FALSE
     if kind is float:
-        if key != key:
-            raise InvalidKey("NaN has no place in the order of keys")
-        (bits,) = struct.unpack(">Q", struct.pack(">d", key + 0.0))
-        bits ^= 0xFFFFFFFFFFFFFFFF if bits >> 63 else 1 << 63
-        return bytes(_FLOAT + bits.to_bytes(8, "big"))
+        return _FLOAT + _float(key)
     raise InvalidKey(
         f"{kind.__name__} is no key; keys are None, bool, int, float, str, bytes and tuples of them"
     )
@@ -73,6 +72,14 @@ def _integer(value: int) -> bytes:
     if value >= 0:
         return bytes([0x80 + length]) + value.to_bytes(length, "big")
     return bytes([0x7F - length]) + (value + (1 << 8 * length) - 1).to_bytes(length, "big")
+
+
+def _float(value: float) -> bytes:
+    if value != value:
+        raise InvalidKey("NaN has no place in the order of keys")
+    bits: int = struct.unpack(">Q", struct.pack(">d", value + 0.0))[0]
+    bits ^= 0xFFFFFFFFFFFFFFFF if bits >> 63 else 1 << 63
+    return bits.to_bytes(8, "big")
 
 
 def decode_key(data: bytes) -> Any:
@@ -90,16 +97,11 @@ def _decode(data: bytes, at: int, depth: int) -> tuple[Any, int]:
     tag = data[at : at + 1]
     at += 1
     if tag in (_STR, _BYTES):
-        end = at
-        while True:
-            end = data.find(b"\0", end)
-            if end < 0:
-                raise ValueError("not an encoded key: text without end")
-            if data[end + 1] == 0:
-                break
-            end += 2
-        raw = data[at:end].replace(b"\0\xff", b"\0")
-        return (raw.decode() if tag == _STR else raw), end + 2
+        text = _TEXT.match(data, at)
+        if text is None:
+            raise ValueError("not an encoded key: text without end")
+        raw = text[1].replace(b"\0\xff", b"\0")
+        return (raw.decode() if tag == _STR else raw), text.end()
     if tag == _INT:
         length = data[at] - 0x80 if data[at] >= 0x80 else 0x7F - data[at]
         body = data[at + 1 : at + 1 + length]
@@ -119,10 +121,8 @@ def _decode(data: bytes, at: int, depth: int) -> tuple[Any, int]:
         bits = int.from_bytes(data[at : at + 8], "big")
         bits ^= 1 << 63 if bits >> 63 else 0xFFFFFFFFFFFFFFFF
         return struct.unpack(">d", bits.to_bytes(8, "big"))[0], at + 8
-    if tag == _NONE:
-        return None, at
-    if tag in (_FALSE, _TRUE):
-        return tag == _TRUE, at
+    if tag in _CONSTANTS:
+        return _CONSTANTS[tag], at
     raise ValueError(f"not an encoded key: tag {tag!r}")
 
 

@@ -13,52 +13,57 @@ Until the plan request left the proxy may resend and withdraw; afterwards it onl
 Next: engine/planstep/host/host.py, which runs all of these.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..proto.ids import COORDINATOR_ID, PARTITION, SHARD, host_of, kind_of
+from ..proto.ids import COORDINATOR_ID, HOST_MASK
 from ..proto.messages import (
     ADD,
     MAX,
     MIN,
+    CataloguePart,
     Done,
     Message,
+    Part,
+    PartitionPart,
     PlanRefused,
     PlanRequest,
     Prepared,
     Propose,
     Reason,
     Refused,
+    ShardPart,
     Stage,
     Staged,
     Withdraw,
 )
 from ..proto.reasons import Withdrawn, kept_as
 
+_HOME = COORDINATOR_ID & HOST_MASK
 
-def votes(tablet: int, part: Any) -> bool:
+
+def votes(part: Part) -> bool:
     """A participant with a condition: its vote can be false."""
-    kind = kind_of(tablet)
-    if kind == PARTITION:
+    if isinstance(part, PartitionPart):
         # What went ahead of the proposal can have been lost with a host: then the vote is false.
         if part.ranges or part.staged or part.producer is not None or part.end is not None:
             return True
         return bool(part.acks or part.seeks) or part.trim is not None
-    if kind == SHARD:
+    if isinstance(part, ShardPart):
         return bool(part.reads or part.ranges) or any(
             op in (ADD, MAX, MIN) for _, op, _ in part.writes
         )
     return True
 
 
-def receives(tablet: int, part: Any) -> bool:
+def receives(part: Part) -> bool:
     """A participant with an effect."""
-    kind = kind_of(tablet)
-    if kind == PARTITION:
+    if isinstance(part, PartitionPart):
         if part.ranges or part.slices or part.staged:
             return True
         return bool(part.acks or part.seeks) or part.trim is not None or part.drop
-    return bool(part.writes) or part.drop if kind == SHARD else True
+    return bool(part.writes) or part.drop if isinstance(part, ShardPart) else True
 
 
 @dataclass(slots=True)
@@ -75,26 +80,6 @@ class Result:
     details: dict[int, Any] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
-class _Staging:
-    """Every partition that holds something, and what is under way: (first, slices) by tablet."""
-
-    tablets: dict[int, None]
-    waiting: dict[int, tuple[int, Any]]
-    again: "_Again" = field(default_factory=lambda: _Again())
-
-
-@dataclass(slots=True)
-class _Open:
-    parts: dict[int, Any]
-    waiting: dict[int, None]
-    request: PlanRequest
-    planned: bool
-    result: Result
-    touched: int
-    again: "_Again" = field(default_factory=lambda: _Again())
-
-
 class _Again:
     """When to repeat, in calls of `resend`: 1, 2, 4 … 32 apart. A busy host hears no more for it."""
 
@@ -109,6 +94,28 @@ class _Again:
             return False
         self.left = self.apart = min(2 * self.apart, 32)
         return True
+
+
+@dataclass(slots=True)
+class _Staging:
+    """Every partition that holds something, and what is under way: (first, slices) by tablet."""
+
+    tablets: dict[int, None]
+    waiting: dict[int, tuple[int, Any]]
+    again: _Again = field(default_factory=_Again)
+
+
+@dataclass(slots=True)
+class _Open:
+    """`again` is None where nothing is repeated: the plan is asked for at once."""
+
+    parts: dict[int, Any]
+    waiting: dict[int, None]
+    request: PlanRequest
+    planned: bool
+    result: Result
+    touched: int
+    again: _Again | None
 
 
 class Proxy:
@@ -162,26 +169,29 @@ class Proxy:
                 entry.planned,
                 result,
                 entry.touched,
+                None if entry.again is None else _Again(),
             )
             self.journal.append((self.open, old.tx, before))
             entry.touched = self.inputs
 
-    def commit(self, tx: bytes, parts: dict[int, Any]) -> None:
+    def commit(self, tx: bytes, parts: dict[int, Part]) -> None:
         if tx in self.open:
             return
-        participants = tuple(sorted(parts))
-        voters = tuple(t for t in participants if votes(t, parts[t]))
-        receivers = tuple(t for t in participants if receives(t, parts[t]))
+        asked = sorted(parts.items())
+        participants = tuple(t for t, _ in asked)
+        voters = tuple(t for t, part in asked if votes(part))
+        receivers = tuple(t for t, part in asked if receives(part))
         assert receivers, "a transaction without effects needs no plan"
-        home = host_of(COORDINATOR_ID)
-        merged = self.merge and all(host_of(t) == home for t in participants)
-        bodies = tuple(parts[t] for t in participants) if merged else ()
-        drops = tuple(t for t in participants if kind_of(t) in (PARTITION, SHARD) and parts[t].drop)
+        merged = self.merge and all(t & HOST_MASK == _HOME for t in participants)
+        bodies = tuple(part for _, part in asked) if merged else ()
+        drops = tuple(t for t, part in asked if not isinstance(part, CataloguePart) and part.drop)
         request = PlanRequest(tx, self.id, participants, voters, receivers, bodies, drops)
         waiting = dict.fromkeys(receivers if merged else participants)
-        self._forget_staging(tx)
+        if tx in self.staging:
+            self._forget_staging(tx)
         self.journal.append((self.open, tx, None))
-        self.open[tx] = _Open(parts, waiting, request, merged, Result(tx), self.inputs)
+        again = None if merged else _Again()
+        self.open[tx] = _Open(parts, waiting, request, merged, Result(tx), self.inputs, again)
         if merged:
             self.send(COORDINATOR_ID, request)
         else:
@@ -236,45 +246,49 @@ class Proxy:
                 self.finished.append(Result(tx))
 
     def handle(self, message: Message) -> None:
-        entry = self.open.get(message.tx)
-        if type(message) is Staged or (entry is None and type(message) is Refused):
-            self._staged(message)
-            return
-        if entry is None:
-            return
-        self._touch(entry)
         kind = type(message)
-        if kind is Done:
-            entry.waiting.pop(message.tablet, None)
-            result = entry.result
-            result.step, result.n = message.step, message.n
-            if message.committed:
-                result.details[message.tablet] = message.detail
-            elif result.reason is None:
-                result.reason = message.detail
-            if entry.planned and not entry.waiting:
-                self._finish(entry)
-        elif kind is Prepared:
-            if not entry.planned:
-                entry.waiting.pop(message.tablet, None)
-                if not entry.waiting:
-                    entry.planned = True
-                    entry.waiting = dict.fromkeys(entry.request.receivers)
-                    self.send(COORDINATOR_ID, entry.request)
-        elif kind is Refused:
-            if not entry.planned:
-                for tablet in entry.parts:
-                    if tablet != message.tablet:
-                        self.send(tablet, Withdraw(message.tx))
-                entry.result.reason = message.reason
-                self._finish(entry)
-        elif kind is PlanRefused:
-            for tablet in entry.parts:  # refused for ever: what they keep for it can go
-                self.send(tablet, Withdraw(message.tx))
-            entry.result.reason = (message.tablet or COORDINATOR_ID, message.cause)
+        entry = self.open.get(message.tx)
+        if kind is Staged or (entry is None and kind is Refused):
+            self._staged(message)
+        elif entry is not None:
+            self._touch(entry)
+            answered = _ANSWERS.get(kind)
+            if answered is None:
+                raise AssertionError(f"proxy got {message!r}")
+            answered(self, entry, message)
+
+    def _done(self, entry: _Open, message: Done) -> None:
+        entry.waiting.pop(message.tablet, None)
+        result = entry.result
+        result.step, result.n = message.step, message.n
+        if message.committed:
+            result.details[message.tablet] = message.detail
+        elif result.reason is None:
+            result.reason = message.detail
+        if entry.planned and not entry.waiting:
             self._finish(entry)
-        else:
-            raise AssertionError(f"proxy got {message!r}")
+
+    def _prepared(self, entry: _Open, message: Prepared) -> None:
+        if not entry.planned:
+            entry.waiting.pop(message.tablet, None)
+            if not entry.waiting:
+                entry.planned = True
+                entry.waiting = dict.fromkeys(entry.request.receivers)
+                self.send(COORDINATOR_ID, entry.request)
+
+    def _refused(self, entry: _Open, message: Refused) -> None:
+        if not entry.planned:
+            for tablet in entry.parts:
+                if tablet != message.tablet:
+                    self.send(tablet, Withdraw(message.tx))
+            entry.result.reason = message.reason
+            self._finish(entry)
+
+    def _plan_refused(self, entry: _Open, message: PlanRefused) -> None:
+        for tablet in entry.parts:  # refused for ever: what they keep for it can go
+            self.send(tablet, Withdraw(message.tx))
+        entry.result.reason = (message.tablet or COORDINATOR_ID, message.cause)
+        self._finish(entry)
 
     def decided(
         self,
@@ -304,7 +318,7 @@ class Proxy:
             if staging.waiting and staging.again.due():
                 self._send_staging(tx)
         for tx, entry in self.open.items():
-            if not entry.planned and entry.again.due():
+            if not entry.planned and entry.again is not None and entry.again.due():
                 for tablet in entry.waiting:
                     self.send(tablet, Propose(tx, self.id, entry.parts[tablet]))
 
@@ -315,3 +329,12 @@ class Proxy:
     def _finish(self, entry: _Open) -> None:
         del self.open[entry.result.tx]
         self.finished.append(entry.result)
+
+
+_ANSWERS: dict[type, Callable[[Proxy, _Open, Any], None]] = {
+    Done: Proxy._done,
+    Prepared: Proxy._prepared,
+    Refused: Proxy._refused,
+    PlanRefused: Proxy._plan_refused,
+}
+"""What a participant, or the coordinator, says of a transaction that is open."""

@@ -36,6 +36,7 @@ from ..proto.messages import (
     Message,
     Never,
     Plan,
+    PlanEntry,
     Prepared,
     Propose,
     ReadSet,
@@ -150,7 +151,7 @@ class Participant(ABC):
         kind = type(message)
         if kind is Plan:
             for entry in message.entries:
-                self._plan(message.step, *entry)
+                self._plan(message.step, entry)
         elif kind is ReadSet:
             self._readset(message)
         elif kind is Propose:
@@ -226,16 +227,8 @@ class Participant(ABC):
             self.discard(record.body)
             self.space.delete(b"t" + tx)
 
-    def _plan(
-        self,
-        step: int,
-        n: int,
-        tx: bytes,
-        proxy: int,
-        voters: tuple[int, ...],
-        receivers: tuple[int, ...],
-        part: Any,
-    ) -> None:
+    def _plan(self, step: int, entry: PlanEntry) -> None:
+        n, tx, proxy, voters, receivers, part = entry
         space = self.space
         queue = space.get(QUEUE) or ()
         got: tuple[int, ...] = ()
@@ -255,7 +248,8 @@ class Participant(ABC):
                     body = self.stage(tx, body)
                 else:
                     self.unstage(tx)
-            self._publish(step, n, tx, proxy, receivers, body, reason, part is None)
+            place = step, n
+            self._publish(place, tx, proxy, receivers, body, reason=reason, kept=part is None)
             return
         if part is not None:
             body = self.stage(tx, body)
@@ -339,14 +333,13 @@ class Participant(ABC):
                     if record.missing and record.reason is None:
                         continue
                     self._publish(
-                        record.step,
-                        record.n,
+                        (record.step, record.n),
                         tx,
                         record.proxy,
                         record.receivers,
                         record.body,
-                        record.reason,
-                        True,
+                        reason=record.reason,
+                        kept=True,
                     )
                 else:
                     space.delete(b"t" + tx)
@@ -370,15 +363,16 @@ class Participant(ABC):
 
     def _publish(
         self,
-        step: int,
-        n: int,
+        place: tuple[int, int],
         tx: bytes,
         proxy: int,
         receivers: tuple[int, ...],
         body: Any,
+        *,
         reason: Reason | None,
         kept: bool,
     ) -> None:
+        step, n = place
         committed = reason is None
         detail: Any = reason
         if committed:

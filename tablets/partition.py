@@ -103,15 +103,66 @@ def standing(row: "tuple[Any, ...] | None", forgotten: "tuple[Any, ...] | None")
     return Standing(moved=step)
 
 
+def _check_gaps(held: dict[str, tuple[int, Ranges]]) -> Why | None:
+    for consumer, (_, ranges) in held.items():
+        if len(ranges) > RANGES_MAX:
+            return TooManyRanges(consumer, RANGES_MAX)
+    return None
+
+
+def _check_offsets(body: PartitionPart, start: int, end: int) -> Why | None:
+    """At the place: what is sought, and what the log is to begin with, is within the log."""
+    for consumer, offset, _ in body.seeks:
+        if offset is not None and not start <= offset <= end:
+            return OutsideLog(consumer, offset, end)
+    if body.trim is not None and body.trim > end:
+        return OutsideLog("trim", body.trim, end)
+    return None
+
+
+def _check_repeat(body: PartitionPart, known: Numbers) -> Why | None:
+    """The producer's first number is not beyond the last that is known."""
+    assert body.producer is not None
+    producer, first, last = body.producer
+    foreign = body.session is not None and body.session != known.session
+    if foreign or not body.dedupe or last > known.last:
+        return NumberTaken(producer, first, known.last, foreign)
+    return None
+
+
 class Partition(Participant):
     """Invariants: entries tile [log start, log end); only a seek lowers a position."""
 
     __slots__ = ()
 
     def check(self, body: Any, early: bool) -> Why | None:
-        body = PartitionPart(*body)
+        body = body if type(body) is PartitionPart else PartitionPart(*body)
         space = self.space
         _, _, start, end = space.get(META) or EMPTY
+        held: dict[str, tuple[int, Ranges]] = {}
+        if body.ranges and (why := self._check_ranges(body, start, end, early)) is not None:
+            return why
+        if body.acks and (why := self._check_acks(body, start, end, early, held)) is not None:
+            return why
+        if body.fences and (why := self._check_fences(body)) is not None:
+            return why
+        if body.end is not None and (end > body.end or (not early and end != body.end)):
+            return MoreRecords(body.end, end)
+        if held and (why := _check_gaps(held)) is not None:
+            return why
+        if not early and (body.seeks or body.trim is not None):
+            why = _check_offsets(body, start, end)
+            if why is not None:
+                return why
+        if body.producer is not None:
+            producer, first, _ = body.producer
+            row = space.get(b"p" + producer)
+            known = None if row is None else tuple.__new__(Numbers, row)
+            if known is not None and first <= known.last:
+                return _check_repeat(body, known)
+        return None
+
+    def _check_ranges(self, body: PartitionPart, start: int, end: int, early: bool) -> Why | None:
         fences = dict(body.fences)
         for consumer, begin, stop in body.ranges:
             at = self._standing(consumer)
@@ -125,7 +176,18 @@ class Partition(Participant):
                 return ConsumerMoved(consumer, fences.get(consumer, 0), at.moved)
             if not early and not begin <= stop <= end:
                 return OutsideLog(consumer, stop, end)
-        held: dict[str, tuple[int, Ranges]] = {}
+        return None
+
+    def _check_acks(
+        self,
+        body: PartitionPart,
+        start: int,
+        end: int,
+        early: bool,
+        held: dict[str, tuple[int, Ranges]],
+    ) -> Why | None:
+        """Notes in `held` what each consumer would have consumed: (position, ranges)."""
+        fences = dict(body.fences)
         for consumer, begin, stop in body.acks:
             if consumer not in held:
                 at = self._standing(consumer)
@@ -140,34 +202,18 @@ class Partition(Participant):
             if not early and not begin <= stop <= end:
                 return OutsideLog(consumer, stop, end)
             held[consumer] = consumed(*held[consumer], begin, stop)
+        return None
+
+    def _check_fences(self, body: PartitionPart) -> Why | None:
         for consumer, seen in body.fences:
             moved = self._standing(consumer).moved
             if moved != seen:
                 return ConsumerMoved(consumer, seen, moved)
-        if body.end is not None and (end > body.end or (not early and end != body.end)):
-            return MoreRecords(body.end, end)
-        for consumer, (_, ranges) in held.items():
-            if len(ranges) > RANGES_MAX:
-                return TooManyRanges(consumer, RANGES_MAX)
-        if not early:
-            for consumer, offset, _ in body.seeks:
-                if offset is not None and not start <= offset <= end:
-                    return OutsideLog(consumer, offset, end)
-            if body.trim is not None and body.trim > end:
-                return OutsideLog("trim", body.trim, end)
-        if body.producer is not None:
-            producer, first, last = body.producer
-            row = space.get(b"p" + producer)
-            known = None if row is None else tuple.__new__(Numbers, row)
-            if known is not None and first <= known.last:
-                foreign = body.session is not None and body.session != known.session
-                if foreign or not body.dedupe or last > known.last:
-                    return NumberTaken(producer, first, known.last, foreign)
         return None
 
     def _standing(self, consumer: str) -> Standing:
         row = self.space.get(b"c" + consumer.encode())
-        return standing(row, self.space.get(FORGOTTEN) if row is None else None)
+        return Standing(*row) if row is not None else standing(None, self.space.get(FORGOTTEN))
 
     def _stand(self, consumer: str, at: Standing, new: Standing) -> None:
         row = at.row() if at.step else None
@@ -212,7 +258,9 @@ class Partition(Participant):
             ahead = self._ahead(tx)
             self.space.delete(b"s" + tx)
             part = part._replace(staged=0)
-        return part._replace(slices=(*ahead, *self._append(part.slices)))
+        slices = (*ahead, *self._append(part.slices))
+        # part._replace(slices=…), without its calls: each commit that publishes comes by here.
+        return tuple.__new__(PartitionPart, (part.ranges, slices, *part[2:]))
 
     def lacks(self, tx: bytes, part: Any) -> Why | None:
         staged = PartitionPart(*part).staged
@@ -231,7 +279,7 @@ class Partition(Participant):
             self.space.drop_payload(address, length)
 
     def apply(self, body: Any, step: int, n: int) -> Any:
-        body = PartitionPart(*body)
+        body = body if type(body) is PartitionPart else PartitionPart(*body)
         space = self.space
         for consumer, begin, stop in body.ranges:
             at = self._standing(consumer)
@@ -240,15 +288,8 @@ class Partition(Participant):
             self._stand(consumer, at, Standing(step, n, stop, missed, None, at.moved))
         if body.acks:
             self._acknowledge(body.acks, step, n)
-        for consumer, offset, individual in body.seeks:
-            at = self._standing(consumer)
-            if offset is not None:
-                ranges = () if individual else None
-                new = Standing(step, n, offset, at.missed, ranges, step)
-                self._stand(consumer, at, new)
-            elif at.step:
-                space.put_version(b"c" + consumer.encode(), at.row(), None, step)
-                space.put_version(FORGOTTEN, space.get(FORGOTTEN), (step, n), step)
+        if body.seeks:
+            self._seek(body.seeks, step, n)
         if body.trim is not None:
             self._trim(body.trim, step, n)
         if body.producer is not None:
@@ -281,6 +322,18 @@ class Partition(Participant):
             position, ranges = consumed(position, ranges, begin, stop)
             new = Standing(step, n, position, at.missed + missed, ranges, at.moved)
             self._stand(consumer, at, new)
+
+    def _seek(self, seeks: Any, step: int, n: int) -> None:
+        space = self.space
+        for consumer, offset, individual in seeks:
+            at = self._standing(consumer)
+            if offset is not None:
+                ranges = () if individual else None
+                new = Standing(step, n, offset, at.missed, ranges, step)
+                self._stand(consumer, at, new)
+            elif at.step:
+                space.put_version(b"c" + consumer.encode(), at.row(), None, step)
+                space.put_version(FORGOTTEN, space.get(FORGOTTEN), (step, n), step)
 
     def _trim(self, offset: int, step: int, n: int) -> None:
         """The log begins at `offset`, or before it where that are too many slices for one time."""

@@ -29,6 +29,7 @@ members, REBALANCE_IN_PROGRESS (Kafka does not enforce it on transactional commi
 Next: proxy/kafka/client.py.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 from ...proto.batched_log import FLUSH, BatchedLog, Position
@@ -129,31 +130,20 @@ class Groups:
         self.log.undo(log)
 
     def handle(self, message: Any) -> None:
-        kind = type(message)
-        if kind is TxnOffsetCommit:
-            self._pend(message)
-        elif kind is Marker:
-            self._mark_end(message)
-        elif kind is OffsetCommit:
-            self._commit(message)
-        elif kind is Registered:
-            self._registered(message)
-        elif kind is Join:
-            self._join(message)
-        elif kind is Leave:
-            self._leave(message)
-        elif kind is ExpireProducers:
-            self._expire(message)
-        elif kind is SwitchLog:
-            self.log.switch(message.batching)
-        elif kind is Wake:
-            if message.what == FLUSH:
-                self.log.wake(message.detail)
-            else:
-                assert message.what == HELD, message
-                self._release(message.detail, "REQUEST_TIMED_OUT")
-        else:
+        handled = _HANDLED.get(type(message))
+        if handled is None:
             raise AssertionError(f"group coordinator got {message!r}")
+        handled(self, message)
+
+    def _switch(self, message: SwitchLog) -> None:
+        self.log.switch(message.batching)
+
+    def _wake(self, wake: Wake) -> None:
+        if wake.what == FLUSH:
+            self.log.wake(wake.detail)
+        else:
+            assert wake.what == HELD, wake
+            self._release(wake.detail, "REQUEST_TIMED_OUT")
 
     def _answer(self, message: Any, error: str, value: Any = None) -> None:
         self.shell.send(message.client, Answer(message.request, self.id, error, value))
@@ -359,3 +349,16 @@ class Groups:
 
 def _unusable(group: str) -> bool:
     return not usable(group) or "\0" in group
+
+
+_HANDLED: dict[type, Callable[[Groups, Any], None]] = {
+    TxnOffsetCommit: Groups._pend,
+    Marker: Groups._mark_end,
+    OffsetCommit: Groups._commit,
+    Registered: Groups._registered,
+    Join: Groups._join,
+    Leave: Groups._leave,
+    ExpireProducers: Groups._expire,
+    SwitchLog: Groups._switch,
+    Wake: Groups._wake,
+}

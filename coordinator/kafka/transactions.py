@@ -167,8 +167,11 @@ class Transactions:
             new = new._replace(generation=self.shell.epoch)
             self.rows.append(name, None, new, lambda error, new: self._given(message, error, new))
             return
-        goes_on = message.producer >= 0  # KIP-360: under the next epoch, if nobody came in between
-        if goes_on and message.producer != row.producer:
+        self._init_again(message, name, row)
+
+    def _init_again(self, message: InitProducer, name: str, row: Transaction) -> None:
+        """Of a name that has a row: its producer is fenced off, or goes on."""
+        if message.producer >= 0 and message.producer != row.producer:
             # With an epoch that was the last: the answer that told the new id may have been lost.
             if message.producer != row.previous or not exhausted(message.epoch):
                 self._answer(message, FENCED)
@@ -181,6 +184,15 @@ class Transactions:
             # As in Kafka, nobody looks at the epoch that is asked to go on.
             self._fence(name, row, lambda error, _: self._answer(message, error or CONCURRENT))
             return
+        new = self._raised(message, row)
+        if new is None:
+            self._answer(message, FENCED)
+            return
+        self.rows.append(name, row.state, new, lambda error, new: self._given(message, error, new))
+
+    def _raised(self, message: InitProducer, row: Transaction) -> Transaction | None:
+        """The row with the producer and the epoch that are given next; None: somebody came in between."""
+        goes_on = message.producer >= 0  # KIP-360: under the next epoch, if nobody came in between
         if exhausted(row.epoch) and (not goes_on or message.epoch == row.epoch):
             producer, epoch, last = self.rows.new_id(), 0, row.epoch if goes_on else -1
             row = row._replace(previous=row.producer)
@@ -191,18 +203,16 @@ class Transactions:
         elif message.epoch == row.last_epoch:  # the same again: its answer was lost
             producer, epoch, last = row.producer, row.epoch, row.last_epoch
         else:
-            self._answer(message, FENCED)
-            return
-        new = row._replace(
+            return None
+        return row._replace(
             producer=producer,
             epoch=epoch,
             last_epoch=last,
             state=EMPTY,
             timeout_ms=message.timeout_ms,
             start_ms=-1,
-            update_ms=now,
+            update_ms=self.shell.now_ms,
         )
-        self.rows.append(name, row.state, new, lambda error, new: self._given(message, error, new))
 
     def _given(self, message: InitProducer, error: str, row: Transaction) -> None:
         self._answer(message, error, None if error else (row.producer, row.epoch))

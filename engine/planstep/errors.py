@@ -128,6 +128,7 @@ class ProcessingError(PlanstepError):
         offset: int,
         consumer: str,
         cause: BaseException,
+        *,
         records: int = 1,
         attempt: int = 1,
     ) -> None:

@@ -85,7 +85,7 @@ class _FaultyTurns(TurnLoop):
         if faults is None or isinstance(item, Ahead) or not self._of_a_user(item):
             return super().enqueue(item, future, wait)
         draw = faults.draw()
-        conditional = [tablet for tablet, part in item.parts.items() if votes(tablet, part)]
+        conditional = [tablet for tablet, part in item.parts.items() if votes(part)]
         if conditional and draw < faults.conflicts:
             kind, name, part = self.names.of_tablet(conditional[0])
             conflict = Conflict(

@@ -65,6 +65,14 @@ def kind_of_error(error: str) -> ErrorKind:
 
 # settings ----------------------------------------------------------------------------------
 
+_LEAST: dict[str, float] = {
+    "linger_ms": 0,
+    "add_partitions_backoff_max_ms": 0,
+    "log_batch_delay_ms": 0.1,
+    "log_batch_records": 2,
+}
+"""What a setting's number begins at, where that is not 1."""
+
 
 @dataclass(frozen=True, slots=True)
 class KafkaSettings(ModeSettings):
@@ -131,14 +139,7 @@ class KafkaSettings(ModeSettings):
             )
         for name in self.__dataclass_fields__:
             value, default = getattr(self, name), type(self).__dataclass_fields__[name].default
-            if name in ("linger_ms", "add_partitions_backoff_max_ms"):
-                least: float = 0
-            elif name == "log_batch_delay_ms":
-                least = 0.1
-            elif name == "log_batch_records":
-                least = 2
-            else:
-                least = 1
+            least = _LEAST.get(name, 1)
             if isinstance(default, bool):
                 if not isinstance(value, bool):
                     raise ValueError(f"{name} is True or False, not {value!r}")

@@ -174,9 +174,9 @@ class Partition:
             message.sequence,
             message.records,
             end,
-            timestamp_of(message.data),
-            transactional,
-            message.version,
+            timestamp_ms=timestamp_of(message.data),
+            transactional=transactional,
+            version=message.version,
         )
         if isinstance(result, str):
             self._answer(message, result)

@@ -54,6 +54,7 @@ def check(
     sequence: int,
     records: int,
     offset: int,
+    *,
     timestamp_ms: int,
     transactional: bool,
     version: int,

@@ -8,7 +8,7 @@ from planstep.bench.micro.instructions import Calls, calls_of
 @pytest.mark.parametrize(
     ("mode", "most"),
     [
-        ("deterministic", Calls(calls=203, entries=66, files=41)),
+        ("deterministic", Calls(calls=145, entries=45, files=38)),
         ("kafka", Calls(calls=1_200, entries=320, files=59)),  # threads meet differently each time
     ],
 )

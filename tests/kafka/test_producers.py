@@ -71,7 +71,16 @@ def test_what_becomes_of_a_batch(
     expected: str | int,
     version: int,
 ) -> None:
-    result = check(state, epoch, sequence, records, AT, 8, transactional, version)
+    result = check(
+        state,
+        epoch,
+        sequence,
+        records,
+        AT,
+        timestamp_ms=8,
+        transactional=transactional,
+        version=version,
+    )
     if expected == TAKEN:
         assert isinstance(result, ProducerState) and result.epoch == epoch
         assert result.batches[-1] == (sequence, last_sequence(sequence, records), AT)
@@ -98,16 +107,25 @@ def test_what_becomes_of_a_batch(
 def test_no_state_takes_any_sequence_but_a_transaction_of_version_2_begins_at_0(
     sequence: int, transactional: bool, version: int, taken: bool
 ) -> None:
-    result = check(UNKNOWN, 6, sequence, 1, AT, 8, transactional, version)
+    result = check(
+        UNKNOWN, 6, sequence, 1, AT, timestamp_ms=8, transactional=transactional, version=version
+    )
     assert isinstance(result, ProducerState) if taken else result == ORDER
 
 
 def test_a_batch_across_the_wrap() -> None:
-    state = check(UNKNOWN, 0, SEQUENCE_MAX - 1, 4, AT, 8, False, 1)
+    state = check(
+        UNKNOWN, 0, SEQUENCE_MAX - 1, 4, AT, timestamp_ms=8, transactional=False, version=1
+    )
     assert isinstance(state, ProducerState)
     assert state.batches == ((SEQUENCE_MAX - 1, 1, AT),)
-    assert check(state, 0, SEQUENCE_MAX - 1, 4, AT + 4, 8, False, 1) == AT
-    assert isinstance(check(state, 0, 2, 1, AT + 4, 8, False, 1), ProducerState)
+    assert (
+        check(state, 0, SEQUENCE_MAX - 1, 4, AT + 4, timestamp_ms=8, transactional=False, version=1)
+        == AT
+    )
+    assert isinstance(
+        check(state, 0, 2, 1, AT + 4, timestamp_ms=8, transactional=False, version=1), ProducerState
+    )
 
 
 @pytest.mark.parametrize(

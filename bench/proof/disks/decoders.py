@@ -101,7 +101,16 @@ def _a_log(random: Random) -> bytes:
     for turn in range(1, random.randrange(2, 5)):
         changes = msgpack.packb([b"key%d" % turn, (turn, b"value")])
         buffers, _, crc = encode_record(
-            TURN, _STORE, 1, turn, 0, turn - 1, len(out), crc, changes, b"", [b"payload"]
+            TURN,
+            _STORE,
+            1,
+            turn,
+            0,
+            turn - 1,
+            position=len(out),
+            previous=crc,
+            changes=changes,
+            payloads=[b"payload"],
         )
         out += b"".join(buffers)
     return out

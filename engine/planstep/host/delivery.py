@@ -14,11 +14,21 @@ comes as bytes, over the same links.
 Next: links.py, costs.py.
 """
 
-from collections import deque
-from collections.abc import Callable, Iterable
+from collections import defaultdict, deque
+from collections.abc import Callable, Collection
 from typing import Any
 
-from ..proto.ids import HOST, PROXY, host_of, kind_of, tablet_id, tablet_prefix
+from ..proto.ids import (
+    COORDINATOR,
+    HOST,
+    HOST_MASK,
+    HOST_SHIFT,
+    KIND_SHIFT,
+    PROXY,
+    host_of,
+    tablet_id,
+    tablet_prefix,
+)
 from ..proto.messages import (
     DATAGRAMS,
     NOBODY,
@@ -32,7 +42,7 @@ from ..proto.messages import (
 )
 from ..proto.shell import Answer
 from ..store import Store
-from .costs import Spent, Steps
+from .costs import Spent
 from .inputs import Decided, Deliver, Later, Released
 from .links import Keys, Link, open_link
 
@@ -63,8 +73,8 @@ class Delivery:
         self.waiting: deque[Waiting] = deque()
         self.later: list[Later] = []
         self.answers: list[tuple[int, Answer, Cause]] = []
-        self.spent: dict[bytes | None, Spent] = {}
-        self.steps: Steps = {}
+        self.spent: defaultdict[bytes | None, Spent] = defaultdict(Spent)
+        self.steps: defaultdict[tuple[int, str], int] = defaultdict(int)
         self.handling = ""  # the message that a tablet with a shell is at
         self.visible: dict[int, None] = {}
         self.cause: Cause = NOBODY
@@ -74,7 +84,8 @@ class Delivery:
         self._keys = keys
         self._request_of = request_of
         self._datagrams: dict[int, list[Waiting]] = {}
-        self._planned: int = 0  # hops behind the step that is closed next
+        self.planned = 0  # hops behind the step that is closed next
+        self.reached: dict[bytes, int] = {}  # hops behind what a transaction's proxy was told
         self._requests: dict[tuple[Any, ...], None] = {}  # to brokers, counted in this turn
         own = tablet_prefix(tablet_id(HOST, number, 0))
         for other in range(hosts):
@@ -107,22 +118,22 @@ class Delivery:
     def send(self, target: int, message: Message) -> None:
         tx, hops = self.cause
         tx = getattr(message, "tx", tx)
-        kind = kind_of(target)
-        from_client = kind_of(self.sender) == PROXY
+        to_client = target >> KIND_SHIFT == PROXY
+        from_client = self.sender >> KIND_SHIFT == PROXY
         if from_client:
-            self.spend(tx).requests += 1
-        elif kind != PROXY:
+            self.spent[tx].requests += 1
+        elif not to_client:
             self._count(target, message, tx)
         cause = (tx, hops)
-        if kind == PROXY:
+        if to_client:
             if type(message) is Answer:
                 self.answers.append((target, message, cause))
                 return
             if type(message) is Done or type(message) is Decided:
-                self.spend(tx).decided = True
+                self.spent[tx].decided = True
             from_client, host = True, 0
         else:
-            host = host_of(target)
+            host = (target & HOST_MASK) >> HOST_SHIFT
         if host == self.number and not (self.separate or (self.apart and from_client)):
             self.waiting.append((target, message, cause))
         elif host == self.number and from_client:
@@ -131,7 +142,7 @@ class Delivery:
             self._datagrams.setdefault(host, []).append((target, message, cause))
         else:
             data = encode(target, message, (tx, hops + 1))
-            self.spend(tx).tablet_bytes += len(data)
+            self.spent[tx].tablet_bytes += len(data)
             self.links[host].push(self._keys, data)
 
     def after_durable(self, target: int, message: Message) -> None:
@@ -148,29 +159,23 @@ class Delivery:
 
     def _later(self, delay_ms: float, target: int, message: Message, cause: Cause) -> None:
         if self.apart:
-            self.spend(cause[0]).client_bytes += size_of(message)
+            self.spent[cause[0]].client_bytes += size_of(message)
         self.later.append(Later(delay_ms, Deliver(target, message, cause)))
 
     # counting ------------------------------------------------------------------------------
-
-    def spend(self, tx: bytes | None) -> Spent:
-        found = self.spent.get(tx)
-        if found is None:
-            found = self.spent[tx] = Spent()
-        return found
 
     def _count(self, target: int, message: Message, tx: bytes | None) -> None:
         if type(message) is Plan:
             share = 1 / len(message.entries)
             for entry in message.entries:
-                self.spend(entry.tx).messages += share
+                self.spent[entry.tx].messages += share
             return
         request = None if self._request_of is None else self._request_of(message, target)
         if request is None:
-            self.spend(tx).messages += 1
+            self.spent[tx].messages += 1
         elif request not in self._requests:  # else another partition of it
             self._requests[request] = None
-            self.spend(tx).messages += 1
+            self.spent[tx].messages += 1
 
     def changed(self, target: int, message: Message) -> None:
         """Handling the message has changed something in the tablet."""
@@ -185,11 +190,10 @@ class Delivery:
         self.stepped(target, type(message).__name__, times)
 
     def stepped(self, target: int, message: str, times: int = 1) -> None:
-        step = (kind_of(target), message)
-        self.steps[step] = self.steps.get(step, 0) + times
+        self.steps[target >> KIND_SHIFT, message] += times
 
     def _change(self, tx: bytes | None, target: int, hops: int) -> Spent:
-        spent = self.spend(tx)
+        spent = self.spent[tx]
         if spent.tablets is None:
             spent.tablets = {target: None}
         else:
@@ -197,17 +201,13 @@ class Delivery:
         spent.hops = max(spent.hops, hops)
         return spent
 
-    def requested(self) -> None:
-        """A request for a plan has come to the coordinator."""
-        self._planned = max(self._planned, self.cause[1])
-
-    def closing(self, coordinator: int, requests: Iterable[bytes]) -> None:
+    def closing(self, coordinator: int, requests: Collection[bytes]) -> None:
         """The coordinator closes a step over what was requested in this turn, and writes it down."""
         self.sender = coordinator
-        self.cause = (None, self._planned)
+        self.cause = (None, self.planned)
         for tx in requests:
-            self._change(tx, coordinator, self._planned).planned = True
-            self.stepped(coordinator, "PlanRequest")
+            self._change(tx, coordinator, self.planned).planned = True
+        self.steps[COORDINATOR, "PlanRequest"] += len(requests)
 
     # the turn's end ------------------------------------------------------------------------
 
@@ -226,12 +226,12 @@ class Delivery:
         del self.answers[answers:]
         self.waiting.clear()
         self._datagrams.clear()
-        self._planned = 0
+        self.planned = 0
 
     def forget(self) -> None:
         """The turn was not made durable: nothing was spent, and nobody sees more."""
-        self.spent = {}
-        self.steps = {}
+        self.spent = defaultdict(Spent)
+        self.steps = defaultdict(int)
         self.visible = {}
         self._requests.clear()
 
@@ -242,10 +242,10 @@ class Delivery:
 
     def release(self, released: Released, again: bool, syncs: int) -> None:
         """The turn is durable: what it sent leaves, a durable hop further where it wrote."""
-        spent, self.spent = self.spent, {}
+        spent, self.spent = self.spent, defaultdict(Spent)
         released.spent, released.syncs = spent, syncs
-        released.steps, self.steps = self.steps, {}
-        self._planned = 0
+        released.steps, self.steps = self.steps, defaultdict(int)
+        self.planned = 0
         self._requests.clear()
         if self.left:
             self.left = []
@@ -261,6 +261,17 @@ class Delivery:
                 for client, answer, cause in self.answers
             ]
             self.answers = []
+        for result in released.results:
+            hops = self.reached.pop(result.tx, 0)
+            mine = spent.get(result.tx)
+            if mine is not None and (mine.appends or mine.tablets):
+                hops = max(hops, mine.hops + 1)
+            released.hops[result.tx] = hops
+        if self.links:
+            self._release_frames(released, again)
+
+    def _release_frames(self, released: Released, again: bool) -> None:
+        spent = released.spent
         for target, link in self.links.items():
             link.committed()
             datagrams = []

@@ -24,9 +24,9 @@ from ..errors import HostStopped, PlanstepError, reason
 from ..proto.ids import (
     COORDINATOR,
     HOST,
+    KIND_SHIFT,
     PROXY,
     host_of,
-    kind_of,
     tablet_id,
     tablet_prefix,
 )
@@ -105,7 +105,6 @@ class Host:
         self._now_ms = 0
         self._horizon: int | None = 0 if number else None  # of the snapshots, as plans tell it
         self._proposals = Proposals(number, store)
-        self._reached: dict[bytes, int] = {}  # hops behind what a transaction's proxy was told
         keys = HostSpace(self, tablet_id(HOST, number, 0))
         self._keys = keys
         self._recording = Recording(keys)
@@ -121,11 +120,11 @@ class Host:
             store,
             partial(HostSpace, self),
             self.delivery,
-            settings or self._mode.settings(),
-            rtt_ms,
-            lambda: self._now_ms,
+            settings=settings or self._mode.settings(),
+            rtt_ms=rtt_ms,
+            clock=lambda: self._now_ms,
         )
-        self._tablet = self._residents.get
+        self._tablet = self._residents.tablets.__getitem__
         self._others = self._mode.others
         self._begun = not self._others
         self.links: dict[int, Link] = self.delivery.links
@@ -181,64 +180,74 @@ class Host:
         self._now_ms = now_ms
         if self._coordinator is not None:
             self._coordinator.now_ms = now_ms
-        delivery = self.delivery
         whole = self._mark()
-        again = False
         try:
-            if delivery.left or not self._begun:
-                self._begin()
-            for item in inputs:
-                if type(item) is Tick:
-                    again = True
-                self._input(item, released)
-            while self._coordinator is not None and self._coordinator.pending:
-                delivery.closing(self._coordinator.id, self._coordinator.pending)
-                here = self._coordinator.close(now_ms, self.history.oldest(), self.at_once)
-                for n, request in enumerate(here):
-                    self._decide(self._coordinator, n, request)
-                self._drain()
-            delivery.before_commit(bool(self.superseded))
-            if self.trace:
-                self._recording.write(self.store.last_turn + 1)
-            if self.observe is not None:
-                self.observe(self.turn)
+            again = self._execute(inputs, released, whole)
         except BaseException as error:
             self._undo(whole)
-            delivery.forget()
+            self.delivery.forget()
             self.store.abandon(self.turn)
-            if isinstance(error, (RecursionError, MemoryError)):
-                # The caller's stack or memory, not a bug: nothing of the turn was done.
-                raise PlanstepError(f"there is no room to run the turn: {error!r}") from error
-            if isinstance(error, Exception) and not isinstance(error, PlanstepError):
-                self.stopped = error
-                raise HostStopped(
-                    f"host {self.number} stopped while executing: {reason(error)}"
-                ) from error
+            self._stop_for(error)
             raise
         syncs = self.store.counters.syncs
         try:
             self.store.commit(self.turn, self._show)
         except BaseException:
             self._undo(whole)
-            delivery.forget()
+            self.delivery.forget()
             raise
         self._begun = True
-        self._residents.durable()
-        self._proposals.durable()
+        if self._others:
+            self._residents.durable()
+        if again:
+            self._proposals.durable()
         self.superseded.clear()
         self.history.forget(self._horizon, now_ms)
         if self.proxy is not None:
             released.results = self.proxy.take()
-        delivery.release(released, again, self.store.counters.syncs - syncs)
-        if released.results:
-            spent = released.spent
-            for result in released.results:
-                hops = self._reached.pop(result.tx, 0)
-                mine = spent.get(result.tx)
-                if mine is not None and mine.wrote:
-                    hops = max(hops, mine.hops + 1)
-                released.hops[result.tx] = hops
+        self.delivery.release(released, again, self.store.counters.syncs - syncs)
         return released
+
+    def _execute(self, inputs: Iterable[Input], released: Released, whole: tuple[Any, ...]) -> bool:
+        """All of the turn but its end; whether time has passed. `whole`: where it began."""
+        delivery, coordinator = self.delivery, self._coordinator
+        mark: tuple[Any, ...] | None = whole
+        if delivery.left or not self._begun:
+            self._begin()
+            mark = None
+        again = False
+        for item in inputs:
+            again = again or type(item) is Tick
+            self._input(item, released, mark or self._mark())
+            mark = None
+        while coordinator is not None and coordinator.pending:
+            delivery.closing(coordinator.id, coordinator.pending)
+            here = coordinator.close(self._now_ms, self.history.oldest(), self.at_once)
+            for n, request in enumerate(here):
+                self._decide(coordinator, n, request)
+            if delivery.waiting:
+                self._drain()
+        if self.links or self.trace or self.observe is not None:
+            self._before_commit()
+        return again
+
+    def _before_commit(self) -> None:
+        self.delivery.before_commit(bool(self.superseded))
+        if self.trace:
+            self._recording.write(self.store.last_turn + 1)
+        if self.observe is not None:
+            self.observe(self.turn)
+
+    def _stop_for(self, error: BaseException) -> None:
+        """Raises what says more than `error`, which made an end of the turn; a bug of ours ends the host too."""
+        if isinstance(error, (RecursionError, MemoryError)):
+            # The caller's stack or memory, not a bug: nothing of the turn was done.
+            raise PlanstepError(f"there is no room to run the turn: {error!r}") from error
+        if isinstance(error, Exception) and not isinstance(error, PlanstepError):
+            self.stopped = error
+            raise HostStopped(
+                f"host {self.number} stopped while executing: {reason(error)}"
+            ) from error
 
     def _begin(self) -> None:
         """What an earlier engine left under way, before anything new."""
@@ -258,33 +267,18 @@ class Host:
         step = self.turn.get(self._step_key) or 0
         self.history.release(step, self.superseded, self._now_ms, visible)
 
-    def _input(self, item: Input, released: Released) -> None:
-        mark = self._mark()
-        delivery = self.delivery
+    def _input(self, item: Input, released: Released, mark: tuple[Any, ...]) -> None:
         try:
-            if isinstance(item, (Commit, Ahead, Rollback)):
-                proxy = self.proxy
+            if type(item) is Commit:  # here, and not in a method: most inputs are
+                delivery, proxy = self.delivery, self.proxy
                 assert proxy is not None
                 delivery.sender, delivery.cause = proxy.id, (item.tx, 0)
-                if not isinstance(item, Rollback):
-                    delivery.spend(item.tx).client_bytes += item.size
-                if isinstance(item, Commit):
-                    if delivery.apart and not self._keys.get(b"A"):
-                        self._keys.put(b"A", True)  # proposals may outlive a turn
-                    proxy.commit(item.tx, item.parts)
-                elif isinstance(item, Ahead):
-                    proxy.stage(item.tx, item.slices)
-                else:
-                    proxy.rollback(item.tx)
-            elif isinstance(item, Deliver):
-                delivery.waiting.append((item.target, item.message, item.cause))
-            elif isinstance(item, Together):
-                for one in item.items:
-                    delivery.waiting.append((one.target, one.message, one.cause))
-            elif isinstance(item, Arrived):
-                self._arrive(item.data)
+                delivery.spent[item.tx].client_bytes += item.size
+                if delivery.apart and not self._keys.get(b"A"):
+                    self._keys.put(b"A", True)  # proposals may outlive a turn
+                proxy.commit(item.tx, item.parts)
             else:
-                self._tick()
+                _TAKEN_IN[type(item)](self, item)
             self._drain()
         except Exception as error:
             # A client's input is undone whole, and only that client hears of it. A link's message
@@ -294,7 +288,28 @@ class Host:
             self._undo(mark)
             released.failures.append((item, error))
 
-    def _arrive(self, data: bytes) -> None:
+    def _stage_ahead(self, item: Ahead) -> None:
+        delivery, proxy = self.delivery, self.proxy
+        assert proxy is not None
+        delivery.sender, delivery.cause = proxy.id, (item.tx, 0)
+        delivery.spent[item.tx].client_bytes += item.size
+        proxy.stage(item.tx, item.slices)
+
+    def _roll_back(self, item: Rollback) -> None:
+        delivery, proxy = self.delivery, self.proxy
+        assert proxy is not None
+        delivery.sender, delivery.cause = proxy.id, (item.tx, 0)
+        proxy.rollback(item.tx)
+
+    def _deliver(self, item: Deliver) -> None:
+        self.delivery.waiting.append((item.target, item.message, item.cause))
+
+    def _deliver_all(self, item: Together) -> None:
+        for one in item.items:
+            self._deliver(one)
+
+    def _arrive(self, item: Arrived) -> None:
+        data = item.data
         assert isinstance(data, bytes), "only bytes travel between hosts"
         frame = LinkFrame()
         try:
@@ -310,7 +325,7 @@ class Host:
             self.delivery.waiting.append(decode(part))
         self.delivery.waiting.extend(datagrams)
 
-    def _tick(self) -> None:
+    def _tick(self, _: Tick) -> None:
         delivery = self.delivery
         if self.proxy is not None:
             delivery.sender, delivery.cause = self.proxy.id, NOBODY
@@ -332,7 +347,7 @@ class Host:
             self._drain()
             return
         tx, reason = request.tx, None
-        spent = self.delivery.spend(tx)
+        spent = self.delivery.spent[tx]
         for tablet, body in zip(tablets, request.bodies, strict=True):
             if reason is None and tablet.id in request.voters:
                 reason = tablet.vote(tx, body)
@@ -343,7 +358,7 @@ class Host:
                 if tablet.id in request.receivers:
                     details[tablet.id] = tablet.publish(tx, body, step, n)
                     spent.appends += 1
-                    self.delivery.stepped(tablet.id, "Plan")
+                    self.delivery.steps[tablet.id >> KIND_SHIFT, "Plan"] += 1
         else:
             for tablet in tablets:
                 tablet.unstage(tx)
@@ -366,38 +381,51 @@ class Host:
             self.messages += 1
             if self.trace:
                 self._recording.note(target, message, cause)
-            if kind_of(target) == PROXY:
+            if target >> KIND_SHIFT == PROXY:
                 self._tell_proxy(target, message)
                 continue
-            kind = type(message)
             if turn.reserve and self._refuse(target, message):
                 continue
-            if kind is Ask and self.proxy is not None and self.proxy.knows(message.tx):
-                continue  # its client is at it: it will be planned, or withdrawn
-            if self._several and (kind is Propose or kind is Stage):
-                self._proposals.came(target, message.tx, self._now_ms)
-            elif kind is PlanRequest:
-                delivery.requested()
-            elif kind is Plan and self.number:
-                self._horizon = max(self._horizon or 0, message.horizon)
-                if message.step > (self._keys.get(b"s") or 0):
-                    self._keys.put(b"s", message.step)
+            kind = type(message)
+            seen = _SEEN_BY_HOST.get(kind)
+            if seen is not None and seen(self, target, message):
+                continue
             tablet = tablet_of(target)
-            if kind_of(target) in others:
+            if target >> KIND_SHIFT in others:
                 self._residents.touch(tablet)
                 delivery.handling = message.what if kind is Wake else kind.__name__
                 tablet.handle(message)
-                continue
-            before = turn.writes
-            tablet.handle(message)
-            if turn.writes != before:
-                delivery.changed(target, message)
+            elif kind is PlanRequest:  # it waits for its step, and changes nothing yet
+                delivery.planned = max(delivery.planned, cause[1])
+                tablet.handle(message)
+            else:
+                before = turn.writes
+                tablet.handle(message)
+                if turn.writes != before:
+                    delivery.changed(target, message)
+
+    def _see_question(self, target: int, message: Ask) -> bool:
+        """Whether it is dropped: its client is at it, so it will be planned, or withdrawn."""
+        return self.proxy is not None and self.proxy.knows(message.tx)
+
+    def _see_proposal(self, target: int, message: Propose | Stage) -> bool:
+        if self._several:
+            self._proposals.came(target, message.tx, self._now_ms)
+        return False
+
+    def _see_plan(self, target: int, message: Plan) -> bool:
+        if self.number:
+            self._horizon = max(self._horizon or 0, message.horizon)
+            if message.step > (self._keys.get(b"s") or 0):
+                self._keys.put(b"s", message.step)
+        return False
 
     def _tell_proxy(self, target: int, message: Message) -> None:
         proxy = self.proxy
         if proxy is not None and target == proxy.id:
             tx, hops = message.tx, self.delivery.cause[1]
-            self._reached[tx] = max(self._reached.get(tx, 0), hops)
+            reached = self.delivery.reached
+            reached[tx] = max(reached.get(tx, 0), hops)
             if type(message) is Decided:
                 proxy.decided(
                     tx, message.step, message.n, message.reason, message.details, late=True
@@ -455,3 +483,21 @@ class Host:
 
     def __repr__(self) -> str:
         return f"<Host {self.number} step {self.step_released} {self._proposals!r}>"
+
+
+_TAKEN_IN: dict[type, Callable[[Host, Any], None]] = {
+    Ahead: Host._stage_ahead,
+    Rollback: Host._roll_back,
+    Deliver: Host._deliver,
+    Together: Host._deliver_all,
+    Arrived: Host._arrive,
+    Tick: Host._tick,
+}
+"""What a turn is run over, but for `Commit`."""
+_SEEN_BY_HOST: dict[type, Callable[[Host, int, Any], bool]] = {
+    Ask: Host._see_question,
+    Propose: Host._see_proposal,
+    Stage: Host._see_proposal,
+    Plan: Host._see_plan,
+}
+"""What the host looks at before a tablet does; true: no tablet hears of it."""

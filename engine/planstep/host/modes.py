@@ -179,7 +179,7 @@ class Shell:
     def appended(self, share: float = 1.0, visible: bool = False) -> None:
         """The tablet's log took a record for the running cause, or a share of one."""
         tx, hops = self._delivery.cause
-        spent = self._delivery.spend(tx)
+        spent = self._delivery.spent[tx]
         spent.appends += share
         spent.hops = max(spent.hops, hops)
         self._delivery.stepped(self._tablet, self._delivery.handling)

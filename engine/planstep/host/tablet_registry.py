@@ -1,6 +1,6 @@
 """The tablets that live on a host: made when they are first asked for, by the store's mode.
 
-    get(tablet) ─▶ mode.planned: (tablet, space, send)   the catalogue, and all of mode deterministic
+    tablets[id] ─▶ mode.planned: (tablet, space, send)   the catalogue, and all of mode deterministic
                 └▶ mode.others:  (tablet, space, shell)  may have memory that a turn must take back
 
 Next: modes.py.
@@ -17,6 +17,18 @@ from .modes import Mode, Shell
 from .tablet_space import HostSpace
 
 
+class _Tablets(dict[int, Any]):
+    """By id; `tablets[id]` makes what is not there yet."""
+
+    def __init__(self, make: Callable[[int], Any]) -> None:
+        super().__init__()
+        self._make = make
+
+    def __missing__(self, tablet: int) -> Any:
+        made = self[tablet] = self._make(tablet)
+        return made
+
+
 class Residents:
     """Invariant: `_memory` has each tablet with a memory as it was before the running input touched it, once
     an input, oldest first."""
@@ -29,6 +41,7 @@ class Residents:
         store: Store,
         space_of: Callable[[int], HostSpace],
         delivery: Delivery,
+        *,
         settings: ModeSettings,
         rtt_ms: float,
         clock: Callable[[], int],
@@ -41,15 +54,9 @@ class Residents:
         self._delivery = delivery
         self._settings = settings.with_rtt(rtt_ms)
         self._clock = clock
-        self._tablets: dict[int, Any] = {}
+        self.tablets = _Tablets(self._make)
         self._memory: list[tuple[Any, Any]] = []
         self._touched: dict[int, None] = {}
-
-    def get(self, tablet: int) -> Any:
-        found = self._tablets.get(tablet)
-        if found is None:
-            found = self._tablets[tablet] = self._make(tablet)
-        return found
 
     def _make(self, tablet: int) -> Any:
         assert host_of(tablet) == self._number, f"tablet {tablet:#x} lives elsewhere"

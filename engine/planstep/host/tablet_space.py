@@ -44,7 +44,11 @@ class HostSpace:
         return None if value is GONE else value
 
     def put(self, key: bytes, value: Any) -> None:
-        self._host.turn.put(self._prefix + key, value)
+        # Turn.put, without the call: each commit writes four rows.
+        turn = self._host.turn
+        key = self._prefix + key
+        turn.undo.append((key, turn.overlay.get(key, MISSING)))
+        turn.overlay[key] = value
 
     def delete(self, key: bytes) -> None:
         self._host.turn.delete(self._prefix + key)
@@ -57,13 +61,12 @@ class HostSpace:
         return [(key[4:], value) for key, value in rows]
 
     def put_version(self, key: bytes, old: Any, new: Any, step: int) -> None:
+        turn = self._host.turn
         key = self._prefix + key
         if old is not None:
             self._host.superseded.append((key, old, step))
-        if new is None:
-            self._host.turn.delete(key)
-        else:
-            self._host.turn.put(key, new)
+        turn.undo.append((key, turn.overlay.get(key, MISSING)))
+        turn.overlay[key] = GONE if new is None else new
 
     def append_payload(self, data: bytes) -> int:
         return self._host.turn.append_payload(data)

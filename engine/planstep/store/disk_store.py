@@ -198,7 +198,8 @@ class DiskStore:
 
     def _show(self) -> None:
         """Before anything of the turn leaves."""
-        self._released.show(self.generation, self.last_turn, self._log.synced)
+        log = self._log
+        self._released.show(log.generation, log.turn, log.synced)
 
     # opening -------------------------------------------------------------------------------
 
@@ -228,7 +229,7 @@ class DiskStore:
             self.counters.replayed_turns += 1
         unsaved.layers = (live, None)
         unsaved.changed_at = 0.0  # long ago: they are saved soon
-        log.turn = found.turns[-1][1].turn if found.turns else checkpoint
+        log.turn = found.last_turn(checkpoint)
         generations = [segment_parts(p.name)[0] for p in segment_files(self.folder, self._files)]
         log.generation = max(generations, default=0) + 1
         if shown is not None and shown.current and shown.turn <= log.turn:
@@ -335,14 +336,14 @@ class DiskStore:
             self._log.broken = IoError(
                 f"{self.folder} was removed, or its lock: what is in memory can be kept nowhere"
             )
-        self._check_open()
+        if self._closed or self._log.broken or self._table.gave_up:
+            raise self._is_closed()
         return Turn(self, self._log.address)
 
-    def _check_open(self) -> None:
+    def _is_closed(self) -> StoreClosed:
         broken = self._log.broken or self._table.gave_up
-        if broken is not None or self._closed:
-            why = "close() was called" if broken is None else reason(broken)
-            raise StoreClosed(f"the store is closed: {why}")
+        why = "close() was called" if broken is None else reason(broken)
+        return StoreClosed(f"the store is closed: {why}")
 
     def abandon(self, turn: Turn) -> None:
         """Nothing of the turn has left memory."""
@@ -360,29 +361,15 @@ class DiskStore:
         appending = self._log.appending
         appending.acquire()  # uninterrupted, as turns are
         try:
-            self._check_open()
+            if self._closed or self._log.broken or self._table.gave_up:
+                raise self._is_closed()
             if self._checkpointer.failing is not None and not turn.reserve:
                 self._checkpointer.refuse_beyond_memory()
             before = self._log.turn
             try:
                 size = self._append(turn, net, show)
-            except Exception as error:
-                if self._log.turn != before:
-                    self._log.broken = error
-                    closed = StoreClosed(
-                        f"the turn is durable, and could not be taken into memory ({error!r}): "
-                        "reopen the store"
-                    )
-                    closed.in_doubt = True
-                    raise closed from error
-                if isinstance(error, StoreClosed):
-                    error.in_doubt = True  # the record may be on the disk
-                if isinstance(error, MemoryError) and self._log.broken is None:
-                    raise PlanstepError(f"there is no room to write the turn: {error!r}") from error
-                raise
             except BaseException as error:
-                if self._log.turn != before:  # durable, and perhaps not wholly in memory
-                    self._log.broken = error
+                self._append_failed(error, durable=self._log.turn != before)
                 raise
             seconds = self._log.seconds
         finally:
@@ -393,9 +380,28 @@ class DiskStore:
             if seconds >= SLOW_SYNC_SECONDS:
                 slow_sync(self.folder, seconds, size)
 
+    def _append_failed(self, error: BaseException, durable: bool) -> None:
+        """Raises what says more than `error`. A turn that is `durable` is perhaps not wholly in memory."""
+        if durable:
+            self._log.broken = error
+        if not isinstance(error, Exception):
+            return
+        if durable:
+            closed = StoreClosed(
+                f"the turn is durable, and could not be taken into memory ({error!r}): "
+                "reopen the store"
+            )
+            closed.in_doubt = True
+            raise closed from error
+        if isinstance(error, StoreClosed):
+            error.in_doubt = True  # the record may be on the disk
+        if isinstance(error, MemoryError) and self._log.broken is None:
+            raise PlanstepError(f"there is no room to write the turn: {error!r}") from error
+
     def _append(self, turn: Turn, net: dict[bytes, Any], show: Show | None) -> int:
         """Returns the record's size."""
-        changes, dropped = encode_changes(net), encode_pairs(turn.dropped)
+        changes = encode_changes(net)
+        dropped = encode_pairs(turn.dropped) if turn.dropped else b""
         size = OVERHEAD + len(changes) + len(dropped) + turn.payload_bytes
         if size > RECORD_BYTES_MAX:
             raise TransactionTooLarge(f"a turn of {size} bytes is beyond what the log can hold")
@@ -410,7 +416,8 @@ class DiskStore:
 
     def _visible(self, net: dict[bytes, Any]) -> None:
         """To other processes first: what is seen here, without a snapshot too, they can see by then."""
-        self._show()
+        log = self._log
+        self._released.show(log.generation, log.turn, log.synced)  # as _show, without the call
         unsaved = self._unsaved
         mutex = unsaved.mutex
         mutex.acquire()

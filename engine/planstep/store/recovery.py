@@ -14,6 +14,7 @@ Next: disk_store.py.
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from ..errors import Corruption
 from .files import Files
@@ -46,6 +47,22 @@ class Found:
     crc: int = 0
     whole: bool = False
 
+    def last_turn(self, checkpoint: int) -> int:
+        return self.turns[-1][1].turn if self.turns else checkpoint
+
+
+class _Segment(NamedTuple):
+    """A segment as it was read; `is_first`: the checkpoint names it."""
+
+    name: str
+    data: bytes
+    store_id: bytes
+    generation: int
+    is_first: bool
+
+    def later_than(self, offset: int) -> list[Record]:
+        return later_records(self.data, offset, self.store_id, self.generation)
+
 
 def read_back(
     folder: Path,
@@ -73,65 +90,87 @@ def read_back(
         generation, _ = segment_parts(path.name)
         found.generation = max(found.generation, generation)
         data = read_segment(files, path)
-        last = found.turns[-1][1].turn if found.turns else checkpoint
         if is_another_s(path.name, data, store_id):
             raise Corruption(f"{path.name}: its records are {MISPLACED}")
+        segment = _Segment(path.name, data, store_id, generation, path.name == first_segment)
         first = read_record(data, 0, store_id, generation, None)
         if first is None or first.kind != START:
-            # Allocated and never begun: a crash before its first record was written. Turns that an
-            # interrupted recovery had copied into it (synced 0) count where they came from, if the
-            # power left them there.
-            beyond = later_records(data, 0, store_id, generation)
-            if any(r.synced and max(r.turn, r.synced) > last for r in beyond):
-                raise Corruption(f"{path.name}: the segment's first record is damaged")
-            if path.name == first_segment and not any(data):
-                lacking = f"{path.name}: zeros, where records were"
+            lacking = _unbegun(segment, found.last_turn(checkpoint)) or lacking
             continue
-        # History ends where this segment says; anything earlier segments hold beyond is void.
-        end = first.turn
-        if end > last:
-            raise Corruption(
-                f"{path.name}: history goes on behind turn {end}, but only turns up to {last} "
-                "are there"
-            )
-        found.turns = [item for item in found.turns if item[1].turn <= end]
-        found.synced = max(checkpoint, end)
-        found.closed = False
-        offset, crc, whole = 0, first.crc, end
-        record: Record | None = first
-        while record is not None:
-            offset, crc, whole = record.offset + record.size, record.crc, record.turn
-            last = found.turns[-1][1].turn if found.turns else checkpoint
-            found.synced = max(found.synced, record.synced)
-            found.closed = record.kind == CLOSE
-            if record.kind == TURN and record.turn > checkpoint:
-                if record.turn != last + 1:
-                    raise Corruption(f"{path.name}: turn {last + 1} is missing")
-                found.turns.append((path.name, record, data))
-                last = record.turn
-            record = read_record(data, offset, store_id, generation, crc)
-        later = later_records(data, offset, store_id, generation)
-        proof = max((r.synced for r in later), default=0)
-        # A damaged record that the checkpoint covers loses nothing, unless turns are behind it.
-        if proof > last or (proof > whole and any(r.turn > last for r in later)):
-            raise Corruption(
-                f"{path.name}: the record at byte {offset}, turn {whole + 1}, is damaged; turn "
-                f"{proof} was acknowledged"
-            )
+        whole = _follow(found, segment, first, checkpoint)
+        _check_behind(found, segment, whole, checkpoint, closed)
         if whole >= checkpoint:
             lacking = ""
-        elif path.name == first_segment and not any(data[offset:]):
-            lacking = f"{path.name}: zeros from byte {offset} on, where records were"
-        closing = found.closed or any(r.kind == CLOSE for r in later)
-        if closed and path.name == first_segment and not closing:
-            raise Corruption(
-                f"{path.name}: the record at byte {offset} is damaged; the store was closed there"
-            )
-        found.offset, found.crc, found.segment = offset, crc, path.name
+        elif segment.is_first and not any(data[found.offset :]):
+            lacking = f"{path.name}: zeros from byte {found.offset} on, where records were"
         found.whole = whole >= checkpoint
     if lacking:
         raise Corruption(lacking)
-    last = found.turns[-1][1].turn if found.turns else checkpoint
+    _check_end(found, found.last_turn(checkpoint), proven)
+    return found
+
+
+def _unbegun(segment: _Segment, last: int) -> str:
+    """Allocated and never begun: a crash before its first record was written. What it lacks of what the
+    checkpoint covers, "" for nothing."""
+    # Turns that an interrupted recovery had copied into it (synced 0) count where they came from, if the
+    # power left them there.
+    if any(r.synced and max(r.turn, r.synced) > last for r in segment.later_than(0)):
+        raise Corruption(f"{segment.name}: the segment's first record is damaged")
+    if segment.is_first and not any(segment.data):
+        return f"{segment.name}: zeros, where records were"
+    return ""
+
+
+def _follow(found: Found, segment: _Segment, first: Record, checkpoint: int) -> int:
+    """Takes in a segment's chain; returns the turn of its last valid record."""
+    # History ends where this segment says; anything earlier segments hold beyond is void.
+    end, last = first.turn, found.last_turn(checkpoint)
+    if end > last:
+        raise Corruption(
+            f"{segment.name}: history goes on behind turn {end}, but only turns up to {last} "
+            "are there"
+        )
+    found.turns = [item for item in found.turns if item[1].turn <= end]
+    found.synced = max(checkpoint, end)
+    found.segment = segment.name
+    whole = end
+    record: Record | None = first
+    while record is not None:
+        found.offset, found.crc, whole = record.offset + record.size, record.crc, record.turn
+        found.synced = max(found.synced, record.synced)
+        found.closed = record.kind == CLOSE
+        if record.kind == TURN and record.turn > checkpoint:
+            last = found.last_turn(checkpoint)
+            if record.turn != last + 1:
+                raise Corruption(f"{segment.name}: turn {last + 1} is missing")
+            found.turns.append((segment.name, record, segment.data))
+        record = read_record(
+            segment.data, found.offset, segment.store_id, segment.generation, found.crc
+        )
+    return whole
+
+
+def _check_behind(
+    found: Found, segment: _Segment, whole: int, checkpoint: int, closed: bool
+) -> None:
+    """Corruption where something behind the chain, which ends with turn `whole`, proves that it went on."""
+    last, later = found.last_turn(checkpoint), segment.later_than(found.offset)
+    proof = max((r.synced for r in later), default=0)
+    # A damaged record that the checkpoint covers loses nothing, unless turns are behind it.
+    if proof > last or (proof > whole and any(r.turn > last for r in later)):
+        raise Corruption(
+            f"{segment.name}: the record at byte {found.offset}, turn {whole + 1}, is damaged; turn "
+            f"{proof} was acknowledged"
+        )
+    closing = found.closed or any(r.kind == CLOSE for r in later)
+    if closed and segment.is_first and not closing:
+        raise Corruption(
+            f"{segment.name}: the record at byte {found.offset} is damaged; the store was closed there"
+        )
+
+
+def _check_end(found: Found, last: int, proven: int) -> None:
     if found.synced > last:
         raise Corruption(f"turn {last + 1} was acknowledged, but is not there")
     if proven > last:
@@ -139,7 +178,6 @@ def read_back(
             f"turn {last + 1} is not there, but turns up to {proven} were synced, says the file "
             "`released`; without that file, the store opens with what is left"
         )
-    return found
 
 
 def read_segment(files: Files, path: Path) -> bytes:

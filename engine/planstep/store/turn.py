@@ -10,7 +10,7 @@ Next: log/records.py.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import msgpack
 
@@ -47,10 +47,8 @@ class StoreCounters:
     """What a turn appended to the log."""
 
 
-class Savepoint(NamedTuple):
-    undo: int
-    payloads: int
-    dropped: int
+Savepoint: TypeAlias = tuple[int, int, int]
+"""How many changes, payloads and drops there were."""
 
 
 class _Base(Protocol):
@@ -66,20 +64,20 @@ class Turn:
     __slots__ = (
         "_address",
         "_store",
-        "_undo",
         "below",
         "dropped",
         "overlay",
         "payload_bytes",
         "payloads",
         "reserve",
+        "undo",
     )
 
     def __init__(self, store: _Base, address: int) -> None:
         self._store = store
         self.below = store.get  # under the overlay
         self._address = address
-        self._undo: list[tuple[bytes, Any]] = []
+        self.undo: list[tuple[bytes, Any]] = []
         self.overlay: dict[bytes, Any] = {}
         self.payloads: list[bytes] = []
         self.payload_bytes = 0
@@ -95,14 +93,14 @@ class Turn:
     @property
     def writes(self) -> int:
         """How often something was changed so far; only whether it rises tells something."""
-        return len(self._undo) + len(self.payloads) + len(self.dropped)
+        return len(self.undo) + len(self.payloads) + len(self.dropped)
 
     def put(self, key: bytes, value: Any) -> None:
-        self._undo.append((key, self.overlay.get(key, MISSING)))
+        self.undo.append((key, self.overlay.get(key, MISSING)))
         self.overlay[key] = value
 
     def delete(self, key: bytes) -> None:
-        self._undo.append((key, self.overlay.get(key, MISSING)))
+        self.undo.append((key, self.overlay.get(key, MISSING)))
         self.overlay[key] = GONE
 
     def scan(
@@ -129,24 +127,25 @@ class Turn:
         self.dropped.append((address, length))
 
     def savepoint(self) -> Savepoint:
-        return Savepoint(len(self._undo), len(self.payloads), len(self.dropped))
+        return len(self.undo), len(self.payloads), len(self.dropped)
 
     def rollback(self, token: Savepoint) -> None:
-        undo = self._undo
-        while len(undo) > token.undo:
+        changes, payloads, dropped = token
+        undo = self.undo
+        while len(undo) > changes:
             key, value = undo.pop()
             if value is MISSING:
                 self.overlay.pop(key, None)  # memory may have run out before it was put
             else:
                 self.overlay[key] = value
-        while len(self.payloads) > token.payloads:
+        while len(self.payloads) > payloads:
             self.payload_bytes -= len(self.payloads.pop())
-        del self.dropped[token.dropped :]
+        del self.dropped[dropped:]
 
     def courses(self) -> dict[bytes, list[Any]]:
         """For each key all that it was in this turn, one after the other; for those that look on."""
         found: dict[bytes, list[Any]] = {}
-        for key, before in self._undo:
+        for key, before in self.undo:
             if before is MISSING:
                 found[key] = []
             else:
@@ -179,7 +178,7 @@ def encode_changes(changes: dict[bytes, Any]) -> bytes:
     flat: list[Any] = [None] * (2 * len(changes))
     flat[::2] = changes
     flat[1::2] = [None if value is GONE else value for value in changes.values()]
-    data: bytes = msgpack.packb(flat, use_bin_type=True)
+    data: bytes = msgpack.Packer(use_bin_type=True).pack(flat)  # packb, without the call
     return data
 
 

@@ -83,46 +83,67 @@ def _verify(folder: Path) -> list[Problem]:
     return problems
 
 
-def _check_table(folder: Path, files: Files, table: Table) -> list[Problem]:
-    problems = []
-    paths = [*segment_files(folder), *data_files(folder)]
-    sizes = {path.name: files.size_of(path) for path in paths}
-    live: dict[str, int] = {}
-    counted: dict[str, int] = {}
-    found: dict[bytes, list[int]] = {}
-    stored: dict[bytes, tuple[int, int]] = {}
-    for key, value in table.entries():
+class _Counted:
+    """What the tables' entries say, and what follows from them: digests of tablets, live bytes of files."""
+
+    def __init__(self, sizes: dict[str, int]) -> None:
+        """`sizes`: of the log's files."""
+        self.problems: list[Problem] = []
+        self._sizes = sizes
+        self._live: dict[str, int] = {}
+        self._counted: dict[str, int] = {}
+        self._found: dict[bytes, list[int]] = {}
+        self._stored: dict[bytes, tuple[int, int]] = {}
+
+    def take(self, key: bytes, value: bytes) -> None:
         kind, name = key[:1], key[1:]
         if kind == b"k":
-            tablet = found.setdefault(name[:4], [0, 0])
+            tablet = self._found.setdefault(name[:4], [0, 0])
             tablet[0] += hash_entry(name, value)
             tablet[1] += 1
         try:
             entry = unseal(key, value)
             if kind == b"d":
                 digest, count = entry
-                stored[name] = (digest, count)
+                self._stored[name] = (digest, count)
             elif kind == b"a":
-                file, offset, length = entry
-                if offset + length > sizes.get(file, 0):
-                    at = f"payload address {int.from_bytes(name, 'big')}"
-                    problems.append(Problem("log", at, f"{file} does not hold it"))
-                live[str(file)] = live.get(file, 0) + length
+                self._take_extent(name, *entry)
             elif kind == b"s":
-                counted[name.decode()] = entry[0]
+                self._counted[name.decode()] = entry[0]
         except Exception:  # foreign bytes raise a family of unrelated errors
-            problems.append(Problem("table", entry_text(key), "the value is not what was written"))
-    for prefix in sorted(found.keys() | stored.keys()):
-        digest, count = found.get(prefix, [0, 0])
-        if (digest & _MASK, count) != stored.get(prefix, (0, 0)):
-            where = tablet_text(int.from_bytes(prefix, "big"))
-            what = f"the digest over its {count} keys is not the one stored at the checkpoint"
-            problems.append(Problem(where, "", what))
-    for file in sorted(live.keys() | counted.keys()):
-        if live.get(file, 0) != counted.get(file, 0):
-            what = f"{live.get(file, 0)} bytes are live, {counted.get(file, 0)} are counted"
-            problems.append(Problem("log", file, what))
-    return problems
+            self.problems.append(
+                Problem("table", entry_text(key), "the value is not what was written")
+            )
+
+    def _take_extent(self, name: bytes, file: str, offset: int, length: int) -> None:
+        if offset + length > self._sizes.get(file, 0):
+            at = f"payload address {int.from_bytes(name, 'big')}"
+            self.problems.append(Problem("log", at, f"{file} does not hold it"))
+        self._live[str(file)] = self._live.get(file, 0) + length
+
+    def compare(self) -> None:
+        """Once all entries were taken."""
+        found, stored = self._found, self._stored
+        for prefix in sorted(found.keys() | stored.keys()):
+            digest, count = found.get(prefix, [0, 0])
+            if (digest & _MASK, count) != stored.get(prefix, (0, 0)):
+                where = tablet_text(int.from_bytes(prefix, "big"))
+                what = f"the digest over its {count} keys is not the one stored at the checkpoint"
+                self.problems.append(Problem(where, "", what))
+        live, counted = self._live, self._counted
+        for file in sorted(live.keys() | counted.keys()):
+            if live.get(file, 0) != counted.get(file, 0):
+                what = f"{live.get(file, 0)} bytes are live, {counted.get(file, 0)} are counted"
+                self.problems.append(Problem("log", file, what))
+
+
+def _check_table(folder: Path, files: Files, table: Table) -> list[Problem]:
+    paths = [*segment_files(folder), *data_files(folder)]
+    counted = _Counted({path.name: files.size_of(path) for path in paths})
+    for key, value in table.entries():
+        counted.take(key, value)
+    counted.compare()
+    return counted.problems
 
 
 def _check_log(folder: Path, files: Files, store_id: bytes, table: Table) -> list[Problem]:
@@ -130,47 +151,55 @@ def _check_log(folder: Path, files: Files, store_id: bytes, table: Table) -> lis
     problems = []
     live = table.live()
     for path in data_files(folder):
-        if path.name not in live:
-            continue  # begun by a rewriting that a crash ended: nothing refers to it
-        generation, _ = segment_parts(path.name)
-        data = read_segment(files, path)
-        if is_another_s(path.name, data, store_id):
-            problems.append(Problem(path.name, "byte 0", f"its records are {MISPLACED}"))
-            continue
-        offset, crc = 0, None
-        while (record := read_record(data, offset, store_id, generation, crc)) is not None:
-            offset, crc = record.offset + record.size, record.crc
-        if offset < files.size_of(path):
-            problems.append(Problem(path.name, f"byte {offset}", "the record there is damaged"))
+        if path.name in live:  # else begun by a rewriting that a crash ended: nothing refers to it
+            problems += _check_data(path, files, store_id)
     for path in segment_files(folder):
-        generation, _ = segment_parts(path.name)
-        data = read_segment(files, path)
-        if is_another_s(path.name, data, store_id):
-            problems.append(Problem(path.name, "byte 0", f"its records are {MISPLACED}"))
-            continue
-        offset, last = 0, 0
-        payloads: list[tuple[int, int]] = []
-        record = read_record(data, 0, store_id, generation, None)
-        if record is None or record.kind != START:
-            # Without `synced`: copies of a recovery that was interrupted, which count for nothing.
-            if any(r.synced for r in later_records(data, 0, store_id, generation)):
-                problems.append(Problem(path.name, "byte 0", "the first record is damaged"))
-            continue
-        while record is not None:
-            payloads.append((record.payload_offset, record.payload_length))
-            offset, last = record.offset + record.size, record.turn
-            record = read_record(data, offset, store_id, generation, record.crc)
-        beyond = later_records(data, offset, store_id, generation)
-        if any(r.synced > last for r in beyond):
-            what = f"the record of turn {last + 1} is damaged"
-            problems.append(Problem(path.name, f"byte {offset}", what))
-            continue
-        # Of a segment's last record nothing behind it tells. Live payload does.
-        for extent in table.extents(frozenset([path.name])) if path.name in live else ():
-            if not _is_within(extent, payloads):
-                at = f"payload address {extent.address}"
-                problems.append(Problem(path.name, at, "the record that it was in is damaged"))
+        problems += _check_segment(path, files, store_id, table if path.name in live else None)
     return problems
+
+
+def _check_data(path: Path, files: Files, store_id: bytes) -> list[Problem]:
+    generation, _ = segment_parts(path.name)
+    data = read_segment(files, path)
+    if is_another_s(path.name, data, store_id):
+        return [Problem(path.name, "byte 0", f"its records are {MISPLACED}")]
+    offset, crc = 0, None
+    while (record := read_record(data, offset, store_id, generation, crc)) is not None:
+        offset, crc = record.offset + record.size, record.crc
+    if offset < files.size_of(path):
+        return [Problem(path.name, f"byte {offset}", "the record there is damaged")]
+    return []
+
+
+def _check_segment(path: Path, files: Files, store_id: bytes, table: Table | None) -> list[Problem]:
+    """`table`: where live payload of the segment is; None where there is none."""
+    generation, _ = segment_parts(path.name)
+    data = read_segment(files, path)
+    if is_another_s(path.name, data, store_id):
+        return [Problem(path.name, "byte 0", f"its records are {MISPLACED}")]
+    offset, last = 0, 0
+    payloads: list[tuple[int, int]] = []
+    record = read_record(data, 0, store_id, generation, None)
+    if record is None or record.kind != START:
+        # Without `synced`: copies of a recovery that was interrupted, which count for nothing.
+        if any(r.synced for r in later_records(data, 0, store_id, generation)):
+            return [Problem(path.name, "byte 0", "the first record is damaged")]
+        return []
+    while record is not None:
+        payloads.append((record.payload_offset, record.payload_length))
+        offset, last = record.offset + record.size, record.turn
+        record = read_record(data, offset, store_id, generation, record.crc)
+    beyond = later_records(data, offset, store_id, generation)
+    if any(r.synced > last for r in beyond):
+        what = f"the record of turn {last + 1} is damaged"
+        return [Problem(path.name, f"byte {offset}", what)]
+    # Of a segment's last record nothing behind it tells. Live payload does.
+    what = "the record that it was in is damaged"
+    return [
+        Problem(path.name, f"payload address {extent.address}", what)
+        for extent in (() if table is None else table.extents(frozenset([path.name])))
+        if not _is_within(extent, payloads)
+    ]
 
 
 def _is_within(extent: Extent, payloads: list[tuple[int, int]]) -> bool:

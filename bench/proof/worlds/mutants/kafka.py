@@ -100,7 +100,7 @@ PUBLISHED = (
         "zombie-unfenced",
         "a new producer of a transactional id is given the epoch of the one before",
         _COORDINATOR,
-        "Transactions._init",
+        "Transactions._raised",
         "producer, epoch, last = row.producer, row.epoch + 1, -1",
         "producer, epoch, last = row.producer, row.epoch, -1",
         source="Bufstream 0.1.0, Redpanda 21.10.1 (Jepsen): lost and aborted writes of zombies",

@@ -225,7 +225,13 @@ class Course:
                 return 0.0  # run once more before the verdict was known
             attempt = self._asked[at] = self._asked.get(at, 0) + 1
             poison = ProcessingError(
-                self.topic, partition, offset, self.consumer, error, len(batch), attempt
+                self.topic,
+                partition,
+                offset,
+                self.consumer,
+                error,
+                records=len(batch),
+                attempt=attempt,
             )
         choice = self.on_error(poison) if callable(self.on_error) else self.on_error
         with self._lock:

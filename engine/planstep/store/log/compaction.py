@@ -104,7 +104,9 @@ def _copy(
 
     for address, file, offset, length in extents:
         sizes = 0, 0, length
-        head = encode_head(DATA, store_id, generation, 0, address, 0, end, crc, sizes)
+        head = encode_head(
+            DATA, store_id, generation, 0, address, 0, position=end, previous=crc, sizes=sizes
+        )
         put(head)
         moved.append(Extent(address, name, end, length))
         crc = zlib.crc32(head)

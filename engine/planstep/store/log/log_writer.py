@@ -15,6 +15,7 @@ Next: ../recovery.py.
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from time import perf_counter
 from typing import TypeAlias
 
@@ -144,7 +145,9 @@ class LogEnd:
     ) -> tuple[int, int, dict[int, Extent]]:
         sid, generation = self._store_id, self.generation
         first = before_first(self.number)
-        start, offset, crc = encode_record(START, sid, generation, end, self.address, end, 0, first)
+        start, offset, crc = encode_record(
+            START, sid, generation, end, self.address, end, position=0, previous=first
+        )
         moved: dict[int, Extent] = {}
         for _, record, data in copies:
             begin = record.payload_offset
@@ -156,11 +159,11 @@ class LogEnd:
                 record.turn,
                 record.address,
                 0,
-                offset,
-                crc,
-                record.changes,
-                record.dropped,
-                [payload],
+                position=offset,
+                previous=crc,
+                changes=record.changes,
+                dropped=record.dropped,
+                payloads=[payload],
             )
             self._files.write(fd, buffers, offset, False)
             if payload:
@@ -177,7 +180,8 @@ class LogEnd:
         """Writes one turn; returns where its payload is. NoSpace: before any effect; `frees`: what
         frees space may use the reserve. Another IoError: the turn never was. StoreClosed: broken."""
         size = OVERHEAD + len(changes) + len(dropped) + turn.payload_bytes
-        self._make_room(size, frees)
+        if self.offset + size + CLOSE_SIZE > self.size or (self.on_reserve and not frees):
+            self._go_on_in(partial(self._create_next, size, frees))
         position = self.offset
         buffers, size, crc = encode_record(
             TURN,
@@ -186,14 +190,15 @@ class LogEnd:
             self.turn + 1,
             self.address,
             self.synced,
-            position,
-            self.crc,
-            changes,
-            dropped,
-            turn.payloads,
+            position=position,
+            previous=self.crc,
+            changes=changes,
+            dropped=dropped,
+            payloads=turn.payloads,
         )
         payload_at = position + size - 4 - turn.payload_bytes
-        extent = Extent(self.address, self.segment, payload_at, turn.payload_bytes)
+        # Extent(…), without the call: each turn has one.
+        extent = tuple.__new__(Extent, (self.address, self.segment, payload_at, turn.payload_bytes))
         number = self.turn + 1
         synced = number if self._sync else self.synced
         offset, address = position + size, self.address + turn.payload_bytes
@@ -212,11 +217,6 @@ class LogEnd:
         self._counters.payload_bytes += turn.payload_bytes
         self.seconds = perf_counter() - began
         return extent
-
-    def _make_room(self, size: int, frees: bool) -> None:
-        if self.offset + size + CLOSE_SIZE <= self.size and (frees or not self.on_reserve):
-            return
-        self._go_on_in(lambda: self._create_next(size, frees))
 
     def _create_next(self, size: int, frees: bool) -> tuple[str, int, int, bool]:
         if not frees:
@@ -309,8 +309,8 @@ class LogEnd:
             self.turn,
             self.address,
             self.turn,
-            self.offset,
-            self.crc,
+            position=self.offset,
+            previous=self.crc,
         )
         self._files.write(self.fd, buffers, self.offset, True)
         self.offset, self.crc = self.offset + size, crc

@@ -63,6 +63,7 @@ def encode_record(
     turn: int,
     address: int,
     synced: int,
+    *,
     position: int,
     previous: int,
     changes: bytes = b"",
@@ -73,12 +74,22 @@ def encode_record(
     payloads = payloads or []
     length = sum(map(len, payloads))
     sizes = len(changes), len(dropped), length
-    head = encode_head(kind, store_id, generation, turn, address, synced, position, previous, sizes)
+    head = encode_head(
+        kind,
+        store_id,
+        generation,
+        turn,
+        address,
+        synced,
+        position=position,
+        previous=previous,
+        sizes=sizes,
+    )
     crc = zlib.crc32(dropped, zlib.crc32(changes, zlib.crc32(head)))
     for payload in payloads:
         crc = zlib.crc32(payload, crc)
     size = OVERHEAD + len(changes) + len(dropped) + length
-    return [head, changes, dropped, *payloads, encode_crc(crc)], size, crc
+    return [head, changes, dropped, *payloads, _CRC.pack(crc)], size, crc
 
 
 def encode_head(
@@ -88,6 +99,7 @@ def encode_head(
     turn: int,
     address: int,
     synced: int,
+    *,
     position: int,
     previous: int,
     sizes: tuple[int, int, int],
@@ -96,11 +108,11 @@ def encode_head(
     head = _HEADER.pack(
         _MAGIC, kind, *sizes, generation, store_id, turn, address, synced, position, previous
     )
-    return head + encode_crc(zlib.crc32(head))
+    return head + _CRC.pack(zlib.crc32(head))
 
 
 def encode_crc(crc: int) -> bytes:
-    """What ends a header, and a record."""
+    """What ends a record, as it ends a header."""
     return _CRC.pack(crc)
 
 

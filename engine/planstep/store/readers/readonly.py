@@ -27,9 +27,10 @@ from ...errors import Corruption, EngineClosed, FormatError, IoError, NotSupport
 from ..files import Files, check_there, io_error, open_folder, way_into
 from ..layers import GONE, MISSING, Layer, layered, merged_scan
 from ..log.extents import Extent
+from ..log.records import Record
 from ..log.segments import Folder
 from ..meta import Meta, load_meta
-from ..recovery import read_back
+from ..recovery import Found, read_back
 from ..tables.table import Table
 from ..turn import Show, StoreCounters, Turn, decode_changes
 from .reader_lease import Lease
@@ -147,16 +148,9 @@ class ReadOnlyStore:
         self._runs: list[Extent] = []
         self._layer = Layer()
         self._added: list[bytes] = []
-        if self._earlier is not None:
-            self._table: Table = self._earlier.share_table()
-        else:
-            way = way_into(self.folder, self._held)
-            check_there(way, self._held)
-            self._table = Table(way / "table", self.store_id, read_only=True)
+        self._table: Table = self._opened_table()
         txn = None
         try:
-            if self._earlier is None:
-                check_there(way, self._held)
             self._txn = txn = self._table.pin()
             lease.name(self._table.newest(self._txn))
             state = self._table.state(self._txn) or (0, 0, "", False, 0)
@@ -174,32 +168,54 @@ class ReadOnlyStore:
             )
             if until is None and mark is not None and mark.generation < found.generation:
                 mark = self._mark_of(found.generation) or mark
-            shown = found.synced
-            if mark is None or not mark.current:
-                shown = found.turns[-1][1].turn if found.turns else shown
-            elif until is not None and mark.generation < found.generation:
-                raise Passed(
-                    f"{self.folder}: its owner has gone on elsewhere since turn {mark.turn}"
-                )
-            elif mark.generation >= found.generation:
-                if until is not None and self.last_turn > mark.turn:
-                    raise Passed(f"{self.folder}: turn {mark.turn} is behind the checkpoint")
-                # What the log proves beyond the mark was shown later than the mark was looked at.
-                shown = mark.turn if until is not None else max(shown, mark.turn)
+            shown = self._shown(found, mark, until)
             for segment, record, _ in found.turns:
                 if record.turn <= shown:
-                    self._layer.update(decode_changes(record.changes))
-                    self.last_turn = record.turn
-                    if record.payload_length:
-                        run = (record.address, segment, record.payload_offset)
-                        self._runs.append(Extent(*run, record.payload_length))
-                        self._next = record.address + record.payload_length
+                    self._take(segment, record)
             self.generation = found.generation
         except BaseException:
             if txn is not None:
                 txn.abort()
             self._table.close()
             raise
+
+    def _opened_table(self) -> Table:
+        if self._earlier is not None:
+            return self._earlier.share_table()
+        way = way_into(self.folder, self._held)
+        check_there(way, self._held)
+        table = Table(way / "table", self.store_id, read_only=True)
+        try:
+            check_there(way, self._held)
+        except BaseException:
+            table.close()
+            raise
+        return table
+
+    def _shown(self, found: Found, mark: Mark | None, until: Mark | None) -> int:
+        """The last turn that counts, of those that were read back. Passed."""
+        if mark is None or not mark.current:
+            return found.last_turn(found.synced)
+        if mark.generation < found.generation:
+            if until is not None:
+                raise Passed(
+                    f"{self.folder}: its owner has gone on elsewhere since turn {mark.turn}"
+                )
+            return found.synced
+        if until is None:
+            return max(found.synced, mark.turn)
+        if self.last_turn > mark.turn:
+            raise Passed(f"{self.folder}: turn {mark.turn} is behind the checkpoint")
+        # What the log proves beyond the mark was shown later than the mark was looked at.
+        return mark.turn
+
+    def _take(self, segment: str, record: Record) -> None:
+        self._layer.update(decode_changes(record.changes))
+        self.last_turn = record.turn
+        if record.payload_length:
+            run = (record.address, segment, record.payload_offset)
+            self._runs.append(Extent(*run, record.payload_length))
+            self._next = record.address + record.payload_length
 
     def mark(self) -> Mark | None:
         """The owner's, as it is now, wherever the folder is by now. IoError."""

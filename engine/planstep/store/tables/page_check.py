@@ -148,15 +148,7 @@ class _Look:
         self._meet(root, 1, 0)
         level: list[_Child] = [(root, b"", None)]
         for height in range(depth - 1, 0, -1):
-            kept = values or self._leaves or height > 1
-            below: list[_Child] = []
-            for page, data, at in self._pages(level):
-                children = self._branch(page, data, at, least)
-                for child, _, _ in children:
-                    self._meet(child, 1, page[0])
-                if kept:
-                    below += children
-            level = sorted(below)
+            level = self._below(level, least, values or self._leaves or height > 1)
         if not (values or self._leaves or depth == 1):
             return
         elsewhere: list[tuple[int, int, int]] = []
@@ -167,6 +159,17 @@ class _Look:
             else:
                 self._check_keys(page, data, at, offsets)
         self._check_elsewhere(elsewhere)
+
+    def _below(self, level: list[_Child], least: int, kept: bool) -> list[_Child]:
+        """The next level; only met, and [], where it is not `kept`."""
+        below: list[_Child] = []
+        for page, data, at in self._pages(level):
+            children = self._branch(page, data, at, least)
+            for child, _, _ in children:
+                self._meet(child, 1, page[0])
+            if kept:
+                below += children
+        return sorted(below)
 
     def _meet(self, number: int, pages: int, parent: int) -> None:
         end = number + pages

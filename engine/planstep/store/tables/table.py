@@ -62,22 +62,18 @@ def hash_entry(key: bytes, value: bytes) -> int:
     return int.from_bytes(digest, "little")
 
 
-class Table:
-    """The LMDB environment of one host. Corruption where it is another store's than `store_id`."""
-
-    def __init__(self, folder: Path, store_id: bytes, *, read_only: bool = False) -> None:
-        check_size(folder)
-        check_tree(folder, free=not read_only)
-        allocate_lock(folder)
-        try:
-            if not read_only:
-                make_file(folder)
-        except lmdb.Error as error:
-            raise _not_opened(folder, error) from error
-        size = _MAP_BYTES
+def _environment(folder: Path, read_only: bool) -> tuple[Any, tuple[int, int]]:
+    """(LMDB's environment, its file). With as large a map as the process may have."""
+    check_size(folder)
+    check_tree(folder, free=not read_only)
+    allocate_lock(folder)
+    size = _MAP_BYTES
+    try:
+        if not read_only:
+            make_file(folder)
         while True:
             try:
-                self._env, self._file = open_environment(
+                return open_environment(
                     folder,
                     map_size=size,
                     mode=0o700,
@@ -87,13 +83,19 @@ class Table:
                     writemap=False,
                     max_spare_txns=0 if read_only else SPARED,
                 )
-                break
             except lmdb.MemoryError:
                 size //= 2
                 if size < 1 << 24:
                     raise IoError("the memory map for the tables could not be reserved") from None
-            except lmdb.Error as error:
-                raise _not_opened(folder, error) from error
+    except lmdb.Error as error:
+        raise _not_opened(folder, error) from error
+
+
+class Table:
+    """The LMDB environment of one host. Corruption where it is another store's than `store_id`."""
+
+    def __init__(self, folder: Path, store_id: bytes, *, read_only: bool = False) -> None:
+        self._env, self._file = _environment(folder, read_only)
         self._folder = folder
         self._users = 1
         self._beside = Beside()
@@ -170,7 +172,12 @@ class Table:
             if txn is not None:
                 return look_up(txn, b"k" + key, self._beside)
             # As views of the pages where it would cost to copy what is beside.
-            with self._begin(bool(self._beside.large)) as reading:
+            buffers = bool(self._beside.large)
+            try:
+                begun = self._env.begin(buffers=buffers)
+            except lmdb.ReadersFullError:
+                begun = self._begin(buffers)
+            with begun as reading:
                 return look_up(reading, b"k" + key, self._beside)
         except (lmdb.Error, *FOREIGN) as error:
             raise _unreadable(error, self._folder) from error
@@ -269,8 +276,6 @@ class Table:
         """
         if self.damaged is not None:
             raise Corruption(f"nothing is written to tables that are damaged: {self.damaged}")
-        written = 0
-        digests: dict[bytes, list[int]] = {}
         try:
             self._env.reader_check()  # a reader that was killed would hold back every freed page
             self._keep_slots()
@@ -278,28 +283,7 @@ class Table:
                 # First: what looks for a new tablet's digest then passes no row.
                 if txn.get(b"i") is None:
                     txn.put(b"i", seal(b"i", self._store_id))
-                for n, (key, value) in enumerate(changes.items(), 1):
-                    if not n % _REST_EVERY:
-                        rest()
-                    tablet = digests.get(key[:4])
-                    if tablet is None:
-                        tablet = digests[key[:4]] = list(look_up(txn, b"d" + key[:4]) or (0, 0))
-                    if value is GONE:
-                        old = txn.pop(b"k" + key)
-                    else:
-                        data = seal(b"k" + key, value)
-                        written += len(key) + len(data)
-                        old = txn.replace(b"k" + key, data)
-                        if old is None:
-                            look_up(before, b"k" + key, self._beside)
-                        tablet[0] += hash_entry(key, data)
-                        tablet[1] += 1
-                    if old is not None:
-                        tablet[0] -= hash_entry(key, old)
-                        tablet[1] -= 1
-                for prefix, (digest, count) in digests.items():
-                    named = b"d" + prefix
-                    txn.put(named, seal(named, (digest & _MASK, count)))
+                written = self._put_rows(txn, before, changes, rest)
                 put_extents(txn, payloads)
                 for address, length in dropped:
                     drop(txn, address, length)
@@ -311,6 +295,36 @@ class Table:
             self.damaged = error
             raise
         return written, live
+
+    def _put_rows(
+        self, txn: Any, before: Any, changes: dict[bytes, Any], rest: Callable[[], None]
+    ) -> int:
+        """With each tablet's digest over its rows; returns the bytes. `before`: as the tables were."""
+        written = 0
+        digests: dict[bytes, list[int]] = {}
+        for n, (key, value) in enumerate(changes.items(), 1):
+            if not n % _REST_EVERY:
+                rest()
+            tablet = digests.get(key[:4])
+            if tablet is None:
+                tablet = digests[key[:4]] = list(look_up(txn, b"d" + key[:4]) or (0, 0))
+            if value is GONE:
+                old = txn.pop(b"k" + key)
+            else:
+                data = seal(b"k" + key, value)
+                written += len(key) + len(data)
+                old = txn.replace(b"k" + key, data)
+                if old is None:
+                    look_up(before, b"k" + key, self._beside)
+                tablet[0] += hash_entry(key, data)
+                tablet[1] += 1
+            if old is not None:
+                tablet[0] -= hash_entry(key, old)
+                tablet[1] -= 1
+        for prefix, (digest, count) in digests.items():
+            named = b"d" + prefix
+            txn.put(named, seal(named, (digest & _MASK, count)))
+        return written
 
     def _keep_slots(self) -> None:
         if self._slots is not None:
