@@ -56,13 +56,13 @@ def open_engine(
 
 
 def stores_of(db: Engine) -> list[DiskStore]:
-    found: list[Any] = [node.host.store for node in db._runtime.nodes]
+    found: list[Any] = [node.host.store for node in db.context.runtime.nodes]
     return found
 
 
 def abandon(db: Engine) -> None:
     """The process is gone: threads end, descriptors are closed, nothing more is written."""
-    runtime = db._runtime
+    runtime = db.context.runtime
     for node in runtime.nodes:
         with node.lock:
             node.down = True

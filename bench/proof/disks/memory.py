@@ -153,7 +153,7 @@ class _Action:
         db = self.db
         if db is None:
             return self._open
-        stores: list[Any] = [node.host.store for node in db._runtime.nodes]
+        stores: list[Any] = [node.host.store for node in db.context.runtime.nodes]
 
         def checkpoint() -> None:
             for store in stores:

@@ -218,7 +218,7 @@ def _facing(task: _Task, which: str) -> Callable[[Random, int], str]:
     calls = list(faces.targets(db))
     looks = mode == "deterministic"  # in kafka the one before may come to its end meanwhile
     if looks:  # and retention that was accepted would trim between two looks
-        exchange(db._runtime.chores, "run", lambda now_ms=None: None)
+        exchange(db.context.runtime.chores, "run", lambda now_ms=None: None)
     held = faces.kept(db)
     with suppress(planstep.MissingExtra):  # Arrow is loaded once, and no growth
         db.topic(faces.KEPT).to_arrow()

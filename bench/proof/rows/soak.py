@@ -141,7 +141,7 @@ class _Work:
 def sample(db: planstep.Engine, began: float) -> dict[str, float]:
     """What must not grow; `transactions`: how many there were, `at`: seconds."""
     stats = db.stats()
-    stores: list[Any] = [node.host.store for node in db._runtime.nodes]
+    stores: list[Any] = [node.host.store for node in db.context.runtime.nodes]
     status = Path("/proc/self/status").read_text().splitlines()
     memory = next(int(line.split()[1]) << 10 for line in status if line.startswith("RssAnon:"))
     kept, disk = stats["memory"], stats["disk_bytes"]
