@@ -17,7 +17,6 @@ from ....proto.kafka.settings import KafkaSettings
 from ....runtime.open_stores import open_runtime
 from ....store import DiskStore
 from ....store.files import Files
-from .stores import crash
 
 SEGMENT_BYTES = 16 << 10
 CONSUMER = "c"
@@ -74,7 +73,7 @@ def abandon(db: Engine) -> None:
     except PlanstepError:
         pass  # of what lingered
     for store in stores_of(db):
-        crash(store)
+        store.crash()
 
 
 def shown(db: Engine) -> Shown:

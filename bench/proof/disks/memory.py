@@ -339,11 +339,11 @@ def _installing_first(commit: Any) -> Any:
     """The control's bug: rows are shown to readers before they are in the log."""
 
     def early(store: Any, turn: Any, show: Any = None) -> None:
-        store._unsaved.mutex.acquire()
+        store.unsaved.mutex.acquire()
         try:
-            store._unsaved.layers[0].update(turn.net())
+            store.unsaved.layers[0].update(turn.net())
         finally:
-            store._unsaved.mutex.release()
+            store.unsaved.mutex.release()
         commit(store, turn, show)
 
     return early

@@ -155,7 +155,7 @@ def sample(db: planstep.Engine, began: float) -> dict[str, float]:
         "log_bytes": disk["log"] + disk["aside"] + disk["other"],
         "table_bytes": disk["tables"],
         "leases": sum(len(list(store.folder.glob("leases/*"))) for store in stores),
-        "reader_slots": sum(store._table._env.info()["num_readers"] for store in stores),
+        "reader_slots": sum(store.table.environment.info()["num_readers"] for store in stores),
         "snapshots": stats["snapshots"]["open"],
         "history_bytes": kept["history_bytes"],
         "admission_bytes": kept["admission_bytes"],
