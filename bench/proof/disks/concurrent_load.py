@@ -232,6 +232,10 @@ class Shift:
         elif not self._is_closed():
             self.log.wrong.append("closed, and not closed")
 
+    def close(self) -> None:
+        """Closes the engine, which may fail as any other call."""
+        self._may_fail(self.db.close)
+
     def _is_closed(self) -> bool:
         try:
             self.db.create_topic("z", 1)
