@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from planstep.bench.proof.rows import mutants
+from planstep.bench.proof.rows.determinism import UNORDERED
 from planstep.bench.proof.rows.mutants import BY_NAME, MUTANTS, SAME, Hunt, hunt_down
 from planstep.bench.proof.rows.registry import Asked
 from planstep.bench.proof.worlds.client_answers import told
@@ -23,7 +24,7 @@ def test_there_are_enough_of_them() -> None:
     assert set(mutants.KNOWN) <= set(BY_NAME)
 
 
-@pytest.mark.parametrize("mutant", [*MUTANTS, SAME], ids=lambda mutant: mutant.name)
+@pytest.mark.parametrize("mutant", [*MUTANTS, SAME, UNORDERED], ids=lambda mutant: mutant.name)
 def test_a_mutant_fits_the_source(mutant: Mutant) -> None:
     function = function_of(mutant)
     before = function.__code__

@@ -13,10 +13,10 @@ from planstep.bench.proof.disks.stores import (
     TABLETS,
     Contents,
     contents,
-    crash,
     resolve,
     write,
 )
+from planstep.store import DiskStore
 
 __all__ = [
     "FIRST",
@@ -31,6 +31,8 @@ __all__ = [
     "resolve",
     "write",
 ]
+
+crash = DiskStore.crash
 
 
 def open_files(pid: int) -> list[Path]:

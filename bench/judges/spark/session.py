@@ -17,9 +17,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from .gateway import take_gateway
 from .java import NoJava, find_java
 
 LOCAL = "local[*]"
+_JAVA_VERSION = "java_method('java.lang.System', 'getProperty', 'java.version')"
 
 
 class NoSpark(Exception):
@@ -95,12 +97,17 @@ def start(app: str, folder: Path, master: str | None = None, memory: str = "2g")
 
 def end(spark: Any) -> None:
     """Stops it, and its Java: the next `start` of this process has settings of its own. Once is enough."""
-    from pyspark import SparkContext
+    from pyspark.errors import PySparkRuntimeError
+    from pyspark.sql import SparkSession
 
-    if SparkContext._active_spark_context is not spark._sc:
+    try:
+        running = SparkSession.active()
+    except PySparkRuntimeError:  # none is
+        return
+    if running.sparkContext is not spark.sparkContext:
         return
     spark.stop()
-    gateway, SparkContext._gateway, SparkContext._jvm = SparkContext._gateway, None, None
+    gateway = take_gateway()
     if gateway is not None:
         gateway.shutdown()
         gateway.proc.stdin.close()  # PySpark's Java ends with it
@@ -108,8 +115,8 @@ def end(spark: Any) -> None:
 
 
 def java_of(spark: Any) -> str:
-    """The version of the Java that a session runs on, as "17.0.15"."""
-    return str(spark._jvm.System.getProperty("java.version"))
+    """The version of the Java that a session's tasks run on, as "17.0.15"."""
+    return str(spark.sql(f"SELECT {_JAVA_VERSION}").first()[0])
 
 
 def _java_option(option: str) -> str:

@@ -19,7 +19,7 @@ from ....store.verify import verify
 from .allowed import Allowed
 from .failing import FastFiles
 from .recorder import Recorder, Trace, watch_mark, watch_tables
-from .stores import TABLETS, Contents, contents, crash, table_file, write
+from .stores import TABLETS, Contents, contents, table_file, write
 
 SEGMENT_BYTES = 8 << 10
 
@@ -48,7 +48,7 @@ class Run:
                 self.files.fail = ""
             else:
                 self.turn("" if what == "turn" else what)
-        crash(self.store)
+        self.store.crash()
 
     @property
     def trace(self) -> Trace:
@@ -85,7 +85,7 @@ class Run:
     def reopen(self, how: str) -> None:
         if how == "close":
             self.store.close()
-        crash(self.store)
+        self.store.crash()
         self.files.dead = False
         self.open()
 
@@ -141,7 +141,7 @@ def judge(root: Path, allowed: Allowed, durability: str, rng: random.Random) -> 
         if wrong := allowed.judge(found):
             return wrong
         if rng.random() < 0.2:
-            crash(store)
+            store.crash()
             store = opened()
             if contents(store) != found:
                 return "opened a second time, it holds something else"
@@ -157,7 +157,7 @@ def judge(root: Path, allowed: Allowed, durability: str, rng: random.Random) -> 
         return f"it does not open, or cannot be read: {error!r}"
     finally:
         if store is not None:
-            crash(store)
+            store.crash()
         shutil.rmtree(root, ignore_errors=True)
 
 

@@ -134,7 +134,7 @@ class Shift:
                 self.log.wrong.append(f"a call has not ended after {ENDS_WITHIN:g} s")
 
     def checkpoint(self) -> None:
-        for node in self.db._runtime.nodes:
+        for node in self.db.context.runtime.nodes:
             store: Any = node.host.store
             self._may_fail(store.checkpoint)
 
@@ -232,6 +232,10 @@ class Shift:
         elif not self._is_closed():
             self.log.wrong.append("closed, and not closed")
 
+    def close(self) -> None:
+        """Closes the engine, which may fail as any other call."""
+        self._may_fail(self.db.close)
+
     def _is_closed(self) -> bool:
         try:
             self.db.create_topic("z", 1)
@@ -278,7 +282,7 @@ def check(db: Engine, mode: Mode, log: Log, path: Path) -> list[str]:
         rows = {str(value) for _, value in db.table("rows").scan()}
         wrong += [f"a row of a transaction that is not there: {row:.20}" for row in rows - a]
     wrong += shift.log.wrong
-    hosts = len(db._runtime.nodes)
+    hosts = len(db.context.runtime.nodes)
     db.close()
     for host in range(hosts):
         wrong += [f"host {host}, verify: {problem}" for problem in verify(path / f"host-{host}")]

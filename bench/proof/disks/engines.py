@@ -17,7 +17,6 @@ from ....proto.kafka.settings import KafkaSettings
 from ....runtime.open_stores import open_runtime
 from ....store import DiskStore
 from ....store.files import Files
-from .stores import crash
 
 SEGMENT_BYTES = 16 << 10
 CONSUMER = "c"
@@ -56,13 +55,13 @@ def open_engine(
 
 
 def stores_of(db: Engine) -> list[DiskStore]:
-    found: list[Any] = [node.host.store for node in db._runtime.nodes]
+    found: list[Any] = [node.host.store for node in db.context.runtime.nodes]
     return found
 
 
 def abandon(db: Engine) -> None:
     """The process is gone: threads end, descriptors are closed, nothing more is written."""
-    runtime = db._runtime
+    runtime = db.context.runtime
     for node in runtime.nodes:
         with node.lock:
             node.down = True
@@ -74,7 +73,7 @@ def abandon(db: Engine) -> None:
     except PlanstepError:
         pass  # of what lingered
     for store in stores_of(db):
-        crash(store)
+        store.crash()
 
 
 def shown(db: Engine) -> Shown:

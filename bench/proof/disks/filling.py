@@ -195,7 +195,7 @@ class Filling:
         """Room was made: what is late ends, and writing goes on."""
         last: str = ""
         for _ in range(attempts):
-            for node in self.db._runtime.nodes:
+            for node in self.db.context.runtime.nodes:
                 store: Any = node.host.store
                 try:
                     store.checkpoint()

@@ -133,7 +133,7 @@ def keep_busy(db: Any) -> None:
 
     def work() -> None:
         while not db.closed:
-            for node in db._runtime.nodes:
+            for node in db.context.runtime.nodes:
                 try:
                     if node.host.store.checkpoint_due(time.monotonic()):
                         node.host.store.checkpoint()

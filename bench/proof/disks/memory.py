@@ -153,7 +153,7 @@ class _Action:
         db = self.db
         if db is None:
             return self._open
-        stores: list[Any] = [node.host.store for node in db._runtime.nodes]
+        stores: list[Any] = [node.host.store for node in db.context.runtime.nodes]
 
         def checkpoint() -> None:
             for store in stores:
@@ -339,11 +339,11 @@ def _installing_first(commit: Any) -> Any:
     """The control's bug: rows are shown to readers before they are in the log."""
 
     def early(store: Any, turn: Any, show: Any = None) -> None:
-        store._unsaved.mutex.acquire()
+        store.unsaved.mutex.acquire()
         try:
-            store._unsaved.layers[0].update(turn.net())
+            store.unsaved.layers[0].update(turn.net())
         finally:
-            store._unsaved.mutex.release()
+            store.unsaved.mutex.release()
         commit(store, turn, show)
 
     return early

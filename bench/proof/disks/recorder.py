@@ -146,12 +146,12 @@ def watch_tables(
         return call
 
     for what in ("checkpoint", "move", "mark_closed"):
-        setattr(store._table, what, watched(what, getattr(store._table, what)))
+        setattr(store.table, what, watched(what, getattr(store.table, what)))
 
 
 def watch_mark(store: DiskStore, files: Recorder) -> None:
     """Each mark goes into the trace when it is shown; the first of them is there already."""
-    name, mark = files.name(store.folder / "released"), store._released
+    name, mark = files.name(store.folder / "released"), store.released
     if not any(event[:2] == ("create", name) for event in files.trace):
         files.trace.append(("create", name, mmap.PAGESIZE))
     show = mark.show
@@ -162,7 +162,9 @@ def watch_mark(store: DiskStore, files: Recorder) -> None:
         files.trace.append(("write", name, 0, said))
 
     exchange(mark, "show", watched)
-    store._show()
+    last = mark.read()
+    assert last is not None  # opening has shown it
+    mark.show(last.generation, last.turn, last.synced)
 
 
 def commit_events(name: str, before: bytes, after: bytes) -> Trace:

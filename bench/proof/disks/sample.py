@@ -170,7 +170,7 @@ def _live(task: tuple[Kind, Path, Path, int, int, Callable[[], None]]) -> None:
         _work(db, seed * 1000 + life * 100 + step)
         if step == 3 and not (life == LIVES - 1 and kind.end == "killed"):
             settled(db)
-            for node in db._runtime.nodes:
+            for node in db.context.runtime.nodes:
                 node.host.store.checkpoint()
             _keep(store, older / f"{life}-{step}")
     settled(db)
@@ -189,7 +189,7 @@ def settled(db: planstep.Engine) -> None:
     """Until no turn is taken any more: markers, acknowledgements and answers came through."""
     before, same = None, 0
     for _ in range(2_000):
-        now = [node.host.store.last_turn for node in db._runtime.nodes]
+        now = [node.host.store.last_turn for node in db.context.runtime.nodes]
         same = same + 1 if now == before else 0
         if same >= 20:
             return

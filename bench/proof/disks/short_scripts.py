@@ -40,28 +40,28 @@ class Stage:
     def open(self) -> None:
         self.db = open_engine.open(self.folder, **self.settings)
         if self.kafka:  # what an earlier one left open is ended first
-            self.db._runtime.hooks.ready("w")
+            self.db.context.runtime.hooks.ready("w")
 
     def transaction(self) -> Any:
         return self.db.transaction(worker="w" if self.kafka else None)
 
     def checkpoint(self) -> None:
-        for node in self.db._runtime.nodes:
+        for node in self.db.context.runtime.nodes:
             node.host.store.checkpoint()
 
     def wait_stable(self) -> None:
         """Mode "kafka" answers a commit before all of it can be read, records and positions."""
-        for info in self.db._runtime.names.topics.values() if self.kafka else ():
+        for info in self.db.context.runtime.names.topics.values() if self.kafka else ():
             for tablet in info.partitions:
-                self.db._runtime.hooks.wait_stable(tablet)
+                self.db.context.runtime.hooks.wait_stable(tablet)
                 until = time.monotonic() + _STABLE_SECONDS
-                while self.db._runtime.views.committed(tablet, "c")[1]:
+                while self.db.context.runtime.views.committed(tablet, "c")[1]:
                     if time.monotonic() > until:
                         raise TimeoutError("a position waits for its transaction's end")
                     time.sleep(0.001)
 
     def digest(self) -> str:
-        runtime = self.db._runtime
+        runtime = self.db.context.runtime
         dump: list[Any] = []
         self.wait_stable()
         for name, info in sorted(runtime.names.topics.items()):
@@ -186,7 +186,7 @@ def _drop(stage: Stage) -> None:
     try:
         stage.db.drop_topic("t")
     except PlanstepError:
-        if "t" in stage.db._runtime.names.topics:
+        if "t" in stage.db.context.runtime.names.topics:
             raise
 
 

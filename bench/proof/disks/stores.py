@@ -1,7 +1,6 @@
-"""A bare store in the hands of a check: turns written, contents read, the process gone.
+"""A bare store in the hands of a check: turns written, contents read.
 
     write ─▶ DiskStore ─▶ contents, compared to what was acknowledged
-               └ crash: what the process had opened is closed, nothing is written
 
 Next: failing.py, the files that such a store is given.
 """
@@ -10,24 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from ....proto.ids import PARTITION, SHARD, tablet_id
-from ....store import DiskStore
 
 TABLETS = [tablet_id(kind, 0, 1).to_bytes(4, "big") for kind in (PARTITION, SHARD)]
 FIRST, LAST = TABLETS[0], TABLETS[-1] + b"\xff"
 
 Contents = dict[bytes, Any]
-
-
-def crash(store: DiskStore) -> None:
-    """The process is gone: what it had opened is closed, nothing is written."""
-    if store._closed:
-        return
-    store._closed = True
-    store._lock.close()
-    store._table.close()
-    store._released.close()
-    store._folder.close()
-    store._files.release(store.folder)
 
 
 def contents(store: Any) -> Contents:

@@ -119,7 +119,7 @@ def _same_values(stream: int, start: int, end: int, values: list[bytes]) -> None
 
 def _count_kafka(db: Any) -> tuple[list[int], list[list[int]]]:
     """What its writers left open is ended first, as by their next incarnations."""
-    runtime = db._runtime
+    runtime = db.context.runtime
     for k in range(STREAMS):
         runtime.hooks.ready(f"w{k}")
     for name in ("log", "copy"):

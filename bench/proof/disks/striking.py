@@ -13,6 +13,7 @@ Next: ../rows/interrupts.py.
 
 import contextlib
 import dis
+import inspect
 import os
 import signal
 import sys
@@ -107,7 +108,7 @@ class Tracer:
         before, self._before = self._before, (frame, code[frame.f_lasti])
         self.seen += 1
         if self.seen >= self._n and not self.struck:
-            put_off = deferred_signals._held is not None
+            put_off = deferred_signals.are_put_off()
             if put_off or (before is not None and before[0] is frame and before[1] in _LOOKS):
                 self.struck, self.put_off = True, put_off
                 signal.raise_signal(_SIGNAL)
@@ -208,7 +209,7 @@ class _Striking:
     def _depth(self, at: int, tx: planstep.Transaction, n: int) -> None:
         """With room for `at` calls."""
         used = 0
-        frame: FrameType | None = sys._getframe()
+        frame: FrameType | None = inspect.currentframe()
         while frame is not None:
             used, frame = used + 1, frame.f_back
         self.told.strikes += 1

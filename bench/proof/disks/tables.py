@@ -18,14 +18,15 @@ from typing import Any
 import lmdb
 
 from ....store import DiskStore
+from ..patching import exchange
 
 ERRORS = ("eio", "full", "map", "panic")
 
 
 def break_tables(store: DiskStore, error: str, nth: int, times: int | None) -> "FaultyEnvironment":
     """From the n-th commit on."""
-    faulty = FaultyEnvironment(store._table._env, error, nth, times)
-    store._table._env = faulty
+    faulty = FaultyEnvironment(store.table.environment, error, nth, times)
+    exchange(store.table, "_env", faulty)
     return faulty
 
 

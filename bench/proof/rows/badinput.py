@@ -21,10 +21,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from string import ascii_letters, digits
+from struct import Struct
 from typing import Any
 
 import planstep
-from planstep.proto import batch as batches
+from planstep.proto.batch import Batch
 from planstep.proto.keys import check_name
 
 from ..disks import decoders, faces
@@ -41,6 +42,7 @@ SLOW_SECONDS = 1.0
 HANG_SECONDS = 40.0
 """For a whole piece; a single input that takes 20 s is a hang too."""
 GROWTH_BYTES = 64 << 20
+_OFFSET = Struct("<I")
 _PIECE = 500
 _LOOK_EVERY = 4
 """So many calls come to one of which it is looked at whether it was refused and changed something."""
@@ -218,7 +220,7 @@ def _facing(task: _Task, which: str) -> Callable[[Random, int], str]:
     calls = list(faces.targets(db))
     looks = mode == "deterministic"  # in kafka the one before may come to its end meanwhile
     if looks:  # and retention that was accepted would trim between two looks
-        exchange(db._runtime.chores, "run", lambda now_ms=None: None)
+        exchange(db.context.runtime.chores, "run", lambda now_ms=None: None)
     held = faces.kept(db)
     with suppress(planstep.MissingExtra):  # Arrow is loaded once, and no growth
         db.topic(faces.KEPT).to_arrow()
@@ -312,12 +314,11 @@ def _commanding(task: _Task, which: str) -> Callable[[Random, int], str]:
 def _believing() -> None:
     """A batch's columns are cut where it says, whether that is in it or not."""
 
-    def part(self: Any, column: int, lo: int, hi: int) -> list[bytes | None]:
-        flags = batches._HEADER.unpack_from(self.data)[2]
-        if flags >> 2 * column & 3 == 2:
+    def part(self: Batch, column: int, lo: int, hi: int) -> list[bytes | None]:
+        if not self.holds(column):
             return [None] * min(hi - lo, 10)
         at = 32
-        ends = [batches._CRC.unpack_from(self.data, at + 4 * n)[0] for n in range(min(hi - lo, 10))]
+        ends = [_OFFSET.unpack_from(self.data, at + 4 * n)[0] for n in range(min(hi - lo, 10))]
         return [self.data[end] for end in ends]
 
-    exchange(batches.Batch, "part", part)
+    exchange(Batch, "part", part)

@@ -13,19 +13,26 @@ import hashlib
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
-from unittest.mock import patch
 
-from ....coordinator.plan import Coordinator
+from ..worlds.mutants.mutant import Mutant, planted
 from ..worlds.seed import MODES, play
 from .registry import Asked, Found
 
 SEEDS = 200
 TRANSACTIONS = 200
 SECONDS_MAX = 1_200
+UNORDERED = Mutant(
+    "unordered",
+    "a coordinator gives places in the order of a set",
+    "coordinator.plan",
+    "Coordinator.close",
+    "requests = self._live(requests)",
+    "by_tx = {request.tx: request for request in self._live(requests)}\n"
+    "    requests = [by_tx[tx] for tx in set(by_tx)]",
+)
 _PROGRAM = "import sys; from planstep.bench.proof.rows.determinism import tell; tell(*sys.argv[1:])"
 
 
@@ -81,7 +88,7 @@ def compared(asked: Asked, modes: tuple[str, ...], plant: bool = False) -> Found
 
 def tell(first: str, count: str, modes: str, plant: str, order: str) -> None:
     """In a process of its own: a line for each seed."""
-    with planted() if plant else _nothing():
+    with planted(UNORDERED) if plant else nullcontext():
         seeds = range(int(first), int(first) + int(count))
         for seed in seeds if order == "forward" else reversed(seeds):
             played = play(seed, tuple(modes.split(",")), TRANSACTIONS)
@@ -89,20 +96,3 @@ def tell(first: str, count: str, modes: str, plant: str, order: str) -> None:
             whole += [sorted(played.faults.items()), sorted(played.reached.items())]
             digest = hashlib.sha256(repr(whole).encode()).hexdigest()
             print(seed, digest, played.events, flush=True)
-
-
-@contextmanager
-def _nothing() -> Iterator[None]:
-    yield
-
-
-@contextmanager
-def planted() -> Iterator[None]:
-    live = Coordinator._live
-
-    def unordered(self: Coordinator, requests: list[Any]) -> list[Any]:
-        by_tx = {request.tx: request for request in live(self, requests)}
-        return [by_tx[tx] for tx in set(by_tx)]
-
-    with patch.object(Coordinator, "_live", unordered):
-        yield

@@ -270,14 +270,13 @@ def _fullness(task: Task, db: Engine, files: Files) -> Iterator[None]:
         with patch("planstep.store.checkpointing.WAITING_BYTES_MAX", 20_000):
             for store in stores_of(db):
                 store.checkpoint()
-                env: Any = store._table._env
+                env = store.table.environment
                 env.set_mapsize((env.info()["last_pgno"] + task.room) * 4096)
             checkpoint = _Pressed(db)
             with patch.object(Filling, "write", checkpoint.write):
                 yield
         for store in stores_of(db):
-            env = store._table._env
-            env.set_mapsize(1 << 30)
+            store.table.environment.set_mapsize(1 << 30)
     elif task.kind == "fsize":
         _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (task.room, hard))

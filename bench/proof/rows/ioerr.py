@@ -328,7 +328,7 @@ def _own(task: Task, root: Path, seen: Seen) -> None:
         for env in broken:
             env.nth = sys.maxsize
         shift.ends()
-        shift._may_fail(db.close)
+        shift.close()
     finally:
         abandon(db)
 
@@ -392,7 +392,7 @@ def child(root: str, said: str) -> None:
         shift = _shift(task, db, seen.log)
         if shift.create():
             shift.work()
-        shift._may_fail(db.close)
+        shift.close()
         abandon(db)
     print(json.dumps(asdict(seen)))
 

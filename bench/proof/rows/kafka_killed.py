@@ -161,7 +161,7 @@ def _judge(lives: Lives, journals: list[Path], stands: dict[str, int], found: Fo
 
 def _logs(db: planstep.Engine) -> tuple[dict[tuple[str, int], int], Logs]:
     """What lies in the stores' rows: no reader of the engine's is asked."""
-    runtime: Any = db._runtime
+    runtime: Any = db.context.runtime
     tablets = {
         (topic, partition): tablet
         for topic in TOPICS

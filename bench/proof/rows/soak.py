@@ -141,7 +141,7 @@ class _Work:
 def sample(db: planstep.Engine, began: float) -> dict[str, float]:
     """What must not grow; `transactions`: how many there were, `at`: seconds."""
     stats = db.stats()
-    stores: list[Any] = [node.host.store for node in db._runtime.nodes]
+    stores: list[Any] = [node.host.store for node in db.context.runtime.nodes]
     status = Path("/proc/self/status").read_text().splitlines()
     memory = next(int(line.split()[1]) << 10 for line in status if line.startswith("RssAnon:"))
     kept, disk = stats["memory"], stats["disk_bytes"]
@@ -155,7 +155,7 @@ def sample(db: planstep.Engine, began: float) -> dict[str, float]:
         "log_bytes": disk["log"] + disk["aside"] + disk["other"],
         "table_bytes": disk["tables"],
         "leases": sum(len(list(store.folder.glob("leases/*"))) for store in stores),
-        "reader_slots": sum(store._table._env.info()["num_readers"] for store in stores),
+        "reader_slots": sum(store.table.environment.info()["num_readers"] for store in stores),
         "snapshots": stats["snapshots"]["open"],
         "history_bytes": kept["history_bytes"],
         "admission_bytes": kept["admission_bytes"],

@@ -128,6 +128,11 @@ class Uninterrupted:
                 self._call_handlers()
 
 
+def are_put_off() -> bool:
+    """Does the main thread put handlers off now?"""
+    return _held is not None
+
+
 def room_for_a_turn() -> None:
     """RecursionError where the stack's end is too near: the caller's own call fails, before anything is done."""
     try:

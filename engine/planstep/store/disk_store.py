@@ -308,6 +308,16 @@ class DiskStore:
     def table(self) -> Table:
         return self._table
 
+    @property
+    def unsaved(self) -> Unsaved:
+        """What is in the log only."""
+        return self._unsaved
+
+    @property
+    def released(self) -> ReleasedMark:
+        """The mark that other processes follow."""
+        return self._released
+
     def hold_folder(self) -> int:
         """A descriptor of the store's folder, which the caller closes."""
         try:
@@ -460,6 +470,12 @@ class DiskStore:
         finally:
             self._closed = True
             self._checkpointer.stop()
+            self._let_go()
+
+    def crash(self) -> None:
+        """Lets go of the store and writes nothing, as the end of its process would; nothing once it is closed."""
+        if not self._closed:
+            self._closed = True
             self._let_go()
 
     def _checkpointed(self) -> bool:

@@ -121,6 +121,11 @@ class Table:
             self.close()
             raise
 
+    @property
+    def environment(self) -> Any:
+        """LMDB's own handle: its figures, and the size of its map."""
+        return self._env
+
     def _note_newest(self, folder: Path) -> None:
         """Who is killed within a commit may have made it valid and not noted its number, by which read transactions
         go while anybody has the environment open. Whoever takes the writers' lock next notes it; an owner
