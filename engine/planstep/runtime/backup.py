@@ -49,7 +49,7 @@ from ..proto.ids import (
     tx_text,
 )
 from ..store import DiskStore, MemoryStore
-from ..store.files import Files, io_error
+from ..store.files import Files, io_error, shown, way_into
 from ..store.log.segments import segment_name
 from ..store.meta import load_meta
 from ..store.owner_lock import OwnerLock
@@ -83,7 +83,9 @@ class Backup(NamedTuple):
 
 
 def backup_runtime(runtime: Runtime, to: Path, progress: Telling | None = None) -> Backup:
-    """Copies the engine's store as of the last step. AlreadyExists, Corruption, IoError, NoSpace."""
+    """Copies the engine's store as of the last step. AlreadyExists, Corruption, IoError, NoSpace; ValueError where
+    `to` is inside the store."""
+    _refuse_within(_home(runtime), to)
     with _making(to) as made, _pinned(runtime) as views:
         done = _copy(views, made, to, progress)
         _name(made, to)
@@ -92,6 +94,7 @@ def backup_runtime(runtime: Runtime, to: Path, progress: Telling | None = None) 
 
 def backup_store(store: Path, to: Path, progress: Telling | None = None) -> Backup:
     """Copies a store that is closed, or that another process has open. As `backup_runtime`."""
+    _refuse_within(store, to)
     with _making(to) as made, _looked_at(store) as views:
         done = _copy(views, made, to, progress)
         _name(made, to)
@@ -139,6 +142,30 @@ def _restore(path: Path, to: Path, force: bool, progress: Telling | None) -> Bac
             stack.callback(OwnerLock(host / "lock").close)
         replace(made, to)
         return done
+
+
+def _refuse_within(store: Path | None, to: Path) -> None:
+    """A copy inside of it would be counted, moved and removed with the store."""
+    if store is None:
+        return
+    home, target = Path(os.path.realpath(store)), Path(os.path.realpath(to))
+    if home in target.parents:
+        raise ValueError(f"{to} is inside the store {home}: a backup goes beside it, not into it")
+
+
+def _home(runtime: Runtime) -> Path | None:
+    """The store's folder, as it is called by now; none where it is in memory."""
+    store: Any = runtime.nodes[0].host.store
+    if isinstance(store, MemoryStore):
+        return None
+    folder: Path = store.folder
+    with contextlib.suppress(IoError):  # a host that is stopped, which is told later
+        fd = store.hold_folder()
+        try:
+            folder = shown(way_into(folder, fd))
+        finally:
+            os.close(fd)
+    return folder.parent
 
 
 def _is_store(path: Path) -> bool:
