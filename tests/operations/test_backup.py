@@ -376,3 +376,15 @@ def test_a_backup_into_its_store_is_refused_wherever_that_is_by_now(
             db.backup(tmp_path / "moved" / "copy")
         assert db.backup(tmp_path / "shop" / "copy").records == 40
         assert db.backup(tmp_path / "moved.copy").records == 40  # its name only begins alike
+
+
+@pytest.mark.parametrize("to", ["typo/copy", "typo/again/copy"])
+def test_a_copy_makes_no_folder_but_its_own(tmp_path: Path, to: str) -> None:
+    with planstep.open(tmp_path / "shop") as db:
+        fill(db)
+        with pytest.raises(planstep.IoError, match=r"typo\S* is not there: make it first"):
+            db.backup(tmp_path / to)
+    for make in (backup_store, planstep.restore):
+        with pytest.raises(planstep.IoError, match=r"typo\S* is not there: make it first"):
+            make(tmp_path / "shop", tmp_path / to)
+    assert os.listdir(tmp_path) == ["shop"]

@@ -49,7 +49,7 @@ from ..proto.ids import (
     tx_text,
 )
 from ..store import DiskStore, MemoryStore
-from ..store.files import Files, io_error, shown, way_into
+from ..store.files import Files, check_parent, io_error, shown, way_into
 from ..store.log.segments import segment_name
 from ..store.meta import load_meta
 from ..store.owner_lock import OwnerLock
@@ -114,7 +114,7 @@ def restore(
 
     A source that this process has open is StoreInUse: `backup` of its engine makes the same copy.
     AlreadyExists without `force`; FormatError when `source` is no store, or what is to be replaced is
-    none. Any store serves as source, as of its last step.
+    none; IoError when the folder that `store` is to be in is not there. Any store serves as source, as of its last step.
     """
     path, to = Path(os.path.realpath(source)), Path(os.path.realpath(store))
     try:
@@ -233,8 +233,9 @@ def _making(to: Path, replace: bool = False) -> Iterator[Path]:
     around = to.with_name(to.name + ".incomplete")
     lock: OwnerLock | None = None
     try:
+        check_parent(to)
         while lock is None:
-            around.mkdir(mode=0o700, parents=True, exist_ok=True)
+            around.mkdir(mode=0o700, exist_ok=True)
             try:
                 names = {path.name for path in around.iterdir()}
                 lock = OwnerLock(around / "lock") if names <= {"lock", "copy"} else None

@@ -280,6 +280,12 @@ def check_own(status: os.stat_result) -> None:
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
 
 
+def check_parent(path: Path) -> None:
+    """IoError where more than the last of the path's names would have to be made: it may be a typo."""
+    if not path.parent.exists():
+        raise IoError(f"{path.parent} is not there: make it first, or choose another path")
+
+
 def way_into(folder: Path, fd: int) -> Path:
     """For what takes paths only, LMDB: one that leads through the descriptor, where the system has such; else
     `folder`, and `check_there` has to be asked before and after."""
