@@ -114,7 +114,8 @@ def restore(
 
     A source that this process has open is StoreInUse: `backup` of its engine makes the same copy.
     AlreadyExists without `force`; FormatError when `source` is no store, or what is to be replaced is
-    none; IoError when the folder that `store` is to be in is not there. Any store serves as source, as of its last step.
+    none; IoError when the folder that `store` is to be in is not there.
+    Any store serves as source, as of its last step.
     """
     path, to = Path(os.path.realpath(source)), Path(os.path.realpath(store))
     try:
