@@ -83,11 +83,16 @@ class Files:
 
     def size_of(self, path: Path) -> int:
         """Bytes; -1 where there is no such file."""
+        status = self.status_of(path)
+        return -1 if status is None else status.st_size
+
+    def status_of(self, path: Path) -> os.stat_result | None:
+        """None where there is no such file; a link's own."""
         at, folder = self._at(path)
         try:
-            return os.stat(at, dir_fd=folder, follow_symlinks=False).st_size
+            return os.stat(at, dir_fd=folder, follow_symlinks=False)
         except (FileNotFoundError, NotADirectoryError):
-            return -1
+            return None
         except OSError as error:
             raise io_error(error, path) from error
 
