@@ -173,7 +173,7 @@ def _is_store(path: Path) -> bool:
     """Also when it is damaged: those are what a backup is for."""
     try:
         return load_meta(path / "host-0", Files()) is not None
-    except (Corruption, FormatError):
+    except (Corruption, FormatError, IoError):
         return (path / "host-0" / "meta.pb").exists()
 
 

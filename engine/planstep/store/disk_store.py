@@ -42,7 +42,15 @@ from .log.records import (
     encode_pairs,
 )
 from .log.segments import Folder, segment_files, segment_parts
-from .meta import FORMAT, Meta, check_belongs, load_meta, make_folder, save_meta
+from .meta import (
+    FORMAT,
+    Meta,
+    check_belongs,
+    check_folders,
+    load_meta,
+    make_folder,
+    save_meta,
+)
 from .owner_lock import OwnerLock
 from .readers.reader_lease import make_leases, oldest_lease
 from .readers.released_mark import ReleasedMark
@@ -147,6 +155,7 @@ class DiskStore:
         which the others of one store name.
         """
         files = files or Files()
+        check_folders(folder, files)
         if not (folder / "meta.pb").exists():
             if not create:
                 raise FormatError(f"{folder} is not a store; create one with create=True")
