@@ -58,7 +58,7 @@ def test_several_as_of_one_step(
     monkeypatch.setattr(
         "planstep.api.columns.parquet.BATCH_ROWS", 7
     )  # several row groups, of several types
-    folder = tmp_path / "out" / "deep"
+    folder = tmp_path / "out"
     names = ["--topic", "clicks", "--topic", "raw", "--topic", "none", "--table", "totals"]
     status, out, err = call(store, *names, "--to", folder, "--json")
     assert status == 0, err
@@ -134,13 +134,24 @@ def test_nothing_is_left_of_an_export_that_failed(
 def test_of_several_all_are_exported_or_none(call: Any, store: Path, tmp_path: Path) -> None:
     with planstep.open(store) as db:
         db.create_table("mixed").load({"a": 1, 1: 2})
-    to = tmp_path / "deep" / "out"
+    to = tmp_path / "out"
     status, _, err = call(store, "--topic", "raw", "--table", "mixed", "--to", to)
     assert status == 1 and "keys of" in err and "; leave the table out" in err
-    assert "--prefix" not in err and not to.parent.exists()
-    to.mkdir(parents=True)
+    assert "--prefix" not in err and not to.exists()
+    to.mkdir()
     assert call(store, "--topic", "raw", "--table", "mixed", "--to", to)[0] == 1
     assert to.exists() and list(to.iterdir()) == []
+
+
+@pytest.mark.parametrize("to", ["typo/out", "typo/again/out", "typo/raw.parquet"])
+def test_no_folder_is_made_but_the_last(call: Any, store: Path, tmp_path: Path, to: str) -> None:
+    status, _, err = call(store, "--topic", "raw", "--to", tmp_path / to)
+    parent = (tmp_path / to).parent
+    assert (status, err) == (
+        1,
+        f"planstep: {parent} is not there: make it first, or choose another path\n",
+    )
+    assert left(tmp_path) == []
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import planstep
+from planstep.runtime.backup import backup_store
 from planstep.store.verify import verify
 
 BALANCE = 100
@@ -327,3 +328,63 @@ def test_a_copy_of_memory_has_its_mode(tmp_path: Path) -> None:
         db.backup(tmp_path / "copy")
     with planstep.open(tmp_path / "copy", mode="kafka") as db:
         assert db.topic("t").read().values == ["a"]
+
+
+# where a copy may go -------------------------------------------------------------------------------
+
+
+def all_below(folder: Path) -> list[str]:
+    """The store's own files come and go: those of a store that is open are not asked about."""
+    return sorted(os.fspath(path.relative_to(folder)) for path in folder.rglob("*"))
+
+
+WITHIN = ["shop/copy", "shop/host-0/table/copy", "shop/../shop/copy", "link/copy", "inner/../copy"]
+
+
+@pytest.mark.parametrize("to", WITHIN)
+def test_a_backup_into_its_own_store_is_refused(tmp_path: Path, to: str) -> None:
+    (tmp_path / "link").symlink_to("shop")
+    (tmp_path / "inner").symlink_to("shop/host-0")
+    with planstep.open(tmp_path / "shop") as db:
+        fill(db)
+        with pytest.raises(ValueError, match="is inside the store"):
+            db.backup(tmp_path / to)
+    with planstep.open(tmp_path / "shop", read_only=True) as view:
+        with pytest.raises(ValueError, match="is inside the store"):
+            view.backup(tmp_path / to)
+    before = all_below(tmp_path)
+    assert not [name for name in before if "copy" in name]
+    for source in ("shop", "link"):
+        with pytest.raises(ValueError, match="is inside the store"):
+            backup_store(tmp_path / source, tmp_path / to)
+    assert all_below(tmp_path) == before
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_a_backup_into_its_store_is_refused_wherever_that_is_by_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read_only: bool
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with planstep.open("shop") as db:
+        fill(db)
+    with planstep.open("shop", read_only=read_only) as db:
+        (tmp_path / "shop").rename(tmp_path / "moved")
+        (tmp_path / "shop").mkdir()
+        (tmp_path / "elsewhere").mkdir()
+        monkeypatch.chdir(tmp_path / "elsewhere")
+        with pytest.raises(ValueError, match="is inside the store"):
+            db.backup(tmp_path / "moved" / "copy")
+        assert db.backup(tmp_path / "shop" / "copy").records == 40
+        assert db.backup(tmp_path / "moved.copy").records == 40  # its name only begins alike
+
+
+@pytest.mark.parametrize("to", ["typo/copy", "typo/again/copy"])
+def test_a_copy_makes_no_folder_but_its_own(tmp_path: Path, to: str) -> None:
+    with planstep.open(tmp_path / "shop") as db:
+        fill(db)
+        with pytest.raises(planstep.IoError, match=r"typo\S* is not there: make it first"):
+            db.backup(tmp_path / to)
+    for make in (backup_store, planstep.restore):
+        with pytest.raises(planstep.IoError, match=r"typo\S* is not there: make it first"):
+            make(tmp_path / "shop", tmp_path / to)
+    assert os.listdir(tmp_path) == ["shop"]

@@ -382,7 +382,8 @@ class Engine:
 
         The copy is a store of its own: open it, or `planstep.restore` it. It is verified before it
         gets its name; `progress(done, total)` counts records. AlreadyExists when `path` is there,
-        Corruption when a record is damaged, NoSpace; then there is nothing at `path`.
+        Corruption when a record is damaged, NoSpace; then there is nothing at `path`. ValueError when
+        `path` is inside the store, IoError when the folder that it is to be in is not there.
         """
         return self._admin.backup(path, progress)
 

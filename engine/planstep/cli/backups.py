@@ -23,8 +23,9 @@ def backup(
     """Copy a store, as of one step, while its writers go on.
 
     TO is complete and verified, or not there; what a killed backup leaves is
-    called TO.incomplete, and the next backup to TO removes it. TO is a store:
-    any command may look into it. It has an id of its own.
+    called TO.incomplete, and the next backup to TO removes it. It is made in a
+    folder that is there, outside of the store. TO is a store: any command may
+    look into it. It has an id of its own.
 
     JSON: path, step, hosts, records, rows, bytes (of records).
 

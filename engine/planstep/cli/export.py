@@ -10,6 +10,7 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
 
 from ..errors import AlreadyExists, NoCommonType
+from ..store.files import check_parent
 from .output import Json, Store, errors, existing, print_json, print_rows, say
 
 
@@ -29,7 +30,8 @@ def export(
     A topic has the columns partition, offset, timestamp, key, value, headers;
     a table has key and value. Values of format json and msgpack become columns
     of their own type, dicts structs. All files are complete, or none
-    is there. The store may be in use. Needs the extra arrow.
+    is there. The folder is made, those above it are not. The store may be
+    in use. Needs the extra arrow.
 
     Mode kafka has no step in common: each partition is as it was when it was read.
 
@@ -41,6 +43,7 @@ def export(
 
     wanted = [("topic", name) for name in topic or ()] + [("table", name) for name in table or ()]
     files = _files(wanted, to)
+    check_parent(to)
     taken = [file for file in files if file.exists() and not force]
     if taken:
         raise AlreadyExists(f"{taken[0]} exists; --force replaces it")
@@ -95,9 +98,8 @@ def _files(wanted: list[tuple[str, str]], to: Path) -> list[Path]:
 
 
 def _make_folder(folder: Path, undo: contextlib.ExitStack) -> None:
-    """Makes it with what lies above; `undo` removes what was made, where it is empty."""
+    """Unless it is there; `undo` removes what was made, where it is empty."""
     if not folder.exists():
-        _make_folder(folder.parent, undo)
         folder.mkdir(exist_ok=True)
         undo.callback(_remove_empty, folder)
 

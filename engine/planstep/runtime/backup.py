@@ -49,7 +49,7 @@ from ..proto.ids import (
     tx_text,
 )
 from ..store import DiskStore, MemoryStore
-from ..store.files import Files, io_error
+from ..store.files import Files, check_parent, io_error, shown, way_into
 from ..store.log.segments import segment_name
 from ..store.meta import load_meta
 from ..store.owner_lock import OwnerLock
@@ -83,7 +83,9 @@ class Backup(NamedTuple):
 
 
 def backup_runtime(runtime: Runtime, to: Path, progress: Telling | None = None) -> Backup:
-    """Copies the engine's store as of the last step. AlreadyExists, Corruption, IoError, NoSpace."""
+    """Copies the engine's store as of the last step. AlreadyExists, Corruption, IoError, NoSpace; ValueError where
+    `to` is inside the store."""
+    _refuse_within(_home(runtime), to)
     with _making(to) as made, _pinned(runtime) as views:
         done = _copy(views, made, to, progress)
         _name(made, to)
@@ -92,6 +94,7 @@ def backup_runtime(runtime: Runtime, to: Path, progress: Telling | None = None) 
 
 def backup_store(store: Path, to: Path, progress: Telling | None = None) -> Backup:
     """Copies a store that is closed, or that another process has open. As `backup_runtime`."""
+    _refuse_within(store, to)
     with _making(to) as made, _looked_at(store) as views:
         done = _copy(views, made, to, progress)
         _name(made, to)
@@ -111,7 +114,8 @@ def restore(
 
     A source that this process has open is StoreInUse: `backup` of its engine makes the same copy.
     AlreadyExists without `force`; FormatError when `source` is no store, or what is to be replaced is
-    none. Any store serves as source, as of its last step.
+    none; IoError when the folder that `store` is to be in is not there.
+    Any store serves as source, as of its last step.
     """
     path, to = Path(os.path.realpath(source)), Path(os.path.realpath(store))
     try:
@@ -141,11 +145,35 @@ def _restore(path: Path, to: Path, force: bool, progress: Telling | None) -> Bac
         return done
 
 
+def _refuse_within(store: Path | None, to: Path) -> None:
+    """A copy inside of it would be counted, moved and removed with the store."""
+    if store is None:
+        return
+    home, target = Path(os.path.realpath(store)), Path(os.path.realpath(to))
+    if home in target.parents:
+        raise ValueError(f"{to} is inside the store {home}: a backup goes beside it, not into it")
+
+
+def _home(runtime: Runtime) -> Path | None:
+    """The store's folder, as it is called by now; none where it is in memory."""
+    store: Any = runtime.nodes[0].host.store
+    if isinstance(store, MemoryStore):
+        return None
+    folder: Path = store.folder
+    with contextlib.suppress(IoError):  # a host that is stopped, which is told later
+        fd = store.hold_folder()
+        try:
+            folder = shown(way_into(folder, fd))
+        finally:
+            os.close(fd)
+    return folder.parent
+
+
 def _is_store(path: Path) -> bool:
     """Also when it is damaged: those are what a backup is for."""
     try:
         return load_meta(path / "host-0", Files()) is not None
-    except (Corruption, FormatError):
+    except (Corruption, FormatError, IoError):
         return (path / "host-0" / "meta.pb").exists()
 
 
@@ -206,8 +234,9 @@ def _making(to: Path, replace: bool = False) -> Iterator[Path]:
     around = to.with_name(to.name + ".incomplete")
     lock: OwnerLock | None = None
     try:
+        check_parent(to)
         while lock is None:
-            around.mkdir(mode=0o700, parents=True, exist_ok=True)
+            around.mkdir(mode=0o700, exist_ok=True)
             try:
                 names = {path.name for path in around.iterdir()}
                 lock = OwnerLock(around / "lock") if names <= {"lock", "copy"} else None

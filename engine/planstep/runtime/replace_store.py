@@ -95,8 +95,8 @@ def _write_note(note: Path, to: Path) -> None:
 
 
 def _remove(rest: Path) -> None:
-    """The note last: what is half removed is known by it."""
+    """The note last: what is half removed is known by it. What is behind a link stays."""
     for path in rest.iterdir():
         if path.name != NOTE:
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
+            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
     shutil.rmtree(rest)

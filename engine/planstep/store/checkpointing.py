@@ -21,6 +21,7 @@ from .layers import Layer
 from .log.compaction import choose, rewrite
 from .log.log_writer import LogEnd
 from .log.segments import Folder
+from .tables.header_check import DATA_FILE
 from .tables.table import Table
 from .turn import StoreCounters
 from .unsaved import Unsaved
@@ -99,6 +100,7 @@ class Checkpointer:
     def write_all(self) -> None:
         """Before closing: whatever is in memory."""
         with self._running:
+            self._check_table()
             while self.write():
                 pass
 
@@ -118,6 +120,8 @@ class Checkpointer:
                 log = self._log
                 self._frozen_at = (log.turn, log.address, log.segment, False, log.crc)
         try:
+            if self._table.damaged is None:
+                self._check_table()
             if not self._sync:
                 self.sync_log(self._frozen_at[0])
             written = self._commit_frozen(frozen, rest)
@@ -133,6 +137,11 @@ class Checkpointer:
         self._counters.checkpoint_syncs += 2
         self._counters.checkpoint_bytes += written
         return True
+
+    def _check_table(self) -> None:
+        """Corruption where its file is not in the store any more: what it covers is to stay in the log."""
+        path = self._folder.path / "table" / DATA_FILE
+        self._table.check_file(path, self._folder.files.status_of(path))
 
     def _commit_frozen(self, frozen: Layer, rest: Rest | None) -> int:
         before = self._table.state()
@@ -189,7 +198,9 @@ class Checkpointer:
         }
 
     def refuse_beyond_memory(self) -> None:
-        """NoSpace when checkpoints fail and much waits for the next one."""
+        """NoSpace when checkpoints fail and much waits for the next one, or when none will ever succeed."""
+        if self._table.lost:
+            raise NoSpace(f"{self._table.lost}; writes are refused")
         if self._unsaved.bytes + self._unsaved.frozen_bytes > WAITING_BYTES_MAX:
             raise NoSpace(
                 f"checkpoints fail ({self.failing}), and {WAITING_BYTES_MAX >> 20} MB wait in "
@@ -253,6 +264,7 @@ class Checkpointer:
 
     def remove_unneeded(self) -> None:
         """Removes the files that neither a reader nor the next opening needs."""
+        self._check_table()
         needed = frozenset(self._table.live())
         first = self._table.state()[2]
         self._folder.remove_unneeded(needed, first, self._table.newest())

@@ -42,7 +42,15 @@ from .log.records import (
     encode_pairs,
 )
 from .log.segments import Folder, segment_files, segment_parts
-from .meta import FORMAT, Meta, check_belongs, load_meta, make_folder, save_meta
+from .meta import (
+    FORMAT,
+    Meta,
+    check_belongs,
+    check_folders,
+    load_meta,
+    make_folder,
+    save_meta,
+)
 from .owner_lock import OwnerLock
 from .readers.reader_lease import make_leases, oldest_lease
 from .readers.released_mark import ReleasedMark
@@ -147,6 +155,7 @@ class DiskStore:
         which the others of one store name.
         """
         files = files or Files()
+        check_folders(folder, files)
         if not (folder / "meta.pb").exists():
             if not create:
                 raise FormatError(f"{folder} is not a store; create one with create=True")
@@ -168,6 +177,7 @@ class DiskStore:
                 )
                 files.make_folder(folder / "table")
                 save_meta(folder, meta, files)
+            files.make_folder(folder / "table")  # removed: all may be in the log
             for name, asked in (("mode", mode), ("hosts", hosts), ("host", host)):
                 if asked not in (None, getattr(meta, name)):
                     raise WrongMode(name, getattr(meta, name), asked)
@@ -209,15 +219,21 @@ class DiskStore:
         checkpoint, log.address, first_segment, closed = state[:4]
         shown = self._released.read()
         proven = 0 if shown is None else shown.synced
-        found = read_back(
-            self.folder,
-            self._files,
-            self.store_id,
-            checkpoint,
-            first_segment=first_segment,
-            closed=closed,
-            proven=proven,
-        )
+        try:
+            found = read_back(
+                self.folder,
+                self._files,
+                self.store_id,
+                checkpoint,
+                first_segment=first_segment,
+                closed=closed,
+                proven=proven,
+            )
+        except Corruption as error:
+            if checkpoint:
+                raise
+            hint = "the tables are empty: put `table` back if it was removed, or restore a backup"
+            raise Corruption(f"{error}; {hint}") from error
         self.clean = found.closed or not found.segment
         live = Layer()
         for segment, record, _ in found.turns:
@@ -459,8 +475,8 @@ class DiskStore:
             return
         self._lock.check()
         try:
-            broken = self._log.broken or self._table.gave_up
-            if broken is None and self._table.damaged is None and self._checkpointed():
+            broken = self._log.broken or self._table.gave_up or self._table.damaged
+            if broken is None and not self._lock.is_gone() and self._checkpointed():
                 with self._log.appending:
                     self._log.write_close()
                     segment, end = self._log.segment, self._log.offset

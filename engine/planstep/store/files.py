@@ -83,11 +83,16 @@ class Files:
 
     def size_of(self, path: Path) -> int:
         """Bytes; -1 where there is no such file."""
+        status = self.status_of(path)
+        return -1 if status is None else status.st_size
+
+    def status_of(self, path: Path) -> os.stat_result | None:
+        """None where there is no such file; a link's own."""
         at, folder = self._at(path)
         try:
-            return os.stat(at, dir_fd=folder, follow_symlinks=False).st_size
+            return os.stat(at, dir_fd=folder, follow_symlinks=False)
         except (FileNotFoundError, NotADirectoryError):
-            return -1
+            return None
         except OSError as error:
             raise io_error(error, path) from error
 
@@ -278,6 +283,12 @@ def check_own(status: os.stat_result) -> None:
     """OSError where that is neither a file nor a folder."""
     if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+
+
+def check_parent(path: Path) -> None:
+    """IoError where more than the last of the path's names would have to be made: it may be a typo."""
+    if not path.parent.exists():
+        raise IoError(f"{path.parent} is not there: make it first, or choose another path")
 
 
 def way_into(folder: Path, fd: int) -> Path:

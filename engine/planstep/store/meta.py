@@ -3,10 +3,11 @@
 Next: disk_store.py.
 """
 
+import stat
 from pathlib import Path
 from typing import NamedTuple
 
-from ..errors import FormatError
+from ..errors import FormatError, IoError
 from ..proto.records_pb2 import StoreMeta
 from .files import Files, io_error
 from .log.segments import segment_files
@@ -41,7 +42,8 @@ def _parsed(data: bytes) -> Meta:
 
 def load_meta(folder: Path, files: Files) -> Meta | None:
     """What is stored; None where there is no store yet. FormatError for a newer one, or a damaged file,
-    or where it is missing beside what a store holds. IoError."""
+    or where it is missing beside what a store holds. IoError, also where a folder is a link."""
+    check_folders(folder, files)
     path = folder / "meta.pb"
     if files.size_of(path) < 0:
         holds = files.size_of(folder / "table" / "data.mdb") >= 0 or (
@@ -72,6 +74,18 @@ def load_meta(folder: Path, files: Files) -> Meta | None:
             f"{folder} has format {meta.format}, this version reads up to {FORMAT}: use a newer one"
         )
     return meta
+
+
+def check_folders(folder: Path, files: Files) -> None:
+    """IoError for a link in place of a host's folder, or of one in it: a copy of the store's files would not have
+    what is behind it, and where that is not there, the store would seem to be new."""
+    for path in (folder, folder / "table", folder / "leases"):
+        status = files.status_of(path)
+        if status is not None and stat.S_ISLNK(status.st_mode):
+            raise IoError(
+                f"{path} is a link in place of a folder: a store's folders are its own; put the folder back, "
+                "or restore the store from a backup"
+            )
 
 
 def check_belongs(folder: Path, meta: Meta, first_id: bytes) -> None:

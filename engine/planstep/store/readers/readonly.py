@@ -125,13 +125,17 @@ class ReadOnlyStore:
         if meta is not None and meta.store_id != self.store_id:
             raise IoError(f"{self.folder}: the store was replaced just now: open it again")
 
+    def hold_folder(self) -> int:
+        """A descriptor of the store's folder, which the caller closes."""
+        try:
+            return os.dup(self._held)
+        except OSError as error:
+            raise io_error(error, self.folder) from error
+
     def newer(self, until: Mark | None = None) -> "ReadOnlyStore":
         """As `open`, while this one stays as it is; each is closed by itself."""
         files = Files()
-        try:
-            held = os.dup(self._held)
-        except OSError as error:
-            raise io_error(error, self.folder) from error
+        held = self.hold_folder()
         files.hold(self.folder, held)
         try:
             return ReadOnlyStore(self.folder, self.meta, files, held, until, self)

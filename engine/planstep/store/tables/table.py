@@ -101,6 +101,7 @@ class Table:
         self._beside = Beside()
         self.gave_up: StoreClosed | None = None  # LMDB is done for until it is opened anew
         self.damaged: Corruption | None = None  # what was met; nothing is written any more
+        self.lost = ""  # why nobody will find what is in the file
         try:
             if not read_only:
                 self._note_newest(folder)
@@ -330,6 +331,18 @@ class Table:
             named = b"d" + prefix
             txn.put(named, seal(named, (digest & _MASK, count)))
         return written
+
+    def check_file(self, path: Path, there: os.stat_result | None) -> None:
+        """Corruption where the file at `path`, `there`, is not the one that is open, and nothing is written from
+        here on: nobody would find it."""
+        if there is not None and (there.st_dev, there.st_ino) == self._file:
+            return
+        self.lost = (
+            f"{path} was moved or removed while the store is open: what was committed is in the log, and a "
+            "backup copies all of it now"
+        )
+        self.damaged = Corruption(self.lost)
+        raise self.damaged
 
     def _keep_slots(self) -> None:
         if self._slots is not None:
