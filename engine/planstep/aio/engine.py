@@ -29,12 +29,12 @@ from ..api.limits import READ_BYTES
 from ..api.open_engine import Durability, Mode, Placement, ProtocolVersion, Trace
 from ..api.open_engine import open as open_sync
 from ..api.retry import RETRIED, Attempts
+from ..api.topics.batch_search import Limits
 from ..api.topics.changelog import Changelog
 from ..api.topics.consumer_group import LEASE_SECONDS
 from ..api.topics.description import Written
 from ..api.topics.process_policy import IN_FLIGHT as PROCESS_IN_FLIGHT
 from ..api.topics.process_policy import OnError, Progress
-from ..api.topics.reader import Limits
 from ..api.transaction.lifecycle import ended_by
 from ..api.transaction.topic_writes import Headers
 from ..proto.kafka.settings import KafkaSettings

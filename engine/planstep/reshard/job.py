@@ -89,7 +89,7 @@ def run(
     for number, file in enumerate(source.files):
         _load(db, source, kept, number, file, batch, done, tries, progress, report)
     _Resharding(db, source, partitions, batch, done, tries, progress).run(workers)
-    if not db._runtime.hooks.has_tables:
+    if not db.context.runtime.hooks.has_tables:
         _Counting(db, source, partitions, batch, done, tries, progress).run(workers)
     after = db.stats()
     done.committed, done.retries = tries.committed, tries.retries
@@ -307,7 +307,7 @@ class _Resharding(_Stage):
             return 0
         users = [pair[1] for pair in map(self._parse, values) if pair is not None]
         tx.write_batch(BY_USER, values, keys=users, headers=records.headers)
-        if self._db._runtime.hooks.has_tables:
+        if self._db.context.runtime.hooks.has_tables:
             for user, count in Counter(users).items():
                 tx.add(TOTALS, user, count)
         return len(values)

@@ -120,7 +120,7 @@ def store_id(db: "Engine") -> str:
 
 
 def _step(options: ReadOptions, db: "Engine", view: "SnapshotView") -> int | None:
-    if not db._runtime.hooks.has_places:
+    if not db.context.runtime.hooks.has_places:
         if options.step is not None:
             raise NotSupported(
                 f"leave asOfStep out: mode {db.mode} has no steps, each partition is read as it is at load"

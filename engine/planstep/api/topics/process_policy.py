@@ -42,7 +42,9 @@ from ..names import Names
 from ..retry import never_run
 from ..transaction.topic_writes import pack_headers
 from ..transaction.transaction import Transaction
-from .reader import Leased, LeasedTransaction, Limits, Reader, Wait
+from .batch_search import Limits
+from .leased_transaction import Leased, LeasedTransaction
+from .reader import Reader
 from .topic import Topic
 
 if TYPE_CHECKING:
@@ -316,7 +318,7 @@ class Course:
             name=name,
             until_idle=until_idle,
         )
-        reader.course = self
+        reader.search.course = self
         self._readers.append(reader)
         return reader
 
@@ -344,15 +346,7 @@ class Course:
 
 
 class Courser(Reader):
-    """A reader that reads less where a batch has failed, and waits until the course ends."""
-
-    course: Course
-
-    def _left(self, wait: Wait) -> float:
-        return 0.0 if self.course.stopping else super()._left(wait)
-
-    def _limit(self, partition: int, begin: int, most: int) -> int:
-        return self.course.limit(partition, begin, most)
+    """A worker's reader: its search reads less where a batch has failed, and waits until the course ends."""
 
     @property
     def lease_seconds(self) -> float:
