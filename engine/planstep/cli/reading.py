@@ -61,6 +61,7 @@ def starts_of(
 def read(
     store: Store,
     topic: TopicName,
+    *,
     begin: Annotated[
         str | None,
         typer.Option(
