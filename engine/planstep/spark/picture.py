@@ -85,7 +85,7 @@ def take(options: ReadOptions, infer: tuple[str, ...]) -> Picture:
         table = db.context.table(options.name)
         assert step is not None
         file = _rows(options, store, view, table, step)
-        return _of_file(options, store, step, table.id, table.format, file, infer)
+        return _of_file(options, store, step, table.id, stored=table.format, file=file, infer=infer)
 
 
 def _of_snapshot(
@@ -94,7 +94,7 @@ def _of_snapshot(
     store, step = content.store, content.step
     if options.kind == "table":
         number, form, file = content.table(options.name)
-        return _of_file(options, store, step, number, form, file, infer)
+        return _of_file(options, store, step, number, stored=form, file=file, infer=infer)
     info, logs = content.topic(options.name)
     spans = _spans(options, info, {p: logs[p] for p in _chosen(options, info)})
     kind = None
@@ -218,6 +218,7 @@ def _of_file(
     store: str,
     step: int,
     number: int,
+    *,
     stored: str,
     file: str,
     infer: tuple[str, ...],
