@@ -21,8 +21,9 @@ from .api.tables.table import Table, TableDescription
 from .api.topics.changelog import Changelog
 from .api.topics.consumer import ConsumerDescription, ConsumerPosition
 from .api.topics.description import PartitionBounds, TopicDescription, Written
+from .api.topics.leased_transaction import Leased
 from .api.topics.process_policy import Progress
-from .api.topics.reader import Leased, Reader
+from .api.topics.reader import Reader
 from .api.topics.topic import Topic
 from .api.topics.writer import Writer
 from .api.transaction.lifecycle import CommitHandle

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import planstep
-from planstep.api.topics.reader import LeasedTransaction
+from planstep.api.topics.leased_transaction import LeasedTransaction
 
 
 @pytest.fixture(params=[1, 3], ids=["one host", "three hosts"])

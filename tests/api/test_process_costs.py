@@ -9,8 +9,8 @@ import pytest
 
 import planstep
 from planstep.api.topics import process as threads
+from planstep.api.topics.batch_search import BatchSearch
 from planstep.api.topics.consumer_group import Group
-from planstep.api.topics.reader import Reader
 
 Until = Callable[[Callable[[], object]], None]
 WORKERS = 16
@@ -61,16 +61,16 @@ class Watched:
         self._runtime = db._runtime
         self.group: Group | None = None
         self.waits: list[float] = []
-        looked = Reader._try
+        looked = BatchSearch.attempt
 
-        def look(reader: Any, wait: Any, *made: Any) -> Any:
-            self.group = reader.group
-            found = looked(reader, wait, *made)
+        def look(search: Any, wait: Any, *made: Any) -> Any:
+            self.group = search.group
+            found = looked(search, wait, *made)
             if found[0] is None:
                 self.waits.append(found[1])
             return found
 
-        monkeypatch.setattr(Reader, "_try", look)
+        monkeypatch.setattr(BatchSearch, "attempt", look)
 
     def all_wait(self) -> bool:
         return self.group is not None and len(self.group.waiters) == WORKERS

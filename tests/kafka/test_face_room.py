@@ -12,7 +12,7 @@ import planstep
 def full(monkeypatch: pytest.MonkeyPatch) -> Any:
     """An engine with room for one batch more, and what takes the rest."""
     monkeypatch.setattr("planstep.runtime.admission.WAIT_SECONDS", 0.02)
-    monkeypatch.setattr("planstep.api.topics.reader._ADMISSION_SECONDS", 0.02)
+    monkeypatch.setattr("planstep.api.topics.leased_transaction._ADMISSION_SECONDS", 0.02)
     with opened() as db:
         create(db)
         room = db._runtime.admission

@@ -15,6 +15,7 @@ from inspect import isawaitable
 from typing import TYPE_CHECKING, Any
 
 from ..api.columns.batch import ReadBatch
+from ..api.topics.batch_search import Limits
 from ..api.topics.process import Minding, check_workers, report, worker_name
 from ..api.topics.process_policy import (
     Course,
@@ -24,7 +25,6 @@ from ..api.topics.process_policy import (
     Progress,
     refuse_rolled_back,
 )
-from ..api.topics.reader import Limits
 from ..runtime.outcome import Commit
 from .reader import AsyncLeased, AsyncReader
 from .transaction import AsyncTransaction

@@ -18,7 +18,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..api.arguments import seconds
 from ..api.columns.batch import ReadBatch
-from ..api.topics.reader import Leased, LeasedTransaction, Reader, Wait
+from ..api.topics.batch_search import Wait
+from ..api.topics.leased_transaction import Leased, LeasedTransaction
+from ..api.topics.reader import Reader
 from ..errors import TransactionClosed
 from ..runtime.group_commit import Ending
 from ..runtime.outcome import Commit
@@ -120,7 +122,7 @@ class AsyncReader:
         found: list[Leased] = []
 
         def read() -> float:
-            leased, left = self.sync._try(wait, _LeasedInner)
+            leased, left = self.sync.search.attempt(wait, _LeasedInner)
             if leased is not None:
                 found.append(leased)
             return left

@@ -30,13 +30,14 @@ from .open_engine import Settings, Slot
 from .retry import run
 from .snapshot import SnapshotView
 from .tables.table import Table
+from .topics.batch_search import Limits
 from .topics.changelog import Changelog
 from .topics.consumer_group import LEASE_SECONDS
 from .topics.description import Written
 from .topics.process import process
 from .topics.process_policy import IN_FLIGHT as PROCESS_IN_FLIGHT
 from .topics.process_policy import OnError, Progress
-from .topics.reader import Limits, Reader, window_of
+from .topics.reader import Reader, window_of
 from .topics.topic import Topic
 from .transaction.topic_writes import Headers
 from .transaction.transaction import Transaction
@@ -131,6 +132,7 @@ class Engine:
         self,
         topic: str,
         consumer: str,
+        *,
         max_records: int = 1000,
         max_bytes: int = READ_BYTES,
         in_flight: int | None = None,
@@ -166,6 +168,7 @@ class Engine:
         fn: Callable[[Transaction, ReadBatch], Any],
         topic: str,
         consumer: str,
+        *,
         workers: int = 1,
         in_flight: int = PROCESS_IN_FLIGHT,
         max_records: int = 1000,

@@ -126,6 +126,7 @@ def create(
     store: Store,
     topic: TopicName,
     name: NewConsumer,
+    *,
     kind: Annotated[
         str,
         typer.Option(
@@ -166,6 +167,7 @@ def seek(
     store: Store,
     topic: TopicName,
     name: ConsumerName,
+    *,
     to: Annotated[str, typer.Option(metavar="PLACE", help=f"Where it goes on: {_PLACE}")],
     partition: Annotated[int | None, typer.Option(help="Only this partition.")] = None,
     dry_run: DryRun = False,

@@ -16,6 +16,7 @@ from .output import Json, Store, errors, existing, print_json, print_rows, say
 
 def export(
     store: Store,
+    *,
     to: Annotated[Path, typer.Option(help="FILE.parquet, or a folder for NAME.parquet of each.")],
     topic: Annotated[list[str] | None, typer.Option(help="A topic; may be repeated.")] = None,
     table: Annotated[list[str] | None, typer.Option(help="A table; may be repeated.")] = None,

@@ -31,6 +31,7 @@ def load(
     store: Store,
     table: TableName,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="FILE.csv, .jsonl or .parquet.")],
+    *,
     key: Annotated[
         list[str], typer.Option(metavar="COLUMN", help="The key; repeated: a list of these.")
     ],

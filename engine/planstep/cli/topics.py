@@ -76,6 +76,7 @@ def _retention(topic: TopicDescription) -> str:
 def create(
     store: Store,
     topic: NewTopic,
+    *,
     partitions: Annotated[int | None, typer.Option(min=1, help="1 if not given.")] = None,
     format: Annotated[
         str | None, typer.Option(help="bytes (if not given), utf8, json or msgpack.")

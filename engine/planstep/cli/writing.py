@@ -47,6 +47,7 @@ def write(
         list[str] | None,
         typer.Argument(metavar="VALUE", help="Values; lines of stdin if none."),
     ] = None,
+    *,
     key: Annotated[str | None, typer.Option(help="Key of all that bring none.")] = None,
     header: Annotated[
         list[str] | None,

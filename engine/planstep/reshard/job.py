@@ -87,10 +87,24 @@ def run(
     done = Done()
     tries = _Tries()
     for number, file in enumerate(source.files):
-        _load(db, source, kept, number, file, batch, done, tries, progress, report)
-    _Resharding(db, source, partitions, batch, done, tries, progress).run(workers)
-    if not db._runtime.hooks.has_tables:
-        _Counting(db, source, partitions, batch, done, tries, progress).run(workers)
+        _load(
+            db,
+            source,
+            kept,
+            number,
+            file,
+            batch=batch,
+            done=done,
+            tries=tries,
+            progress=progress,
+            report=report,
+        )
+    stages: list[type[_Stage]] = [_Resharding]
+    if not db.context.runtime.hooks.has_tables:
+        stages.append(_Counting)
+    for stage in stages:
+        at_work = stage(db, source, partitions, batch, done=done, tries=tries, progress=progress)
+        at_work.run(workers)
     after = db.stats()
     done.committed, done.retries = tries.committed, tries.retries
     done.conflicts = after["transactions"]["conflicts"] - before["transactions"]["conflicts"]
@@ -162,6 +176,7 @@ def _load(
     kept: Kept,
     number: int,
     file: str,
+    *,
     batch: int,
     done: Done,
     tries: _Tries,
@@ -226,6 +241,7 @@ class _Stage(ABC):
         source: Source,
         partitions: int,
         batch: int,
+        *,
         done: Done,
         tries: _Tries,
         progress: Progress,
@@ -307,7 +323,7 @@ class _Resharding(_Stage):
             return 0
         users = [pair[1] for pair in map(self._parse, values) if pair is not None]
         tx.write_batch(BY_USER, values, keys=users, headers=records.headers)
-        if self._db._runtime.hooks.has_tables:
+        if self._db.context.runtime.hooks.has_tables:
             for user, count in Counter(users).items():
                 tx.add(TOTALS, user, count)
         return len(values)

@@ -80,4 +80,4 @@ class _Changelogs(Kept):
 
 
 def kept_in(db: planstep.Engine, worker: str) -> Kept:
-    return _Tables(db) if db._runtime.hooks.has_tables else _Changelogs(db, worker)
+    return _Tables(db) if db.context.runtime.hooks.has_tables else _Changelogs(db, worker)

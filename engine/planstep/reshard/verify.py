@@ -95,7 +95,7 @@ def verify(store: str, source: Source) -> dict[str, Any]:
         for partition in range(db.topic(BY_USER).partitions):
             _check_partition(db, partition, expected, verdict)
         _check_rejected(db, expected, verdict)
-        if db._runtime.hooks.has_tables:
+        if db.context.runtime.hooks.has_tables:
             table = dict(db.table(TOTALS).scan())
         else:
             table = _last_values(db)

@@ -85,7 +85,7 @@ def take(options: ReadOptions, infer: tuple[str, ...]) -> Picture:
         table = db.context.table(options.name)
         assert step is not None
         file = _rows(options, store, view, table, step)
-        return _of_file(options, store, step, table.id, table.format, file, infer)
+        return _of_file(options, store, step, table.id, stored=table.format, file=file, infer=infer)
 
 
 def _of_snapshot(
@@ -94,7 +94,7 @@ def _of_snapshot(
     store, step = content.store, content.step
     if options.kind == "table":
         number, form, file = content.table(options.name)
-        return _of_file(options, store, step, number, form, file, infer)
+        return _of_file(options, store, step, number, stored=form, file=file, infer=infer)
     info, logs = content.topic(options.name)
     spans = _spans(options, info, {p: logs[p] for p in _chosen(options, info)})
     kind = None
@@ -120,7 +120,7 @@ def store_id(db: "Engine") -> str:
 
 
 def _step(options: ReadOptions, db: "Engine", view: "SnapshotView") -> int | None:
-    if not db._runtime.hooks.has_places:
+    if not db.context.runtime.hooks.has_places:
         if options.step is not None:
             raise NotSupported(
                 f"leave asOfStep out: mode {db.mode} has no steps, each partition is read as it is at load"
@@ -218,6 +218,7 @@ def _of_file(
     store: str,
     step: int,
     number: int,
+    *,
     stored: str,
     file: str,
     infer: tuple[str, ...],

@@ -13,7 +13,7 @@ What it leaves out: overwriting; streams without foreachBatch; stores that anoth
 Next: encoding.py.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import itemgetter
@@ -26,6 +26,7 @@ from pyspark.sql.types import StructType
 import planstep
 
 from ..api import optional_packages
+from ..api.arguments import items_of
 from ..api.transaction.routing import key_of
 from ..api.transaction.topic_writes import Outbox
 from ..errors import NotSupported, PlanstepError, StoreInUse, TransactionTooLarge
@@ -65,7 +66,7 @@ class Writer(DataSourceArrowWriter):
         with planstep.open(path, create=False, read_only=True, switch_interval=None) as db:
             info = db.context.topic(name) if options.kind == "topic" else db.context.table(name)
             self._target = store_id(db), info.id
-            if options.query is not None and not db._runtime.hooks.has_tables:
+            if options.query is not None and not db.context.runtime.hooks.has_tables:
                 raise NotSupported(
                     f"leave queryId and batchId out: mode {db.mode} has no tables, hence no fence in the same "
                     "transaction; a batch that Spark repeats is written twice there"
@@ -92,7 +93,7 @@ class Writer(DataSourceArrowWriter):
         options = self._options
         try:
             with planstep.open(options.path, create=False, wait=options.wait) as db:
-                if db._runtime.hooks.has_tables:
+                if db.context.runtime.hooks.has_tables:
                     db.create_table(FENCES, exist_ok=True)
                 db.run(lambda tx: self._write(db, tx, staged))
         except StoreInUse as error:
@@ -113,7 +114,7 @@ class Writer(DataSourceArrowWriter):
         self._job.end()
 
     def _write(self, db: "Engine", tx: "Transaction", staged: list[Staged]) -> None:
-        if db._runtime.hooks.has_tables and not self._pass(tx):
+        if db.context.runtime.hooks.has_tables and not self._pass(tx):
             return
         options = self._options
         info = (
@@ -133,7 +134,7 @@ class Writer(DataSourceArrowWriter):
                     for key, value in pairs:
                         tx.contents.write_row(info, key_of(key), PUT, value)
             return
-        outbox = Outbox(replace(info, format="bytes"), 0)  # encoded already
+        outbox = _Encoded(replace(info, format="bytes"), 0)
         for keyless, records in self._joined(staged, len(info.partitions)):
             outbox.keyless = keyless
             for partition, part in _by_partition(records):
@@ -170,6 +171,20 @@ class Writer(DataSourceArrowWriter):
         return True
 
 
+class _Encoded(Outbox):
+    """An outbox of records that tasks have encoded: it keeps them as they are."""
+
+    __slots__ = ()
+
+    def encode(
+        self, values: Iterable[Any], keys: Iterable[Any] | None, headers: Iterable[Any] | None
+    ) -> tuple[Sequence[bytes], Sequence[bytes | None] | None, list[bytes | None] | None, int]:
+        raw = items_of(self.where, "values", values)
+        raw_keys = None if keys is None else items_of(self.where, "keys", keys)
+        packed = None if headers is None else list(headers)
+        return raw, raw_keys, packed, self._measure(raw, raw_keys, packed)
+
+
 def _by_partition(records: Any) -> Iterator[tuple[int | None, Any]]:
     """Records that say where they go apart from each other, those that do not as None."""
     column = records["partition"]
@@ -188,12 +203,12 @@ def _write_records(tx: "Transaction", outbox: Outbox, records: Any, partition: i
             f"{outbox.where} has partitions 0 to {len(outbox.topic.partitions) - 1}, not {partition}: "
             "mend the column partition"
         )
+    topic = outbox.topic.name
+    tx.contents.outboxes[topic] = outbox
     if records["headers"].null_count == records.num_rows:
-        tx._write_frame(
-            outbox, records.select(["key", "value"]), None, None, partition, "key", "value"
-        )
+        frame = records.select(["key", "value"])
+        tx.write_batch(topic, frame, partition=partition, key="key", value="value")
         return
     for batch in records.to_batches():
         values, keys, headers = (batch[c].to_pylist() for c in ("value", "key", "headers"))
-        size = outbox._measure(values, keys, headers)
-        tx._add(outbox, values, keys, headers, size, partition)
+        tx.write_batch(topic, values, keys, headers, partition)

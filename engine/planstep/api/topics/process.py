@@ -31,6 +31,8 @@ from ..arguments import check_worker, whole
 from ..columns.batch import ReadBatch
 from ..retry import refuse_unrun
 from ..transaction.transaction import Transaction
+from .batch_search import Limits
+from .leased_transaction import Leased
 from .process_policy import (
     Course,
     Courser,
@@ -39,7 +41,6 @@ from .process_policy import (
     Progress,
     refuse_rolled_back,
 )
-from .reader import Leased, Limits
 
 if TYPE_CHECKING:
     from ..context import Context

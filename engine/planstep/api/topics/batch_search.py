@@ -1,0 +1,198 @@
+"""A reader's search for its next batch: what is there now, or how long to wait for some.
+
+    attempt ─▶ lanes of the group ─▶ free range? ─ read it ─▶ (transaction, batch)
+                    └ nothing there ─▶ seconds to wait: the face waits, a thread's or a loop's
+
+Neither face waits in here. A course (process_policy.py) may have it read less, or end its waiting.
+
+Next: leased_transaction.py.
+"""
+
+import time
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from ...errors import Dropped, LeaseLost, SnapshotTooOld, TransactionClosed
+from ..columns.batch import ReadBatch, counted
+from ..transaction.snapshot_reader import Reading, end_of
+from .consumer_group import Group
+from .group_state import Lane, Member
+from .leased_transaction import Leased, LeasedTransaction
+
+if TYPE_CHECKING:
+    from ..context import Context
+
+_TRIES = 20
+_SOON_SECONDS = 0.05
+_LOOK_SECONDS = 5.0
+"""A reader that waits looks again after this long: leases run out without a word."""
+
+
+class Limits(NamedTuple):
+    """How much a reader takes: records and about bytes of a batch, and batches at once."""
+
+    max_records: int
+    max_bytes: int
+    in_flight: int
+
+
+class Wait:
+    """One call that waits for a batch, of either face: until when (None: for ever, or until all is consumed),
+    for how many of the reader's own flights, and how many of those had lapsed when it began."""
+
+    __slots__ = ("deadline", "held", "lapsed")
+
+    def __init__(self, deadline: float | None, lapsed: int) -> None:
+        self.deadline = deadline
+        self.held = 0
+        self.lapsed = lapsed
+
+
+class Directions(Protocol):
+    """What a course tells the searches of its readers."""
+
+    @property
+    def stopping(self) -> bool: ...
+
+    def limit(self, partition: int, begin: int, most: int) -> int: ...
+
+
+class BatchSearch:
+    """Finds the next batch of one member of a group. Its reader's threads share it."""
+
+    def __init__(
+        self,
+        context: "Context",
+        group: Group,
+        member: Member,
+        limits: Limits,
+        *,
+        until_idle: bool,
+        who: str,
+    ) -> None:
+        """`who`: the reader, in messages."""
+        self.group = group
+        self.member = member
+        self.course: Directions | None = None
+        self._context = context
+        self.max_records, self.max_bytes, _ = limits
+        self._until_idle = until_idle
+        self._who = who
+
+    def check(self) -> None:
+        """Raises where there is nothing to be found any more: engine or reader closed, topic dropped."""
+        self._context.check()
+        if self.member.left:
+            raise TransactionClosed("the reader is closed; open another with db.reader()")
+        info = self.group.info
+        if self._context.topic(info.name).id != info.id:
+            raise Dropped(f"topic {info.name!r} was dropped, and created anew: open another reader")
+
+    def idle(self) -> bool:
+        """Whether all that is there is consumed, and nothing is in flight in any reader."""
+        self.check()
+        with self._context.runtime.snapshot() as snap:
+            return self.group.idle(Reading(self._context.runtime, snap))
+
+    def attempt(
+        self, wait: Wait, made: type[LeasedTransaction] = LeasedTransaction
+    ) -> tuple[Leased | None, float]:
+        """A batch that is there now, or for how many seconds to wait: 0, there is nothing to read.
+
+        Reads from disk, and may wait for another host.
+        """
+        group, member = self.group, self.member
+        while True:
+            self.check()
+            group.tidy()
+            if 0 < wait.held <= member.lapsed - wait.lapsed and not member.flights:
+                raise LeaseLost(
+                    f"{self._who} waited {group.lease_seconds:g} s for room, and nobody committed or rolled back "
+                    f"{counted(wait.held, 'batch', 'batches')} that it had given: the records are read again; "
+                    "end each transaction"
+                )
+            changes = group.changes
+            leased = self._find(made)
+            if leased is not None:
+                return leased, 0.0
+            flights, sent = group.under_way(member)
+            if group.changes != changes:
+                continue  # what was looked at is old
+            full = flights >= member.in_flight
+            if (full or sent) and not self._context.runtime.owns_this_thread():
+                left = _LOOK_SECONDS
+            else:
+                left = self._left(wait)
+            wait.held = flights if full or (left and self._until_idle) else 0
+            return None, left
+
+    def _left(self, wait: Wait) -> float:
+        """Seconds to wait for records, none of which are there."""
+        if self.course is not None and self.course.stopping:
+            return 0.0
+        if wait.deadline is not None:
+            return max(0.0, min(wait.deadline - time.monotonic(), _LOOK_SECONDS))
+        if not self._until_idle:
+            return _LOOK_SECONDS
+        if self.idle():
+            return 0.0
+        # Mode "kafka" answers a commit before its position can be seen, and wakes nobody then.
+        return _LOOK_SECONDS if self.group.flying else _SOON_SECONDS
+
+    def _find(self, made: type[LeasedTransaction]) -> Leased | None:
+        for left in reversed(range(_TRIES)):
+            try:
+                return self._look(made)
+            except SnapshotTooOld:  # trimmed just where it was about to read
+                if not left:
+                    raise
+        return None
+
+    def _look(self, made: type[LeasedTransaction]) -> Leased | None:
+        """No transaction is begun before there is a record for it."""
+        group, member = self.group, self.member
+        group.refresh(member)
+        lanes = group.lanes_for(member)
+        if not lanes:
+            return None
+        runtime = self._context.runtime
+        reading = Reading(runtime, runtime.snapshot())
+        tx: LeasedTransaction | None = None
+        try:
+            for lane in lanes:
+                with lane.lock:
+                    changes = lane.changes
+                    found = group.free(member, lane, reading)
+                    if found is None:
+                        continue
+                    if tx is None:
+                        tx = made(self._context, member.producer)
+                        if member.producer is None:
+                            tx.life.lend(reading)
+                    if not tx.life.lent(reading):  # its producer remembers positions of its own
+                        found = group.free(member, lane, tx.life.view())
+                    batch = None if found is None else self._read(tx, lane, *found, changes)
+                if batch is not None:
+                    return Leased(tx, batch)
+        finally:
+            if tx is None or not tx.life.lent(reading):
+                reading.snap.close()
+            if tx is not None and tx.life.flight is None:
+                tx.rollback()
+        return None
+
+    def _read(
+        self, tx: LeasedTransaction, lane: Lane, begin: int, end: int, changes: int
+    ) -> ReadBatch | None:
+        group, reading = self.group, tx.life.view()
+        most = min(self.max_records, end - begin)
+        if self.course is not None:
+            most = self.course.limit(lane.number, begin, most)
+        segments, _ = reading.segments(group.info, lane.number, begin, most, self.max_bytes)
+        if not segments:
+            return None
+        flight = group.begin(self.member, lane, begin, end_of(segments), changes)
+        if flight is None:
+            return None
+        tx.take(group, flight)
+        more = flight.end < reading.bounds(lane.tablet)[1]
+        return ReadBatch(group.info.name, group.info.format, segments, more)

@@ -1,0 +1,167 @@
+"""The transaction of a batch that a reader gave: it consumes the batch, and its commit waits for its turn.
+
+    take(group, flight) ─▶ consumes the range ─ submit ─▶ group.hand: in the order in which batches were read
+                                              └ rollback, Conflict, dropped ─▶ group.ended: read again
+
+Next: process.py.
+"""
+
+import time
+from concurrent.futures import Future
+from typing import Any, NamedTuple
+
+from ...errors import Conflict, LeaseLost, Overloaded, Undetermined
+from ...runtime.outcome import Commit
+from ...runtime.wait_primitives import CommitFuture
+from ..columns.batch import ReadBatch
+from ..transaction.lifecycle import Lifecycle
+from ..transaction.participant_parts import Parts
+from ..transaction.snapshot_reader import Reading
+from ..transaction.topic_writes import Outbox
+from ..transaction.transaction import Transaction
+from .consumer_group import Group
+from .group_state import Flight
+
+_ADMISSION_SECONDS = 30.0
+
+
+class LeasedLifecycle(Lifecycle):
+    """Its commit waits for its turn behind those that were read before it."""
+
+    group: Group
+    flight: Flight | None = None
+
+    def lend(self, reading: Reading) -> None:
+        """It reads as of the snapshot that its batch was looked for in, and closes that."""
+        self._reading = reading
+
+    def lent(self, reading: Reading) -> bool:
+        return self._reading is reading
+
+    def hand(self, parts: Parts, ending: Any) -> None:
+        """Raises Overloaded when there is no room now; what else it raises ends the transaction."""
+        assert self.flight is not None
+        try:
+            self.group.hand(self.flight, self.tx, parts, ending)
+        except (Conflict, LeaseLost):
+            self.group.ended(self.flight, None)
+            raise
+
+    def send(self) -> Parts | None:
+        parts = super().send()
+        assert self.flight is not None
+        self.flight.sent = True
+        return parts
+
+    def submit(self) -> "Future[Commit]":
+        parts = self.send()
+        assert parts is not None, "it consumes a range"
+        future = CommitFuture()
+        future.set_running_or_notify_cancel()
+        deadline = time.monotonic() + _ADMISSION_SECONDS
+        pause = 0.001
+        self.group.tidy()  # what is in its way may have been dropped
+        while True:
+            try:
+                self.hand(parts, future)
+                break
+            except Overloaded as error:
+                if time.monotonic() + pause > deadline:
+                    self.failed(error)
+                    raise
+                time.sleep(pause)
+                pause = min(2 * pause, 0.05)
+            except (Conflict, LeaseLost) as error:
+                self.failed(error)
+                self.take_back()
+                future.set_exception(error)
+                break
+        self.future = future
+        return future
+
+    def commit(self, timeout: float | None) -> Commit:
+        future = self.submit()
+        try:
+            self.result = future.result(timeout)
+        except TimeoutError:
+            self._runtime.replies.unheard(self.tx)
+            self.failure = error = Undetermined(
+                f"transaction {self.id} was not answered within {timeout} s; it goes on, and "
+                f"outcome({self.id!r}) tells how it ended"
+            )
+            raise error from None
+        except BaseException as error:
+            self._runtime.replies.unheard(self.tx)
+            self.failed(error)
+            raise
+        self.state = "committed"
+        return self.result
+
+    def take_back(self) -> None:
+        super().take_back()
+        if self.flight is not None:
+            self.group.ended(self.flight, None)
+
+    def _loses_writes(self) -> bool:
+        return False  # not lost: the batch is read again, and the group says so
+
+    def __del__(self) -> None:
+        super().__del__()
+        if self.flight is not None and self.state == "open":
+            self.group.gone.append(self.flight)
+
+
+class LeasedTransaction(Transaction):
+    """A transaction whose commit waits for its turn behind those that were read before it."""
+
+    life: LeasedLifecycle
+    _lifecycle = LeasedLifecycle
+
+    def take(self, group: Group, flight: Flight) -> None:
+        """Its batch: consumes the flight's range when it commits."""
+        self.life.group, self.life.flight = group, flight
+        tablet, consumer, conditions = flight.lane.tablet, group.consumer, self.contents.conditions
+        if group.individual:
+            conditions.acknowledge(tablet, consumer, flight.begin, flight.end)
+        else:
+            conditions.consume(tablet, consumer, flight.begin, flight.end)
+        conditions.fence(tablet, consumer, self.life.view().moved(tablet, consumer))
+        self._context.consuming[self.life.tx] = conditions
+        self.contents.waitable = False
+
+    def write_raw(self, topic: str, value: bytes, key: bytes | None, headers: bytes | None) -> None:
+        """Writes one record as it is stored."""
+        info = self._context.topic(topic)
+        outbox = self.contents.outboxes.get(topic) or Outbox(info, self._context.keyless(info))
+        size = len(value) + len(key or b"") + len(headers or b"")
+        self._add(outbox, [value], [key], [headers], size, None)
+
+    def _read_on(
+        self,
+        topic: str,
+        consumer: str,
+        max_records: int,
+        max_bytes: int,
+        partition: int | None,
+        exact: bool = False,
+    ) -> ReadBatch:
+        self._check_other(topic, consumer)
+        return super()._read_on(topic, consumer, max_records, max_bytes, partition, exact)
+
+    def consume(self, topic: str, consumer: str, partition: int, begin: int, end: int) -> None:
+        self._check_other(topic, consumer)
+        super().consume(topic, consumer, partition, begin, end)
+
+    def _check_other(self, topic: str, consumer: str) -> None:
+        if (topic, consumer) == (self.life.group.info.name, self.life.group.consumer):
+            raise TypeError(
+                f"consumer {consumer!r} reads topic {topic!r} through a reader, which gave this batch; "
+                "read as another consumer"
+            )
+
+
+class Leased(NamedTuple):
+    """A batch, and the transaction that consumes it: commit it, submit it, or roll it back."""
+
+    tx: Transaction
+    batch: ReadBatch
