@@ -16,7 +16,7 @@ Next: invariants.py.
 """
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property, lru_cache
 from hashlib import blake2b
 from typing import Any, NamedTuple
@@ -158,6 +158,14 @@ class Small:
         self.reached: dict[str, int] = {}
         self._turns: dict[tuple[bytes, bytes], _Turned] = {}
         self._acknowledged: dict[tuple[bytes, int, int], Frozen] = {}
+        self._take: dict[str, Callable[[State, Move], State]] = {
+            "ask for": self._ask,
+            "ask for all": self._ask,
+            "tick": self._tick,
+            "crash": self._crash,
+            DELIVER_ALL: self._deliver_all,
+            "lose": self._lose,
+        }
 
     # from state to state -------------------------------------------------------------------
 
@@ -202,13 +210,7 @@ class Small:
         for source, frozen in enumerate(state.hosts):
             arrivals += [Move(DELIVER, host, source=source) for host in frozen.queues]
         for move in arrivals:
-            yield move
-            if state.crashes:
-                yield move._replace(what=DELIVER_CRASH)
-            if state.repeats and (move.parcel == _ALL or state.net[move.parcel][1] == _DATAGRAM):
-                yield move._replace(what=DELIVER_TWICE)
-            if state.losses and move.parcel != _ALL and state.net[move.parcel][1] == _DATAGRAM:
-                yield move._replace(what="lose")
+            yield from _ways(state, move)
         for host, several in self.waiting(state).items():
             if several > 1:
                 yield Move(DELIVER_ALL, host)
@@ -219,53 +221,57 @@ class Small:
                 yield Move("tick", host)
 
     def take(self, state: State, move: Move) -> State:
-        what, number, parcel, source, kind = move
-        net = state.net
-        if what == "ask for" or what == "ask for all":
-            kinds = (kind,) if kind else state.left
-            left = list(state.left)
-            inputs: list[Input] = []
-            generation = state.hosts[0].generation
-            asked = list(state.asked)
-            for one in kinds:
-                left.remove(one)
-                tx = tx_id(generation, len(asked) + 1)
-                asked.append((tx, one))
-                inputs.append(Commit(tx, parts_of(self.scene, one)))
-            return self._turn(state._replace(left=tuple(left), asked=tuple(asked)), 0, inputs)
-        if what == "tick":
-            if self.waiting(state):
-                state = state._replace(repeats=state.repeats - 1)
-            return self._turn(state, number, [Tick()])
-        if what == "crash":
-            self._note_crash(state, number)
-            return self._crashed(state, number)
-        if what == DELIVER_ALL:
-            inputs = [_input(item) for item in net if item[0] == number]
-            for other, frozen in enumerate(state.hosts):
-                if number in frozen.queues:
-                    inputs.append(_frame(other, number, frozen.queues[number]))
-            state = state._replace(net=tuple(item for item in net if item[0] != number))
-            return self._turn(state, number, inputs)
-        if parcel == _ALL:
-            frame = _frame(source, number, state.hosts[source].queues[number][:1])
-            item: Input = frame
-            if what == DELIVER_TWICE:
+        return self._take.get(move.what, self._deliver)(state, move)
+
+    def _ask(self, state: State, move: Move) -> State:
+        """The kind that the move names, or all that are left, in one turn."""
+        left, asked = list(state.left), list(state.asked)
+        inputs: list[Input] = []
+        for kind in (move.kind,) if move.kind else state.left:
+            left.remove(kind)
+            tx = tx_id(state.hosts[0].generation, len(asked) + 1)
+            asked.append((tx, kind))
+            inputs.append(Commit(tx, parts_of(self.scene, kind)))
+        return self._turn(state._replace(left=tuple(left), asked=tuple(asked)), 0, inputs)
+
+    def _tick(self, state: State, move: Move) -> State:
+        if self.waiting(state):
+            state = state._replace(repeats=state.repeats - 1)
+        return self._turn(state, move.host, [Tick()])
+
+    def _crash(self, state: State, move: Move) -> State:
+        self._note_crash(state, move.host)
+        return self._crashed(state, move.host)
+
+    def _deliver_all(self, state: State, move: Move) -> State:
+        number, net = move.host, state.net
+        inputs = [_input(item) for item in net if item[0] == number]
+        for other, frozen in enumerate(state.hosts):
+            if number in frozen.queues:
+                inputs.append(_frame(other, number, frozen.queues[number]))
+        state = state._replace(net=tuple(item for item in net if item[0] != number))
+        return self._turn(state, number, inputs)
+
+    def _lose(self, state: State, move: Move) -> State:
+        return _arrived(state, move.parcel)._replace(losses=state.losses - 1)
+
+    def _deliver(self, state: State, move: Move) -> State:
+        """A datagram, or a link's next message; of what comes twice a datagram stays on its way."""
+        number, twice = move.host, move.what == DELIVER_TWICE
+        if move.parcel == _ALL:
+            frame = _frame(move.source, number, state.hosts[move.source].queues[number][:1])
+            inputs: list[Input] = [frame, frame] if twice else [frame]
+            if twice:
                 self._note_repeat(frame)
-                state = state._replace(repeats=state.repeats - 1)
-                return self._turn(state, number, [frame, frame])
         else:
-            item = _input(net[parcel])
-            rest = net[:parcel] + net[parcel + 1 :]
-            if what == "lose":
-                return state._replace(net=rest, losses=state.losses - 1)
-            if what == DELIVER_TWICE:
-                state = state._replace(repeats=state.repeats - 1)
-            else:
-                state = state._replace(net=rest)
-        if what == DELIVER_CRASH:
-            return self._crashed(self._turn(state, number, [item], heard=False), number)
-        return self._turn(state, number, [item])
+            inputs = [_input(state.net[move.parcel])]
+            if not twice:
+                state = _arrived(state, move.parcel)
+        if twice:
+            state = state._replace(repeats=state.repeats - 1)
+        if move.what == DELIVER_CRASH:
+            return self._crashed(self._turn(state, number, inputs, heard=False), number)
+        return self._turn(state, number, inputs)
 
     def _turn(self, state: State, number: int, inputs: list[Input], heard: bool = True) -> State:
         turn = self._turned(number, state.hosts[number], inputs)
@@ -352,6 +358,22 @@ class Small:
                 and tablet_prefix(tablet) + b"q" in state.hosts[number].values
             ):
                 self.note(BETWEEN)
+
+
+def _ways(state: State, move: Move) -> Iterator[Move]:
+    """How something that is on its way may come, or not."""
+    yield move
+    if state.crashes:
+        yield move._replace(what=DELIVER_CRASH)
+    if state.repeats and (move.parcel == _ALL or state.net[move.parcel][1] == _DATAGRAM):
+        yield move._replace(what=DELIVER_TWICE)
+    if state.losses and move.parcel != _ALL and state.net[move.parcel][1] == _DATAGRAM:
+        yield move._replace(what="lose")
+
+
+def _arrived(state: State, parcel: int) -> State:
+    """It is not on its way any more."""
+    return state._replace(net=state.net[:parcel] + state.net[parcel + 1 :])
 
 
 def _parcels(number: int, released: Released) -> Iterator[tuple[int, int, bytes]]:
