@@ -153,6 +153,7 @@ def test_of_several_all_are_exported_or_none(call: Any, store: Path, tmp_path: P
     ],
 )
 def test_wrong_usage(
+    *,
     call: Any,
     store: Path,
     tmp_path: Path,
