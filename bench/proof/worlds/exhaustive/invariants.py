@@ -18,7 +18,8 @@ from .....proto.ids import COORDINATOR_ID, PARTITION, kind_of, tablet_prefix, tx
 from .....proto.messages import ADD
 from .....tablets.partition import Bounds, Entry, standing
 from .....tablets.shard import Row
-from .world import Decision, Scene, State, parts_of
+from .scene import Scene, parts_of
+from .world import Decision, State
 
 PLANNED, COMMITTED, ABORTED, REFUSED = 1, 2, 3, 4
 _ENTRIES = 2

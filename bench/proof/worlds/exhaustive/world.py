@@ -12,37 +12,26 @@ Time is left out: a tick says that what could be late is late. It comes for noth
 way, else it counts as a repeat. Ids are given in the order of asking, so equal transactions need not be
 told apart: that is the symmetry.
 
-Next: invariants.py.
+Next: scene.py, invariants.py.
 """
 
-import dataclasses
 from collections.abc import Callable, Iterator
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
 import msgpack
 
 from .....host.inputs import Arrived, Commit, Deliver, Input, Released, Tick
-from .....proto.ids import PARTITION, SHARD, host_of, tablet_id, tablet_prefix, tx_id
-from .....proto.messages import (
-    ADD,
-    PUT,
-    Ask,
-    Done,
-    PartitionPart,
-    ReadSet,
-    ShardPart,
-    decode,
-    encode,
-)
+from .....proto.ids import host_of, tablet_prefix, tx_id
+from .....proto.messages import Ask, Done, PartitionPart, ReadSet, decode, encode
 from .....proto.records_pb2 import LinkFrame
 from ...patching import exchange
+from .scene import Scene, parts_of
 from .snapshot import Frozen, crashed, freeze, new, plain, thaw, without
 
 NOW_MS = 10_000
 """Always: whatever waits has waited long enough when a tick comes."""
-ONE = b"\x01"  # msgpack's
 _DATAGRAM, _LOCAL = 0, 1
 _ALL = -1
 _TURNS_KEPT = 60_000
@@ -54,50 +43,6 @@ TWICE = "a vote arrives twice"
 BETWEEN = "a crash falls between a plan and its execution"
 Decision = tuple[bytes, int, bool, int, int]
 """(transaction, tablet, committed, step, n), as the tablet says it."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Scene:
-    """Where the partition and the shard live, and what is asked of them: names of `KINDS`."""
-
-    name: str
-    hosts: int
-    partition: int
-    shard: int
-    asked: tuple[str, ...]
-    separate: bool = False
-    crashes: int = 1
-    repeats: int = 1
-    losses: int = 1
-
-    @cached_property
-    def tablets(self) -> tuple[int, int]:
-        return tablet_id(PARTITION, self.partition, 10), tablet_id(SHARD, self.shard, 20)
-
-
-@lru_cache(64)
-def parts_of(scene: Scene, kind: str) -> dict[int, Any]:
-    """What a transaction of that kind asks, by tablet. Before any of them the partition has two records."""
-    partition, shard = scene.tablets
-    first, second = KINDS[kind]
-    return {partition: first, shard: second}
-
-
-KINDS: dict[str, tuple[PartitionPart, ShardPart]] = {
-    # Consumes, writes a record and a row: two of them are in each other's way at both tablets.
-    "consume": (
-        PartitionPart((("c", 0, 1),), ((b"out", 1),)),
-        ShardPart(writes=((b"a", PUT, ONE),)),
-    ),
-    "next": (PartitionPart((("c", 1, 2),)), ShardPart(writes=((b"a", PUT, b"\x02"),))),
-    # Reads the row that the others write, and publishes where they do.
-    "read": (PartitionPart((), ((b"seen", 1),)), ShardPart(reads=((b"a", None),))),
-    # Meets none of them but where it publishes; both tablets vote, both receive.
-    "count": (
-        PartitionPart((("d", 0, 1),), ((b"more", 1),)),
-        ShardPart(writes=((b"n", ADD, ONE),)),
-    ),
-}
 
 
 class State(NamedTuple):
