@@ -102,9 +102,10 @@ def plain_docstring(
 
 
 def signature(
-    app: Any, what: str, name: str, item: Any, options: Any, given: str | None, result: str | None
+    app: Any, what: str, name: str, item: Any, options: Any, *shown: str | None
 ) -> tuple[str | None, str | None] | None:
-    """Classes that the engine makes show no constructor."""
+    """Classes that the engine makes show no constructor. `shown`: the arguments, and what is returned."""
+    given, result = shown
     if what in ("class", "exception") and not issubclass(item, tuple):
         return (None if given is None else ""), None
     if ".Async" in name and result is not None:

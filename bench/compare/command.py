@@ -22,7 +22,7 @@ from ..report.text.text_report import BUSY_SHARE, words
 from . import machine
 from .capacity import check_room
 from .harness import Outcome, carry_out
-from .plan import HOSTS_MAX, SPREAD, Asked, plan
+from .plan import HOSTS_MAX, SPREAD, Asked, Plan, plan
 from .postprocess import NO_SPARK, conclude, refuted
 from .progress import in_minutes, progress, terminated_as_interrupted
 from .result_folder import Kept
@@ -35,6 +35,7 @@ _RATE, _DEMO_RATE = 5.0, 1.0
 
 
 def compare(
+    *,
     workload: Annotated[
         list[str] | None,
         typer.Option(
@@ -241,34 +242,10 @@ def compare(
         spark_reads=out is not None and spark and is_local(master),
         find_rate=find_rate,
     )
-    try:
-        asked.check()
-        planned = plan(asked)
-        kept = Kept(out)
-        check_room(planned, out)
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from None
+    planned, kept = _planned(asked, out)
     _needs(asked)
     with terminated_as_interrupted(), kept:
-        facts = machine.facts(kept.path)
-        say(f"{len(planned.cells)} runs, about {in_minutes(planned.seconds)}")
-        busy = facts["busy_cores"] or 0.0
-        if busy > BUSY_SHARE * facts["cpus"]:
-            say(
-                f"warning: other work uses {busy:g} of {facts['cpus']} cores now: figures will be a busy machine's"
-            )
-
-        def told(outcome: Outcome) -> dict[str, Any]:
-            return summarize(asked, outcome, facts, kept.traces)
-
-        def partly(outcome: Outcome) -> dict[str, Any]:
-            return told(outcome) | {"interrupted": True}  # if this process ends here
-
-        with progress() as tell:
-            outcome = carry_out(
-                planned, run_apart, kept.path, tell, lambda so_far: kept.save(partly(so_far))
-            )
-        summary = told(outcome)
+        outcome, summary = _carried_out(asked, planned, kept)
         if out is not None:
             conclude(summary, kept, master if spark else NO_SPARK)
             if not keep_stores:
@@ -279,6 +256,46 @@ def compare(
         print_json(summary)
     else:
         _print(report)
+    _end(outcome, summary, out)
+
+
+def _planned(asked: Asked, out: Path | None) -> tuple[Plan, Kept]:
+    """BadParameter for what cannot be, or has no room."""
+    try:
+        asked.check()
+        planned = plan(asked)
+        kept = Kept(out)
+        check_room(planned, out)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+    return planned, kept
+
+
+def _carried_out(asked: Asked, planned: Plan, kept: Kept) -> tuple[Outcome, dict[str, Any]]:
+    """Runs it all, and keeps what there is so far after each cell."""
+    facts = machine.facts(kept.path)
+    say(f"{len(planned.cells)} runs, about {in_minutes(planned.seconds)}")
+    busy = facts["busy_cores"] or 0.0
+    if busy > BUSY_SHARE * facts["cpus"]:
+        say(
+            f"warning: other work uses {busy:g} of {facts['cpus']} cores now: figures will be a busy machine's"
+        )
+
+    def told(outcome: Outcome) -> dict[str, Any]:
+        return summarize(asked, outcome, facts, kept.traces)
+
+    def partly(outcome: Outcome) -> dict[str, Any]:
+        return told(outcome) | {"interrupted": True}  # if this process ends here
+
+    with progress() as tell:
+        outcome = carry_out(
+            planned, run_apart, kept.path, tell, lambda so_far: kept.save(partly(so_far))
+        )
+    return outcome, told(outcome)
+
+
+def _end(outcome: Outcome, summary: dict[str, Any], out: Path | None) -> None:
+    """Says where to look, and exits with what it came to."""
     if summary["interrupted"]:
         say("interrupted" + ("" if out is None else f"; what there is is in {out}"))
         raise typer.Exit(130)

@@ -13,6 +13,7 @@ Next: rate_search.py, which looks for the highest rate; harness.py, which carrie
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from .cell import Cell
 from .systems import DEFAULT, PLACEMENTS, SYSTEMS, headline, label
@@ -345,7 +346,7 @@ def _row(
         else:
             wanted = (asked.placement or headline(name),)
         for placement in wanted:
-            yield from _cell(asked, made, workload, name, durability, placement, duration)
+            yield from _cell(asked, made, workload, name, _Way(durability, placement), duration)
 
 
 def _corners(asked: Asked, made: Plan, durability: str, duration: float) -> Iterator[Cell]:
@@ -353,19 +354,23 @@ def _corners(asked: Asked, made: Plan, durability: str, duration: float) -> Iter
     for name in dict.fromkeys(asked.systems):
         for placement in PLACEMENTS[name]:
             if placement != headline(name):
-                yield from _cell(asked, made, "reshard", name, durability, placement, duration)
+                yield from _cell(
+                    asked, made, "reshard", name, _Way(durability, placement), duration
+                )
+
+
+class _Way(NamedTuple):
+    """When a cell's system acknowledges, and how it stands."""
+
+    durability: str
+    placement: str
 
 
 def _cell(
-    asked: Asked,
-    made: Plan,
-    workload: str,
-    system: str,
-    durability: str,
-    placement: str,
-    duration: float,
+    asked: Asked, made: Plan, workload: str, system: str, way: _Way, duration: float
 ) -> Iterator[Cell]:
     """The cell, or nothing where it cannot be."""
+    durability, placement = way
     hosts = _hosts(asked) if len(PLACEMENTS[system]) > 1 else 1
     if durability == "os" and hosts > 1:
         if _NO_OS not in made.left_out:

@@ -14,6 +14,7 @@ import shutil
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -172,21 +173,9 @@ def _less(now: int | None, before: int | None) -> int:
 def _costs(run: Run, before: Counters, after: Counters, result: Result) -> None:
     """What it took: per transaction, and per byte of payload."""
     if after.links is not None:
-        then = before.links or {}
-        run.kept["links"] = {name: n - then.get(name, 0) for name, n in after.links.items()}
-    count = run.transactions
-    if count:
-        for name in ("requests", "messages", "appends", "syncs"):
-            now, then = getattr(after, name), getattr(before, name)
-            if now is not None and then is not None:
-                setattr(result, f"{name}_per_transaction", (now - then) / count)
-        if after.steps is not None:
-            then_steps = before.steps or {}
-            result.steps = {
-                name: (times - then_steps.get(name, 0)) / count
-                for name, times in after.steps.items()
-                if times != then_steps.get(name, 0)
-            }
+        run.kept["links"] = _more(after.links, before.links)
+    if run.transactions:
+        _costs_of_one(run.transactions, before, after, result)
     hops = sorted(row.hops for row in run.trace.transactions if row.hops)
     if hops:
         result.hops_before_reply = hops[len(hops) // 2]
@@ -196,16 +185,28 @@ def _costs(run: Run, before: Counters, after: Counters, result: Result) -> None:
     if run.seconds > 0:
         result.disk_mb_s = disk / 1e6 / run.seconds
     if after.client_bytes is not None and after.tablet_bytes is not None:
-        network = (
-            after.client_bytes
-            + after.tablet_bytes
-            - (before.client_bytes or 0)
-            - (before.tablet_bytes or 0)
-        )
+        now = after.client_bytes + after.tablet_bytes
+        network = now - (before.client_bytes or 0) - (before.tablet_bytes or 0)
         if run.payload:
             result.network_bytes_per_payload_byte = network / run.payload
         if run.seconds > 0:
             result.network_mb_s = network / 1e6 / run.seconds
+
+
+def _costs_of_one(count: int, before: Counters, after: Counters, result: Result) -> None:
+    """Per transaction, of so many: what can be counted, and what was done how often."""
+    for name in ("requests", "messages", "appends", "syncs"):
+        now, then = getattr(after, name), getattr(before, name)
+        if now is not None and then is not None:
+            setattr(result, f"{name}_per_transaction", (now - then) / count)
+    if after.steps is not None:
+        steps = _more(after.steps, before.steps)
+        result.steps = {name: times / count for name, times in steps.items() if times}
+
+
+def _more(now: Mapping[str, int], before: Mapping[str, int] | None) -> dict[str, int]:
+    then = before or {}
+    return {name: n - then.get(name, 0) for name, n in now.items()}
 
 
 def _judged(run: Run, verdict: Verdict, result: Result) -> None:

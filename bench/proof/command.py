@@ -57,6 +57,7 @@ def check(
             help="One of: " + ", ".join(BY_NAME) + "; all; or list, which says what each is.",
         ),
     ],
+    *,
     quick: Annotated[
         bool, typer.Option("--quick", help="About a twentieth of each figure, a soak of seconds.")
     ] = False,
@@ -144,20 +145,12 @@ def check(
         hint = f"; do you mean {near[0]}?" if near else ""
         raise typer.BadParameter(f"there is no row {row!r}{hint} See `planstep check list`.")
     with terminated_as_interrupted():
-        if row == "all":
-            told = _all(options)
-        else:
-            told = [_here(row, options)]
+        told = _all(options) if row == "all" else [_here(row, options)]
     if as_json:
         print_json({"rows": told, "negative": negative, "machine": _machine()})
     else:
         for found in told:
-            print(_line(found))
-            for name, value in found["figures"].items():
-                if isinstance(value, (list, dict)):
-                    print(f"    {name.replace('_', ' ')}: {_listed(value)}")
-            for example in found["examples"]:
-                print("    " + example.replace("\n", "\n    "))
+            _print(found)
     if code := _exit_code(told, negative, allow_skips):
         raise typer.Exit(code)
 
@@ -325,6 +318,15 @@ def _telling(name: str) -> Iterator[Any]:
             say(f"{name}: {line}")
 
     yield tell
+
+
+def _print(told: dict[str, Any]) -> None:
+    print(_line(told))
+    for name, value in told["figures"].items():
+        if isinstance(value, (list, dict)):
+            print(f"    {name.replace('_', ' ')}: {_listed(value)}")
+    for example in told["examples"]:
+        print("    " + example.replace("\n", "\n    "))
 
 
 def _line(told: dict[str, Any]) -> str:

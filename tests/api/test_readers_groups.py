@@ -290,6 +290,36 @@ def test_reading_waits_for_records_and_for_leases(db: planstep.Engine) -> None:
     two.close()
 
 
+def read_for_a_while(db: planstep.Engine, draw: random.Random, stop: threading.Event) -> None:
+    """A reader's life; `stop` once it has seen the end of all there is."""
+    reader = db.reader("in", consumer="c", max_records=draw.randrange(1, 60))
+    for _ in range(20):
+        leased = reader.read(timeout=0.05)
+        if leased is not None:
+            pass_on(leased, draw)
+        elif reader.idle():
+            stop.set()
+    if draw.random() < 0.7:
+        reader.close()
+
+
+def pass_on(leased: planstep.Leased, draw: random.Random) -> None:
+    """Rolled back, ended one way or the other, or left as it is."""
+    tx, batch = leased
+    tx.write_batch("out", batch.values)
+    choice = draw.random()
+    if choice < 0.2:
+        tx.rollback()
+    elif choice < 0.9:
+        try:
+            if draw.random() < 0.5:
+                tx.submit()
+            else:
+                tx.commit()
+        except planstep.Aborted:
+            pass
+
+
 def test_readers_in_many_threads_count_each_record_once(db: planstep.Engine) -> None:
     """Some roll back, some conflict, some leave their reader without a word."""
     fill(db, 2000)
@@ -300,28 +330,7 @@ def test_readers_in_many_threads_count_each_record_once(db: planstep.Engine) -> 
         draw = random.Random(seed)
         try:
             while not stop.is_set():
-                reader = db.reader("in", consumer="c", max_records=draw.randrange(1, 60))
-                for _ in range(20):
-                    leased = reader.read(timeout=0.05)
-                    if leased is None:
-                        if reader.idle():
-                            stop.set()
-                        continue
-                    tx, batch = leased
-                    tx.write_batch("out", batch.values)
-                    choice = draw.random()
-                    if choice < 0.2:
-                        tx.rollback()
-                    elif choice < 0.9:
-                        try:
-                            if draw.random() < 0.5:
-                                tx.submit()
-                            else:
-                                tx.commit()
-                        except planstep.Aborted:
-                            pass
-                if draw.random() < 0.7:
-                    reader.close()
+                read_for_a_while(db, draw, stop)
         except BaseException as error:
             errors.append(error)
             stop.set()

@@ -164,6 +164,7 @@ def test_no_folder_is_made_but_the_last(call: Any, store: Path, tmp_path: Path, 
     ],
 )
 def test_wrong_usage(
+    *,
     call: Any,
     store: Path,
     tmp_path: Path,

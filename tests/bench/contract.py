@@ -46,6 +46,23 @@ def stored(system: System, topic: str, partition: int) -> list[bytes]:
     return [value for taken in system.records(topic, partition) for value in taken.values]
 
 
+def copy(worker: Worker, partition: int, roll_back: bool) -> bool:
+    """Copies a few records to the next partition, or does not; whether there were any."""
+    tx = worker.begin()
+    try:
+        taken = tx.read("in", partition, 7)
+        tx.write("out", taken.values, partition=(partition + 1) % 4)
+        tx.add("state", "copied", len(taken.values))
+        if roll_back:
+            tx.rollback()
+        else:
+            tx.commit()
+    except BaseException:
+        tx.rollback()
+        raise
+    return bool(taken.values)
+
+
 def finish(worker: Worker, step: Callable[[Worker], bool]) -> bool:
     """Runs it until it is not cancelled."""
     while True:
@@ -158,25 +175,10 @@ class SystemContract:
         for partition in range(4):
             system.load("in", partition, numbered(partition, each), None)
 
-        def step(worker: Worker, partition: int, roll_back: bool) -> bool:
-            tx = worker.begin()
-            try:
-                taken = tx.read("in", partition, 7)
-                tx.write("out", taken.values, partition=(partition + 1) % 4)
-                tx.add("state", "copied", len(taken.values))
-                if roll_back:
-                    tx.rollback()
-                else:
-                    tx.commit()
-            except BaseException:
-                tx.rollback()
-                raise
-            return bool(taken.values)
-
         def work(partition: int) -> None:
             worker = system.worker(f"w{partition}", "c", partition)
             for n in count():
-                if not finish(worker, partial(step, partition=partition, roll_back=n % 3 == 0)):
+                if not finish(worker, partial(copy, partition=partition, roll_back=n % 3 == 0)):
                     break
             worker.close()
 

@@ -1,6 +1,7 @@
 """The checker against brute force: small random histories, right and wrong, replayed in their order one by one."""
 
 import random
+from collections.abc import Iterator
 from itertools import pairwise
 
 import pytest
@@ -40,54 +41,72 @@ POSITIONS = (POSITION_GAP, POSITION_OVERLAP)
 OFFSETS = (OFFSET_GAP, OFFSET_OVERLAP)
 
 
-def drawn(draw: random.Random) -> Trace:
+class Drawing:
     """A few transactions over two rows, a consumer and a partition: often right, as often nearly so."""
-    trace = Trace()
-    rows = [trace.lane(ROW, "t", key=key) for key in "ab"]
-    consumer, topic = trace.lane(CONSUMER, "in/c", 0), trace.lane(TOPIC, "out", 0)
-    count = draw.randrange(1, 7)
-    last = {lane: -1 for lane in rows}
-    position, offset, clock = 0, 10, 0
-    wrong = draw.random() < 0.7
 
-    def bent(value: int, by: int) -> int:
-        return value + draw.choice((-by, by)) if wrong and draw.random() < 0.15 else value
+    def __init__(self, draw: random.Random) -> None:
+        self.draw, self.trace = draw, Trace()
+        self.rows = [self.trace.lane(ROW, "t", key=key) for key in "ab"]
+        self.consumer = self.trace.lane(CONSUMER, "in/c", 0)
+        self.topic = self.trace.lane(TOPIC, "out", 0)
+        self.count = draw.randrange(1, 7)
+        self.last = {lane: -1 for lane in self.rows}
+        self.position, self.offset, self.clock = 0, 10, 0
+        self.wrong = draw.random() < 0.7
+        for tx in draw.sample(range(self.count), self.count):
+            self.transaction(tx)
+        draw.shuffle(self.trace.transactions)
 
-    for tx in draw.sample(range(count), count):
-        outcome = ABORTED if draw.random() < 0.2 else COMMITTED
-        operations = []
-        for lane in rows:
-            if draw.random() < 0.5:
-                version = last[lane]
-                if wrong and draw.random() < 0.2:
-                    version = draw.randrange(-1, count)
-                operations.append(Operation(tx, READ, lane, version=version))
-        if draw.random() < 0.7:
-            begin = bent(position, 1)
-            end = begin + draw.randrange(1, 3)
-            operations.append(Operation(tx, CONSUME, consumer, begin, end))
-            position = end if outcome == COMMITTED else position
-        if draw.random() < 0.7 and outcome == COMMITTED:
-            begin = bent(offset, 1)
-            operations.append(Operation(tx, PRODUCE, topic, begin, begin + 1, 1))
-            offset = begin + 1
-        for lane in rows:
-            if draw.random() < 0.5:
-                operations.append(Operation(tx, WRITE, lane))
-                if outcome == COMMITTED:
-                    last[lane] = tx
-        clock += draw.randrange(3)
-        begin, reply = clock - draw.randrange(1, 5), clock + draw.randrange(1, 5)
-        if wrong and draw.random() < 0.2:
+    def bent(self, value: int, by: int) -> int:
+        wrong = self.wrong and self.draw.random() < 0.15
+        return value + self.draw.choice((-by, by)) if wrong else value
+
+    def transaction(self, tx: int) -> None:
+        draw = self.draw
+        committed = draw.random() >= 0.2
+        operations = [*self.reads(tx), *self.moves(tx, committed), *self.writes(tx, committed)]
+        self.clock += draw.randrange(3)
+        begin, reply = self.clock - draw.randrange(1, 5), self.clock + draw.randrange(1, 5)
+        if self.wrong and draw.random() < 0.2:
             begin, reply = begin + 8, reply + 8
-        step, n = (draw.choice((clock, clock + 1)), tx) if outcome == COMMITTED else (None, None)
+        step, n = (draw.choice((self.clock, self.clock + 1)), tx) if committed else (None, None)
         draw.shuffle(operations)
-        trace.operations += operations
-        trace.transactions.append(
+        self.trace.operations += operations
+        outcome = COMMITTED if committed else ABORTED
+        self.trace.transactions.append(
             Transaction(tx, str(tx), "w", outcome, step, n, begin=begin, reply=reply)
         )
-    draw.shuffle(trace.transactions)
-    return trace
+
+    def reads(self, tx: int) -> Iterator[Operation]:
+        for lane in self.rows:
+            if self.draw.random() < 0.5:
+                version = self.last[lane]
+                if self.wrong and self.draw.random() < 0.2:
+                    version = self.draw.randrange(-1, self.count)
+                yield Operation(tx, READ, lane, version=version)
+
+    def moves(self, tx: int, committed: bool) -> Iterator[Operation]:
+        """What it consumes, what it publishes."""
+        if self.draw.random() < 0.7:
+            begin = self.bent(self.position, 1)
+            end = begin + self.draw.randrange(1, 3)
+            yield Operation(tx, CONSUME, self.consumer, begin, end)
+            self.position = end if committed else self.position
+        if self.draw.random() < 0.7 and committed:
+            begin = self.bent(self.offset, 1)
+            yield Operation(tx, PRODUCE, self.topic, begin, begin + 1, 1)
+            self.offset = begin + 1
+
+    def writes(self, tx: int, committed: bool) -> Iterator[Operation]:
+        for lane in self.rows:
+            if self.draw.random() < 0.5:
+                yield Operation(tx, WRITE, lane)
+                if committed:
+                    self.last[lane] = tx
+
+
+def drawn(draw: random.Random) -> Trace:
+    return Drawing(draw).trace
 
 
 def replayed(trace: Trace) -> dict[str, bool]:

@@ -76,7 +76,7 @@ def test_trimmed_after_a_look(shop: Path, fields: Any, refused: Any) -> None:
 
 @pytest.mark.parametrize(("kind", "name", "held"), [("topic", "clicks", 4), ("table", "totals", 3)])
 def test_dropped_when_told_twice(
-    shop: Path, kind: str, name: str, held: int, call: Any, fields: Any, refused: Any
+    *, shop: Path, kind: str, name: str, held: int, call: Any, fields: Any, refused: Any
 ) -> None:
     assert call(kind, "drop", shop, name)[0] == 2
     assert f"did you mean '{name}'" in refused(kind, "drop", shop, name[:-1], "--yes")

@@ -72,6 +72,16 @@ def run_command(line: str, capfd: pytest.CaptureFixture[str]) -> str:
     return capfd.readouterr().out
 
 
+def run_commands(text: str, where: str, capfd: pytest.CaptureFixture[str]) -> None:
+    for part in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
+        line, _, wanted = part.partition("\n")
+        if not line.startswith("planstep "):
+            continue
+        got = run_command(line, capfd)
+        if wanted.strip():
+            same(wanted, got, f"{where}: {line}")
+
+
 @pytest.mark.parametrize("page", PAGES, ids=[str(p.relative_to(ROOT)) for p in PAGES])
 def test_the_page_says_what_happens(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
@@ -92,13 +102,7 @@ def test_the_page_says_what_happens(
                 if block.printed is not None:
                     same(block.printed, got, where)
             elif block.language == "console":
-                for part in re.split(r"^\$ ", block.text, flags=re.MULTILINE)[1:]:
-                    line, _, wanted = part.partition("\n")
-                    if not line.startswith("planstep "):
-                        continue
-                    got = run_command(line, capfd)
-                    if wanted.strip():
-                        same(wanted, got, f"{where}: {line}")
+                run_commands(block.text, where, capfd)
         assert not open_stores() or page.name in OPEN_TO_THE_END, "the page leaves its stores open"
     finally:
         for slot in list(open_engine._slots.values()):

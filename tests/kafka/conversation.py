@@ -13,6 +13,7 @@ A Produce of several partitions is one request with one message each: one line e
 """
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 from planstep.proto.ids import GROUPS, PARTITION, TRANSACTIONS, tablet_id
@@ -148,41 +149,68 @@ class Broker:
 
     def do(self, line: str) -> None:
         word, _, rest = line.partition(" ")
-        words, c = rest.split(), self.client
         self.calls += 1
-        call = b"%d" % self.calls
-        if word == "init":
-            c.init(call, rest)
-        elif word == "begin":
-            error = c.begin(self.handle, rest.encode())
-            self.lines += [f"== {error}"] if error else []
-        elif word == "send":
-            c.send(self.handle, words[0].encode(), batches(words[1:]))
-        elif word == "commit":
-            c.commit(call, self.handle, words[0].encode(), offsets(words[1:]))
-        elif word == "abort":
-            c.abort(call, self.handle, words[0].encode())
-        elif word == "drop":
-            c.drop(self.handle)
-        elif word == "plain":
-            if rest == "init":
-                c.init(call, None)
-            else:
-                c.plain(call, batches(words))
-        elif word == "late":
-            c.wake(self.find(rest)[2].request)
-        elif word == "wait":
-            due = [
-                token for delay, token in self.timers if delay == float(rest) and c.awaits(token)
-            ]
-            assert due, f"no timer of {rest} ms: {self.timers}"
-            self.timers = [item for item in self.timers if item[1] not in due]
-            for token in due:
-                c.wake(token)
+        if word in COMMANDS:
+            COMMANDS[word](self, rest)
         else:
             assert word == "ok" or re.fullmatch("[A-Z_]+", word), line
             self.answer("" if word == "ok" else word, rest)
         self.taken()
+
+    @property
+    def call(self) -> bytes:
+        return b"%d" % self.calls
+
+    def init(self, rest: str) -> None:
+        self.client.init(self.call, rest)
+
+    def begin(self, rest: str) -> None:
+        error = self.client.begin(self.handle, rest.encode())
+        self.lines += [f"== {error}"] if error else []
+
+    def send(self, rest: str) -> None:
+        tx, *words = rest.split()
+        self.client.send(self.handle, tx.encode(), batches(words))
+
+    def commit(self, rest: str) -> None:
+        tx, *words = rest.split()
+        self.client.commit(self.call, self.handle, tx.encode(), offsets(words))
+
+    def abort(self, rest: str) -> None:
+        self.client.abort(self.call, self.handle, rest.split()[0].encode())
+
+    def drop(self, rest: str) -> None:
+        self.client.drop(self.handle)
+
+    def plain(self, rest: str) -> None:
+        if rest == "init":
+            self.client.init(self.call, None)
+        else:
+            self.client.plain(self.call, batches(rest.split()))
+
+    def late(self, rest: str) -> None:
+        self.client.wake(self.find(rest)[2].request)
+
+    def wait(self, rest: str) -> None:
+        awaits = self.client.awaits
+        due = [token for delay, token in self.timers if delay == float(rest) and awaits(token)]
+        assert due, f"no timer of {rest} ms: {self.timers}"
+        self.timers = [item for item in self.timers if item[1] not in due]
+        for token in due:
+            self.client.wake(token)
+
+
+COMMANDS: dict[str, Callable[[Broker, str], None]] = {
+    "init": Broker.init,
+    "begin": Broker.begin,
+    "send": Broker.send,
+    "commit": Broker.commit,
+    "abort": Broker.abort,
+    "drop": Broker.drop,
+    "plain": Broker.plain,
+    "late": Broker.late,
+    "wait": Broker.wait,
+}
 
 
 def talk(script: str, **settings: Any) -> Broker:

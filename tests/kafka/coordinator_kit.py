@@ -257,6 +257,7 @@ class GroupCoordinator(Bench):
     def pend(
         self,
         offset: int,
+        *,
         producer: int = 7,
         epoch: int = 0,
         generation: int = -1,

@@ -144,27 +144,9 @@ class Chaos:
         raise AssertionError(f"{call!r} does not end")
 
     def transaction(self, handle: int, tx: bytes) -> None:
-        for _ in range(5_000):
-            error = self.client.begin(handle, tx)
-            if error != "CONCURRENT_TRANSACTIONS":
-                break
-            self.step()  # a former one, whose call ended already
-        assert not error or error in FATAL or self.dead
-        self.dead = bool(error)
-        for data, (epoch, _) in self.ranges.items():
-            if data not in self.written:
-                self.doubtful[epoch, self.tablets[data]] = None
-        self.ranges.clear()
-        self.written.clear()
+        self.begin(handle, tx)
         for _ in range(self.random.randrange(5)):
-            batches: dict[int, list[tuple[bytes, int]]] = {}
-            for tablet in self.random.sample(PARTITIONS, self.random.randrange(1, 4)):
-                counts = [self.random.randrange(1, 4) for _ in range(self.random.randrange(1, 3))]
-                batches[tablet] = [(self.call(), count) for count in counts]
-            self.client.send(handle, tx, batches)
-            self.take()
-            for _ in range(self.random.randrange(4)):
-                self.step()
+            self.send(handle, tx)
         commit = self.random.random() < 0.7
         offsets: Any = OFFSETS if self.random.random() < 0.4 else {}
         for _ in range(100):
@@ -179,6 +161,31 @@ class Chaos:
         assert end.error != "REQUEST_TIMED_OUT"
         if commit and not end.error:
             assert all(data in self.written for data in self.ranges)
+
+    def begin(self, handle: int, tx: bytes) -> None:
+        for _ in range(5_000):
+            error = self.client.begin(handle, tx)
+            if error != "CONCURRENT_TRANSACTIONS":
+                break
+            self.step()  # a former one, whose call ended already
+        assert not error or error in FATAL or self.dead
+        self.dead = bool(error)
+        for data, (epoch, _) in self.ranges.items():
+            if data not in self.written:
+                self.doubtful[epoch, self.tablets[data]] = None
+        self.ranges.clear()
+        self.written.clear()
+
+    def send(self, handle: int, tx: bytes) -> None:
+        """A few batches; and a few steps of what goes on meanwhile."""
+        batches: dict[int, list[tuple[bytes, int]]] = {}
+        for tablet in self.random.sample(PARTITIONS, self.random.randrange(1, 4)):
+            counts = [self.random.randrange(1, 4) for _ in range(self.random.randrange(1, 3))]
+            batches[tablet] = [(self.call(), count) for count in counts]
+        self.client.send(handle, tx, batches)
+        self.take()
+        for _ in range(self.random.randrange(4)):
+            self.step()
 
 
 def run(seed: int, version: int) -> Chaos:

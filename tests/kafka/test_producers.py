@@ -63,6 +63,7 @@ LAST = ProducerState(3, 1, None, 7, ((SEQUENCE_MAX - 1, SEQUENCE_MAX, 100),))
 )
 @pytest.mark.parametrize("version", [1, 2])
 def test_what_becomes_of_a_batch(
+    *,
     state: ProducerState,
     epoch: int,
     sequence: int,

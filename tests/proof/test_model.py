@@ -8,8 +8,9 @@ import pytest
 from planstep.bench.proof.rows import model
 from planstep.bench.proof.rows.registry import Asked
 from planstep.bench.proof.worlds.exhaustive.invariants import judge, outcomes, unresolved
+from planstep.bench.proof.worlds.exhaustive.scene import Scene
 from planstep.bench.proof.worlds.exhaustive.search import explore
-from planstep.bench.proof.worlds.exhaustive.world import DELIVER, Move, Scene, Small, State
+from planstep.bench.proof.worlds.exhaustive.world import DELIVER, Move, Small, State
 from planstep.bench.proof.worlds.mutants.deterministic import MUTANTS
 from planstep.bench.proof.worlds.mutants.mutant import planted
 

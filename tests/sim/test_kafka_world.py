@@ -40,6 +40,7 @@ def run(
     hosts: int = 1,
     separate: bool = False,
     version: int = 1,
+    *,
     faults: Faults | None = None,
     fenced: bool = True,
     settles: bool = True,

@@ -37,6 +37,22 @@ def payload_of(value: Any) -> tuple[int, int] | None:
     return value[1:] if isinstance(value, tuple) and value[0] == "P" else None
 
 
+def change(turns: list[Any], kind: str, key: bytes, value: Any = None) -> None:
+    held = [turn.get(key) for turn in turns]
+    assert held[0] == held[1]
+    old = payload_of(held[0])
+    for turn in turns:
+        # What is overwritten is dropped, as the cores do: nobody reads it again.
+        if old is not None:
+            turn.drop_payload(*old)
+        if kind == "put":
+            turn.put(key, value)
+        elif kind == "payload":
+            turn.put(key, ("P", turn.append_payload(value), len(value)))
+        elif kind == "delete" or old is not None:
+            turn.delete(key)
+
+
 def play(stores: list[Any], script: list[Any]) -> None:
     """One turn of the same steps on both; what each step answers is equal."""
     turns = [store.begin() for store in stores]
@@ -54,20 +70,7 @@ def play(stores: list[Any], script: list[Any]) -> None:
             rows = [turn.scan(begin, end, reverse=reverse, limit=limit) for turn in turns]
             assert rows[0] == rows[1]
         else:
-            key = rest[0]
-            held = [turn.get(key) for turn in turns]
-            assert held[0] == held[1]
-            old = payload_of(held[0])
-            for turn in turns:
-                # What is overwritten is dropped, as the cores do: nobody reads it again.
-                if old is not None:
-                    turn.drop_payload(*old)
-                if kind == "put":
-                    turn.put(key, rest[1])
-                elif kind == "payload":
-                    turn.put(key, ("P", turn.append_payload(rest[1]), len(rest[1])))
-                elif kind == "delete" or old is not None:
-                    turn.delete(key)
+            change(turns, kind, *rest)
     for store, turn in zip(stores, turns, strict=True):
         store.commit(turn)
 

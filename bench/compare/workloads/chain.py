@@ -17,7 +17,8 @@ Next: ../../judges/python/__init__.py.
 
 import random
 from collections.abc import Callable
-from typing import ClassVar
+from functools import partial
+from typing import ClassVar, NamedTuple
 
 from ...judges.trace import Batch
 from ..measure import Schedule
@@ -55,22 +56,24 @@ class Chain(Workload):
         records = max(1, round(rate * _PIECE_S))
         piece_s = max(_PIECE_S, records / rate)
         through = STAGES * shape.commit_interval
-        pieces = max(PARTITIONS, int(max(shape.duration - through, shape.duration / 3) / piece_s))
+        count = max(PARTITIONS, int(max(shape.duration - through, shape.duration / 3) / piece_s))
         counts = [0] * PARTITIONS
-        for n in range(pieces):
+        for n in range(count):
             counts[n % PARTITIONS] += records
         run.kept["counts"] = counts
         arrivals = Arrivals(counts)
         doing = [Doing(run, f"stage-{n}", f"stage-{n}", n) for n in range(STAGES)]
+        stages = [_Stage(run, one, n) for n, one in enumerate(doing)]
         begin = run.now() + _LEAD_NS
-        last = begin + int(pieces * piece_s * 1e9)
+        pieces = _Pieces(records, count, piece_s, begin)
+        last = begin + int(count * piece_s * 1e9)
         until = last + int(through * 1e9) + _GRACE_NS
         with Watching(run, TOPICS[-1], arrivals, sum(counts)):
             threads(
                 run,
                 [
-                    _write(run, records, pieces, piece_s, begin, arrivals, size),
-                    *(_stage(run, one, n, sum(counts), until) for n, one in enumerate(doing)),
+                    _write(run, pieces, arrivals, size),
+                    *(partial(stage.work, sum(counts), until) for stage in stages),
                 ],
             )
         for one in doing:
@@ -111,57 +114,59 @@ class Chain(Workload):
         return verdict
 
 
-def _write(
-    run: Run,
-    records: int,
-    pieces: int,
-    piece_s: float,
-    begin: int,
-    arrivals: Arrivals,
-    size: int,
-) -> Callable[[], None]:
+class _Pieces(NamedTuple):
+    """So many `records` every so many `seconds`, so many `times`, from `begin` on."""
+
+    records: int
+    times: int
+    seconds: float
+    begin: int
+
+
+def _write(run: Run, pieces: _Pieces, arrivals: Arrivals, size: int) -> Callable[[], None]:
     lag, write = run.latency("generator_lag_ms"), run.latency("write_ms")
     makers = [Maker(run, n, size, "writer") for n in range(PARTITIONS)]
 
     def work() -> None:
         writer = run.system.writer(TOPICS[0])
-        for n, moment in Schedule(begin + run.zero, piece_s, pieces, lag):
+        schedule = Schedule(pieces.begin + run.zero, pieces.seconds, pieces.times, lag)
+        for n, moment in schedule:
             if run.stop.is_set():
                 return
             maker, due = makers[n % PARTITIONS], moment - run.zero
-            arrivals.is_due(maker.source, maker.count, records, due)
-            writer.write(maker.make(records), None, maker.source)
+            arrivals.is_due(maker.source, maker.count, pieces.records, due)
+            writer.write(maker.make(pieces.records), None, maker.source)
             now = run.now()
-            run.trace.batches.append(maker.wrote(records, due, now))
+            run.trace.batches.append(maker.wrote(pieces.records, due, now))
             write.add(now - due)
 
     return work
 
 
-def _stage(run: Run, doing: Doing, number: int, expected: int, until: int) -> Callable[[], None]:
-    source, target = TOPICS[number : number + 2]
-    interval = run.shape.commit_interval
-    draw = random.Random(run.shape.seed * STAGES + number)
+class _Stage:
+    """Passes on what its topic has, at the end of each interval."""
 
-    def pass_on(attempt: Attempt) -> list[Batch]:
-        rows = []
-        for partition in range(PARTITIONS):
-            due = run.now()
-            taken = attempt.work.read(source, partition, _READ_MAX)
-            if taken.values:
-                doing.write(attempt, target, taken.values, partition, taken.keys)
-                doing.consumed(attempt, source, partition, taken.begin, taken.end)
-                place = (source, partition)
-                rows.append(
-                    piece(run, attempt, doing.name, place, taken.begin, taken.values, due, None)
-                )
-        return rows
+    def __init__(self, run: Run, doing: Doing, number: int) -> None:
+        self._run, self._doing = run, doing
+        self._source, self._target = TOPICS[number : number + 2]
+        self._draw = random.Random(run.shape.seed * STAGES + number)
 
-    def transact() -> int:
+    def work(self, expected: int, until: int) -> None:
+        """Until it has passed on as many records as are expected, or it is that late."""
+        run, interval, passed = self._run, self._run.shape.commit_interval, 0
+        at = run.now() + int(self._draw.random() * interval * 1e9)
+        while passed < expected and run.now() < until:
+            if run.stop.wait(max(0, at - run.now()) / 1e9):
+                return
+            passed += self._transact()
+            at += int(self._draw.uniform(1 - JITTER, 1) * interval * 1e9)
+
+    def _transact(self) -> int:
         """How many it has passed on."""
+        run, doing = self._run, self._doing
         attempt = doing.begin()
         try:
-            rows = pass_on(attempt)
+            rows = self._pass_on(attempt)
             if not rows:
                 attempt.work.rollback()  # it has done nothing: no row tells of it
                 return 0
@@ -176,16 +181,18 @@ def _stage(run: Run, doing: Doing, number: int, expected: int, until: int) -> Ca
         run.trace.batches.extend(row._replace(written=replied) for row in rows)
         return sum(row.records for row in rows)
 
-    def work() -> None:
-        passed = 0
-        at = run.now() + int(draw.random() * interval * 1e9)
-        while passed < expected and run.now() < until:
-            if run.stop.wait(max(0, at - run.now()) / 1e9):
-                return
-            passed += transact()
-            at += int(draw.uniform(1 - JITTER, 1) * interval * 1e9)
-
-    return work
+    def _pass_on(self, attempt: Attempt) -> list[Batch]:
+        run, doing, source = self._run, self._doing, self._source
+        rows = []
+        for partition in range(PARTITIONS):
+            due = run.now()
+            taken = attempt.work.read(source, partition, _READ_MAX)
+            if taken.values:
+                doing.write(attempt, self._target, taken.values, partition, taken.keys)
+                doing.consumed(attempt, source, partition, taken.begin, taken.end)
+                place = (source, partition)
+                rows.append(piece(run, attempt, doing.name, place, taken, due=due))
+        return rows
 
 
 WORKLOAD = Chain()

@@ -30,7 +30,16 @@ from ...judges.trace import (
     identities,
     identity,
 )
-from ..systems.base import Cancelled, Certificate, Impossible, Moments, Unknown, Work, Worker
+from ..systems.base import (
+    Cancelled,
+    Certificate,
+    Impossible,
+    Moments,
+    Taken,
+    Unknown,
+    Work,
+    Worker,
+)
 from .base import Run, Shape
 
 USERS = 20_000
@@ -398,12 +407,13 @@ def piece(
     attempt: Attempt,
     worker: str,
     source: tuple[str, int],
-    begin: int,
-    values: list[bytes],
+    taken: Taken,
+    *,
     due: int,
-    written: int | None,
+    written: int | None = None,
 ) -> Batch:
     """A row of `batches`; `source`: topic and partition."""
     lane = run.trace.lane(TOPIC, *source)
+    values = taken.values
     size = sum(map(len, values))
-    return Batch(attempt.tx, worker, lane, begin, len(values), size, due, written)
+    return Batch(attempt.tx, worker, lane, taken.begin, len(values), size, due, written)

@@ -11,6 +11,7 @@ Next: plain_beside.py.
 """
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from ..measure import Latencies, Schedule
 from .base import Run, Verdict, Workload
@@ -38,8 +39,7 @@ class HeldOpen(Workload):
 
     def run(self, run: Run) -> None:
         shape = run.shape
-        each = max(1, int(RATE * shape.duration))
-        counts = [each] * shape.workers + [PARTITIONS]
+        counts = [_each(run)] * shape.workers + [PARTITIONS]
         run.kept["counts"] = counts
         arrivals = Arrivals(counts)
         held_s = min(HELD_S, shape.duration * _HELD_SHARE)
@@ -49,13 +49,13 @@ class HeldOpen(Workload):
         makers = [Maker(run, n, _RECORD_BYTES, f"quick-{n}") for n in range(shape.workers)]
         trying = [Trying(Doing(run, f"quick-{n}", "none", n), n) for n in range(shape.workers)]
         holder = Doing(run, "held", "none", shape.workers, "held_")
-        while_held = Latencies()
+        held = _Held(opens, closes, Latencies())
         with Watching(run, OUT, arrivals, sum(counts)):
             threads(
                 run,
                 [
                     *(
-                        _quick(run, one, maker, each, begin, arrivals, (opens, closes), while_held)
+                        _quick(run, one, maker, begin, arrivals, held)
                         for one, maker in zip(trying, makers, strict=True)
                     ),
                     _hold(run, holder, opens, closes, arrivals),
@@ -80,28 +80,34 @@ class HeldOpen(Workload):
             "before": between(arrivals, quick, 0, opens).summary(),
             "while_held": between(arrivals, quick, opens, closes).summary(),
             "after": between(arrivals, quick, closes, ended).summary(),
-            "commit_ms_while_held": while_held.summary(),
+            "commit_ms_while_held": held.commits.summary(),
         }
 
     def verify(self, run: Run) -> Verdict:
         return written_whole(run, OUT, run.kept["counts"], PARTITIONS)
 
 
+class _Held(NamedTuple):
+    """While another is held: [opens, closes), and how long the quick ones took that were due then."""
+
+    opens: int
+    closes: int
+    commits: Latencies
+
+
+def _each(run: Run) -> int:
+    """Quick transactions of a worker."""
+    return max(1, int(RATE * run.shape.duration))
+
+
 def _quick(
-    run: Run,
-    trying: Trying,
-    maker: Maker,
-    count: int,
-    begin: int,
-    arrivals: Arrivals,
-    held: tuple[int, int],
-    while_held: Latencies,
+    run: Run, trying: Trying, maker: Maker, begin: int, arrivals: Arrivals, held: _Held
 ) -> Callable[[], None]:
     lag, write = run.latency("generator_lag_ms"), run.latency("write_ms")
     first = begin + run.zero + maker.source * 1_000_000_000 // (RATE * run.shape.workers)
 
     def work() -> None:
-        for n, moment in Schedule(first, 1 / RATE, count, lag):
+        for n, moment in Schedule(first, 1 / RATE, _each(run), lag):
             due = moment - run.zero
             arrivals.is_due(maker.source, n, 1, due)
 
@@ -115,8 +121,8 @@ def _quick(
             now = run.now()
             run.trace.batches.append(maker.wrote(1, due, now))
             write.add(now - due)
-            if held[0] <= due < held[1]:
-                while_held.add(now - due)
+            if held.opens <= due < held.closes:
+                held.commits.add(now - due)
 
     return work
 

@@ -12,6 +12,7 @@ Next: interval.py.
 """
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from ..measure import Latencies, Schedule
 from .base import Run, Verdict, Workload
@@ -50,16 +51,17 @@ class PlainBeside(Workload):
         makers = [Maker(run, n, size, f"writer-{n}") for n in range(len(counts))]
         doing = [Doing(run, f"worker-{n}", "none", n) for n in range(workers)]
         alone, transactional = Latencies(), Latencies()
+        beside_due = _Due(records, beside, joined)
         with Watching(run, OUT, arrivals, sum(counts)):
             threads(
                 run,
                 [
                     *(
-                        _write(run, maker, records, batches, begin, joined, arrivals, alone)
+                        _write(run, maker, _Due(records, batches, begin), joined, arrivals, alone)
                         for maker in makers[:plain]
                     ),
                     *(
-                        _transact(run, one, maker, records, beside, joined, arrivals, transactional)
+                        _transact(run, one, maker, beside_due, arrivals, transactional)
                         for one, maker in zip(doing, makers[plain:], strict=True)
                     ),
                 ],
@@ -98,42 +100,36 @@ class PlainBeside(Workload):
         return written_whole(run, OUT, run.kept["counts"], PARTITIONS)
 
 
+class _Due(NamedTuple):
+    """`batches` of so many records each, RATE a second, from `begin` on."""
+
+    records: int
+    batches: int
+    begin: int
+
+
 def _write(
-    run: Run,
-    maker: Maker,
-    records: int,
-    count: int,
-    begin: int,
-    joined: int,
-    arrivals: Arrivals,
-    alone: Latencies,
+    run: Run, maker: Maker, plan: _Due, joined: int, arrivals: Arrivals, alone: Latencies
 ) -> Callable[[], None]:
     lag, beside = run.latency("generator_lag_ms"), run.latency("write_ms")
 
     def work() -> None:
         writer = run.system.writer(OUT)
-        for n, moment in Schedule(begin + run.zero, 1 / RATE, count, lag):
+        for n, moment in Schedule(plan.begin + run.zero, 1 / RATE, plan.batches, lag):
             if run.stop.is_set():
                 return
             due = moment - run.zero
-            arrivals.is_due(maker.source, n * records, records, due)
-            writer.write(maker.make(records), None, (maker.source + n) % PARTITIONS)
+            arrivals.is_due(maker.source, n * plan.records, plan.records, due)
+            writer.write(maker.make(plan.records), None, (maker.source + n) % PARTITIONS)
             now = run.now()
-            run.trace.batches.append(maker.wrote(records, due, now))
+            run.trace.batches.append(maker.wrote(plan.records, due, now))
             (alone if due < joined else beside).add(now - due)
 
     return work
 
 
 def _transact(
-    run: Run,
-    doing: Doing,
-    maker: Maker,
-    records: int,
-    count: int,
-    begin: int,
-    arrivals: Arrivals,
-    write: Latencies,
+    run: Run, doing: Doing, maker: Maker, plan: _Due, arrivals: Arrivals, write: Latencies
 ) -> Callable[[], None]:
     """A batch that goes into a transaction goes nowhere else: one that is cancelled fails the run."""
     lag = run.latency("generator_lag_ms")
@@ -142,17 +138,17 @@ def _transact(
     def work() -> None:
         attempt = None
         rows = []
-        for n, moment in Schedule(begin + run.zero, 1 / RATE, count, lag):
+        for n, moment in Schedule(plan.begin + run.zero, 1 / RATE, plan.batches, lag):
             if run.stop.is_set():
                 break
             due = moment - run.zero
-            arrivals.is_due(maker.source, n * records, records, due)
+            arrivals.is_due(maker.source, n * plan.records, plan.records, due)
             attempt = attempt or doing.begin()
-            values = maker.make(records, attempt.tx)
+            values = maker.make(plan.records, attempt.tx)
             doing.write(attempt, OUT, values, (maker.source + n) % PARTITIONS)
             written = run.now() if doing.flush(attempt) else None
-            rows.append(maker.wrote(records, due, written, attempt.tx))
-            if len(rows) == per_commit or n == count - 1:
+            rows.append(maker.wrote(plan.records, due, written, attempt.tx))
+            if len(rows) == per_commit or n == plan.batches - 1:
                 doing.commit(attempt)
                 replied = run.now()
                 for row in rows:

@@ -10,7 +10,7 @@ records' times count from there. At maximum rate nothing is due, and no latency 
 Next: plain.py.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import ClassVar
 
 from ...judges.trace import Batch
@@ -104,7 +104,10 @@ class Reshard(Workload):
         with watching:
             threads(
                 run,
-                [_work(run, plan, one, w, arrivals, begin) for w, one in enumerate(doing)],
+                [
+                    _Resharder(run, plan, one, w, arrivals, begin).work
+                    for w, one in enumerate(doing)
+                ],
             )
             if paced:
                 watching.expected = sum(batch.records for batch in run.trace.batches)
@@ -128,62 +131,52 @@ class Reshard(Workload):
         return passed_on(run, IN, OUT, CONSUMER, run.kept["counts"], by_key=True)
 
 
-def _work(
-    run: Run, plan: Plan, doing: Doing, number: int, arrivals: Arrivals, begin: int
-) -> Callable[[], None]:
-    partitions = run.shape.partitions
-    mine = range(number, partitions, plan.workers)
-    lag = run.latency("generator_lag_ms")
+class _Resharder:
+    """One worker. `pieces`, each with its moment: taken up, and not got through yet."""
 
-    def due() -> Iterator[tuple[int, int]]:
-        if plan.interval:
-            ahead = int(number * plan.interval / plan.workers * 1e9)  # workers are not due together
-            first = begin + run.zero + ahead
-            given_up = first + int(_GIVEN_UP * run.shape.duration * 1e9)
-            for n, moment in Schedule(first, plan.interval, plan.pieces, lag):
-                if moment < given_up - _GRACE_NS and run.zero + run.now() > given_up:
-                    return  # the rate is not sustained: what is left to do would tell nothing more
-                yield n, moment - run.zero
-        else:
-            until = begin + int(run.shape.duration * 1e9)
-            for n in range(plan.pieces):
-                if run.now() >= until:
-                    return
-                yield n, run.now()
+    def __init__(
+        self, run: Run, plan: Plan, doing: Doing, number: int, arrivals: Arrivals, begin: int
+    ) -> None:
+        self._run, self._plan, self._doing, self._number = run, plan, doing, number
+        self._arrivals, self._begin = arrivals, begin
+        self._mine = range(number, run.shape.partitions, plan.workers)
+        self._lag = run.latency("generator_lag_ms")
+        self._pieces: list[tuple[int, int]] = []
+        self._coming = self._paced() if plan.interval else self._unpaced()
 
-    def do(attempt: Attempt, n: int, moment: int) -> Batch | None:
-        partition = mine[n % len(mine)]
-        taken = attempt.work.read(IN, partition, plan.records)
-        if not taken.values:
-            return None
-        attempt.work.write(OUT, taken.values, taken.keys)
-        doing.consumed(attempt, IN, partition, taken.begin, taken.end)
-        if plan.interval:
-            arrivals.is_due(partition, taken.begin, len(taken.values), moment)
-        durable = run.now() if plan.interval and doing.flush(attempt) else None
-        source = (IN, partition)
-        return piece(run, attempt, doing.name, source, taken.begin, taken.values, moment, durable)
+    def work(self) -> None:
+        # The first transactions are of different lengths, so that commits are spread over the interval.
+        skipped = self._number * self._plan.per_commit // self._plan.workers
+        in_vain = 0
+        while (self._transact(skipped) or self._pieces) and not self._run.stop.is_set():
+            skipped = 0
+            in_vain = in_vain + 1 if self._pieces else 0
+            if in_vain > _IN_VAIN_MAX:
+                raise Cancelled(f"{in_vain} transactions in a row were cancelled", retryable=False)
 
-    def transact(
-        pieces: list[tuple[int, int]], coming: Iterator[tuple[int, int]], skipped: int
-    ) -> bool:
-        """One transaction, of `pieces` that a former one did not get through, and what comes; False at the end.
-        `skipped`: as if it had so many more."""
+    def _paced(self) -> Iterator[tuple[int, int]]:
+        run, plan = self._run, self._plan
+        ahead = int(self._number * plan.interval / plan.workers * 1e9)  # not all are due together
+        first = self._begin + run.zero + ahead
+        given_up = first + int(_GIVEN_UP * run.shape.duration * 1e9)
+        for n, moment in Schedule(first, plan.interval, plan.pieces, self._lag):
+            if moment < given_up - _GRACE_NS and run.zero + run.now() > given_up:
+                return  # the rate is not sustained: what is left to do would tell nothing more
+            yield n, moment - run.zero
+
+    def _unpaced(self) -> Iterator[tuple[int, int]]:
+        until = self._begin + int(self._run.shape.duration * 1e9)
+        for n in range(self._plan.pieces):
+            if self._run.now() >= until:
+                return
+            yield n, self._run.now()
+
+    def _transact(self, skipped: int) -> bool:
+        """One transaction, as if it had `skipped` pieces more; False when nothing comes any more."""
+        run, doing = self._run, self._doing
         attempt = doing.begin()
-        batches: list[Batch] = []
-        size, opened, more = 0, run.now(), True
         try:
-            for n, moment in pieces:
-                if (batch := do(attempt, n, moment)) is not None:
-                    batches.append(batch)
-            while more and not _is_full(run, plan, len(pieces) + skipped, opened):
-                following = next(coming, None)
-                if following is None:
-                    more = False
-                    break
-                pieces.append(following)
-                if (batch := do(attempt, *following)) is not None:
-                    batches.append(batch)
+            batches, more = self._fill(attempt, skipped)
             if not batches:
                 attempt.work.rollback()  # it has done nothing: no row tells of it
                 return more
@@ -195,27 +188,39 @@ def _work(
                 raise
             return True
         replied = run.now()
-        for batch in batches:
-            size += batch.bytes
-            run.trace.batches.append(
-                batch if batch.written is not None else batch._replace(written=replied)
-            )
-        pieces.clear()
+        run.trace.batches.extend(
+            batch if batch.written is not None else batch._replace(written=replied)
+            for batch in batches
+        )
+        self._pieces.clear()
         return more
 
-    def work() -> None:
-        pieces: list[tuple[int, int]] = []
-        coming = due()
-        # The first transactions are of different lengths, so that commits are spread over the interval.
-        skipped = number * plan.per_commit // plan.workers
-        in_vain = 0
-        while (transact(pieces, coming, skipped) or pieces) and not run.stop.is_set():
-            skipped = 0
-            in_vain = in_vain + 1 if pieces else 0
-            if in_vain > _IN_VAIN_MAX:
-                raise Cancelled(f"{in_vain} transactions in a row were cancelled", retryable=False)
+    def _fill(self, attempt: Attempt, skipped: int) -> tuple[list[Batch], bool]:
+        """What a former one did not get through, and what comes until it is full. (batches, whether more comes)"""
+        opened, more = self._run.now(), True
+        batches = [self._pass_on(attempt, *piece) for piece in self._pieces]
+        while not _is_full(self._run, self._plan, len(self._pieces) + skipped, opened):
+            following = next(self._coming, None)
+            if following is None:
+                more = False
+                break
+            self._pieces.append(following)
+            batches.append(self._pass_on(attempt, *following))
+        return [batch for batch in batches if batch is not None], more
 
-    return work
+    def _pass_on(self, attempt: Attempt, n: int, moment: int) -> Batch | None:
+        run, plan, doing = self._run, self._plan, self._doing
+        partition = self._mine[n % len(self._mine)]
+        taken = attempt.work.read(IN, partition, plan.records)
+        if not taken.values:
+            return None
+        attempt.work.write(OUT, taken.values, taken.keys)
+        doing.consumed(attempt, IN, partition, taken.begin, taken.end)
+        if plan.interval:
+            self._arrivals.is_due(partition, taken.begin, len(taken.values), moment)
+        durable = run.now() if plan.interval and doing.flush(attempt) else None
+        source = (IN, partition)
+        return piece(run, attempt, doing.name, source, taken, due=moment, written=durable)
 
 
 def _is_full(run: Run, plan: Plan, pieces: int, opened: int) -> bool:

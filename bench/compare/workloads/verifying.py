@@ -33,6 +33,7 @@ def passed_on(
     consumer: str,
     counts: Sequence[int],
     partitions: int | None = None,
+    *,
     by_key: bool = False,
 ) -> Verdict:
     """Each record of `source` that was consumed is in `target` once, in the order of its partition, and what is

@@ -25,6 +25,7 @@ Next: feeds.py.
 from array import array
 from collections import Counter
 from collections.abc import Collection, Mapping
+from typing import NamedTuple
 
 from ..trace import PRODUCE, TOPIC
 from .feeds import ORDINALS, Fed, Offsets, Starts
@@ -65,6 +66,14 @@ def check_delivery(
 
 NOT_COUNTED = -2
 """In place of an owner: noted already."""
+
+
+class _Part(NamedTuple):
+    """Of a transaction's `records` somewhere so many are there."""
+
+    there: int
+    records: int
+    where: str
 
 
 class _Delivery:
@@ -200,34 +209,9 @@ class _Delivery:
     def settle(self) -> None:
         """What is not there, once all topics were read."""
         history, findings = self.history, self.findings
-        short: dict[int, list[tuple[int, int, str]]] = {}  # there, told, where
-        for lane, told in self.told.items():
-            got = self.got[lane]
-            if got == told:
-                continue
-            where = history.where(lane)
-            for tx, records in told.items():
-                there = got.get(tx, 0)
-                if there < records:
-                    short.setdefault(tx, []).append((there, records, where))
-                elif there > records:
-                    text = "transaction {} wrote {} records to {}, and {} are there"
-                    findings.add(FOREIGN, there - records, text, tx, records, where, there)
+        short = self._short()
         for tx, parts in short.items():
-            whole = any(tx in got for got in self.got.values())
-            if history.outcome[tx] == IS_UNDETERMINED:
-                if whole:
-                    for part in parts:
-                        text = "of transaction {}, undetermined, {} of {} records are in {}"
-                        findings.note(TORN, text, tx, *part)
-                continue
-            for there, records, where in parts:
-                if whole and not there:
-                    text = "of transaction {} none of {} records is in {}, and others are elsewhere"
-                    findings.note(TORN, text, tx, records, where)
-                else:
-                    text = "of transaction {}, {} of {} records are in {}"
-                    findings.add(LOST, records - there, text, tx, there, records, where)
+            self._lacks(tx, parts)
         for topic, origin, tx in self.missing:
             if tx not in short:
                 source, ordinal = divmod(origin, ORDINALS)
@@ -235,6 +219,41 @@ class _Delivery:
                 findings.note(LOST, text, topic, ordinal, source, _whose(tx))
         logs = (history.stored.get(lane) for lane in self.told)
         findings.looked_at["records"] = sum(len(log.offset) for log in logs if log is not None)
+
+    def _short(self) -> dict[int, list[_Part]]:
+        """Who has fewer records somewhere than its owner said; where there are more, that is noted."""
+        short: dict[int, list[_Part]] = {}
+        for lane, told in self.told.items():
+            got = self.got[lane]
+            if got == told:
+                continue
+            where = self.history.where(lane)
+            for tx, records in told.items():
+                there = got.get(tx, 0)
+                if there < records:
+                    short.setdefault(tx, []).append(_Part(there, records, where))
+                elif there > records:
+                    text = "transaction {} wrote {} records to {}, and {} are there"
+                    more = there - records
+                    self.findings.add(FOREIGN, more, text, tx, records, where, there)
+        return short
+
+    def _lacks(self, tx: int, parts: list[_Part]) -> None:
+        """A transaction that is not there as it should be: torn, lost, or undetermined and did not happen."""
+        findings = self.findings
+        somewhere = any(tx in got for got in self.got.values())
+        if self.history.outcome[tx] == IS_UNDETERMINED:
+            for part in parts if somewhere else ():
+                text = "of transaction {}, undetermined, {} of {} records are in {}"
+                findings.note(TORN, text, tx, *part)
+            return
+        for there, records, where in parts:
+            if somewhere and not there:
+                text = "of transaction {} none of {} records is in {}, and others are elsewhere"
+                findings.note(TORN, text, tx, records, where)
+            else:
+                text = "of transaction {}, {} of {} records are in {}"
+                findings.add(LOST, records - there, text, tx, there, records, where)
 
     def _text(self, lane: int, log: Log, i: int) -> str:
         """A record in words."""

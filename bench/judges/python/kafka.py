@@ -254,8 +254,14 @@ def components(edges: Edges) -> Iterable[list[int]]:
                     before = path[-1][0]
                     low[before] = min(low[before], low[tx])
                 if low[tx] == order[tx]:
-                    component = []
-                    while (last := held.popitem()[0]) != tx:
-                        component.append(last)
-                    if component:
-                        yield [*component, tx]
+                    component = _down_to(tx, held)
+                    if len(component) > 1:
+                        yield component
+
+
+def _down_to(tx: int, held: dict[int, None]) -> list[int]:
+    """Takes all above one off the stack, and it too."""
+    taken = [held.popitem()[0]]
+    while taken[-1] != tx:
+        taken.append(held.popitem()[0])
+    return taken

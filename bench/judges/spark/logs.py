@@ -168,6 +168,23 @@ def components(edges: list[tuple[int, int]]) -> Iterator[set[int]]:
         if a != b:
             forward.setdefault(a, []).append(b)
             backward.setdefault(b, []).append(a)
+    taken: set[int] = set()
+    for root in reversed(_by_end(forward)):
+        if root in taken:
+            continue
+        found, todo = {root}, [root]
+        while todo:
+            for to in backward.get(todo.pop(), ()):
+                if to not in taken and to not in found:
+                    found.add(to)
+                    todo.append(to)
+        taken |= found
+        if len(found) > 1:
+            yield found
+
+
+def _by_end(forward: dict[int, list[int]]) -> list[int]:
+    """In the order in which a search from each, depth first, ends."""
     ended: list[int] = []
     known: set[int] = set()
     for root in forward:
@@ -184,16 +201,4 @@ def components(edges: list[tuple[int, int]]) -> Iterator[set[int]]:
             else:
                 known.add(to)
                 path.append((to, iter(forward.get(to, ()))))
-    taken: set[int] = set()
-    for root in reversed(ended):
-        if root in taken:
-            continue
-        found, todo = {root}, [root]
-        while todo:
-            for to in backward.get(todo.pop(), ()):
-                if to not in taken and to not in found:
-                    found.add(to)
-                    todo.append(to)
-        taken |= found
-        if len(found) > 1:
-            yield found
+    return ended

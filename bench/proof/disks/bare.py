@@ -129,13 +129,8 @@ def judge(root: Path, allowed: Allowed, durability: str, rng: random.Random) -> 
         )
 
     try:
-        if (folder / "meta.pb").exists() and table_file(folder).exists():
-            look = ReadOnlyStore.open(folder)
-            try:
-                if wrong := allowed.judge(contents(look)):
-                    return f"a reader: {wrong}"
-            finally:
-                look.close()
+        if wrong := _read(folder, allowed):
+            return f"a reader: {wrong}"
         store = opened()
         found = contents(store)
         if wrong := allowed.judge(found):
@@ -159,6 +154,17 @@ def judge(root: Path, allowed: Allowed, durability: str, rng: random.Random) -> 
         if store is not None:
             store.crash()
         shutil.rmtree(root, ignore_errors=True)
+
+
+def _read(folder: Path, allowed: Allowed) -> str:
+    """What is wrong with what a reader sees, where there is something that one can open."""
+    if not ((folder / "meta.pb").exists() and table_file(folder).exists()):
+        return ""
+    look = ReadOnlyStore.open(folder)
+    try:
+        return allowed.judge(contents(look))
+    finally:
+        look.close()
 
 
 Judge = Callable[[Path, Allowed, str, random.Random], str]

@@ -12,6 +12,7 @@ Next: ../rows/ioerr.py.
 
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -257,23 +258,14 @@ def check(db: Engine, mode: Mode, log: Log, path: Path) -> list[str]:
             shift.transaction(f"w{number}", f"after-{number}", 0)
         shift.transaction("end", "after-end", 0)
     deadline = time.monotonic() + 5.0
-    while True:  # mode kafka: what is decided becomes visible a moment later
-        a, b = shift.look()
-        missing = [v for v in [*log.acknowledged, *shift.log.acknowledged] if v not in a & b]
-        if not missing or mode != "kafka" or time.monotonic() > deadline:
-            break
-        time.sleep(0.01)
+    acknowledged = [*log.acknowledged, *shift.log.acknowledged]
+    # Mode kafka: what is decided becomes visible a moment later.
+    a, b, missing = _looked_at(shift, acknowledged, deadline if mode == "kafka" else 0.0)
     wrong += [f"acknowledged and lost: {value:.20}" for value in missing]
     wrong += [f"refused and there: {value:.20}" for value in log.refused if value in a | b]
     wrong += [f"torn: {value:.20}" for value in sorted(a ^ b)]
-    for value, tx in log.unknown.items():
-        if tx and mode == "deterministic":
-            state = db.outcome(tx).state
-            while state == "planned" and time.monotonic() < deadline:  # it is, at its participants
-                time.sleep(0.01)
-                state = db.outcome(tx).state
-            if (state == "committed") != (value in a):
-                wrong.append(f"{value:.20} is {'' if value in a else 'not '}there, but {state}")
+    if mode == "deterministic":
+        wrong += _otherwise_than_told(db, log.unknown, a, deadline)
     for topic in ("a", "b"):
         values = [str(value) for value in db.topic(topic).read(max_records=10_000).values]
         if len(values) != len(set(values)):
@@ -287,3 +279,30 @@ def check(db: Engine, mode: Mode, log: Log, path: Path) -> list[str]:
     for host in range(hosts):
         wrong += [f"host {host}, verify: {problem}" for problem in verify(path / f"host-{host}")]
     return wrong
+
+
+def _looked_at(
+    shift: Shift, values: list[str], until: float
+) -> tuple[set[str], set[str], list[str]]:
+    """What the two topics have, and which of `values` is not in both: looked for `until` then."""
+    while True:
+        a, b = shift.look()
+        missing = [value for value in values if value not in a & b]
+        if not missing or time.monotonic() > until:
+            return a, b, missing
+        time.sleep(0.01)
+
+
+def _otherwise_than_told(
+    db: Engine, unknown: dict[str, str], there: set[str], deadline: float
+) -> Iterator[str]:
+    """Of those whose end nobody heard: who is there, and is not committed, or the other way round."""
+    for value, tx in unknown.items():
+        if not tx:
+            continue
+        state = db.outcome(tx).state
+        while state == "planned" and time.monotonic() < deadline:  # it is, at its participants
+            time.sleep(0.01)
+            state = db.outcome(tx).state
+        if (state == "committed") != (value in there):
+            yield f"{value:.20} is {'' if value in there else 'not '}there, but {state}"

@@ -50,7 +50,7 @@ class Fails:
 
 
 def play(
-    kind: str, root: Path, mode: Mode, fails: Fails, log: Log, open_engine: _Open, blames: bool
+    kind: str, root: Path, mode: Mode, fails: Fails, log: Log, open_engine: _Open, *, blames: bool
 ) -> tuple[int, str]:
     """(how often it struck, where). The store is `root`/s, closed; `log` has what it holds, and takes what
     goes wrong. `blames`: the planted bug, a copy that cannot be read is called damaged."""

@@ -79,6 +79,33 @@ def _made(db: planstep.Engine, kind: Any) -> Any:
     return db.topic("t") if name == "Topic" else db.topic("t").writer()
 
 
+_MOST = {"timeout": 0.05, "deadline": 0.05, "attempts": 2, "partitions": 40, "shards": 40}
+"""A call would wait for longer, or make more, rightly."""
+
+
+def _arguments(
+    random: Random, kind: Any, name: str, parameters: list[inspect.Parameter]
+) -> dict[str, Any] | None:
+    """One or two odd ones, the others right; None for a method without any."""
+    names = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    if not names:
+        return None
+    wrong = set(random.sample(names, min(len(names), random.choice([1, 1, 2]))))
+    given = {
+        p.name: odd(random) if p.name in wrong else _RIGHT.get(p.name, p.default)
+        for p in parameters
+        if p.name in wrong or p.default is p.empty
+    }
+    for what, most in _MOST.items():
+        if isinstance(given.get(what), (int, float)) and given[what] > most:
+            given[what] = most
+    if name == "create_topic" or name == "create_table":
+        given.setdefault("exist_ok", True)
+    if kind is planstep.Reader and "timeout" in names:
+        given.setdefault("timeout", 0.0)
+    return given
+
+
 def called(random: Random, db: planstep.Engine, kind: Any, name: str, holds: bool = False) -> str:
     """One call with odd arguments; what is wrong with how it ended, or "". `holds`: a call that was refused is
     to leave everything as it was."""
@@ -87,28 +114,9 @@ def called(random: Random, db: planstep.Engine, kind: Any, name: str, holds: boo
         parameters = list(inspect.signature(method).parameters.values())[1:]
     except (TypeError, ValueError):
         return ""
-    names = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
-    if not names:
+    given = _arguments(random, kind, name, parameters)
+    if given is None:
         return ""
-    wrong = set(random.sample(names, min(len(names), random.choice([1, 1, 2]))))
-    given = {
-        p.name: odd(random) if p.name in wrong else _RIGHT.get(p.name, p.default)
-        for p in parameters
-        if p.name in wrong or p.default is p.empty
-    }
-    for waits, most in (
-        ("timeout", 0.05),
-        ("deadline", 0.05),
-        ("attempts", 2),
-        ("partitions", 40),
-        ("shards", 40),
-    ):
-        if isinstance(given.get(waits), (int, float)) and given[waits] > most:
-            given[waits] = most  # it would wait, or make so many, rightly
-    if name == "create_topic" or name == "create_table":
-        given.setdefault("exist_ok", True)
-    if kind is planstep.Reader and "timeout" in names:
-        given.setdefault("timeout", 0.0)
     held: Any = None
     refused: BaseException | None = None
     before = contents(db) if holds else {}

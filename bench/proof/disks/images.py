@@ -13,6 +13,7 @@ Next: allowed.py.
 
 import random
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 
 from ....errors import FormatError
@@ -108,39 +109,61 @@ class Disk:
         self.names: dict[str, Inode | None] = {}
         self.pending: list[Event] = []
         self.lies = lies
+        self._steps: dict[str, Callable[..., None]] = {
+            "create": self._create,
+            "folder": self._folder,
+            "write": self._write,
+            "flush": self._flush,
+            "sync": self._sync,
+            "lose": self._lose,
+            "shrink": self._shrink,
+            "rename": self._rename,
+            "remove": self._remove,
+            "sync_folder": self._sync_folder,
+        }
 
     def step(self, event: Event) -> None:
         kind, *rest = event
-        if kind == "create":
-            inode = Inode(rest[1])
-            self.live[rest[0]] = inode
-            self.pending.append(("create", rest[0], inode))
-        elif kind == "folder":
-            self.live[rest[0]] = None
-            self.pending.append(("create", rest[0], None))
-        elif kind == "write":
-            self._inode(rest[0]).write(rest[1], rest[2])
-        elif kind == "flush":
-            if not self.lies:
-                self._inode(rest[0]).flush_part(rest[1], rest[2])
-        elif kind == "sync":
-            if not self.lies:
-                self._inode(rest[0]).sync()
-        elif kind == "lose":
-            inode = self._inode(rest[0])
-            for n, versions in inode.dirty.items():
-                inode.lost[n] = [*inode.lost.get(n, []), *versions][-VERSIONS:]
-            inode.dirty = {}
-        elif kind == "shrink":
-            self._inode(rest[0]).shrink(rest[1])
-        elif kind == "rename":
-            self.live[rest[1]] = self.live.pop(rest[0])
-            self.pending.append(event)
-        elif kind == "remove":
-            self.live.pop(rest[0])
-            self.pending.append((*event, None))
-        elif kind == "sync_folder":
-            self._sync_folder(rest[0])
+        if kind in self._steps:
+            self._steps[kind](*rest)
+
+    def _create(self, name: str, size: int) -> None:
+        inode = Inode(size)
+        self.live[name] = inode
+        self.pending.append(("create", name, inode))
+
+    def _folder(self, name: str) -> None:
+        self.live[name] = None
+        self.pending.append(("create", name, None))
+
+    def _write(self, name: str, offset: int, data: bytes) -> None:
+        self._inode(name).write(offset, data)
+
+    def _flush(self, name: str, offset: int, length: int) -> None:
+        if not self.lies:
+            self._inode(name).flush_part(offset, length)
+
+    def _sync(self, name: str) -> None:
+        if not self.lies:
+            self._inode(name).sync()
+
+    def _lose(self, name: str) -> None:
+        """A sync has failed."""
+        inode = self._inode(name)
+        for n, versions in inode.dirty.items():
+            inode.lost[n] = [*inode.lost.get(n, []), *versions][-VERSIONS:]
+        inode.dirty = {}
+
+    def _shrink(self, name: str, size: int) -> None:
+        self._inode(name).shrink(size)
+
+    def _rename(self, name: str, target: str) -> None:
+        self.live[target] = self.live.pop(name)
+        self.pending.append(("rename", name, target))
+
+    def _remove(self, name: str) -> None:
+        self.live.pop(name)
+        self.pending.append(("remove", name, None))
 
     def _inode(self, name: str) -> Inode:
         inode = self.live[name]
@@ -156,17 +179,7 @@ class Disk:
 
     def image(self, folder: Path, rng: random.Random, told: Counter[str]) -> None:
         """Writes into `folder` what a power loss here may leave; `told` counts what it did."""
-        names = dict(self.names)
-        chance = rng.choice([0.0, 0.5, 1.0])
-        for kind, name, what in self.pending:
-            if rng.random() >= chance:
-                told["names lost"] += 1
-            elif kind == "create":
-                names[name] = what
-            elif name in names:
-                inode = names.pop(name)
-                if kind == "rename":
-                    names[what] = inode
+        names = self._names(rng, told)
         folder.mkdir(parents=True)
         for name, inode in sorted(names.items()):
             if not all(self._there(above, names) for above in _above(name)):
@@ -182,6 +195,21 @@ class Disk:
             mark = found.parent / "released"
             if not mark.exists() and rng.random() < 0.5:
                 _old_mark(mark, _id_of(found.parent), rng)
+
+    def _names(self, rng: random.Random, told: Counter[str]) -> dict[str, Inode | None]:
+        """Those that are surely there, and changes that may have come to the disk."""
+        names = dict(self.names)
+        chance = rng.choice([0.0, 0.5, 1.0])
+        for kind, name, what in self.pending:
+            if rng.random() >= chance:
+                told["names lost"] += 1
+            elif kind == "create":
+                names[name] = what
+            elif name in names:
+                inode = names.pop(name)
+                if kind == "rename":
+                    names[what] = inode
+        return names
 
     def _there(self, folder: str, names: dict[str, Inode | None]) -> bool:
         """A folder that was there before the trace began is there now."""

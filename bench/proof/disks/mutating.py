@@ -51,31 +51,59 @@ def mutated(random: Random, data: bytes, other: bytes = b"") -> bytes:
     """One to four changes of the bytes; never the same as `data` for long."""
     changed = bytearray(data)
     for _ in range(random.choice([1, 1, 1, 2, 4])):
-        size = len(changed)
-        at = random.randrange(size) if size else 0
-        way = random.randrange(9)
-        if way == 0 and size:
-            changed[at] ^= 1 << random.randrange(8)
-        elif way == 1 and size:
-            changed[at] = random.choice([0, 1, 0x7F, 0x80, 0xC1, 0xDB, 0xDD, 0xDF, 0xFE, 0xFF])
-        elif way == 2:
-            del changed[at:]
-        elif way == 3:
-            del changed[at : at + random.randrange(1, 9)]
-        elif way == 4:
-            changed[at:at] = random.randbytes(random.randrange(1, 9))
-        elif way == 5:
-            changed += changed[at : at + 64]
-        elif way == 6 and size >= 4:  # a length, of either byte order
-            claimed = random.choice([0, 1, 0x7FFFFFFF, 0xFFFFFFFF, 0x80000000, size, size + 1])
-            place = min(at, size - 4)
-            changed[place : place + 4] = struct.pack(random.choice("<>") + "I", claimed)
-        elif way == 7 and other:
-            cut = random.randrange(len(other))
-            changed[at:] = other[cut : cut + 200]
-        elif way == 8 and size:
-            changed[at : at + random.randrange(1, 17)] = bytes(random.randrange(1, 17))
+        at = random.randrange(len(changed)) if changed else 0
+        change = _CHANGES[random.randrange(len(_CHANGES))]
+        change(random, changed, at, other)
     return bytes(changed)
+
+
+def _flip(random: Random, changed: bytearray, at: int, other: bytes) -> None:
+    if changed:
+        changed[at] ^= 1 << random.randrange(8)
+
+
+def _replace(random: Random, changed: bytearray, at: int, other: bytes) -> None:
+    if changed:
+        changed[at] = random.choice([0, 1, 0x7F, 0x80, 0xC1, 0xDB, 0xDD, 0xDF, 0xFE, 0xFF])
+
+
+def _cut_off(random: Random, changed: bytearray, at: int, other: bytes) -> None:
+    del changed[at:]
+
+
+def _cut_out(random: Random, changed: bytearray, at: int, other: bytes) -> None:
+    del changed[at : at + random.randrange(1, 9)]
+
+
+def _put_in(random: Random, changed: bytearray, at: int, other: bytes) -> None:
+    changed[at:at] = random.randbytes(random.randrange(1, 9))
+
+
+def _repeat(random: Random, changed: bytearray, at: int, other: bytes) -> None:
+    changed += changed[at : at + 64]
+
+
+def _claim(random: Random, changed: bytearray, at: int, other: bytes) -> None:
+    """A length, of either byte order."""
+    size = len(changed)
+    if size >= 4:
+        claimed = random.choice([0, 1, 0x7FFFFFFF, 0xFFFFFFFF, 0x80000000, size, size + 1])
+        place = min(at, size - 4)
+        changed[place : place + 4] = struct.pack(random.choice("<>") + "I", claimed)
+
+
+def _splice(random: Random, changed: bytearray, at: int, other: bytes) -> None:
+    if other:
+        cut = random.randrange(len(other))
+        changed[at:] = other[cut : cut + 200]
+
+
+def _blank(random: Random, changed: bytearray, at: int, other: bytes) -> None:
+    if changed:
+        changed[at : at + random.randrange(1, 17)] = bytes(random.randrange(1, 17))
+
+
+_CHANGES = (_flip, _replace, _cut_off, _cut_out, _put_in, _repeat, _claim, _splice, _blank)
 
 
 def bombs() -> list[tuple[str, bytes]]:

@@ -16,7 +16,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -119,6 +119,12 @@ class Reading:
         self.at: dict[int, int] = {}  # descriptor → where it writes next
         self.folders: dict[int, str] = {}  # descriptor → what it was opened for
         self._begun: dict[str, str] = {}
+        self._of_names: dict[str, Callable[[_Arguments, int], Iterator[Event]]] = {
+            "openat": self._open,
+            **dict.fromkeys(("rename", "renameat", "renameat2"), self._rename),
+            **dict.fromkeys(("unlink", "unlinkat"), self._remove),
+            **dict.fromkeys(("mkdir", "mkdirat"), self._make_folder),
+        }
 
     def events(self, lines: Iterable[str]) -> Iterator[Event]:
         for line in lines:
@@ -157,37 +163,43 @@ class Reading:
         return name if _OURS.fullmatch(name.rsplit("/", 1)[-1]) else None
 
     def _of(self, call: str, given: _Arguments, result: int) -> Iterator[Event]:
-        if call == "openat":
-            yield from self._open(given, result)
-        elif call in ("rename", "renameat", "renameat2"):
-            source, target = map(self._name, self._paths(given))
-            if source is not None and target is not None:
-                self.known[target] = self.known.pop(source)
-                yield ("rename", source, target)
-        elif call in ("unlink", "unlinkat"):
-            name = self._name(self._paths(given)[0])
-            if name is not None and self.known.pop(name, None) is not None:
-                yield ("remove", name)
-        elif call in ("mkdir", "mkdirat"):
-            path = self._paths(given)[0]
-            if path.startswith(self.root) and not path.endswith("/leases"):
-                name = path.removeprefix(self.root)
-                self.known[name] = -1
-                yield ("folder", name)
+        if call in self._of_names:
+            yield from self._of_names[call](given, result)
         elif given.path == self.root + SAID:
             if call == "write":
                 yield tuple(json.loads(given.strings[0]))
         elif call in ("fsync", "fdatasync"):
-            folder = (given.path + "/").removeprefix(self.root).rstrip("/")
-            name = self._name(given.path)
-            if name is not None and self.known.get(name, -1) >= 0:
-                yield ("sync", name)
-            elif given.path + "/" == self.root or self.known.get(folder) == -1:
-                yield ("sync_folder", folder)
+            yield from self._sync(given)
         elif call == "lseek":
             self.at[given.fd] = result
         elif (name := self._name(given.path)) is not None:
             yield from self._change(call, name, given)
+
+    def _rename(self, given: _Arguments, result: int) -> Iterator[Event]:
+        source, target = map(self._name, self._paths(given))
+        if source is not None and target is not None:
+            self.known[target] = self.known.pop(source)
+            yield ("rename", source, target)
+
+    def _remove(self, given: _Arguments, result: int) -> Iterator[Event]:
+        name = self._name(self._paths(given)[0])
+        if name is not None and self.known.pop(name, None) is not None:
+            yield ("remove", name)
+
+    def _make_folder(self, given: _Arguments, result: int) -> Iterator[Event]:
+        path = self._paths(given)[0]
+        if path.startswith(self.root) and not path.endswith("/leases"):
+            name = path.removeprefix(self.root)
+            self.known[name] = -1
+            yield ("folder", name)
+
+    def _sync(self, given: _Arguments) -> Iterator[Event]:
+        folder = (given.path + "/").removeprefix(self.root).rstrip("/")
+        name = self._name(given.path)
+        if name is not None and self.known.get(name, -1) >= 0:
+            yield ("sync", name)
+        elif given.path + "/" == self.root or self.known.get(folder) == -1:
+            yield ("sync_folder", folder)
 
     def _open(self, given: _Arguments, fd: int) -> Iterator[Event]:
         path = self._paths(given)[0]

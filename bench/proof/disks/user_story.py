@@ -11,7 +11,8 @@ Next: story_kafka.py, the same of mode kafka; strace.py, in a process of its own
 import copy
 import random
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 from ....api.engine import Engine
 from .engines import CONSUMER, Shown, abandon, shown, stores_of
@@ -19,6 +20,19 @@ from .recorder import Event
 
 PARTITIONS = 2
 STEPS = 24
+
+
+class _Drawn(NamedTuple):
+    """A transaction: reads `many` of a partition, which are `taken`; writes, `ahead` of its commit or not; puts its
+    number under `keys`; deletes one that is `gone`."""
+
+    partition: int
+    many: int
+    taken: list[str]
+    written: list[tuple[str, int, str]]
+    ahead: bool
+    keys: list[str]
+    gone: str | None
 
 
 class Story:
@@ -89,22 +103,22 @@ class Story:
             after["rows"][key] = self.number
         if gone is not None:
             after["rows"].pop(gone, None)
+        drawn = _Drawn(partition, many, taken, written, ahead, keys, gone)
+        self.did(after, partial(self._carry_out, drawn))
 
-        def call() -> None:
-            with self.db.transaction() as tx:
-                if many:
-                    batch = tx.read("in", CONSUMER, max_records=many, partition=partition)
-                    assert list(batch.values) == taken, "a read returned something else"
-                for topic, to, value in written:
-                    tx.write(topic, value, partition=to)
-                    if ahead:
-                        tx.flush()
-                for key in keys:
-                    tx.put("rows", key, self.number)
-                if gone is not None:
-                    tx.delete("rows", gone)
-
-        self.did(after, call)
+    def _carry_out(self, drawn: _Drawn) -> None:
+        with self.db.transaction() as tx:
+            if drawn.many:
+                batch = tx.read("in", CONSUMER, max_records=drawn.many, partition=drawn.partition)
+                assert list(batch.values) == drawn.taken, "a read returned something else"
+            for topic, to, value in drawn.written:
+                tx.write(topic, value, partition=to)
+                if drawn.ahead:
+                    tx.flush()
+            for key in drawn.keys:
+                tx.put("rows", key, self.number)
+            if drawn.gone is not None:
+                tx.delete("rows", drawn.gone)
 
     def trim(self) -> None:
         after = copy.deepcopy(self.held)

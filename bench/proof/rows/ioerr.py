@@ -344,7 +344,7 @@ def _copied(task: Task, root: Path, seen: Seen) -> None:
         fails,
         seen.log,
         lambda path: _open(task, path, FastFiles()),
-        task.swallows,
+        blames=task.swallows,
     )
     seen.log.wrong = [f"{where}: {text}" for text in seen.log.wrong]
 

@@ -12,6 +12,7 @@ Next: ../worlds/exhaustive/search.py.
 import time
 
 from ..parallel import spread
+from ..worlds.exhaustive.scene import Scene
 from ..worlds.exhaustive.search import (
     ABORTS,
     EARLY,
@@ -21,7 +22,7 @@ from ..worlds.exhaustive.search import (
     Explored,
     explore,
 )
-from ..worlds.exhaustive.world import ASKED, BETWEEN, TWICE, Scene
+from ..worlds.exhaustive.world import ASKED, BETWEEN, TWICE
 from ..worlds.mutants.deterministic import MUTANTS
 from ..worlds.mutants.mutant import Mutant, planted
 from .registry import Asked, Found

@@ -122,6 +122,7 @@ class KafkaWorld(Hosts):
         separate: bool = False,
         settings: KafkaSettings = QUICK,
         faults: Faults | None = None,
+        *,
         switches: bool = False,
         inputs_max: int = 1 << 20,
     ) -> None:

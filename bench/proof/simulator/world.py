@@ -55,6 +55,7 @@ class World(Timeline, Hosts):
         seed: int,
         hosts: int = 4,
         faults: Faults | None = None,
+        *,
         merge: bool = True,
         at_once: bool = True,
         separate: bool = False,
@@ -199,6 +200,11 @@ class World(Timeline, Hosts):
             self.counted["inputs mixed"] += 1
             self._disk.shuffle(inputs)
         self.last.append((self.now, number, kind, inputs))
+        if not self._is_lost(number, kind, inputs):
+            self._kept(number, kind, inputs)
+
+    def _is_lost(self, number: int, kind: str, inputs: list[Input]) -> bool:
+        """Whether the turn fails, or its host dies before it is durable."""
         if kind == "crash_at" and self._disk.random() < 0.5:
             self.counted["crash at the sync, work lost"] += 1
             self._fail(number, inputs, self.now_ms(number))
@@ -208,29 +214,34 @@ class World(Timeline, Hosts):
             self._fail(number, inputs, self.now_ms(number))
             self._answer_failed(number, inputs)
         else:
-            if kind == "full":
-                self._fill(number)
-            released = self._durable(number, inputs)
-            if released is None:
-                return
-            alone = len(inputs) == 1 and type(inputs[0]) is Arrived
-            if kind == "echo" and alone and not self.stores[number].full:
-                self.counted["frame taken twice"] += 1
-                self._release(number, self.lives[number], released)
-                released = self._run(number, inputs, self.now_ms(number))
-                self.echoed(number, self.turn)
-            if kind in ("crash_at", "crash_after"):
-                done = "at the sync, work kept" if kind == "crash_at" else "after the sync"
-                self.counted["crash " + done] += 1
-                self.crash(number)
-            elif kind == "slow":
-                self.counted["disk slow"] += 1
-                delay_ms = self._disk.uniform(1, 300)
-                self._rests_until[number] = self.now + delay_ms
-                self._under_way += 1
-                self.after(delay_ms, self._release, number, self.lives[number], released, 1)
-            else:
-                self._release(number, self.lives[number], released)
+            return False
+        return True
+
+    def _kept(self, number: int, kind: str, inputs: list[Input]) -> None:
+        """A turn that becomes durable, if the disk has room for it; and what strikes its host then."""
+        if kind == "full":
+            self._fill(number)
+        released = self._durable(number, inputs)
+        if released is None:
+            return
+        alone = len(inputs) == 1 and type(inputs[0]) is Arrived
+        if kind == "echo" and alone and not self.stores[number].full:
+            self.counted["frame taken twice"] += 1
+            self._release(number, self.lives[number], released)
+            released = self._run(number, inputs, self.now_ms(number))
+            self.echoed(number, self.turn)
+        if kind in ("crash_at", "crash_after"):
+            done = "at the sync, work kept" if kind == "crash_at" else "after the sync"
+            self.counted["crash " + done] += 1
+            self.crash(number)
+        elif kind == "slow":
+            self.counted["disk slow"] += 1
+            delay_ms = self._disk.uniform(1, 300)
+            self._rests_until[number] = self.now + delay_ms
+            self._under_way += 1
+            self.after(delay_ms, self._release, number, self.lives[number], released, 1)
+        else:
+            self._release(number, self.lives[number], released)
 
     def _durable(self, number: int, inputs: list[Input]) -> Released | None:
         """A turn that is durable now; as turn_loop.py has it when the disk is full: frees space, or fails."""

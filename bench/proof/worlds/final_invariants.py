@@ -90,15 +90,19 @@ def _totals(work: Named) -> list[str]:
         values = [msgpack.unpackb(value) for _, _, value in rows]
         if kind == "bank" and sum(values) != ACCOUNTS * START:
             wrong.append(f"B19: at {when} the accounts held {sum(values)}: {values}")
-        if kind == "ring":
-            at, passed = 0, 0
-            while passed < RING:
-                at, passed = values[at], passed + 1
-                if at == 0:
-                    break
-            if at != 0 or passed != RING:
-                wrong.append(f"B19: at {when} the ring was {values}")
+        if kind == "ring" and not _is_ring(values):
+            wrong.append(f"B19: at {when} the ring was {values}")
     return wrong
+
+
+def _is_ring(following: list[int]) -> bool:
+    """Whether one comes back to where one began after having passed all, and not before."""
+    at, passed = 0, 0
+    while passed < RING:
+        at, passed = following[at], passed + 1
+        if at == 0:
+            break
+    return at == 0 and passed == RING
 
 
 def _pairs(seen: list[Seen]) -> list[str]:

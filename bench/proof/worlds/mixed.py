@@ -81,59 +81,90 @@ class Workload:
         return ((consumer, moved),) if moved else ()
 
     def submit(self) -> None:
+        """Asks for one transaction, if one was drawn that does anything."""
+        asked = self.drawn()
+        if not any(p.writes if isinstance(p, ShardPart) else True for p in asked.values()):
+            return
+        pieces, parts = self.split(asked)
+        if pieces:
+            tx = self.world.commit_ahead(pieces, parts)
+            self.asked[tx] = asked
+            if self.random.random() < 0.2:
+                self.world.run(self.random.randrange(1, 8))
+                self.world.rollback(tx)
+        else:
+            tx = self.world.commit(parts)
+        self.asked[tx] = asked
+
+    def drawn(self) -> dict[int, Any]:
+        """What a transaction asks for, by tablet."""
         draw = self.random
         asked: dict[int, Any] = {}
         for tablet in draw.sample(self.parts, draw.randrange(0, 3)):
-            ranges: tuple[Any, ...] = ()
-            fences: tuple[tuple[str, int], ...] = ()
-            if draw.random() < 0.6:
-                consumer = draw.choice(CONSUMERS)
-                begin = self.consumer(tablet, consumer).position
-                end = min(self.bounds(tablet).end, begin + draw.randrange(1, 4))
-                if end > begin:
-                    ranges = ((consumer, begin, end),)
-                    fences = self.fences(tablet, consumer)
-            count = draw.randrange(0, 3)
-            slices = ((self.payload(count), count),) if count else ()
-            producer = None
-            if count and draw.random() < 0.3:
-                number = self.last_number(tablet, b"P") + draw.randrange(0, 2)
-                producer = (b"P", number, number + count)
-            asked[tablet] = PartitionPart(ranges, slices, producer, fences=fences)
-            kind = draw.random()
-            if kind < 0.3:
-                asked[tablet] = self.individual(tablet, asked[tablet])
-            elif kind < 0.36:
-                bounds = self.bounds(tablet)
-                if draw.random() < 0.5:
-                    trim = draw.randrange(bounds.start, bounds.end + 1)
-                    asked[tablet] = asked[tablet]._replace(trim=trim, ranges=())
-                else:
-                    to = (
-                        draw.randrange(bounds.start, bounds.end + 1)
-                        if draw.random() < 0.8
-                        else None
-                    )
-                    seeks = ((draw.choice(CONSUMERS), to, False),)
-                    asked[tablet] = asked[tablet]._replace(ranges=(), seeks=seeks)
-            if asked[tablet] == PartitionPart():
-                del asked[tablet]
-            elif self.ends.random() < 0.1:
-                asked[tablet] = asked[tablet]._replace(end=self.bounds(tablet).end)
+            part = self.moving(tablet, self.consuming_and_publishing(tablet))
+            if part == PartitionPart():
+                continue
+            if self.ends.random() < 0.1:
+                part = part._replace(end=self.bounds(tablet).end)
+            asked[tablet] = part
         for tablet in draw.sample(self.shards, draw.randrange(0, 3)):
-            key = b"k%d" % draw.randrange(3)
-            row = self.row(tablet, key)
-            reads = ((key, None if row is None else row.version),)
-            kind = draw.random()
-            if kind < 0.4:
-                writes = ((key, PUT, msgpack.packb(draw.randrange(1000))),)
-                asked[tablet] = ShardPart(reads=reads, writes=writes)
-            elif kind < 0.8:
-                asked[tablet] = ShardPart(writes=((b"n", ADD, msgpack.packb(1)),))
-            elif len(asked):
-                asked[tablet] = ShardPart(reads=reads)
-        if not any(p.writes if isinstance(p, ShardPart) else True for p in asked.values()):
-            return
+            row_part = self.rows(tablet)
+            if row_part.writes or asked:
+                asked[tablet] = row_part
+        return asked
+
+    def consuming_and_publishing(self, tablet: int) -> PartitionPart:
+        """Some records of a cumulative consumer, some new ones, each or neither."""
+        draw = self.random
+        ranges: tuple[tuple[str, int, int], ...] = ()
+        fences: tuple[tuple[str, int], ...] = ()
+        if draw.random() < 0.6:
+            consumer = draw.choice(CONSUMERS)
+            begin = self.consumer(tablet, consumer).position
+            end = min(self.bounds(tablet).end, begin + draw.randrange(1, 4))
+            if end > begin:
+                ranges = ((consumer, begin, end),)
+                fences = self.fences(tablet, consumer)
+        count = draw.randrange(0, 3)
+        slices = ((self.payload(count), count),) if count else ()
+        producer = None
+        if count and draw.random() < 0.3:
+            number = self.last_number(tablet, b"P") + draw.randrange(0, 2)
+            producer = (b"P", number, number + count)
+        return PartitionPart(ranges, slices, producer, fences=fences)
+
+    def moving(self, tablet: int, part: PartitionPart) -> PartitionPart:
+        """Now and then an individual consumer beside it, or a trim or a seek in place of what it consumes."""
+        draw = self.random
+        kind = draw.random()
+        if kind < 0.3:
+            return self.individual(tablet, part)
+        if kind >= 0.36:
+            return part
+        bounds = self.bounds(tablet)
+        if draw.random() < 0.5:
+            trim = draw.randrange(bounds.start, bounds.end + 1)
+            return part._replace(trim=trim, ranges=())
+        to = draw.randrange(bounds.start, bounds.end + 1) if draw.random() < 0.8 else None
+        return part._replace(ranges=(), seeks=((draw.choice(CONSUMERS), to, False),))
+
+    def rows(self, tablet: int) -> ShardPart:
+        """A row is written as it was read, a number added to, or a row only read."""
+        draw = self.random
+        key = b"k%d" % draw.randrange(3)
+        row = self.row(tablet, key)
+        reads = ((key, None if row is None else row.version),)
+        kind = draw.random()
+        if kind < 0.4:
+            writes = ((key, PUT, msgpack.packb(draw.randrange(1000))),)
+            return ShardPart(reads=reads, writes=writes)
+        if kind < 0.8:
+            return ShardPart(writes=((b"n", ADD, msgpack.packb(1)),))
+        return ShardPart(reads=reads)
+
+    def split(self, asked: dict[int, Any]) -> tuple[list[dict[int, Any]], dict[int, Any]]:
+        """(what goes ahead, piece by piece, what the commit has then); `asked` gets what was drawn in addition."""
+        draw = self.random
         ahead: dict[int, Any] = {}
         more: dict[int, Any] = {}
         parts = dict(asked)
@@ -148,15 +179,7 @@ class Workload:
                 rest = ((self.payload(1), 1),) if draw.random() < 0.5 else ()
                 asked[tablet] = part._replace(slices=(*first, *rest))
                 parts[tablet] = part._replace(slices=rest, staged=len(first))
-        if ahead:
-            tx = self.world.commit_ahead([ahead, more] if more else [ahead], parts)
-            self.asked[tx] = asked
-            if draw.random() < 0.2:
-                self.world.run(draw.randrange(1, 8))
-                self.world.rollback(tx)
-        else:
-            tx = self.world.commit(parts)
-        self.asked[tx] = asked
+        return [piece for piece in (ahead, more) if piece], parts
 
 
 def run(seed: int, hosts: int, transactions: int = 40, **settings: Any) -> tuple[World, Workload]:

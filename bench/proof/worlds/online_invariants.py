@@ -50,6 +50,8 @@ once; "prepared -> prepared": a vote that came before the plan; "planned -> plan
 
 _AHEAD = {None: ("planned", "committed", "aborted", "refused"), "planned": ("committed", "aborted")}
 _BOUND = 10_000
+_TX_KEY = 17
+"""Bytes of a key that ends with a transaction's id."""
 
 
 class Watch:
@@ -68,6 +70,8 @@ class Watch:
         self._known: dict[bytes, Any] = {}
         self._ends: dict[bytes, int] = {}
         self._roles: dict[bytes, Any] = {}
+        self._of_value = {b"b": self._entry, b"c": self._position, b"r": self._row}
+        self._of_course = {b"t": self._record, b"s": self._staged}
         world.watch = self.turn
         world.told = self.told
         world.echoed = self.echoed
@@ -83,37 +87,46 @@ class Watch:
             return
         courses = turn.courses()
         if number == 0:
-            for key, course in courses.items():
-                if key[0] >> 4 == COORDINATOR and key[4:5] == b"o":
-                    self._outcome(key[5:], course)
-            step = overlay.get(b"\x10\0\0\0l")
-            if step is not None:
-                if step <= self.step:
-                    self.wrong(f"B1: step {step} was given out behind step {self.step}")
-                self.step = step
-        metas = []
-        for key, value in overlay.items():
-            kind, sub = key[0] >> 4, key[4:5]
-            if kind == PARTITION or kind == SHARD:
-                if sub == b"t" and len(key) == 17:
-                    self._record(key, courses[key])
-                elif sub == b"s" and len(key) == 17:
-                    self._staged(key, courses[key])
-                elif sub == b"m" and value is not GONE:
-                    metas.append((key, value))
-                elif sub == b"b":
-                    self._entry(key, value)
-                elif sub == b"c":
-                    self._position(key, value)
-                elif sub == b"r":
-                    self._row(key, value)
-            elif kind == HOST and value is GONE and sub == b"O":
-                self._forgotten(number, key)
-        for key, value in metas:
-            self._bounds(key, value)
+            self._places_given(overlay, courses)
+        self._rows(number, overlay, courses)
         for link in self.world.nodes[number].links.values():
             if len(link.queue) > _BOUND:
                 self.wrong(f"B38: {len(link.queue)} messages wait on a link of host {number}")
+
+    def _places_given(self, overlay: dict[bytes, Any], courses: dict[bytes, list[Any]]) -> None:
+        """The coordinator's outcomes, and up to which step it has given places."""
+        for key, course in courses.items():
+            if key[0] >> 4 == COORDINATOR and key[4:5] == b"o":
+                self._outcome(key[5:], course)
+        step = overlay.get(b"\x10\0\0\0l")
+        if step is not None:
+            if step <= self.step:
+                self.wrong(f"B1: step {step} was given out behind step {self.step}")
+            self.step = step
+
+    def _rows(
+        self, number: int, overlay: dict[bytes, Any], courses: dict[bytes, list[Any]]
+    ) -> None:
+        """Rows of partitions and shards, and messages of links that are gone."""
+        metas = []
+        for key, value in overlay.items():
+            kind, sub = key[0] >> 4, key[4:5]
+            if kind == HOST and value is GONE and sub == b"O":
+                self._forgotten(number, key)
+            elif kind in (PARTITION, SHARD):
+                if sub == b"m" and value is not GONE:
+                    metas.append((key, value))
+                self._changed(key, value, courses)
+        for key, value in metas:  # once what they sum up was looked at
+            self._bounds(key, value)
+
+    def _changed(self, key: bytes, value: Any, courses: dict[bytes, list[Any]]) -> None:
+        """A row of a partition or a shard: what it is, or all that it was in this turn."""
+        row = key[4:5]
+        if row in self._of_value:
+            self._of_value[row](key, value)
+        elif row in self._of_course and len(key) == _TX_KEY:
+            self._of_course[row](key, courses[key])
 
     def _took(self, table: str, before: str, after: str) -> None:
         self.reached[f"{table}: {before} -> {after}"] += 1

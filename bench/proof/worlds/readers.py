@@ -49,6 +49,26 @@ class Waiting(NamedTuple):
     key: Key
 
 
+@dataclass
+class _Reading:
+    """A reader's way: `done` so many of its keys, one `apart_ms` after the other, in one `life` of host 0.
+
+    `then` is called behind the last one."""
+
+    number: int
+    seen: Seen
+    snapshot: Snapshot
+    life: int
+    apart_ms: float
+    then: Any
+    done: int = 0
+
+    @property
+    def next(self) -> Key | None:
+        keys = self.seen.keys
+        return keys[self.done] if self.done < len(keys) else None
+
+
 class NotYet(Exception):
     """The host does not serve the snapshot yet."""
 
@@ -106,44 +126,36 @@ class Readers:
         snapshot = self.views.snapshot()
         seen.step = snapshot.step
         self._count += 1
-        self._go_on(self._count, seen, snapshot, self.world.lives[0], 0, apart_ms, then)
+        life = self.world.lives[0]
+        self._go_on(_Reading(self._count, seen, snapshot, life, apart_ms, then))
 
-    def _go_on(
-        self,
-        number: int,
-        seen: Seen,
-        snapshot: Snapshot,
-        life: int,
-        at: int,
-        apart_ms: float,
-        then: Any,
-    ) -> None:
-        world = self.world
-        self.waiting.pop(number, None)
-        if world.lives[0] != life:
+    def _go_on(self, reading: _Reading) -> None:
+        world, seen, snapshot = self.world, reading.seen, reading.snapshot
+        self.waiting.pop(reading.number, None)
+        if world.lives[0] != reading.life:
             self.given_up += 1
             return
         more_ms = 0.0
         try:
-            while at < len(seen.keys) and not more_ms:
-                seen.values[seen.keys[at]] = self._value(snapshot, seen.keys[at])
-                at += 1
-                more_ms = apart_ms
+            while (key := reading.next) is not None and not more_ms:
+                seen.values[key] = self._value(snapshot, key)
+                reading.done += 1
+                more_ms = reading.apart_ms
         except NotYet:
             more_ms = RETRY_MS
         except SnapshotTooOld:
             self.given_up += 1
             snapshot.close()
             return
-        if at < len(seen.keys):
-            self.waiting[number] = Waiting(seen, snapshot, seen.keys[at])
-            world.after(more_ms, self._go_on, number, seen, snapshot, life, at, apart_ms, then)
+        if key is not None:
+            self.waiting[reading.number] = Waiting(seen, snapshot, key)
+            world.after(more_ms, self._go_on, reading)
             return
         seen.completed = world.now
         snapshot.close()
         self.seen.append(seen)
-        if then is not None:
-            then()
+        if reading.then is not None:
+            reading.then()
 
     def unserved(self, dead: int | None = None) -> list[str]:
         """Who still asks, of the hosts that live. With a dead one, only those that nothing undecided delays."""

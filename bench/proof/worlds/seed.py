@@ -49,12 +49,12 @@ def world_of(drawn: Drawn) -> World:
         drawn.seed,
         drawn.hosts,
         drawn.faults,
-        drawn.merge,
-        drawn.at_once,
-        drawn.separate,
-        drawn.rtt_ms,
-        drawn.turn_inputs,
-        drawn.tick_ms,
+        merge=drawn.merge,
+        at_once=drawn.at_once,
+        separate=drawn.separate,
+        rtt_ms=drawn.rtt_ms,
+        turn_inputs=drawn.turn_inputs,
+        tick_ms=drawn.tick_ms,
     )
 
 

@@ -14,11 +14,13 @@ import msgpack
 
 from ....coordinator.plan import COMMITTED, PLANNED, REFUSED, STATES, OutcomeRow
 from ....proto.ids import COORDINATOR_ID, tablet_prefix, tx_text
-from ....proto.messages import ADD, ShardPart
+from ....proto.messages import ADD, PartitionPart, ShardPart
 from ....tablets.partition import EMPTY, FORGOTTEN, Bounds, Entry, Numbers, standing
 from ....tablets.shard import Row
 from ..simulator.world import World
 from .readers import Seen
+
+Place = tuple[int, int]
 
 
 class Asked(Protocol):
@@ -141,80 +143,130 @@ def _holds(model: dict[bytes, Any], tablet: int, part: Any) -> bool:
     if at in model:
         return False  # dropped: nothing comes behind that
     if isinstance(part, ShardPart):
-        for key, version in part.reads:
-            row = model.get(at + b"r" + key)
-            if (row.version if row else None) != version:
-                return False
-        return True
-    _, _, start, end = model.get(at + b"m", EMPTY)
+        rows = ((model.get(at + b"r" + key), version) for key, version in part.reads)
+        return all((row.version if row else None) == version for row, version in rows)
+    bounds: Bounds = model.get(at + b"m", EMPTY)
+    return (
+        _are_known(model, at, part)
+        and part.end in (None, bounds.end)
+        and _are_next(model, at, bounds, part)
+        and _are_untaken(model, at, bounds, part)
+        and _are_within(bounds, part)
+        and _is_new(model, at, part)
+    )
+
+
+def _are_known(model: dict[bytes, Any], at: bytes, part: PartitionPart) -> bool:
+    """Each consumer's last move is the one that the transaction knows of."""
     fences = dict(part.fences)
-    for consumer in {**fences, **{name: 0 for name, _, _ in part.ranges + part.acks}}:
-        if _moved(model, at, consumer) != fences.get(consumer, 0):
-            return False
-    if part.end is not None and part.end != end:
-        return False
+    consumers = {**fences, **{name: 0 for name, _, _ in part.ranges + part.acks}}
+    return all(_moved(model, at, name) == fences.get(name, 0) for name in consumers)
+
+
+def _are_next(model: dict[bytes, Any], at: bytes, bounds: Bounds, part: PartitionPart) -> bool:
+    """Each range begins where its consumer is, and ends within the log."""
     for consumer, begin, stop in part.ranges:
         known = model.get(at + b"c" + consumer.encode(), Consumer(position=0))
-        if max(known.position, start) != begin or stop > end:
+        if max(known.position, bounds.start) != begin or stop > bounds.end:
             return False
-    for _, begin, stop in part.acks:
-        row = model.get(at + b"cI")
-        if row is None or set(range(begin, stop)) & (row.taken | set(range(start))) or stop > end:
-            return False
-    if any(offset is not None and not start <= offset <= end for _, offset, _ in part.seeks):
-        return False
-    if part.trim is not None and part.trim > end:
-        return False
-    if part.producer is not None:
-        producer, first, last = part.producer
-        known = model.get(at + b"p" + producer)
-        if known is not None and first <= known.last:
-            foreign = part.session is not None and part.session != known.session
-            return part.dedupe and not foreign and last <= known.last
     return True
 
 
+def _are_untaken(model: dict[bytes, Any], at: bytes, bounds: Bounds, part: PartitionPart) -> bool:
+    """Offsets that an individual consumer takes are there, and not taken yet."""
+    for _, begin, stop in part.acks:
+        row = model.get(at + b"cI")
+        if row is None or stop > bounds.end:
+            return False
+        if set(range(begin, stop)) & (row.taken | set(range(bounds.start))):
+            return False
+    return True
+
+
+def _are_within(bounds: Bounds, part: PartitionPart) -> bool:
+    """Seeks go to what is there, trims not beyond the end."""
+    start, end = bounds.start, bounds.end
+    if any(offset is not None and not start <= offset <= end for _, offset, _ in part.seeks):
+        return False
+    return part.trim is None or part.trim <= end
+
+
+def _is_new(model: dict[bytes, Any], at: bytes, part: PartitionPart) -> bool:
+    """A producer's numbers follow what it has published; or repeat it, where that is accepted."""
+    if part.producer is None:
+        return True
+    producer, first, last = part.producer
+    known = model.get(at + b"p" + producer)
+    if known is None or first > known.last:
+        return True
+    foreign = part.session is not None and part.session != known.session
+    return part.dedupe and not foreign and bool(last <= known.last)
+
+
 def _apply(model: dict[bytes, Any], tablet: int, part: Any, step: int, n: int) -> None:
-    at = tablet_prefix(tablet)
+    at, place = tablet_prefix(tablet), (step, n)
     if isinstance(part, ShardPart):
-        for key, op, value in part.writes:
-            old = model.get(at + b"r" + key)
-            if op == ADD and old is not None:
-                value = msgpack.packb(msgpack.unpackb(old.value) + msgpack.unpackb(value))
-            model[at + b"r" + key] = Row(step, n, value)
-        return
-    if part.drop:
+        _write(model, at, part, place)
+    elif part.drop:
         for key in [key for key in model if key[:4] == at]:
             del model[key]
         model[at] = None
-        return
-    _, _, start, end = model.get(at + b"m", EMPTY)
+    else:
+        _consume(model, at, part, place)
+        _seek(model, at, part, place)
+        _trim(model, at, part, place)
+        _publish(model, at, part, place)
+
+
+def _write(model: dict[bytes, Any], at: bytes, part: ShardPart, place: Place) -> None:
+    for key, op, value in part.writes:
+        old = model.get(at + b"r" + key)
+        if op == ADD and old is not None:
+            value = msgpack.packb(msgpack.unpackb(old.value) + msgpack.unpackb(value))
+        model[at + b"r" + key] = Row(*place, value)
+
+
+def _consume(model: dict[bytes, Any], at: bytes, part: PartitionPart, place: Place) -> None:
     for consumer, begin, stop in part.ranges:
         row = model.get(at + b"c" + consumer.encode())
         missed = 0 if row is None else row.missed + begin - row.position
         moved = _moved(model, at, consumer)
-        model[at + b"c" + consumer.encode()] = Consumer(step, n, stop, missed, None, moved)
+        model[at + b"c" + consumer.encode()] = Consumer(*place, stop, missed, None, moved)
+    start = model.get(at + b"m", EMPTY).start
     for _, begin, stop in part.acks:
         row = model[at + b"cI"]
-        missed = set(range(start)) - row.taken
-        taken = row.taken | missed | set(range(begin, stop))
-        model[at + b"cI"] = Consumer(step, n, None, row.missed + len(missed), taken, row.moved)
+        below = set(range(start)) - row.taken
+        taken = row.taken | below | set(range(begin, stop))
+        model[at + b"cI"] = Consumer(*place, None, row.missed + len(below), taken, row.moved)
+
+
+def _seek(model: dict[bytes, Any], at: bytes, part: PartitionPart, place: Place) -> None:
+    """Without an offset the consumer is forgotten."""
+    step, _ = place
     for consumer, offset, individual in part.seeks:
         row = model.get(at + b"c" + consumer.encode())
         if offset is None:
             if row is not None:
                 del model[at + b"c" + consumer.encode()]
-                model[at + FORGOTTEN] = (step, n)
+                model[at + FORGOTTEN] = place
             continue
         missed = 0 if row is None else row.missed
         position, taken = (None, set(range(offset))) if individual else (offset, None)
-        known = Consumer(step, n, position, missed, taken, step)
+        known = Consumer(*place, position, missed, taken, step)
         model[at + b"c" + consumer.encode()] = known
-    if part.trim is not None and part.trim > start:
-        model[at + b"m"] = Bounds(step, n, part.trim, end)
-        for key in [key for key in model if key[:5] == at + b"b"]:
-            if int.from_bytes(key[5:], "big") + model[key].records <= part.trim:
-                del model[key]
+
+
+def _trim(model: dict[bytes, Any], at: bytes, part: PartitionPart, place: Place) -> None:
+    bounds = model.get(at + b"m", EMPTY)
+    if part.trim is None or part.trim <= bounds.start:
+        return
+    model[at + b"m"] = Bounds(*place, part.trim, bounds.end)
+    for key in [key for key in model if key[:5] == at + b"b"]:
+        if int.from_bytes(key[5:], "big") + model[key].records <= part.trim:
+            del model[key]
+
+
+def _publish(model: dict[bytes, Any], at: bytes, part: PartitionPart, place: Place) -> None:
     if part.producer is not None:
         producer, _, last = part.producer
         numbers = model.get(at + b"p" + producer)
@@ -223,8 +275,8 @@ def _apply(model: dict[bytes, Any], tablet: int, part: Any, step: int, n: int) -
         model[at + b"p" + producer] = Producer(last, part.session)
     for data, count in part.slices:
         _, _, start, end = model.get(at + b"m", EMPTY)
-        model[at + b"b" + end.to_bytes(8, "big")] = Published(data, count, step, n)
-        model[at + b"m"] = Bounds(step, n, start, end + count)
+        model[at + b"b" + end.to_bytes(8, "big")] = Published(data, count, *place)
+        model[at + b"m"] = Bounds(*place, start, end + count)
 
 
 def stored(world: World) -> dict[bytes, Any]:

@@ -21,39 +21,61 @@ TRIES = 60
 
 def shrink(drawn: Drawn, play: Callable[[Drawn], Played] = play_drawn) -> tuple[Drawn, Played]:
     """(what still fails, and how). `drawn` must fail."""
-    best, played = drawn, play(drawn)
-    tries = 0
+    smallest = _Smallest(drawn, play)
+    _halve(smallest)
+    _leave_out(smallest)
+    _bisect(smallest)
+    return smallest.drawn, smallest.played
 
-    def still(smaller: Drawn) -> bool:
-        nonlocal best, played, tries
-        if smaller == best or tries >= TRIES:
+
+class _Smallest:
+    """`drawn`: the smallest yet that fails, as `played`."""
+
+    def __init__(self, drawn: Drawn, play: Callable[[Drawn], Played]) -> None:
+        self.play = play
+        self.drawn, self.played = drawn, play(drawn)
+        self.tries = 0
+
+    def still(self, smaller: Drawn) -> bool:
+        """Whether a smaller one fails as well: then it is the smallest."""
+        if smaller == self.drawn or self.tries >= TRIES:
             return False
-        tries += 1
-        again = play(smaller)
+        self.tries += 1
+        again = self.play(smaller)
         if again.violations:
-            best, played = smaller, again
+            self.drawn, self.played = smaller, again
         return bool(again.violations)
 
-    while best.transactions > 1 and still(replace(best, transactions=best.transactions // 2)):
-        pass
+
+def _halve(best: _Smallest) -> None:
+    while best.drawn.transactions > 1:
+        if not best.still(replace(best.drawn, transactions=best.drawn.transactions // 2)):
+            break
+
+
+def _leave_out(best: _Smallest) -> None:
+    """Fault classes, workloads, a host, the way between hosts."""
     for name in (*FRAME, *TURN):
-        if getattr(best.faults, name):
-            still(best.without(name))
-    for name in best.weights:
-        weights = {n: odds for n, odds in best.weights.items() if n != name}
+        if getattr(best.drawn.faults, name):
+            best.still(best.drawn.without(name))
+    for name in best.drawn.weights:
+        weights = {n: odds for n, odds in best.drawn.weights.items() if n != name}
         if weights:
-            still(replace(best, weights=weights))
-    for simpler in ({"hosts": best.hosts - 1}, {"rtt_ms": 0.0}, {"separate": False}):
+            best.still(replace(best.drawn, weights=weights))
+    for simpler in ({"hosts": best.drawn.hosts - 1}, {"rtt_ms": 0.0}, {"separate": False}):
         if simpler.get("hosts") != 0:
-            still(replace(best, **simpler))
-    fails, passes = best.transactions, best.transactions // 2
-    while fails - passes > 1 and tries < TRIES:
+            best.still(replace(best.drawn, **simpler))
+
+
+def _bisect(best: _Smallest) -> None:
+    """Between as many transactions as fail, and half of them."""
+    fails, passes = best.drawn.transactions, best.drawn.transactions // 2
+    while fails - passes > 1 and best.tries < TRIES:
         middle = (fails + passes) // 2
-        if still(replace(best, transactions=middle)):
+        if best.still(replace(best.drawn, transactions=middle)):
             fails = middle
         else:
             passes = middle
-    return best, played
 
 
 def told(drawn: Drawn, played: Played, again: str) -> str:

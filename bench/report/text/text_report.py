@@ -11,6 +11,7 @@ Next: conclusions.py; blocks.py, published_figures.py.
 """
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 from ...compare.machine import IN_MEMORY
@@ -134,17 +135,11 @@ def verification(systems: dict[str, Any]) -> Section:
         total[1] += entry["records"] * entry["repeats"]
         for n, count in enumerate(_COUNTS[1:], 2):
             total[n] += entry[count]
-        if entry["status"] == "failed":
-            bad.append(f"{where}: FAILED: {entry['reason']}")
-        elif entry["status"] == "ok" and not entry["verified"]:
-            bad.append(f"{where}: NOT VERIFIED: {_wrong(entry)}")
+        if failing := _failing(entry):
+            bad.append(f"{where}: {failing}")
         elif entry["sustained_repeats"] not in (None, entry["repeats"]):
             late.append(f"{where}: {entry['sustained_repeats']} of {entry['repeats']} runs were")
-        for run in entry["rate_search"] or ():
-            if not run["verified"]:
-                rate = run["rate_mb_s"]
-                speed = "as fast as it goes" if rate is None else f"{rate:g} MB/s"
-                bad.append(f"{where}, searched at {speed}: NOT VERIFIED: {run['problem']}")
+        bad += [f"{where}, {failing}" for failing in _failing_searches(entry)]
     if not totals:
         return section("Verification", "Nothing ran to its end.")
     verdict = (
@@ -164,6 +159,23 @@ def verification(systems: dict[str, Any]) -> Section:
         )
         blocks.append(Bullets(late, about))
     return section("Verification", *blocks)
+
+
+def _failing(entry: dict[str, Any]) -> str:
+    """Why a cell has no figures, "" where it has."""
+    if entry["status"] == "failed":
+        return f"FAILED: {entry['reason']}"
+    if entry["status"] == "ok" and not entry["verified"]:
+        return f"NOT VERIFIED: {_wrong(entry)}"
+    return ""
+
+
+def _failing_searches(entry: dict[str, Any]) -> Iterator[str]:
+    for run in entry["rate_search"] or ():
+        if not run["verified"]:
+            rate = run["rate_mb_s"]
+            speed = "as fast as it goes" if rate is None else f"{rate:g} MB/s"
+            yield f"searched at {speed}: NOT VERIFIED: {run['problem']}"
 
 
 def by_spark(spark: dict[str, Any]) -> Section:

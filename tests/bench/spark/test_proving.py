@@ -148,30 +148,36 @@ def certificates() -> Iterator[Case]:
         yield Case(f"drawn-{n}", drawn(draw), PLACES, {})
 
 
+def delivered(draw: random.Random, fed: bool) -> Trace:
+    """Some transactions, their records where they said, and then something wrong."""
+    trace, lanes = Trace(), [list[Made](), list[Made]()]
+    position, aborted = [0, 0], list[int]()
+    for tx in range(draw.randrange(1, 6)):
+        outcome = draw.choice((ABORTED, COMMITTED, COMMITTED, UNDETERMINED))
+        source = draw.randrange(2)
+        begin, count = position[source], draw.randrange(1, 4)
+        took(trace, tx, begin, begin + count, partition=source)
+        made = [draw.randrange(2) for _ in range(count)]
+        for partition in sorted(set(made)):
+            wrote(trace, tx, made.count(partition), partition)
+        if outcome == ABORTED:
+            aborted.append(tx)
+        else:
+            position[source] += count
+            for at, partition in enumerate(made):
+                lanes[partition].append((source, begin + at, -1 if fed else tx))
+        ended(trace, tx, outcome)
+    spoiled(draw, lanes, [] if fed else aborted)
+    for partition, lane in enumerate(lanes):
+        put(trace, partition, lane)
+    return trace
+
+
 def deliveries() -> Iterator[Case]:
     draw = random.Random(2)
     for n in range(40):
-        trace, lanes = Trace(), [list[Made](), list[Made]()]
-        position, aborted, fed = [0, 0], list[int](), n % 2 == 0
-        for tx in range(draw.randrange(1, 6)):
-            outcome = draw.choice((ABORTED, COMMITTED, COMMITTED, UNDETERMINED))
-            source = draw.randrange(2)
-            begin, count = position[source], draw.randrange(1, 4)
-            took(trace, tx, begin, begin + count, partition=source)
-            made = [draw.randrange(2) for _ in range(count)]
-            for partition in sorted(set(made)):
-                wrote(trace, tx, made.count(partition), partition)
-            if outcome == ABORTED:
-                aborted.append(tx)
-            else:
-                position[source] += count
-                for at, partition in enumerate(made):
-                    lanes[partition].append((source, begin + at, -1 if fed else tx))
-            ended(trace, tx, outcome)
-        spoiled(draw, lanes, [] if fed else aborted)
-        for partition, lane in enumerate(lanes):
-            put(trace, partition, lane)
-        yield Case(f"delivered-{n}", trace, KAFKA, {"out": "in/c"} if fed else {})
+        fed = n % 2 == 0
+        yield Case(f"delivered-{n}", delivered(draw, fed), KAFKA, {"out": "in/c"} if fed else {})
     skipped = Trace()
     for tx, (begin, end) in enumerate(((0, 2), (3, 4))):
         ended(skipped, tx)

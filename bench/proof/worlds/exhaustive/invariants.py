@@ -8,6 +8,7 @@ The serial execution below is a second one, in plain dictionaries; of the engine
 Next: search.py.
 """
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import msgpack
@@ -17,7 +18,8 @@ from .....proto.ids import COORDINATOR_ID, PARTITION, kind_of, tablet_prefix, tx
 from .....proto.messages import ADD
 from .....tablets.partition import Bounds, Entry, standing
 from .....tablets.shard import Row
-from .world import Decision, Scene, State, parts_of
+from .scene import Scene, parts_of
+from .world import Decision, State
 
 PLANNED, COMMITTED, ABORTED, REFUSED = 1, 2, 3, 4
 _ENTRIES = 2
@@ -30,7 +32,12 @@ class Outcome(NamedTuple):
     place: Place
 
 
-def outcomes(state: State) -> dict[bytes, Outcome]:
+Outcomes = dict[bytes, Outcome]
+Verdicts = dict[bytes, bool]
+"""Of each that has a place, whether it is to commit there."""
+
+
+def outcomes(state: State) -> Outcomes:
     """What the coordinator knows of those that were asked for."""
     values = state.hosts[0].values
     prefix = tablet_prefix(COORDINATOR_ID) + b"o"
@@ -114,65 +121,82 @@ def _rows(state: State, tablet: int) -> list[tuple[bytes, Any]]:
     return sorted(item for item in values.items() if item[0][:4] == prefix)
 
 
-def serial(scene: Scene, state: State, known: dict[bytes, Outcome]) -> dict[bytes, bool]:
+def serial(scene: Scene, state: State, known: Outcomes) -> Verdicts:
     """How each that has a place has to end."""
     model = Model()
     kinds = dict(state.asked)
-    decisions = {}
+    verdicts: Verdicts = {}
     for tx, outcome in sorted(known.items(), key=lambda item: item[1].place):
         if outcome.state == REFUSED:
             continue
         parts = parts_of(scene, kinds[tx])
-        decisions[tx] = model.holds(parts)
-        if decisions[tx]:
+        verdicts[tx] = model.holds(parts)
+        if verdicts[tx]:
             for tablet, part in parts.items():
                 model.apply(tablet, part, outcome.place)
-    return decisions
+    return verdicts
 
 
 def judge(scene: Scene, state: State, before: State | None = None) -> list[str]:
     """What is wrong with a state, or with coming to it from the one before."""
-    wrong: list[str] = []
     known = outcomes(state)
-    decisions = serial(scene, state, known)
+    verdicts = serial(scene, state, known)
+    wrong = [
+        *_executed(state, known, verdicts),
+        *_ended(known, verdicts),
+        *_answered(scene, state, known, verdicts),
+        *_contents(scene, state),
+    ]
+    if before is not None:
+        wrong += _came(scene, before, state, known)
+    return wrong
+
+
+def _executed(state: State, known: Outcomes, verdicts: Verdicts) -> Iterator[str]:
+    """A tablet decides at a transaction's place, and what its place says."""
     for tx, tablet, committed, *place in state.decided:
         name = f"{tx_text(tx)} at tablet {tablet:#x}"
         outcome = known.get(tx)
         if outcome is None or outcome.state == REFUSED:
-            wrong.append(f"B2: {name} was executed without a place")
+            yield f"B2: {name} was executed without a place"
         elif outcome.place != tuple(place):
-            wrong.append(f"B3: {name} was executed at {place}, its place is {outcome.place}")
-        elif committed != decisions[tx]:
-            wrong.append(f"B5, B7: {name} was decided {committed}, its place says otherwise")
+            yield f"B3: {name} was executed at {place}, its place is {outcome.place}"
+        elif committed != verdicts[tx]:
+            yield f"B5, B7: {name} was decided {committed}, its place says otherwise"
+
+
+def _ended(known: Outcomes, verdicts: Verdicts) -> Iterator[str]:
     for tx, outcome in known.items():
         if outcome.state in (COMMITTED, ABORTED):
-            if decisions[tx] != (outcome.state == COMMITTED):
-                wrong.append(f"B12: the coordinator has {tx_text(tx)} otherwise than its place")
+            if verdicts[tx] != (outcome.state == COMMITTED):
+                yield f"B12: the coordinator has {tx_text(tx)} otherwise than its place"
+
+
+def _answered(scene: Scene, state: State, known: Outcomes, verdicts: Verdicts) -> Iterator[str]:
+    """A client is told once, what its transaction's place says, and of a commit when all tablets have it."""
     heard: dict[bytes, None] = {}
     for tx, committed, step, n in state.told:
         outcome = known.get(tx)
         planned = outcome is not None and outcome.state != REFUSED
         if tx in heard:
-            wrong.append(f"B13: the client of {tx_text(tx)} was told twice")
+            yield f"B13: the client of {tx_text(tx)} was told twice"
         heard[tx] = None
         if not planned and committed:
-            wrong.append(f"B12: the client of {tx_text(tx)} was told of a commit without a place")
-        if planned and (committed != decisions[tx] or not step):
-            wrong.append(f"B12: the client of {tx_text(tx)} was told otherwise than its place says")
+            yield f"B12: the client of {tx_text(tx)} was told of a commit without a place"
+        if planned and (committed != verdicts[tx] or not step):
+            yield f"B12: the client of {tx_text(tx)} was told otherwise than its place says"
         if committed and outcome is not None and outcome.place != (step, n):
-            wrong.append(f"B12: the client of {tx_text(tx)} was told another place")
-        if committed:
-            here = {t for other, t, yes, *_ in state.decided if other == tx and yes}
-            parts = parts_of(scene, dict(state.asked)[tx])
-            lacking = {t for t, part in parts.items() if _effect(part)} - here
-            if lacking:
-                wrong.append(
-                    f"B8: {tx_text(tx)} was answered before tablet {min(lacking):#x} had it"
-                )
-    wrong += _contents(scene, state)
-    if before is not None:
-        wrong += _came(scene, before, state, known)
-    return wrong
+            yield f"B12: the client of {tx_text(tx)} was told another place"
+        lacking = _lacking(scene, state, tx) if committed else set()
+        if lacking:
+            yield f"B8: {tx_text(tx)} was answered before tablet {min(lacking):#x} had it"
+
+
+def _lacking(scene: Scene, state: State, tx: bytes) -> set[int]:
+    """The tablets that a transaction has an effect at, and that have not committed it."""
+    here = {t for other, t, yes, *_ in state.decided if other == tx and yes}
+    parts = parts_of(scene, dict(state.asked)[tx])
+    return {t for t, part in parts.items() if _effect(part)} - here
 
 
 def _effect(part: Any) -> bool:
@@ -219,7 +243,7 @@ def _content_wrong(
     ]
 
 
-def _came(scene: Scene, before: State, state: State, known: dict[bytes, Outcome]) -> list[str]:
+def _came(scene: Scene, before: State, state: State, known: Outcomes) -> list[str]:
     wrong = []
     last = tablet_prefix(COORDINATOR_ID) + b"l"
     if state.hosts[0].values.get(last, 0) < before.hosts[0].values.get(last, 0):

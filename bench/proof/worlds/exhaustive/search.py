@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 
 from .....tablets.participant import TxRecord
 from .invariants import PLANNED, judge, outcomes, unresolved
-from .world import Move, Scene, Small, State
+from .scene import Scene
+from .world import Move, Small, State
 
 ROUNDS_MAX = 40
 """Of ticks and deliveries until all is resolved: a handful does."""

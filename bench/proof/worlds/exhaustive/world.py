@@ -12,37 +12,26 @@ Time is left out: a tick says that what could be late is late. It comes for noth
 way, else it counts as a repeat. Ids are given in the order of asking, so equal transactions need not be
 told apart: that is the symmetry.
 
-Next: invariants.py.
+Next: scene.py, invariants.py.
 """
 
-import dataclasses
-from collections.abc import Iterator
-from functools import cached_property, lru_cache
+from collections.abc import Callable, Iterator
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
 import msgpack
 
 from .....host.inputs import Arrived, Commit, Deliver, Input, Released, Tick
-from .....proto.ids import PARTITION, SHARD, host_of, tablet_id, tablet_prefix, tx_id
-from .....proto.messages import (
-    ADD,
-    PUT,
-    Ask,
-    Done,
-    PartitionPart,
-    ReadSet,
-    ShardPart,
-    decode,
-    encode,
-)
+from .....proto.ids import host_of, tablet_prefix, tx_id
+from .....proto.messages import Ask, Done, PartitionPart, ReadSet, decode, encode
 from .....proto.records_pb2 import LinkFrame
 from ...patching import exchange
+from .scene import Scene, parts_of
 from .snapshot import Frozen, crashed, freeze, new, plain, thaw, without
 
 NOW_MS = 10_000
 """Always: whatever waits has waited long enough when a tick comes."""
-ONE = b"\x01"  # msgpack's
 _DATAGRAM, _LOCAL = 0, 1
 _ALL = -1
 _TURNS_KEPT = 60_000
@@ -54,50 +43,6 @@ TWICE = "a vote arrives twice"
 BETWEEN = "a crash falls between a plan and its execution"
 Decision = tuple[bytes, int, bool, int, int]
 """(transaction, tablet, committed, step, n), as the tablet says it."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Scene:
-    """Where the partition and the shard live, and what is asked of them: names of `KINDS`."""
-
-    name: str
-    hosts: int
-    partition: int
-    shard: int
-    asked: tuple[str, ...]
-    separate: bool = False
-    crashes: int = 1
-    repeats: int = 1
-    losses: int = 1
-
-    @cached_property
-    def tablets(self) -> tuple[int, int]:
-        return tablet_id(PARTITION, self.partition, 10), tablet_id(SHARD, self.shard, 20)
-
-
-@lru_cache(64)
-def parts_of(scene: Scene, kind: str) -> dict[int, Any]:
-    """What a transaction of that kind asks, by tablet. Before any of them the partition has two records."""
-    partition, shard = scene.tablets
-    first, second = KINDS[kind]
-    return {partition: first, shard: second}
-
-
-KINDS: dict[str, tuple[PartitionPart, ShardPart]] = {
-    # Consumes, writes a record and a row: two of them are in each other's way at both tablets.
-    "consume": (
-        PartitionPart((("c", 0, 1),), ((b"out", 1),)),
-        ShardPart(writes=((b"a", PUT, ONE),)),
-    ),
-    "next": (PartitionPart((("c", 1, 2),)), ShardPart(writes=((b"a", PUT, b"\x02"),))),
-    # Reads the row that the others write, and publishes where they do.
-    "read": (PartitionPart((), ((b"seen", 1),)), ShardPart(reads=((b"a", None),))),
-    # Meets none of them but where it publishes; both tablets vote, both receive.
-    "count": (
-        PartitionPart((("d", 0, 1),), ((b"more", 1),)),
-        ShardPart(writes=((b"n", ADD, ONE),)),
-    ),
-}
 
 
 class State(NamedTuple):
@@ -158,6 +103,14 @@ class Small:
         self.reached: dict[str, int] = {}
         self._turns: dict[tuple[bytes, bytes], _Turned] = {}
         self._acknowledged: dict[tuple[bytes, int, int], Frozen] = {}
+        self._take: dict[str, Callable[[State, Move], State]] = {
+            "ask for": self._ask,
+            "ask for all": self._ask,
+            "tick": self._tick,
+            "crash": self._crash,
+            DELIVER_ALL: self._deliver_all,
+            "lose": self._lose,
+        }
 
     # from state to state -------------------------------------------------------------------
 
@@ -202,13 +155,7 @@ class Small:
         for source, frozen in enumerate(state.hosts):
             arrivals += [Move(DELIVER, host, source=source) for host in frozen.queues]
         for move in arrivals:
-            yield move
-            if state.crashes:
-                yield move._replace(what=DELIVER_CRASH)
-            if state.repeats and (move.parcel == _ALL or state.net[move.parcel][1] == _DATAGRAM):
-                yield move._replace(what=DELIVER_TWICE)
-            if state.losses and move.parcel != _ALL and state.net[move.parcel][1] == _DATAGRAM:
-                yield move._replace(what="lose")
+            yield from _ways(state, move)
         for host, several in self.waiting(state).items():
             if several > 1:
                 yield Move(DELIVER_ALL, host)
@@ -219,53 +166,57 @@ class Small:
                 yield Move("tick", host)
 
     def take(self, state: State, move: Move) -> State:
-        what, number, parcel, source, kind = move
-        net = state.net
-        if what == "ask for" or what == "ask for all":
-            kinds = (kind,) if kind else state.left
-            left = list(state.left)
-            inputs: list[Input] = []
-            generation = state.hosts[0].generation
-            asked = list(state.asked)
-            for one in kinds:
-                left.remove(one)
-                tx = tx_id(generation, len(asked) + 1)
-                asked.append((tx, one))
-                inputs.append(Commit(tx, parts_of(self.scene, one)))
-            return self._turn(state._replace(left=tuple(left), asked=tuple(asked)), 0, inputs)
-        if what == "tick":
-            if self.waiting(state):
-                state = state._replace(repeats=state.repeats - 1)
-            return self._turn(state, number, [Tick()])
-        if what == "crash":
-            self._note_crash(state, number)
-            return self._crashed(state, number)
-        if what == DELIVER_ALL:
-            inputs = [_input(item) for item in net if item[0] == number]
-            for other, frozen in enumerate(state.hosts):
-                if number in frozen.queues:
-                    inputs.append(_frame(other, number, frozen.queues[number]))
-            state = state._replace(net=tuple(item for item in net if item[0] != number))
-            return self._turn(state, number, inputs)
-        if parcel == _ALL:
-            frame = _frame(source, number, state.hosts[source].queues[number][:1])
-            item: Input = frame
-            if what == DELIVER_TWICE:
+        return self._take.get(move.what, self._deliver)(state, move)
+
+    def _ask(self, state: State, move: Move) -> State:
+        """The kind that the move names, or all that are left, in one turn."""
+        left, asked = list(state.left), list(state.asked)
+        inputs: list[Input] = []
+        for kind in (move.kind,) if move.kind else state.left:
+            left.remove(kind)
+            tx = tx_id(state.hosts[0].generation, len(asked) + 1)
+            asked.append((tx, kind))
+            inputs.append(Commit(tx, parts_of(self.scene, kind)))
+        return self._turn(state._replace(left=tuple(left), asked=tuple(asked)), 0, inputs)
+
+    def _tick(self, state: State, move: Move) -> State:
+        if self.waiting(state):
+            state = state._replace(repeats=state.repeats - 1)
+        return self._turn(state, move.host, [Tick()])
+
+    def _crash(self, state: State, move: Move) -> State:
+        self._note_crash(state, move.host)
+        return self._crashed(state, move.host)
+
+    def _deliver_all(self, state: State, move: Move) -> State:
+        number, net = move.host, state.net
+        inputs = [_input(item) for item in net if item[0] == number]
+        for other, frozen in enumerate(state.hosts):
+            if number in frozen.queues:
+                inputs.append(_frame(other, number, frozen.queues[number]))
+        state = state._replace(net=tuple(item for item in net if item[0] != number))
+        return self._turn(state, number, inputs)
+
+    def _lose(self, state: State, move: Move) -> State:
+        return _arrived(state, move.parcel)._replace(losses=state.losses - 1)
+
+    def _deliver(self, state: State, move: Move) -> State:
+        """A datagram, or a link's next message; of what comes twice a datagram stays on its way."""
+        number, twice = move.host, move.what == DELIVER_TWICE
+        if move.parcel == _ALL:
+            frame = _frame(move.source, number, state.hosts[move.source].queues[number][:1])
+            inputs: list[Input] = [frame, frame] if twice else [frame]
+            if twice:
                 self._note_repeat(frame)
-                state = state._replace(repeats=state.repeats - 1)
-                return self._turn(state, number, [frame, frame])
         else:
-            item = _input(net[parcel])
-            rest = net[:parcel] + net[parcel + 1 :]
-            if what == "lose":
-                return state._replace(net=rest, losses=state.losses - 1)
-            if what == DELIVER_TWICE:
-                state = state._replace(repeats=state.repeats - 1)
-            else:
-                state = state._replace(net=rest)
-        if what == DELIVER_CRASH:
-            return self._crashed(self._turn(state, number, [item], heard=False), number)
-        return self._turn(state, number, [item])
+            inputs = [_input(state.net[move.parcel])]
+            if not twice:
+                state = _arrived(state, move.parcel)
+        if twice:
+            state = state._replace(repeats=state.repeats - 1)
+        if move.what == DELIVER_CRASH:
+            return self._crashed(self._turn(state, number, inputs, heard=False), number)
+        return self._turn(state, number, inputs)
 
     def _turn(self, state: State, number: int, inputs: list[Input], heard: bool = True) -> State:
         turn = self._turned(number, state.hosts[number], inputs)
@@ -352,6 +303,22 @@ class Small:
                 and tablet_prefix(tablet) + b"q" in state.hosts[number].values
             ):
                 self.note(BETWEEN)
+
+
+def _ways(state: State, move: Move) -> Iterator[Move]:
+    """How something that is on its way may come, or not."""
+    yield move
+    if state.crashes:
+        yield move._replace(what=DELIVER_CRASH)
+    if state.repeats and (move.parcel == _ALL or state.net[move.parcel][1] == _DATAGRAM):
+        yield move._replace(what=DELIVER_TWICE)
+    if state.losses and move.parcel != _ALL and state.net[move.parcel][1] == _DATAGRAM:
+        yield move._replace(what="lose")
+
+
+def _arrived(state: State, parcel: int) -> State:
+    """It is not on its way any more."""
+    return state._replace(net=state.net[:parcel] + state.net[parcel + 1 :])
 
 
 def _parcels(number: int, released: Released) -> Iterator[tuple[int, int, bytes]]:

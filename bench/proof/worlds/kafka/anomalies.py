@@ -128,46 +128,70 @@ def _logs(logs: Logs, note: Note) -> None:
             at[value] = tablet, offset
 
 
+class _Truth(NamedTuple):
+    """By partition: what is at each offset, and of that what counts."""
+
+    there: dict[int, dict[int, bytes]]
+    counts: dict[int, dict[int, bytes]]
+
+    def of(self, poll: Poll) -> dict[int, bytes]:
+        """What the poll was to be shown of."""
+        return (self.counts if poll.committed else self.there)[poll.tablet]
+
+
 def _polls(
     history: History, logs: Logs, shown: Shown, by_value: dict[bytes, Tx], note: Note
 ) -> None:
-    truth = {
-        True: {tablet: dict(rows) for tablet, rows in shown.items()},
-        False: {tablet: dict(everything(log)) for tablet, log in logs.items()},
-    }
+    truth = _Truth(
+        {tablet: dict(everything(log)) for tablet, log in logs.items()},
+        {tablet: dict(rows) for tablet, rows in shown.items()},
+    )
     stands: dict[tuple[str, int], int] = {}
     for poll in history.polls:
-        there = truth[poll.committed][poll.tablet]
-        last = poll.begin - 1
-        for offset, value in poll.shown:
-            if offset <= last or offset >= poll.end:
-                note("internal non-monotonic poll", poll)
-            last = offset
-            tx = by_value[value]
-            if truth[False][poll.tablet].get(offset) != value:
-                note("inconsistent offset", poll.tablet, offset, value)
-            if poll.committed and tx.transactional:
-                if tx.end == "aborted" or offset not in there:
-                    note("aborted read", poll.reader, offset, value)
-                if tx.asked_at is None or poll.at < tx.asked_at:
-                    note("precommitted read", poll.reader, offset, value)
-        offsets = {offset for offset, _ in poll.shown}
-        asked = range(max(poll.begin, 0), poll.end)
-        missed = [o for o in asked if o in there and o not in offsets]
-        if missed:
-            note("internal poll skip", poll, missed)
-        if not poll.reader:
-            continue
-        before = stands.get((poll.reader, poll.tablet), poll.begin)
-        if poll.begin > before:
-            note("poll skip", poll.reader, before, poll.begin)
-        if poll.begin < before or poll.end < poll.begin:
-            note("non-monotonic poll", poll.reader, before, poll.begin)
-        stands[poll.reader, poll.tablet] = poll.end
+        _records(poll, truth, by_value, note)
+        _skipped(poll, truth, note)
+        if poll.reader:
+            _went_on(poll, stands, note)
     for (reader, tablet), end in stands.items():
         log = logs[tablet]
         if log and end < log[-1].offset + log[-1].records:
             note("unseen", reader, tablet, end)
+
+
+def _records(poll: Poll, truth: _Truth, by_value: dict[bytes, Tx], note: Note) -> None:
+    """Each record that was shown: in order, as it is stored, and of a transaction that counted then."""
+    there = truth.of(poll)
+    last = poll.begin - 1
+    for offset, value in poll.shown:
+        if offset <= last or offset >= poll.end:
+            note("internal non-monotonic poll", poll)
+        last = offset
+        tx = by_value[value]
+        if truth.there[poll.tablet].get(offset) != value:
+            note("inconsistent offset", poll.tablet, offset, value)
+        if poll.committed and tx.transactional:
+            if tx.end == "aborted" or offset not in there:
+                note("aborted read", poll.reader, offset, value)
+            if tx.asked_at is None or poll.at < tx.asked_at:
+                note("precommitted read", poll.reader, offset, value)
+
+
+def _skipped(poll: Poll, truth: _Truth, note: Note) -> None:
+    there, offsets = truth.of(poll), {offset for offset, _ in poll.shown}
+    asked = range(max(poll.begin, 0), poll.end)
+    missed = [o for o in asked if o in there and o not in offsets]
+    if missed:
+        note("internal poll skip", poll, missed)
+
+
+def _went_on(poll: Poll, stands: dict[tuple[str, int], int], note: Note) -> None:
+    """A reader begins where its last poll ended."""
+    before = stands.get((poll.reader, poll.tablet), poll.begin)
+    if poll.begin > before:
+        note("poll skip", poll.reader, before, poll.begin)
+    if poll.begin < before or poll.end < poll.begin:
+        note("non-monotonic poll", poll.reader, before, poll.begin)
+    stands[poll.reader, poll.tablet] = poll.end
 
 
 def _orders(history: History, logs: Logs, shown: Shown, note: Note) -> None:
@@ -200,21 +224,7 @@ def _orders(history: History, logs: Logs, shown: Shown, note: Note) -> None:
 
 def _cycles(shown: Shown, by_value: dict[bytes, Tx], note: Note) -> None:
     """Of transactions that wrote behind each other (ww), or read each other's writes (wr)."""
-    ww: Graph = {}
-    wr: Graph = {}
-    counting: dict[Tx, None] = {}
-    for rows in shown.values():
-        last = None
-        for _, value in rows:
-            tx = by_value[value]
-            counting[tx] = None
-            if last is not None and last is not tx:
-                ww.setdefault(last, {})[tx] = None
-            last = tx
-    for tx in counting:
-        for value in tx.reads:
-            if by_value[value] is not tx:
-                wr.setdefault(by_value[value], {})[tx] = None
+    ww, wr = _written_behind(shown, by_value), _read(shown, by_value)
     both = {tx: {**ww.get(tx, {}), **wr.get(tx, {})} for tx in (*ww, *wr)}
     for name, graph, of in (("G0", ww, ww), ("G1c", wr, wr), ("G1c with ww", both, wr)):
         part = _parts(graph)
@@ -222,6 +232,28 @@ def _cycles(shown: Shown, by_value: dict[bytes, Tx], note: Note) -> None:
             for other in following:
                 if part[tx] == part[other]:
                     note(name, tx.who, tx.values(), other.who, other.values())
+
+
+def _written_behind(shown: Shown, by_value: dict[bytes, Tx]) -> Graph:
+    found: Graph = {}
+    for rows in shown.values():
+        last = None
+        for _, value in rows:
+            tx = by_value[value]
+            if last is not None and last is not tx:
+                found.setdefault(last, {})[tx] = None
+            last = tx
+    return found
+
+
+def _read(shown: Shown, by_value: dict[bytes, Tx]) -> Graph:
+    """By whose writes those were that the transactions that count have read."""
+    found: Graph = {}
+    for tx in dict.fromkeys(by_value[value] for rows in shown.values() for _, value in rows):
+        for value in tx.reads:
+            if by_value[value] is not tx:
+                found.setdefault(by_value[value], {})[tx] = None
+    return found
 
 
 def _parts(graph: Graph) -> dict[Tx, int]:

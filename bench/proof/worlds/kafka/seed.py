@@ -191,17 +191,17 @@ def _workload(seed: int, settings: Settings) -> Workload:
         settings.separate,
         kafka,
         settings.faults,
-        settings.switches,
-        settings.inputs_max,
+        switches=settings.switches,
+        inputs_max=settings.inputs_max,
     )
     return Workload(
         world,
         1 << 30,
-        settings.fenced,
-        settings.expires,
-        settings.drops,
-        settings.meddles,
-        settings.deserts,
+        fenced=settings.fenced,
+        expires=settings.expires,
+        drops=settings.drops,
+        meddles=settings.meddles,
+        deserts=settings.deserts,
     )
 
 

@@ -9,9 +9,10 @@ partitions, and nothing keeps one from repeating what another did.
 Clients crash and come again under their transactional id, or leave a zombie behind that knows nothing of it, and
 may have been paused meanwhile. Some write to a scratch partition too, which is dropped under their hands.
 
-Next: coverage.py.
+Next: client_calls.py, coverage.py.
 """
 
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -23,14 +24,33 @@ from .....proto.kafka.messages import DropPartition, ExpireProducers, Join, Leav
 from .....proto.messages import Clean
 from .....proto.shell import Wake
 from .....proxy.kafka.client import UNKNOWN_END
-from .....proxy.kafka.client import Client as Core
 from ...simulator.kafka_clients import Client, Process, Steps
 from ...simulator.kafka_world import KafkaWorld
+from . import client_calls as calls
 from .anomalies import Tx
 from .quiesce import GROUP, Ends
 
 TIMED_OUT = "REQUEST_TIMED_OUT"
 PAUSE_MS_MAX = 1_500
+
+
+@dataclass
+class _Worker:
+    """Who consumes and produces: its producer's `handle`, its place in its group, where it is in its partitions."""
+
+    who: str
+    client: Client
+    handle: int
+    member: str = ""
+    generation: int = -1
+    members: tuple[str, ...] = ()
+    joined: bool = False
+    positions: dict[int, int] = field(default_factory=dict)
+
+    def begin_anew(self) -> None:
+        """What it knew of its place counts no more."""
+        self.positions.clear()
+        self.joined = False
 
 
 class Workload(Ends):
@@ -42,6 +62,7 @@ class Workload(Ends):
         self,
         world: KafkaWorld,
         rounds: int = 8,
+        *,
         fenced: bool = True,
         expires: bool = False,
         drops: bool = False,
@@ -93,9 +114,9 @@ class Workload(Ends):
         tx.asked_at, tx.commits = self.world.now, commit
         while True:
             if commit:
-                told = yield partial(_commit, handle=handle, tx=key, offsets=offsets or {})
+                told = yield partial(calls.commit, handle=handle, tx=key, offsets=offsets or {})
             else:
-                told = yield partial(_abort, handle=handle, tx=key)
+                told = yield partial(calls.abort, handle=handle, tx=key)
             self.errors[told.error] = self.errors.get(told.error, 0) + 1
             dead = client.core.dead(handle)
             if told.error == TIMED_OUT and dead is None:
@@ -177,7 +198,7 @@ class Workload(Ends):
             if tablet in self.inputs:
                 position, _ = self.views[True].committed(tablet, GROUP)
                 offset = min(offset, position or 0)
-            yield partial(_ask, target=tablet, make=partial(TrimTo, offset=offset))
+            yield partial(calls.ask, target=tablet, make=partial(TrimTo, offset=offset))
 
     def plain(self) -> Steps:
         while self.rounds_left["plain"] > 0:
@@ -189,7 +210,7 @@ class Workload(Ends):
                 tx.sends.append((tablet, tuple(values)))
                 data = encode_batch(values, timestamp_ms=self.world.now_ms)
                 batches[tablet] = [(data, len(values))]
-            told = yield partial(_plain, batches=batches)
+            told = yield partial(calls.plain, batches=batches)
             if not told.error:
                 tx.end = "committed"
             yield self.draw.uniform(0, 80)
@@ -198,69 +219,86 @@ class Workload(Ends):
 
     def ask(self, kind: Any, *fields: Any) -> Any:
         target = group_of(GROUP, self.world.hosts)
-        return partial(_ask, target=target, make=lambda a, n: kind(a, n, GROUP, *fields))
+        return partial(calls.ask, target=target, make=lambda a, n: kind(a, n, GROUP, *fields))
 
     def worker(self, name: str, client: Client, who: str) -> Steps:
         told = yield lambda core, call: core.init(call, name)
         if told.error:
             return
-        handle, generation, member, members = told.value, -1, "", ()
-        positions: dict[int, int] = {}
-        joined = False
+        worker = _Worker(who, client, told.value)
         while not self.stopping and not (self.calm and self.is_old(name, client)):
-            if self.fenced and not joined:
-                member = who
-                told = yield self.ask(Join, member)
-                if told.error:
-                    continue
-                (generation, members), joined = told.value, True
-                positions.clear()
+            if self.fenced and not worker.joined and not (yield from self._join(worker)):
+                continue
             yield self.draw.uniform(1, 15)
-            mine = [
-                tablet
-                for i, tablet in enumerate(self.inputs)
-                if not self.fenced or members[i % len(members)] == member
-            ]
-            if not mine or (self.fenced and self.draw.random() < 0.05):
-                joined = False  # somebody may have left
+            tablet = self._chosen(worker)
+            if tablet is None or not (yield from self._is_at(worker, tablet)):
                 continue
-            tablet = self.draw.choice(mine)
-            if tablet not in positions:
-                position, pending = self.views[True].committed(tablet, GROUP)
-                if pending:
-                    continue
-                positions[tablet] = position or 0
-                yield self.draw.uniform(0, 10)
-            begin = positions[tablet]
-            if begin < self.meta(tablet).start:  # trimmed: somebody else has been there
-                positions.clear()
-                joined = False
-                continue
-            records, end = self.poll("", True, tablet, begin, self.draw.randrange(1, 6))
-            if not records:
-                self.history.polls.pop()
-                continue
-            tx = self.tx(who)
-            tx.reads += [value for _, value in records]
-            if client.core.begin(handle, self.key(tx)):
+            if (yield from self._pass_on(worker, tablet)) == "dead":
                 break
-            for _, value in records:
-                target = self.draw.choice(self.outputs)
-                self.send(client, handle, tx, target, [self.value(value)])
-                if self.draw.random() < 0.2:
-                    yield self.draw.uniform(0, 20)
-            offsets = {GROUP: (generation, member, ((tablet, end),))}
-            commit = self.draw.random() < 0.85
-            error = yield from self.end(client, handle, tx, commit, offsets)
-            if error == "dead":
-                break
-            if commit and not error:
-                positions[tablet] = end
-            elif error:
-                positions.clear()
-                joined = False
-        if member:
-            yield self.ask(Leave, member)
+        if worker.member:
+            yield self.ask(Leave, worker.member)
+
+    def _join(self, worker: _Worker) -> Steps:
+        """Whether it is a member now."""
+        worker.member = worker.who
+        told = yield self.ask(Join, worker.member)
+        if told.error:
+            return False
+        (worker.generation, worker.members), worker.joined = told.value, True
+        worker.positions.clear()
+        return True
+
+    def _chosen(self, worker: _Worker) -> int | None:
+        """One of the partitions that are the worker's."""
+        members = worker.members
+        mine = [
+            tablet
+            for i, tablet in enumerate(self.inputs)
+            if not self.fenced or members[i % len(members)] == worker.member
+        ]
+        if not mine or (self.fenced and self.draw.random() < 0.05):
+            worker.joined = False  # somebody may have left
+            return None
+        return self.draw.choice(mine)
+
+    def _is_at(self, worker: _Worker, tablet: int) -> Steps:
+        """Whether it is known where the worker is: not while somebody's commit is pending."""
+        if tablet not in worker.positions:
+            position, pending = self.views[True].committed(tablet, GROUP)
+            if pending:
+                return False
+            worker.positions[tablet] = position or 0
+            yield self.draw.uniform(0, 10)
+        return True
+
+    def _pass_on(self, worker: _Worker, tablet: int) -> Steps:
+        """A transaction, if there is something to read; returns the error that it ended with, or "dead"."""
+        begin = worker.positions[tablet]
+        if begin < self.meta(tablet).start:  # trimmed: somebody else has been there
+            worker.begin_anew()
+            return ""
+        records, end = self.poll("", True, tablet, begin, self.draw.randrange(1, 6))
+        if not records:
+            self.history.polls.pop()
+            return ""
+        tx = self.tx(worker.who)
+        tx.reads += [value for _, value in records]
+        client, handle = worker.client, worker.handle
+        if client.core.begin(handle, self.key(tx)):
+            return "dead"
+        for _, value in records:
+            target = self.draw.choice(self.outputs)
+            self.send(client, handle, tx, target, [self.value(value)])
+            if self.draw.random() < 0.2:
+                yield self.draw.uniform(0, 20)
+        offsets = {GROUP: (worker.generation, worker.member, ((tablet, end),))}
+        commit = self.draw.random() < 0.85
+        error = yield from self.end(client, handle, tx, commit, offsets)
+        if error:
+            worker.begin_anew()
+        elif commit:
+            worker.positions[tablet] = end
+        return error
 
     def sessions(self) -> Steps:
         """Members that are gone, or taken for dead, leave: a session's time-out, which nobody here has."""
@@ -350,22 +388,3 @@ class Workload(Ends):
             client.pause(self.draw.uniform(50, PAUSE_MS_MAX))
             self.world.faulted["client paused, then a zombie"] += 1
         self.start(name)
-
-
-# calls of a client, to be yielded --------------------------------------------------------------
-
-
-def _commit(core: Core, call: bytes, handle: int, tx: bytes, offsets: Any) -> None:
-    core.commit(call, handle, tx, offsets)
-
-
-def _abort(core: Core, call: bytes, handle: int, tx: bytes) -> None:
-    core.abort(call, handle, tx)
-
-
-def _plain(core: Core, call: bytes, batches: Any) -> None:
-    core.plain(call, batches)
-
-
-def _ask(core: Core, call: bytes, target: int, make: Any) -> None:
-    core.ask(call, target, make)

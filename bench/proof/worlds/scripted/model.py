@@ -31,6 +31,7 @@ from .....store import MemoryStore
 
 Contents = dict[tuple[int, bytes], Any]
 """(tablet, key) → a row without addresses; of a slice its bytes."""
+Place = tuple[int, int]
 
 
 class Known(NamedTuple):
@@ -132,12 +133,8 @@ def _holds(found: Contents, tablet: int, part: Any) -> bool:
         return all((row[:2] if row else None) == version for row, version in rows)
     assert isinstance(part, PartitionPart)
     start, end = _meta(found, tablet)
-    for consumer, begin, stop in part.ranges:
-        known = _consumer(found, tablet, consumer)
-        if max(known.position, start) != begin or stop > end:
-            return False
-        if known.moved != dict(part.fences).get(consumer, 0):
-            return False
+    if not _are_next(found, tablet, part):
+        return False
     if any(offset is None or not start <= offset <= end for _, offset, _ in part.seeks):
         return False
     if part.trim is not None and part.trim > end:
@@ -149,31 +146,56 @@ def _holds(found: Contents, tablet: int, part: Any) -> bool:
     return True
 
 
-def _apply(found: Contents, tablet: int, part: Any, place: tuple[int, int]) -> None:
-    if kind_of(tablet) == CATALOGUE:
-        name = tablet, b"n" + bytes([part.kind]) + part.name.encode()
-        if part.op == CREATE:
-            first = found.get((tablet, b"s"), 1)
-            found[tablet, b"s"] = first + part.parts
-            found[name] = tuple(
-                part.kind << 28 | (first + i) % part.hosts << 20 | first + i
-                for i in range(part.parts)
-            )
-        else:
-            del found[name]
-        return
-    if isinstance(part, ShardPart):
-        for key, op, value in part.writes:
-            row = found.get((tablet, b"r" + key))
-            if op == ADD and row is not None:
-                _, _, old = row
-                value = msgpack.packb(msgpack.unpackb(old) + msgpack.unpackb(value))
-            if op == DELETE:
-                found.pop((tablet, b"r" + key), None)
-            else:
-                found[tablet, b"r" + key] = (*place, value)
-        return
+def _are_next(found: Contents, tablet: int, part: PartitionPart) -> bool:
+    """Each range begins where its consumer is, which nobody has moved since, and ends within the log."""
     start, end = _meta(found, tablet)
+    for consumer, begin, stop in part.ranges:
+        known = _consumer(found, tablet, consumer)
+        if max(known.position, start) != begin or stop > end:
+            return False
+        if known.moved != dict(part.fences).get(consumer, 0):
+            return False
+    return True
+
+
+def _apply(found: Contents, tablet: int, part: Any, place: Place) -> None:
+    if kind_of(tablet) == CATALOGUE:
+        _name(found, tablet, part)
+    elif isinstance(part, ShardPart):
+        _write(found, tablet, part, place)
+    else:
+        _consume(found, tablet, part, place)
+        _trim(found, tablet, part, place)
+        _publish(found, tablet, part, place)
+
+
+def _name(found: Contents, tablet: int, part: Any) -> None:
+    """Creates or drops a topic or a table."""
+    name = tablet, b"n" + bytes([part.kind]) + part.name.encode()
+    if part.op != CREATE:
+        del found[name]
+        return
+    first = found.get((tablet, b"s"), 1)
+    found[tablet, b"s"] = first + part.parts
+    found[name] = tuple(
+        part.kind << 28 | (first + i) % part.hosts << 20 | first + i for i in range(part.parts)
+    )
+
+
+def _write(found: Contents, tablet: int, part: ShardPart, place: Place) -> None:
+    for key, op, value in part.writes:
+        row = found.get((tablet, b"r" + key))
+        if op == ADD and row is not None:
+            _, _, old = row
+            value = msgpack.packb(msgpack.unpackb(old) + msgpack.unpackb(value))
+        if op == DELETE:
+            found.pop((tablet, b"r" + key), None)
+        else:
+            found[tablet, b"r" + key] = (*place, value)
+
+
+def _consume(found: Contents, tablet: int, part: PartitionPart, place: Place) -> None:
+    """Positions go on, or where a seek wants them."""
     for consumer, begin, stop in part.ranges:
         row = found.get((tablet, b"c" + consumer.encode()))
         known = _consumer(found, tablet, consumer)
@@ -182,13 +204,21 @@ def _apply(found: Contents, tablet: int, part: Any, place: tuple[int, int]) -> N
     for consumer, offset, _ in part.seeks:
         missed, (step, _) = _consumer(found, tablet, consumer).missed, place
         found[tablet, b"c" + consumer.encode()] = (*place, offset, missed, None, step)
-    if part.trim is not None and part.trim > start:
-        found[tablet, b"m"] = (*place, part.trim, end)
-        for one, key in list(found):
-            if one == tablet and key[:1] == b"b":
-                _, count, *_ = found[one, key]
-                if int.from_bytes(key[1:], "big") + count <= part.trim:
-                    del found[one, key]
+
+
+def _trim(found: Contents, tablet: int, part: PartitionPart, place: Place) -> None:
+    start, end = _meta(found, tablet)
+    if part.trim is None or part.trim <= start:
+        return
+    found[tablet, b"m"] = (*place, part.trim, end)
+    for one, key in list(found):
+        if one == tablet and key[:1] == b"b":
+            _, count, *_ = found[one, key]
+            if int.from_bytes(key[1:], "big") + count <= part.trim:
+                del found[one, key]
+
+
+def _publish(found: Contents, tablet: int, part: PartitionPart, place: Place) -> None:
     if part.producer is not None:
         producer, _, last = part.producer
         if last <= found.get((tablet, b"p" + producer), 0):

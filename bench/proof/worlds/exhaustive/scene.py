@@ -1,0 +1,59 @@
+"""What is tried in a small world: where a partition and a shard live, and the transactions that are asked of them.
+
+    Scene.asked: names ─▶ KINDS ─▶ parts_of: by tablet
+
+Next: invariants.py.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any
+
+from .....proto.ids import PARTITION, SHARD, tablet_id
+from .....proto.messages import ADD, PUT, PartitionPart, ShardPart
+
+ONE = b"\x01"  # msgpack's
+
+
+@dataclass(frozen=True)
+class Scene:
+    """Where the partition and the shard live, and what is asked of them: names of `KINDS`."""
+
+    name: str
+    hosts: int
+    partition: int
+    shard: int
+    asked: tuple[str, ...]
+    separate: bool = False
+    crashes: int = 1
+    repeats: int = 1
+    losses: int = 1
+
+    @cached_property
+    def tablets(self) -> tuple[int, int]:
+        return tablet_id(PARTITION, self.partition, 10), tablet_id(SHARD, self.shard, 20)
+
+
+@lru_cache(64)
+def parts_of(scene: Scene, kind: str) -> dict[int, Any]:
+    """What a transaction of that kind asks, by tablet. Before any of them the partition has two records."""
+    partition, shard = scene.tablets
+    first, second = KINDS[kind]
+    return {partition: first, shard: second}
+
+
+KINDS: dict[str, tuple[PartitionPart, ShardPart]] = {
+    # Consumes, writes a record and a row: two of them are in each other's way at both tablets.
+    "consume": (
+        PartitionPart((("c", 0, 1),), ((b"out", 1),)),
+        ShardPart(writes=((b"a", PUT, ONE),)),
+    ),
+    "next": (PartitionPart((("c", 1, 2),)), ShardPart(writes=((b"a", PUT, b"\x02"),))),
+    # Reads the row that the others write, and publishes where they do.
+    "read": (PartitionPart((), ((b"seen", 1),)), ShardPart(reads=((b"a", None),))),
+    # Meets none of them but where it publishes; both tablets vote, both receive.
+    "count": (
+        PartitionPart((("d", 0, 1),), ((b"more", 1),)),
+        ShardPart(writes=((b"n", ADD, ONE),)),
+    ),
+}
