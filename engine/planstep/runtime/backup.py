@@ -232,22 +232,9 @@ def _making(to: Path, replace: bool = False) -> Iterator[Path]:
     if not replace and os.path.lexists(to):
         raise AlreadyExists(f"{to} exists: choose another name; `restore --force` replaces a store")
     around = to.with_name(to.name + ".incomplete")
-    lock: OwnerLock | None = None
     try:
         check_parent(to)
-        while lock is None:
-            around.mkdir(mode=0o700, exist_ok=True)
-            try:
-                names = {path.name for path in around.iterdir()}
-                lock = OwnerLock(around / "lock") if names <= {"lock", "copy"} else None
-            except (FileNotFoundError, IoError):
-                if around.exists():
-                    raise
-                continue  # the backup that had made it has just ended
-            if lock is None:
-                raise AlreadyExists(
-                    f"{around} is there, and was not left by a backup: remove it first"
-                )
+        lock = _alone_in(around)
     except StoreInUse as error:
         raise AlreadyExists(f"{around}: process {error.pid} is making a copy there") from None
     except OSError as error:
@@ -263,6 +250,21 @@ def _making(to: Path, replace: bool = False) -> Iterator[Path]:
         with contextlib.suppress(OSError):  # of some it raises all the same
             shutil.rmtree(around, ignore_errors=True)
         lock.close()
+
+
+def _alone_in(around: Path) -> OwnerLock:
+    """The lock of a folder to copy in, which a killed backup may have left. StoreInUse, AlreadyExists."""
+    while True:
+        around.mkdir(mode=0o700, exist_ok=True)
+        try:
+            names = {path.name for path in around.iterdir()}
+            if names <= {"lock", "copy"}:
+                return OwnerLock(around / "lock")
+        except (FileNotFoundError, IoError):
+            if around.exists():
+                raise
+            continue  # the backup that had made it has just ended
+        raise AlreadyExists(f"{around} is there, and was not left by a backup: remove it first")
 
 
 def _copy(views: list[ReadOnlyStore], made: Path, to: Path, progress: Telling | None) -> Backup:

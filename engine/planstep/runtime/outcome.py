@@ -101,7 +101,7 @@ def _key(data: bytes) -> Any:
         return data  # a client of the runtime with keys of its own making
 
 
-def failure(tx: bytes, reason: Reason, names: Names) -> Exception:
+def failure(tx: bytes, reason: Reason, names: Names) -> Exception:  # noqa: C901 a flat table
     """The exception for a transaction that did not commit."""
     tablet, why = read_reason(reason)
     match why:
