@@ -57,8 +57,8 @@ def count_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     """The planted bug: a batch that is known counts again."""
     check = partition.check
 
-    def checked(state: Any, *given: Any) -> Any:
-        result = check(state, *given)
+    def checked(state: Any, *given: Any, **more: Any) -> Any:
+        result = check(state, *given, **more)
         return state if isinstance(result, int) else result
 
     monkeypatch.setattr(partition, "check", checked)

@@ -125,10 +125,10 @@ def watching() -> Iterator[Counter[str]]:
         reached[f"{_PRODUCER}: {old.value} -> {new.value}"] += 1
         return after
 
-    def checked(state: ProducerState, *given: Any) -> Any:
-        result = check(state, *given)
+    def checked(state: ProducerState, *given: Any, transactional: bool, **more: Any) -> Any:
+        result = check(state, *given, transactional=transactional, **more)
         names: dict[type, str] = {ProducerState: "taken", int: "duplicate"}
-        kind = "transactional" if given[5] else "plain"
+        kind = "transactional" if transactional else "plain"
         reached[f"{_BATCH}: {kind} -> {names.get(type(result), result)}"] += 1
         return result
 
