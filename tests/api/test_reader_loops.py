@@ -145,7 +145,7 @@ def test_a_wait_for_what_nobody_ends_ends_with_the_lease(wants: str, until: Unti
         db.create_topic("in")
         db.topic("in").write_batch([b"0", b"1", b"2"])
         in_flight = 2 if wants == "room" else 4
-        with db.reader("in", "c", 1, in_flight=in_flight, until_idle=True) as reader:
+        with db.reader("in", "c", max_records=1, in_flight=in_flight, until_idle=True) as reader:
             now = 0.0
             group = reader.group
             group._clock = lambda: now

@@ -136,7 +136,7 @@ def test_readers_share_a_group_and_no_record_is_lost(db: planstep.Engine) -> Non
             else:
                 got.extend(leased.batch.values)
 
-    with db.reader("in", "c", 3) as one, db.reader("in", "c", 3) as two:
+    with db.reader("in", "c", max_records=3) as one, db.reader("in", "c", max_records=3) as two:
         threads = [threading.Thread(target=work, args=(reader,)) for reader in (one, two)]
         for thread in threads:
             thread.start()

@@ -87,7 +87,7 @@ def called(random: Random, db: planstep.Engine, kind: Any, name: str, holds: boo
         parameters = list(inspect.signature(method).parameters.values())[1:]
     except (TypeError, ValueError):
         return ""
-    names = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
+    names = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
     if not names:
         return ""
     wrong = set(random.sample(names, min(len(names), random.choice([1, 1, 2]))))

@@ -93,7 +93,7 @@ class Story:
         def call() -> None:
             with self.db.transaction() as tx:
                 if many:
-                    batch = tx.read("in", CONSUMER, many, partition=partition)
+                    batch = tx.read("in", CONSUMER, max_records=many, partition=partition)
                     assert list(batch.values) == taken, "a read returned something else"
                 for topic, to, value in written:
                     tx.write(topic, value, partition=to)

@@ -114,6 +114,7 @@ class AsyncEngine:
         self,
         topic: str,
         consumer: str,
+        *,
         max_records: int = 1000,
         max_bytes: int = READ_BYTES,
         in_flight: int | None = None,
@@ -123,7 +124,14 @@ class AsyncEngine:
     ) -> AsyncReader:
         """A reader of batches, each with its transaction; see Engine.reader."""
         made = self.sync.reader(
-            topic, consumer, max_records, max_bytes, in_flight, lease_seconds, name, until_idle
+            topic,
+            consumer,
+            max_records=max_records,
+            max_bytes=max_bytes,
+            in_flight=in_flight,
+            lease_seconds=lease_seconds,
+            name=name,
+            until_idle=until_idle,
         )
         return AsyncReader(self, made)
 
@@ -132,6 +140,7 @@ class AsyncEngine:
         fn: Callable[[AsyncTransaction, ReadBatch], Awaitable[Any]],
         topic: str,
         consumer: str,
+        *,
         workers: int = 1,
         in_flight: int = PROCESS_IN_FLIGHT,
         max_records: int = 1000,
@@ -320,6 +329,7 @@ class Opening:
 
 def open_async(
     path: str | os.PathLike[str],
+    *,
     create: bool = True,
     read_only: bool | None = None,
     wait: float = 0,

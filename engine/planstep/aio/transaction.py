@@ -214,6 +214,7 @@ class AsyncTransaction:
         self,
         topic: str,
         consumer: str,
+        *,
         max_records: int = 1000,
         max_bytes: int = READ_BYTES,
         timeout: float = 0.0,

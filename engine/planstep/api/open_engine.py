@@ -198,6 +198,7 @@ atexit.register(_close_all)
 
 def open(
     path: str | os.PathLike[str],
+    *,
     create: bool = True,
     read_only: bool | None = None,
     wait: float = 0,

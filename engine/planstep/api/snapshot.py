@@ -144,6 +144,7 @@ class SnapshotView:
         start: Offsets = 0,
         end: Offsets | None = None,
         partition: int | None = None,
+        *,
         max_records: int | None = None,
         decode: bool = True,
         value_type: Any = None,
@@ -158,6 +159,7 @@ class SnapshotView:
         start: Offsets = 0,
         end: Offsets | None = None,
         partition: int | None = None,
+        *,
         max_records: int | None = None,
     ) -> Any:
         """A topic as a pandas DataFrame; see Topic.to_pandas."""
@@ -170,6 +172,7 @@ class SnapshotView:
         start: Offsets = 0,
         end: Offsets | None = None,
         partition: int | None = None,
+        *,
         max_records: int | None = None,
         max_bytes: int = READ_BYTES,
     ) -> Iterator[ReadBatch]:
@@ -185,6 +188,7 @@ class SnapshotView:
         start: Offsets = 0,
         end: Offsets | None = None,
         partition: int | None = None,
+        *,
         decode: bool = True,
         value_type: Any = None,
     ) -> Iterator[Any]:
@@ -203,6 +207,7 @@ class SnapshotView:
         prefix: Prefix = None,
         begin: Key = None,
         end: Key = None,
+        *,
         decode: bool = True,
         value_type: Any = None,
     ) -> Iterator[Any]:

@@ -132,13 +132,14 @@ class Table:
         prefix: Prefix = None,
         begin: Key = None,
         end: Key = None,
+        *,
         decode: bool = True,
         value_type: Any = None,
     ) -> Iterator[Any]:
         """pyarrow RecordBatches of the rows that `scan` gives, as of the step at the first one."""
         with self._context.look() as view:
             yield from view.scan_arrow(
-                self.name, batch_rows, prefix, begin, end, decode, value_type
+                self.name, batch_rows, prefix, begin, end, decode=decode, value_type=value_type
             )
 
     def load(

@@ -174,6 +174,7 @@ class Topic:
         start: Offsets = 0,
         end: Offsets | None = None,
         partition: int | None = None,
+        *,
         max_records: int | None = None,
         decode: bool = True,
         value_type: Any = None,
@@ -184,24 +185,34 @@ class Topic:
         offset; without `end`, up to the log's end. It is all in memory: iter_arrow is for more.
         """
         with self._context.look() as view:
-            return view.to_arrow(self.name, start, end, partition, max_records, decode, value_type)
+            return view.to_arrow(
+                self.name,
+                start,
+                end,
+                partition,
+                max_records=max_records,
+                decode=decode,
+                value_type=value_type,
+            )
 
     def to_pandas(
         self,
         start: Offsets = 0,
         end: Offsets | None = None,
         partition: int | None = None,
+        *,
         max_records: int | None = None,
     ) -> Any:
         """The same as a pandas DataFrame; values of format json and msgpack as Python objects."""
         with self._context.look() as view:
-            return view.to_pandas(self.name, start, end, partition, max_records)
+            return view.to_pandas(self.name, start, end, partition, max_records=max_records)
 
     def iter_batches(
         self,
         start: Offsets = 0,
         end: Offsets | None = None,
         partition: int | None = None,
+        *,
         max_records: int | None = None,
         max_bytes: int = READ_BYTES,
     ) -> Iterator[ReadBatch]:
@@ -211,7 +222,9 @@ class Topic:
         on behind each.
         """
         with self._context.look() as view:
-            return view.iter_batches(self.name, start, end, partition, max_records, max_bytes)
+            return view.iter_batches(
+                self.name, start, end, partition, max_records=max_records, max_bytes=max_bytes
+            )
 
     def iter_arrow(
         self,
@@ -219,6 +232,7 @@ class Topic:
         start: Offsets = 0,
         end: Offsets | None = None,
         partition: int | None = None,
+        *,
         decode: bool = True,
         value_type: Any = None,
     ) -> Iterator[Any]:
@@ -228,7 +242,9 @@ class Topic:
         when later values do not fit into it: pass `value_type`, or decode=False.
         """
         with self._context.look() as view:
-            return view.iter_arrow(self.name, batch_rows, start, end, partition, decode, value_type)
+            return view.iter_arrow(
+                self.name, batch_rows, start, end, partition, decode=decode, value_type=value_type
+            )
 
     # consumers -----------------------------------------------------------------------------
 

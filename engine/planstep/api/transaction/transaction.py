@@ -118,6 +118,7 @@ class Transaction:
         self,
         topic: str,
         consumer: str,
+        *,
         max_records: int = 1000,
         max_bytes: int = READ_BYTES,
         timeout: float = 0.0,
@@ -271,7 +272,7 @@ class Transaction:
         if is_frame(values):
             if each is not None:
                 raise TypeError("a table of columns goes to one partition, or by its keys")
-            self._write_frame(outbox, values, keys, headers, one, key, value)
+            self._write_frame(outbox, values, keys, headers, one, key=key, value=value)
             return
         if key is not None or value is not None:
             raise TypeError("key= and value= name columns of a pyarrow Table or a DataFrame")
@@ -315,6 +316,7 @@ class Transaction:
         keys: Any,
         headers: Any,
         partition: int | None,
+        *,
         key: str | None,
         value: str | None,
     ) -> None:
