@@ -100,7 +100,15 @@ def offsets_of(
             f'{shown(start)} is no place to begin: "earliest", "latest", an offset, a datetime, or a dict '
             "of partition to offset"
         )
-    for p, offset in found.items():
+    _refuse_outside(topic, found, bounds)
+    return found
+
+
+def _refuse_outside(
+    topic: "TopicInfo", offsets: dict[int, int], bounds: dict[int, tuple[int, int]]
+) -> None:
+    """OffsetOutOfRange for the first offset that is no place in its partition's log."""
+    for p, offset in offsets.items():
         low, high = bounds[p]
         is_offset = isinstance(offset, int) and not isinstance(offset, bool)
         if not is_offset or not low <= offset <= high:
@@ -108,4 +116,3 @@ def offsets_of(
                 f"topic {topic.name!r}, partition {p}: offset {offset!r} is outside the log "
                 f"[{low}, {high})"
             )
-    return found

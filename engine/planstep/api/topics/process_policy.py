@@ -190,67 +190,75 @@ class Course:
         """
         at = partition, offset = _where(batch)
         with self._lock:
-            if buried and not isinstance(error, _AGAIN):
-                self._stop(error)  # the dead letters cannot be written: dropped, say
-                return 0.0
-            if (
-                isinstance(error, _NOT_ITS_FAULT)
-                or type(error) is Aborted  # the turn could not be made durable
-                or not isinstance(error, Exception)
-            ):
-                self._stop(error)
-                return 0.0
-            if isinstance(error, _AGAIN) and getattr(error, "retryable", True):
-                self._conflicts += 1
-                tries = self._tries[at] = self._tries.get(at, 0) + 1
-                if tries == self.attempts:
-                    error.add_note(f"process gave up after {tries} attempts")
-                    self._stop(error)
-                if tries == _CONTENDED:
-                    contended(self._place(partition, offset), tries, error)
-                if tries <= 3:  # at once: it may have run ahead of one that failed
-                    return 0.0
-                grown = 0.001 * 2.0 ** min(tries, 20)
-                return random.uniform(0.5, 1.0) * min(grown, _CONFLICT_PAUSE_MAX)
-            if isinstance(error, Misused):
-                self._stop(error.__cause__ or error)
-                return 0.0
-            if isinstance(error, SnapshotTooOld):
-                if at not in self._too_old:
-                    self._too_old.add(at)
-                    snapshot_too_old(self._place(partition, offset), error)
-                    return 0.0
-            elif len(batch) > 1:
-                self._halve(batch)
-                return 0.0
-            if at in self._verdicts:
-                return 0.0  # run once more before the verdict was known
+            pause = self._unasked(batch, error, buried)
+            if pause is not None:
+                return pause
             attempt = self._asked[at] = self._asked.get(at, 0) + 1
             poison = ProcessingError(
                 self.topic, partition, offset, self.consumer, error, len(batch), attempt
             )
         choice = self.on_error(poison) if callable(self.on_error) else self.on_error
         with self._lock:
-            if never_run(choice):
-                self._stop(
-                    TypeError("on_error is a plain function, with asyncio too: it is not awaited")
-                )
-            elif choice not in _CHOICES or (choice == "dead_letter" and self.dead_letter is None):
-                self._stop(
-                    ValueError(
-                        f"on_error returned {shown(choice)}: {', '.join(_CHOICES)} are possible"
-                    )
-                )
-            elif choice == "stop":
-                self._stop(poison)
-            elif choice == "retry":
-                grown = _PAUSE_MIN * 2.0 ** min(attempt - 1, 20)
-                return random.uniform(0.5, 1.0) * min(grown, _PAUSE_MAX)
-            elif len(batch) > 1:
-                self._halve(batch)  # it was too slow: no record of it is to blame yet
-            else:
-                poison.choice = choice
-                self._verdicts[at] = poison
+            return self._chosen(batch, poison, choice)
+
+    def _unasked(self, batch: ReadBatch, error: BaseException, buried: bool) -> float | None:
+        """What is done without asking on_error, and the pause behind it; None when it is to be asked."""
+        at = _where(batch)
+        if buried and not isinstance(error, _AGAIN):
+            self._stop(error)  # the dead letters cannot be written: dropped, say
+        elif (
+            isinstance(error, _NOT_ITS_FAULT)
+            or type(error) is Aborted  # the turn could not be made durable
+            or not isinstance(error, Exception)
+        ):
+            self._stop(error)
+        elif isinstance(error, _AGAIN) and getattr(error, "retryable", True):
+            return self._again(at, error)
+        elif isinstance(error, Misused):
+            self._stop(error.__cause__ or error)
+        elif isinstance(error, SnapshotTooOld) and at not in self._too_old:
+            self._too_old.add(at)
+            snapshot_too_old(self._place(*at), error)
+        elif not isinstance(error, SnapshotTooOld) and len(batch) > 1:
+            self._halve(batch)
+        elif at not in self._verdicts:  # else it ran once more before the verdict was known
+            return None
+        return 0.0
+
+    def _again(self, at: tuple[int, int], error: Exception) -> float:
+        """The batch lost to another transaction: it runs again, after this pause."""
+        self._conflicts += 1
+        tries = self._tries[at] = self._tries.get(at, 0) + 1
+        if tries == self.attempts:
+            error.add_note(f"process gave up after {tries} attempts")
+            self._stop(error)
+        if tries == _CONTENDED:
+            contended(self._place(*at), tries, error)
+        if tries <= 3:  # at once: it may have run ahead of one that failed
+            return 0.0
+        grown = 0.001 * 2.0 ** min(tries, 20)
+        return random.uniform(0.5, 1.0) * min(grown, _CONFLICT_PAUSE_MAX)
+
+    def _chosen(self, batch: ReadBatch, poison: ProcessingError, choice: str) -> float:
+        """Does what on_error said; the pause behind it."""
+        if never_run(choice):
+            self._stop(
+                TypeError("on_error is a plain function, with asyncio too: it is not awaited")
+            )
+        elif choice not in _CHOICES or (choice == "dead_letter" and self.dead_letter is None):
+            self._stop(
+                ValueError(f"on_error returned {shown(choice)}: {', '.join(_CHOICES)} are possible")
+            )
+        elif choice == "stop":
+            self._stop(poison)
+        elif choice == "retry":
+            grown = _PAUSE_MIN * 2.0 ** min(poison.attempt - 1, 20)
+            return random.uniform(0.5, 1.0) * min(grown, _PAUSE_MAX)
+        elif len(batch) > 1:
+            self._halve(batch)  # it was too slow: no record of it is to blame yet
+        else:
+            poison.choice = choice
+            self._verdicts[_where(batch)] = poison
         return 0.0
 
     def _place(self, partition: int, offset: int) -> str:

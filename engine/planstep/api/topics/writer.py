@@ -21,6 +21,7 @@ Next: ../engine.py.
 
 import threading
 import warnings
+from collections import defaultdict
 from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -93,7 +94,7 @@ class Writer:
         self._partitioner = partitioner
         self._late: Exception | None = None  # of a flush that nobody waited for
         self._lock = threading.RLock()
-        self._buffers: dict[int, list[_Item]] = {}
+        self._buffers: defaultdict[int, list[_Item]] = defaultdict(list)
         self._last: dict[int, int] = {}
         self._records = 0
         self._bytes = 0
@@ -132,19 +133,8 @@ class Writer:
             whole("sequence", sequence)
         with self._lock:
             self._check()
-            if self._late is not None:
-                late, self._late = self._late, None
-                late.add_note(
-                    f"raised by an earlier flush; {self!r} keeps the records: flush again"
-                )
-                raise late
-            if self._numbered is None:
-                self._numbered = sequence is not None
-            elif self._numbered != (sequence is not None):
-                raise ValueError(
-                    f"a writer numbers its records itself, or is given a sequence with each: this one "
-                    f"{'is given them' if self._numbered else 'numbers itself'}; open another"
-                )
+            if self._late is not None or self._numbered is not (sequence is not None):
+                self._check_late(sequence is not None)
             if partition is None:
                 count = len(self._info.partitions)
                 if self._partitioner is not None:
@@ -152,22 +142,15 @@ class Writer:
                 else:
                     turn = self._flushes if sequence is None else sequence
                     (partition,) = partitions_of((raw_key,), count, turn % count)
-            buffer = self._buffers.get(partition)
+            buffer = self._buffers[partition]
             if sequence is None:
-                sequence = self._last_of(partition) + 1
-                if sequence > INT_MAX:
-                    raise ValueError(
-                        f"topic {self.topic!r}, partition {partition}: producer {self.producer!r} has "
-                        "used its last number; go on under another name"
-                    )
+                sequence = self._next_of(partition)
             elif sequence <= (last := buffer[-1][0] if buffer else self._last.get(partition, -1)):
                 raise SequenceError(
                     f"topic {self.topic!r}, partition {partition}: sequence {sequence} does not "
                     f"rise above {last}, which this writer was given before, so it would be skipped as a "
                     "repeat; to repeat an input open another writer, and begin at its start"
                 )
-            if buffer is None:
-                buffer = self._buffers[partition] = []
             buffer.append((sequence, raw[0], raw_key, packed[0] if packed else None, size))
             self._last[partition] = sequence
             self._records += 1
@@ -175,14 +158,32 @@ class Writer:
             if self._linger is not None and self._records == 1:
                 self._context.lingering.at(self._flush_late, self._linger)
             if self._records >= self._linger_records or self._bytes >= self._linger_bytes:
-                try:
-                    self._flush_full()
-                except Undetermined as error:
-                    self._late = error  # it may have been published: the next call tells
-                except Exception:
-                    self._unwrite(partition)
-                    raise
+                self._flush_behind(partition)
             return sequence
+
+    def _check_late(self, numbered: bool) -> None:
+        """Raises what an earlier flush left; else the first record says who numbers, and all others agree."""
+        if self._late is not None:
+            late, self._late = self._late, None
+            late.add_note(f"raised by an earlier flush; {self!r} keeps the records: flush again")
+            raise late
+        if self._numbered is None:
+            self._numbered = numbered
+            return
+        raise ValueError(
+            f"a writer numbers its records itself, or is given a sequence with each: this one "
+            f"{'is given them' if self._numbered else 'numbers itself'}; open another"
+        )
+
+    def _flush_behind(self, partition: int) -> None:
+        """Flushes behind a record of this partition, and gives it back where that has failed."""
+        try:
+            self._flush_full()
+        except Undetermined as error:
+            self._late = error  # it may have been published: the next call tells
+        except Exception:
+            self._unwrite(partition)
+            raise
 
     def _flush_full(self) -> None:
         self.flush()
@@ -209,19 +210,25 @@ class Writer:
                 again = max(self._linger or 0.0, _AGAIN_SECONDS)
                 return Late(repr(self), error, again)
 
-    def _last_of(self, partition: int) -> int:
+    def _next_of(self, partition: int) -> int:
+        """The number behind the last one of a partition, where the writer numbers."""
         if buffer := self._buffers.get(partition):
-            return buffer[-1][
-                0
-            ]  # what is buffered counts: an interrupt may have come before it was noted
-        last = self._last.get(partition)
+            # What is buffered counts: an interrupt may have come before it was noted.
+            last: int | None = buffer[-1][0]
+        else:
+            last = self._last.get(partition)
         if last is None:
             tablet = self._info.partitions[partition]
             runtime = self._context.runtime
             with runtime.snapshot() as snap:
                 known = runtime.last_sequence(snap, tablet, self.producer)
             last = self._last[partition] = -1 if known is None else known
-        return last
+        if last >= INT_MAX:
+            raise ValueError(
+                f"topic {self.topic!r}, partition {partition}: producer {self.producer!r} has "
+                "used its last number; go on under another name"
+            )
+        return last + 1
 
     def flush(self) -> Commit | None:
         """Publishes what is buffered, in one transaction; None when there was nothing new.
