@@ -28,7 +28,8 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import Conflict, LeaseLost, ProtocolError
 from ...runtime.deferred_signals import Uninterrupted
-from .group_state import ENDED, HANDED, OPEN, READY, Flight, Lane, Member
+from .group_state import ENDED, HANDED, OPEN, READY, Flight, Lane, Member, first_gap
+from .lane_shares import LaneShares
 
 if TYPE_CHECKING:
     from ...runtime.catalog import TopicInfo
@@ -76,20 +77,25 @@ class Group:
         self.info = info
         self.consumer = consumer
         self.lease_seconds = lease_seconds
-        self.individual = consumer in info.individual
+        self.shares = LaneShares(info, consumer)
+        self.individual = self.shares.individual
+        self.lanes = self.shares.lanes
+        self.members = self.shares.members
         self.generation = -1  # the newest known, where groups have generations
-        self.lanes = [Lane(number, tablet) for number, tablet in enumerate(info.partitions)]
-        self.members: dict[Member, None] = {}
         self.gone: deque[Member | Flight] = deque()  # from finalizers, which may take no lock
         self.waiters: dict[Callable[[], None], None] = {}
         self._clock = clock
-        self.changes = 0  # that somebody may wait for: flights that ended, lanes that were released
         self._lock = threading.Lock()
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
         with Uninterrupted(), self._lock:
             yield
+
+    @property
+    def changes(self) -> int:
+        """How much has changed that somebody may wait for: what was looked at before is old."""
+        return self.shares.changes
 
     # members -------------------------------------------------------------------------------
 
@@ -98,7 +104,7 @@ class Group:
         with self._locked():
             member.seen = self._clock()
             self.members[member] = None
-            self._share()
+            self.shares.share()
         self.wake()
         return member
 
@@ -138,9 +144,8 @@ class Group:
         for lane in self.lanes:
             for flight in [f for f in lane.flights if f.member is member and f.state == OPEN]:
                 then += self._end(flight, None)
-            if lane.owner is member:
-                self._release(lane)
-        self._share()
+        self.shares.release_all(member)
+        self.shares.share()
         return then
 
     def _expel(self, member: Member) -> None:
@@ -148,68 +153,51 @@ class Group:
             self.runtime.hooks.leave(self.consumer, member.id)
             self.generation = -1  # higher now: whoever reads next asks
 
-    def _release(self, lane: Lane) -> None:
-        assert lane.owner is not None
-        lane.changes += 1
-        self.changes += 1
-        if lane.owner.producer is not None:  # its consumer's memory of where it was
-            lane.owner.producer.positions.pop((self.consumer, lane.tablet), None)
-        lane.owner.lanes -= 1
-        lane.owner = None
-        lane.moving = False
-
-    def _share(self) -> None:
-        """Marks the lanes that are more than their owner's even share: they move once they are idle."""
-        most = self._most(None)
-        kept: dict[Member, int] = {}
-        for lane in self.lanes:
-            if lane.owner is not None:
-                kept[lane.owner] = kept.get(lane.owner, 0) + 1
-                lane.moving = kept[lane.owner] > most
-                if lane.moving and not lane.flights:
-                    self._release(lane)
-
-    def _most(self, member: Member | None) -> int:
-        """An even share, among those that read, and `member`."""
-        reading = sum(other.active or other is member for other in self.members)
-        return -(-len(self.lanes) // max(1, reading))
-
     def tidy(self) -> None:
         """Ends what belongs to readers that are gone, or silent for longer than their lease."""
         with Uninterrupted():
-            self._tidy()
+            now = self._clock()
+            with self._locked():
+                before = self.changes
+                then = [*self._end_gone(), *self._end_late(now)]
+                self._rest_silent(now)
+                changed = self.changes != before
+            if changed:
+                self._after(then)
 
-    def _tidy(self) -> None:
-        now = self._clock()
+    def _end_gone(self) -> list[_Action]:
+        """Ends readers and transactions that were dropped, as their finalizers have noted."""
         then: list[_Action] = []
-        with self._locked():
-            before = self.changes
-            while self.gone:
-                item = self.gone.popleft()
-                if isinstance(item, Member):
-                    then += self._leave(item)
-                elif item.state != ENDED:
-                    _log.warning(
-                        "topic %r, consumer %r: the transaction of [%d, %d) in partition %d was dropped "
-                        "without commit or rollback; its records are read again",
-                        *(self.info.name, self.consumer, item.begin, item.end, item.lane.number),
-                    )
-                    then += self._end(item, None)
-            for lane in self.lanes:
-                for flight in [f for f in lane.flights if f.state == OPEN and f.until < now]:
-                    flight.member.lapsed += 1
-                    then += self._end(flight, None)
-            for member in list(self.members):
-                silent = member.seen + self.lease_seconds < now
-                if member.active and silent and not member.flights:
-                    member.active = False
-                    self._expel(member)
-                    for lane in self.lanes:
-                        if lane.owner is member:
-                            self._release(lane)
-            changed = self.changes != before
-        if changed:
-            self._after(then)
+        while self.gone:
+            item = self.gone.popleft()
+            if isinstance(item, Member):
+                then += self._leave(item)
+            elif item.state != ENDED:
+                _log.warning(
+                    "topic %r, consumer %r: the transaction of [%d, %d) in partition %d was dropped "
+                    "without commit or rollback; its records are read again",
+                    *(self.info.name, self.consumer, item.begin, item.end, item.lane.number),
+                )
+                then += self._end(item, None)
+        return then
+
+    def _end_late(self, now: float) -> list[_Action]:
+        """Ends flights that nobody ended within their lease."""
+        then: list[_Action] = []
+        for lane in self.lanes:
+            for flight in [f for f in lane.flights if f.state == OPEN and f.until < now]:
+                flight.member.lapsed += 1
+                then += self._end(flight, None)
+        return then
+
+    def _rest_silent(self, now: float) -> None:
+        """Readers that did nothing for a lease, and have nothing under way, give up their lanes."""
+        for member in list(self.members):
+            silent = member.seen + self.lease_seconds < now
+            if member.active and silent and not member.flights:
+                member.active = False
+                self._expel(member)
+                self.shares.release_all(member)
 
     # reading -------------------------------------------------------------------------------
 
@@ -219,35 +207,19 @@ class Group:
             member.seen = self._clock()
             if not (member.active or member.left):
                 member.active = True
-                self._share()
+                self.shares.share()
             if member.left or member.flights >= member.in_flight:
                 return []
-            member.turn += 1
-            turn = member.turn % len(self.lanes)
-            order = self.lanes[turn:] + self.lanes[:turn]
-            if self.individual:
-                return order
-            more = member.lanes < self._most(member)
-            return [
-                lane
-                for lane in order
-                if (lane.owner is member and not lane.moving) or (lane.owner is None and more)
-            ]
+            return self.shares.offered(member)
 
     def under_way(self, member: Member) -> tuple[int, bool]:
         """(flights of a reader, some commit of its is on its way, will end, and may fail)."""
         with self._locked():
             return member.flights, any(
-                flight.member is member for lane in self.lanes for flight in self._going(lane)
+                flight.member is member
+                for lane in self.lanes
+                for flight in lane.going(self.individual)
             )
-
-    def _going(self, lane: Lane) -> Iterator[Flight]:
-        """Those that were sent, and do not wait for one that was not."""
-        for flight in lane.flights:
-            if flight.sent:
-                yield flight
-            elif not self.individual:
-                return
 
     def free(self, member: Member, lane: Lane, reading: "Reading") -> tuple[int, int] | None:
         """The range to read next; the caller holds the lane's lock, and `begin`s what it read."""
@@ -257,13 +229,7 @@ class Group:
             if not (self.individual or lane.owner in (None, member)):
                 return None
             held = lane.held(reading.snap.step)
-        for begin, stop in sorted([*ranges, *held]):
-            if position < begin:
-                break
-            position = max(position, stop)
-        else:
-            begin = end
-        return (position, min(begin, end)) if position < min(begin, end) else None
+        return first_gap(position, end, [*ranges, *held])
 
     def begin(
         self, member: Member, lane: Lane, begin: int, end: int, changes: int
@@ -271,15 +237,8 @@ class Group:
         """What was read is a flight now; None when the reader may not have it any more. `changes` is the lane's
         from before its position was looked up: whoever takes a lane over must not go by an older one."""
         with self._locked():
-            if member.left:
+            if member.left or not self.shares.take(lane, member, changes):
                 return None
-            if not self.individual and lane.owner is not member:
-                if lane.owner is not None or member.lanes >= self._most(member):
-                    return None
-                if lane.changes != changes:
-                    return None
-                lane.owner = member
-                member.lanes += 1
             flight = Flight(lane, member, begin, end, self._clock() + self.lease_seconds)
             insort(lane.flights, flight)
             member.flights += 1
@@ -381,13 +340,13 @@ class Group:
                 then.append(self._failing(after, error))
                 self._remove(after)
                 failed = True
-        if lane.moving and not lane.flights and lane.owner is not None:
-            self._release(lane)
+        if lane.moving:
+            self.shares.release_moving(lane)
         return then
 
     def _remove(self, flight: Flight) -> int:
         at = flight.lane.flights.index(flight)
-        self.changes += 1
+        self.shares.changes += 1
         flight.lane.changes += 1
         del flight.lane.flights[at]
         flight.state = ENDED

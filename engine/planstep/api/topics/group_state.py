@@ -4,6 +4,7 @@ Nothing here locks: the group does. Next: consumer_group.py.
 """
 
 import threading
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -53,6 +54,14 @@ class Lane:
             + [(flight.begin, flight.end) for flight in self.flights]
         )
 
+    def going(self, individual: bool) -> "Iterator[Flight]":
+        """The flights that were sent, and do not wait for one that was not."""
+        for flight in self.flights:
+            if flight.sent:
+                yield flight
+            elif not individual:
+                return
+
 
 class Flight:
     """Offsets [begin, end) of a lane, in the hands of a reader's transaction."""
@@ -81,3 +90,14 @@ class Flight:
 
     def __lt__(self, other: "Flight") -> bool:
         return self.begin < other.begin
+
+
+def first_gap(position: int, end: int, taken: Iterable[tuple[int, int]]) -> tuple[int, int] | None:
+    """What is free first of [position, end), in front of what is taken or between; None when nothing is."""
+    for begin, stop in sorted(taken):
+        if position < begin:
+            break
+        position = max(position, stop)
+    else:
+        begin = end
+    return (position, min(begin, end)) if position < min(begin, end) else None
