@@ -202,7 +202,7 @@ class Course:
             return self._chosen(batch, poison, choice)
 
     def _unasked(self, batch: ReadBatch, error: BaseException, buried: bool) -> float | None:
-        """What is done without asking on_error, and the pause behind it; None when it is to be asked."""
+        """Does what on_error is not asked about, and returns the pause behind it; None when it is to be asked."""
         at = _where(batch)
         if buried and not isinstance(error, _AGAIN):
             self._stop(error)  # the dead letters cannot be written: dropped, say
@@ -240,7 +240,7 @@ class Course:
         return random.uniform(0.5, 1.0) * min(grown, _CONFLICT_PAUSE_MAX)
 
     def _chosen(self, batch: ReadBatch, poison: ProcessingError, choice: str) -> float:
-        """Does what on_error said; the pause behind it."""
+        """Does what on_error said, and returns the pause behind it."""
         if never_run(choice):
             self._stop(
                 TypeError("on_error is a plain function, with asyncio too: it is not awaited")
