@@ -24,7 +24,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from .errors import MissingExtra, PlanstepError
-from .runtime.statistics import levels
+from .runtime.statistics import TopicLevel, levels
 
 if TYPE_CHECKING:
     from .api.engine import Engine
@@ -72,52 +72,64 @@ class _Collector:
             HistogramMetricFamily,
         )
 
-        families: dict[str, Any] = {}
-
-        def add(kind: Any, name: str, text: str, labels: dict[str, str], *value: Any) -> None:
-            family = families.get(name)
-            if family is None:
-                family = families[name] = kind(f"planstep_{name}", text, labels=list(labels))
-            family.add_metric(list(labels.values()), *value)
-
+        families = _Families(CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily)
         for engine in sorted(self.engines, key=lambda engine: engine.path):
             try:
                 stats, topics = engine.stats(), levels(engine.context.runtime)
             except PlanstepError:
                 continue  # closed
             store = {"store": engine.path}
-            for key, name, text in _HISTOGRAMS:
-                held = stats["turns"][key]
-                buckets = [(str(float(bound)), n) for bound, n in held["buckets"].items()]
-                buckets.append(("+Inf", held["count"]))
-                add(HistogramMetricFamily, name, text, store, buckets, held["sum"])
-            for outcome, cause, n in _transactions(stats["transactions"]):
-                labels = {**store, "outcome": outcome, "cause": cause}
-                text = "Transactions that ended, by outcome and cause."
-                add(CounterMetricFamily, "transactions", text, labels, n)
-            for name, n in stats["store"].items():
-                text = f"Of the stores since they were opened: {name.replace('_', ' ')}."
-                add(CounterMetricFamily, name, text, store, n)
-            for name, text, value in _gauges(stats):
-                add(GaugeMetricFamily, name, text, store, value)
-            for name, text, sizes in (
-                ("memory_bytes", "Bytes in memory, by what they are for.", _memory(stats)),
-                ("disk_bytes", "Bytes allocated on disk, by purpose.", stats["disk_bytes"]),
-            ):
-                for kind, n in sizes.items():
-                    add(GaugeMetricFamily, name, text, {**store, "kind": kind}, n)
+            families.add_stats(store, stats)
             for topic, level in topics.items():
-                labels = {**store, "topic": topic}
-                add(
-                    GaugeMetricFamily, "topic_records", "Records in a topic.", labels, level.records
-                )
-                for consumer, (lag, missed) in level.consumers.items():
-                    labels = {**store, "topic": topic, "consumer": consumer}
-                    text = "Records that a consumer has not consumed."
-                    add(GaugeMetricFamily, "consumer_lag_records", text, labels, lag)
-                    text = "Records that were trimmed before a consumer had consumed them."
-                    add(GaugeMetricFamily, "consumer_missed_records", text, labels, missed)
-        yield from families.values()
+                families.add_topic({**store, "topic": topic}, level)
+        yield from families.made.values()
+
+
+class _Families:
+    """The families of one scrape, each made with its first sample."""
+
+    def __init__(self, counter: Any, gauge: Any, histogram: Any) -> None:
+        self.made: dict[str, Any] = {}
+        self._counter, self._gauge, self._histogram = counter, gauge, histogram
+
+    def _add(self, kind: Any, name: str, text: str, labels: dict[str, str], *value: Any) -> None:
+        family = self.made.get(name)
+        if family is None:
+            family = self.made[name] = kind(f"planstep_{name}", text, labels=list(labels))
+        family.add_metric(list(labels.values()), *value)
+
+    def add_stats(self, store: dict[str, str], stats: dict[str, Any]) -> None:
+        """Adds what db.stats() of one engine says."""
+        for key, name, text in _HISTOGRAMS:
+            held = stats["turns"][key]
+            buckets = [(str(float(bound)), n) for bound, n in held["buckets"].items()]
+            buckets.append(("+Inf", held["count"]))
+            self._add(self._histogram, name, text, store, buckets, held["sum"])
+        for outcome, cause, n in _transactions(stats["transactions"]):
+            labels = {**store, "outcome": outcome, "cause": cause}
+            text = "Transactions that ended, by outcome and cause."
+            self._add(self._counter, "transactions", text, labels, n)
+        for name, n in stats["store"].items():
+            text = f"Of the stores since they were opened: {name.replace('_', ' ')}."
+            self._add(self._counter, name, text, store, n)
+        for name, text, value in _gauges(stats):
+            self._add(self._gauge, name, text, store, value)
+        for name, text, sizes in (
+            ("memory_bytes", "Bytes in memory, by what they are for.", _memory(stats)),
+            ("disk_bytes", "Bytes allocated on disk, by purpose.", stats["disk_bytes"]),
+        ):
+            for kind, n in sizes.items():
+                self._add(self._gauge, name, text, {**store, "kind": kind}, n)
+
+    def add_topic(self, labels: dict[str, str], level: TopicLevel) -> None:
+        """Adds how much a topic holds, and how far its consumers are behind."""
+        self._add(self._gauge, "topic_records", "Records in a topic.", labels, level.records)
+        for consumer, (lag, missed) in level.consumers.items():
+            of_consumer = {**labels, "consumer": consumer}
+            text = "Records that a consumer has not consumed."
+            self._add(self._gauge, "consumer_lag_records", text, of_consumer, lag)
+            text = "Records that were trimmed before a consumer had consumed them."
+            self._add(self._gauge, "consumer_missed_records", text, of_consumer, missed)
 
 
 def _transactions(counts: dict[str, Any]) -> Iterator[tuple[str, str, int]]:

@@ -11,6 +11,7 @@ import typer
 
 from ..api.columns.batch import counted
 from ..api.engine import Engine
+from ..api.snapshot import SnapshotView
 from ..errors import Corruption, PlanstepError
 from ..host.describe import Nameless, appends
 from ..proto.ids import tablet_text
@@ -191,7 +192,16 @@ def explain(store: Store, transaction: Transaction, as_json: Json = False) -> No
             {"host": host, "turn": turn, "to": tablet_text(tablet), "message": message}
             for host, turn, tablet, message in db.recorded(transaction)
         ]
-    syncs = len({(m["host"], m["turn"]) for m in messages})
+    missing = _not_recorded(fields, messages)
+    if as_json:
+        syncs = len({(m["host"], m["turn"]) for m in messages})
+        print_json({**fields, "messages": messages, "syncs": syncs, "not_recorded": missing})
+    else:
+        _print_way(fields, messages, missing)
+
+
+def _not_recorded(fields: dict[str, Any], messages: list[dict[str, Any]]) -> list[str]:
+    """Lists what of a transaction's way nobody knows, and why."""
     missing = []
     if fields["state"] == "unknown":
         missing.append("this transaction never asked for a place: nothing of it was recorded")
@@ -199,10 +209,10 @@ def explain(store: Store, transaction: Transaction, as_json: Json = False) -> No
         missing.append('messages, turns and syncs: open the store with trace="messages" for those')
     if fields["state"] in ("committed", "aborted", "planned") and not fields["participants"]:
         missing.append('participants: the store was open with trace="off"')
-    missing.append("times of single messages: a turn has none, only the step's plan carries one")
-    if as_json:
-        print_json({**fields, "messages": messages, "syncs": syncs, "not_recorded": missing})
-        return
+    return [*missing, "times of single messages: a turn has none, only the step's plan carries one"]
+
+
+def _print_way(fields: dict[str, Any], messages: list[dict[str, Any]], missing: list[str]) -> None:
     print(f"transaction {fields['tx']}: {fields['state']}")
     if fields["place"]:
         print(f"  place (step, n): {tuple(fields['place'])}, planned {fields['when']}")
@@ -269,21 +279,7 @@ def verify(store: Store, as_json: Json = False) -> None:
         with existing(store) as db, db.context.look() as view:
             for name, topic in db.topics().items():
                 for partition in range(topic.partitions):
-                    at = view.bounds(name)[partition][0]
-                    while True:
-                        try:
-                            batch = view.read(name, at, partition, 10_000)
-                            len(batch.values)
-                        except Corruption as error:
-                            where = f"topic {name}, partition {partition}"
-                            problems.append(
-                                {"tablet": where, "key": f"offset {at}", "what": str(error)}
-                            )
-                            break
-                        if not len(batch):
-                            break
-                        records += len(batch)
-                        at = batch.ends[partition]
+                    records += _read_partition(view, name, partition, problems)
     except PlanstepError as error:
         problems.append({"tablet": "store", "key": "", "what": str(error)})
     if as_json:
@@ -295,6 +291,25 @@ def verify(store: Store, as_json: Json = False) -> None:
         print(f"{counted(records, 'record')} read, {counted(len(problems), 'problem')}")
     if problems:
         raise typer.Exit(1)
+
+
+def _read_partition(
+    view: SnapshotView, topic: str, partition: int, problems: list[dict[str, str]]
+) -> int:
+    """Reads every record of a partition; how many there are in front of the first that is damaged."""
+    records, at = 0, view.bounds(topic)[partition][0]
+    while True:
+        try:
+            batch = view.read(topic, at, partition, 10_000)
+            len(batch.values)
+        except Corruption as error:
+            where = f"topic {topic}, partition {partition}"
+            problems.append({"tablet": where, "key": f"offset {at}", "what": str(error)})
+            return records
+        if not len(batch):
+            return records
+        records += len(batch)
+        at = batch.ends[partition]
 
 
 @log.command("dump", cls=StoreCommand)

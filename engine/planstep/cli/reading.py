@@ -135,9 +135,7 @@ def read(
     if begin is None:
         begin = "latest" if follow else "earliest"
     if raw:
-        for option, given in (("--last", last), ("--follow", follow), ("--jsonl", as_lines)):
-            if given:
-                raise typer.BadParameter("goes without --raw", param_hint=option)
+        _refuse({"--last": last, "--follow": follow, "--jsonl": as_lines}, "goes without --raw")
         with existing(store) as db:
             print_raw(db, topic, place(begin, "--from"), partition, limit or 100, as_json)
         return
@@ -152,18 +150,31 @@ def read(
     with existing(store) as db, db.context.look() as view:
         starts = starts_of(view, topic, start, partition)
         most = limit or (100 if last is None else 1 << 62)
-        records = _records(view, topic, starts, most)
-        if as_lines:
-            for record in records:
-                _line(record)
-        elif as_json:
-            print_json({"topic": topic, "records": list(map(_fields, records))})
-        elif sys.stdout.isatty():
-            rows = [[r.partition, r.offset, r.key, r.value] for r in records]
-            print_rows(topic, _COLUMNS, rows)
-        else:
-            for record in records:
-                _plain(record)
+        _show(topic, _records(view, topic, starts, most), as_json=as_json, as_lines=as_lines)
+
+
+def _refuse(options: dict[str, Any], why: str) -> None:
+    """A usage error for the first of these options that was given."""
+    for option, given in options.items():
+        if given:
+            raise typer.BadParameter(why, param_hint=option)
+
+
+def _show(
+    topic: str, records: "Iterator[planstep.Record]", *, as_json: bool, as_lines: bool
+) -> None:
+    """Prints records: a table for a terminal, else lines."""
+    if as_lines:
+        for record in records:
+            _line(record)
+    elif as_json:
+        print_json({"topic": topic, "records": list(map(_fields, records))})
+    elif sys.stdout.isatty():
+        rows = [[r.partition, r.offset, r.key, r.value] for r in records]
+        print_rows(topic, _COLUMNS, rows)
+    else:
+        for record in records:
+            _plain(record)
 
 
 def _fields(record: "planstep.Record") -> dict[str, Any]:

@@ -51,7 +51,14 @@ class Columns:
         self._check(types)
 
     def _check(self, types: dict[str, Any]) -> None:
-        form, t = self.form, pa.types
+        self._check_values(types)
+        if self.kind == "table":
+            self._check_row_key(types.get("key"))
+        else:
+            self._check_beside(types)
+
+    def _check_values(self, types: dict[str, Any]) -> None:
+        form = self.form
         if not self.values:
             raise ValueError(f"{self.where}: there is no column value, and none to make one of")
         if form in ("bytes", "utf8"):
@@ -70,15 +77,17 @@ class Columns:
                     f"{self.where}: column {name!r} has {wrong}, which {form} has no word for; cast it to "
                     "string or to a number, or leave it out"
                 )
+
+    def _check_row_key(self, key: Any) -> None:
+        if key is None:
+            raise ValueError(f"{self.where}: name the column of keys key, with .withColumnRenamed")
+        if _without_word(key, "msgpack") is not None or pa.types.is_map(key):
+            raise TypeError(f"{self.where}: no row has a key of {key}; cast it to string")
+
+    def _check_beside(self, types: dict[str, Any]) -> None:
+        """Checks what a topic has beside its values: key, partition, headers."""
+        form, t = self.form, pa.types
         key = types.get("key")
-        if self.kind == "table":
-            if key is None:
-                raise ValueError(
-                    f"{self.where}: name the column of keys key, with .withColumnRenamed"
-                )
-            if _without_word(key, "msgpack") is not None or t.is_map(key):
-                raise TypeError(f"{self.where}: no row has a key of {key}; cast it to string")
-            return
         texts = (pa.string(), pa.binary()) if form == "bytes" else (pa.string(),)
         if key is not None and key not in texts and not t.is_null(key):
             kinds = "string or binary" if form == "bytes" else "string"
