@@ -12,14 +12,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from ...errors import AlreadyExists, SnapshotTooOld, UnknownName
+from ...errors import AlreadyExists, UnknownName
 from ...proto.ids import Place
 from ...proto.keys import check_name
 from ..arguments import seconds, shown
 from ..columns.batch import ReadBatch
 from ..columns.span import BATCH_ROWS, Offsets
 from ..limits import LOOK_BYTES, READ_BYTES
-from ..transaction.snapshot_reader import look_limit
 from ..transaction.topic_writes import Headers
 from .consumer import ConsumerDescription, Kind, Start, offsets_of
 from .description import (
@@ -30,15 +29,12 @@ from .description import (
     Written,
     retention_options,
 )
+from .topic_read import read_now
 from .writer import LINGER_BYTES, LINGER_RECORDS, Partitioner, Writer
 
 if TYPE_CHECKING:
     from ...runtime.catalog import TopicInfo
     from ..context import Context
-
-
-_TRIES = 9
-"""More, when retention took what a read was about to begin with."""
 
 
 class Topic:
@@ -375,38 +371,3 @@ class Topic:
 
     def _repr_html_(self) -> str:
         return self.describe()._repr_html_()
-
-
-def read_now(
-    context: "Context",
-    name: str,
-    start: int | Mapping[int, int],
-    partition: int | None,
-    max_records: int | None,
-    max_bytes: int,
-) -> tuple[ReadBatch, dict[int, int]]:
-    """What is there, and where the partitions that it was looked for in end, by tablet."""
-    context.check()
-    info = context.topic(name)
-    most = look_limit(max_records, max_bytes)
-    for _ in range(_TRIES):
-        try:
-            return _look_at(context, info, start, partition, most, max_bytes)
-        except SnapshotTooOld:
-            pass  # trimmed between looking where it starts and reading there
-    return _look_at(context, info, start, partition, most, max_bytes)
-
-
-def _look_at(
-    context: "Context",
-    info: "TopicInfo",
-    start: int | Mapping[int, int],
-    partition: int | None,
-    max_records: int,
-    max_bytes: int,
-) -> tuple[ReadBatch, dict[int, int]]:
-    with context.reading() as reading:
-        starts = reading.starts(info, start, partition)
-        batch = reading.inspect(info, starts, max_records, max_bytes)
-        tablets = [info.partitions[p] for p in starts]
-        return batch, {} if batch else {t: reading.bounds(t)[1] for t in tablets}

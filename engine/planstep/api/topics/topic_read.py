@@ -1,0 +1,53 @@
+"""One look at a topic, for no consumer: what is there now, and where it ends. Both faces wait between looks.
+
+Next: consumer.py.
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from ...errors import SnapshotTooOld
+from ..columns.batch import ReadBatch
+from ..transaction.snapshot_reader import look_limit
+
+if TYPE_CHECKING:
+    from ...runtime.catalog import TopicInfo
+    from ..context import Context
+
+_TRIES = 9
+"""More, when retention took what a read was about to begin with."""
+
+
+def read_now(
+    context: "Context",
+    name: str,
+    start: int | Mapping[int, int],
+    partition: int | None,
+    max_records: int | None,
+    max_bytes: int,
+) -> tuple[ReadBatch, dict[int, int]]:
+    """What is there, and where the partitions that it was looked for in end, by tablet."""
+    context.check()
+    info = context.topic(name)
+    most = look_limit(max_records, max_bytes)
+    for _ in range(_TRIES):
+        try:
+            return _look_at(context, info, start, partition, most, max_bytes)
+        except SnapshotTooOld:
+            pass  # trimmed between looking where it starts and reading there
+    return _look_at(context, info, start, partition, most, max_bytes)
+
+
+def _look_at(
+    context: "Context",
+    info: "TopicInfo",
+    start: int | Mapping[int, int],
+    partition: int | None,
+    max_records: int,
+    max_bytes: int,
+) -> tuple[ReadBatch, dict[int, int]]:
+    with context.reading() as reading:
+        starts = reading.starts(info, start, partition)
+        batch = reading.inspect(info, starts, max_records, max_bytes)
+        tablets = [info.partitions[p] for p in starts]
+        return batch, {} if batch else {t: reading.bounds(t)[1] for t in tablets}
