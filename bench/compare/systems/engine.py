@@ -311,10 +311,10 @@ class _Work(Work):
             self._tx.read,
             topic,
             self._worker.consumer,
-            max_records,
-            _READ_BYTES,
-            timeout,
-            partition,
+            max_records=max_records,
+            max_bytes=_READ_BYTES,
+            timeout=timeout,
+            partition=partition,
         )
         return _taken(batch, partition, -1)
 
