@@ -12,7 +12,6 @@ from docutils.nodes import Text
 from sphinx.addnodes import pending_xref
 
 import planstep
-import planstep.aio
 
 project = "Planstep"
 author = "the Planstep authors"

@@ -15,7 +15,7 @@ Next: engine/planstep/host/host.py, which runs all of these.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from ..proto.ids import COORDINATOR_ID, HOST_MASK
 from ..proto.messages import (
@@ -252,7 +252,7 @@ class Proxy:
             self._staged(message)
         elif entry is not None:
             self._touch(entry)
-            answered = _ANSWERS.get(kind)
+            answered = self._ANSWERS.get(kind)
             if answered is None:
                 raise AssertionError(f"proxy got {message!r}")
             answered(self, entry, message)
@@ -330,11 +330,10 @@ class Proxy:
         del self.open[entry.result.tx]
         self.finished.append(entry.result)
 
-
-_ANSWERS: dict[type, Callable[[Proxy, _Open, Any], None]] = {
-    Done: Proxy._done,
-    Prepared: Proxy._prepared,
-    Refused: Proxy._refused,
-    PlanRefused: Proxy._plan_refused,
-}
-"""What a participant, or the coordinator, says of a transaction that is open."""
+    _ANSWERS: ClassVar[dict[type, Callable[["Proxy", _Open, Any], None]]] = {
+        Done: _done,
+        Prepared: _prepared,
+        Refused: _refused,
+        PlanRefused: _plan_refused,
+    }
+    """What a participant, or the coordinator, says of a transaction that is open."""

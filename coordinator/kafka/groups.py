@@ -30,7 +30,7 @@ Next: proxy/kafka/client.py.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 from ...proto.batched_log import FLUSH, BatchedLog, Position
 from ...proto.kafka.messages import (
@@ -130,7 +130,7 @@ class Groups:
         self.log.undo(log)
 
     def handle(self, message: Any) -> None:
-        handled = _HANDLED.get(type(message))
+        handled = self._HANDLED.get(type(message))
         if handled is None:
             raise AssertionError(f"group coordinator got {message!r}")
         handled(self, message)
@@ -346,19 +346,18 @@ class Groups:
             if not ongoing and used_ms < message.before_ms:
                 self.space.delete(key)
 
+    _HANDLED: ClassVar[dict[type, Callable[["Groups", Any], None]]] = {
+        TxnOffsetCommit: _pend,
+        Marker: _mark_end,
+        OffsetCommit: _commit,
+        Registered: _registered,
+        Join: _join,
+        Leave: _leave,
+        ExpireProducers: _expire,
+        SwitchLog: _switch,
+        Wake: _wake,
+    }
+
 
 def _unusable(group: str) -> bool:
     return not usable(group) or "\0" in group
-
-
-_HANDLED: dict[type, Callable[[Groups, Any], None]] = {
-    TxnOffsetCommit: Groups._pend,
-    Marker: Groups._mark_end,
-    OffsetCommit: Groups._commit,
-    Registered: Groups._registered,
-    Join: Groups._join,
-    Leave: Groups._leave,
-    ExpireProducers: Groups._expire,
-    SwitchLog: Groups._switch,
-    Wake: Groups._wake,
-}

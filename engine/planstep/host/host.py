@@ -17,7 +17,7 @@ Next: delivery.py, ../runtime/runtime.py.
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 from ..coordinator.plan import Coordinator
 from ..errors import HostStopped, PlanstepError, reason
@@ -278,7 +278,7 @@ class Host:
                     self._keys.put(b"A", True)  # proposals may outlive a turn
                 proxy.commit(item.tx, item.parts)
             else:
-                _TAKEN_IN[type(item)](self, item)
+                self._TAKEN_IN[type(item)](self, item)
             self._drain()
         except Exception as error:
             # A client's input is undone whole, and only that client hears of it. A link's message
@@ -387,7 +387,7 @@ class Host:
             if turn.reserve and self._refuse(target, message):
                 continue
             kind = type(message)
-            seen = _SEEN_BY_HOST.get(kind)
+            seen = self._SEEN_BY_HOST.get(kind)
             if seen is not None and seen(self, target, message):
                 continue
             tablet = tablet_of(target)
@@ -484,20 +484,20 @@ class Host:
     def __repr__(self) -> str:
         return f"<Host {self.number} step {self.step_released} {self._proposals!r}>"
 
+    _TAKEN_IN: ClassVar[dict[type, Callable[["Host", Any], None]]] = {
+        Ahead: _stage_ahead,
+        Rollback: _roll_back,
+        Deliver: _deliver,
+        Together: _deliver_all,
+        Arrived: _arrive,
+        Tick: _tick,
+    }
+    """What a turn is run over, but for `Commit`."""
 
-_TAKEN_IN: dict[type, Callable[[Host, Any], None]] = {
-    Ahead: Host._stage_ahead,
-    Rollback: Host._roll_back,
-    Deliver: Host._deliver,
-    Together: Host._deliver_all,
-    Arrived: Host._arrive,
-    Tick: Host._tick,
-}
-"""What a turn is run over, but for `Commit`."""
-_SEEN_BY_HOST: dict[type, Callable[[Host, int, Any], bool]] = {
-    Ask: Host._see_question,
-    Propose: Host._see_proposal,
-    Stage: Host._see_proposal,
-    Plan: Host._see_plan,
-}
-"""What the host looks at before a tablet does; true: no tablet hears of it."""
+    _SEEN_BY_HOST: ClassVar[dict[type, Callable[["Host", int, Any], bool]]] = {
+        Ask: _see_question,
+        Propose: _see_proposal,
+        Stage: _see_proposal,
+        Plan: _see_plan,
+    }
+    """What the host looks at before a tablet does; true: no tablet hears of it."""
