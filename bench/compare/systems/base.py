@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from ...judges.python.kafka import ALLOWED_ELSEWHERE
+from ...judges.python import ALLOWED_ELSEWHERE
 
 TABLES, SNAPSHOTS, SHARED_ROWS, STAGING = "tables", "snapshots", "shared rows", "staging"
 
@@ -117,12 +117,16 @@ class Counters:
 
 
 class Setting(NamedTuple):
-    """A setting as it is used here; Kafka's name of it and its default, "" where Kafka has none."""
+    """A setting as it is used here; its name and its default in what the mode follows, "" where there is none."""
 
     name: str
     value: Any
-    kafka_name: str = ""
-    kafka_default: Any = ""
+    original_name: str = ""
+    original_default: Any = ""
+
+
+SETTING_KEYS = ("name", "value", "kafka_name", "kafka_default")
+"""How the JSON names a setting's four, whatever the mode follows: the names are older than a second such mode."""
 
 
 class Work(ABC):
@@ -212,10 +216,12 @@ class System(ABC):
     name: str
     missing: Mapping[str, str]
     history: str = "none"
-    """What its histories can be held to: "places", "kafka" or "none", see check.judge."""
+    """What its histories can be held to: one of judges.python.MODES."""
     allowed: tuple[str, ...] = ALLOWED_ELSEWHERE
     """Anomalies that its model allows."""
     fences: bool = False
+    mode: str = ""
+    """This engine's, if it is one."""
 
     @abstractmethod
     def prepare(self, topics: Mapping[str, int], tables: Iterable[str] = ()) -> None:
