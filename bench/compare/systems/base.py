@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 from ...judges.python import ALLOWED_ELSEWHERE
 
 TABLES, SNAPSHOTS, SHARED_ROWS, STAGING = "tables", "snapshots", "shared rows", "staging"
+TIME_OUT, SAME_NAME = "time-out", "re-initialisation"
 
 
 class Impossible(Exception):
@@ -209,8 +210,8 @@ class Follower(ABC):
 class System(ABC):
     """Threads share it; workers, writers and followers are each of one thread.
 
-    `missing` maps what it does not have (TABLES …) to a sentence that says so. `fences`: what a worker leaves open
-    others wait for, until the next one of its name ends it, or its time-out does.
+    `missing` maps what it does not have (TABLES …) to a sentence that says so. `ended_by`: where others wait for
+    what a worker leaves open, what ends it: TIME_OUT; SAME_NAME, the next worker of that name.
     """
 
     name: str
@@ -219,7 +220,7 @@ class System(ABC):
     """What its histories can be held to: one of judges.python.MODES."""
     allowed: tuple[str, ...] = ALLOWED_ELSEWHERE
     """Anomalies that its model allows."""
-    fences: bool = False
+    ended_by: tuple[str, ...] = ()
     mode: str = ""
     """This engine's, if it is one."""
 

@@ -17,9 +17,7 @@ from .entry import (
     SystemEntry,
 )
 
-_ENGINE = EngineMode(
-    "deterministic", {}, PLACES, ALLOWED_ELSEWHERE, False, lambda options: None, {}
-)
+_ENGINE = EngineMode("deterministic", {}, PLACES, ALLOWED_ELSEWHERE, (), lambda options: None, {})
 MODE = Mode(
     name="deterministic",
     systems=(

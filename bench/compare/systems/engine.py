@@ -45,7 +45,7 @@ class EngineSystem(System):
     def __init__(self, folder: Path, options: Options, name: str, mode: EngineMode) -> None:
         self.name, self.mode = name, mode.name
         self.missing, self.history, self.allowed = mode.missing, mode.history, mode.allowed
-        self.fences = mode.fences
+        self.ended_by = mode.ended_by
         self._originals = mode.originals
         self._rows = TABLES not in mode.missing
         self._options = options

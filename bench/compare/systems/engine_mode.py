@@ -11,7 +11,7 @@ from .base import Options, System
 
 
 class EngineMode(NamedTuple):
-    """`missing`, `history`, `allowed`, `fences`: see System. `settings`: what `planstep.open` takes under the
+    """`missing`, `history`, `allowed`, `ended_by`: see System. `settings`: what `planstep.open` takes under the
     mode's name, the options told to it; None where it has none. `originals`: of those settings that are listed the
     names where the mode comes from, and the defaults there."""
 
@@ -19,7 +19,7 @@ class EngineMode(NamedTuple):
     missing: Mapping[str, str]
     history: str
     allowed: tuple[str, ...]
-    fences: bool
+    ended_by: tuple[str, ...]
     settings: Callable[[Options], object]
     originals: Mapping[str, tuple[str, str | int]]
 

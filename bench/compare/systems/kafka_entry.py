@@ -6,7 +6,7 @@ from dataclasses import replace
 from planstep import KafkaSettings
 
 from ...judges.python import ALLOWED, KAFKA
-from .base import SHARED_ROWS, SNAPSHOTS, TABLES, Options
+from .base import SAME_NAME, SHARED_ROWS, SNAPSHOTS, TABLES, TIME_OUT, Options
 from .engine_mode import EngineMode, opens
 from .entry import (
     COORDINATOR,
@@ -60,10 +60,10 @@ def _settings(protocol_version: int) -> Callable[[Options], KafkaSettings]:
     return told
 
 
-def _system(protocol_version: int) -> EngineMode:
-    return EngineMode(
-        "kafka", _MISSING, KAFKA, ALLOWED, True, _settings(protocol_version), _ORIGINALS
-    )
+def _engine(protocol_version: int) -> EngineMode:
+    ends = (TIME_OUT, SAME_NAME)
+    told = _settings(protocol_version)
+    return EngineMode("kafka", _MISSING, KAFKA, ALLOWED, ends, told, _ORIGINALS)
 
 
 MODE = Mode(
@@ -71,7 +71,7 @@ MODE = Mode(
     systems=(
         SystemEntry(
             name="kafka",
-            opened=opens("kafka", _system(2)),
+            opened=opens("kafka", _engine(2)),
             history=KAFKA,
             placements=(SHARED, SEPARATE),
             headline=SEPARATE,  # Kafka's brokers stand apart
@@ -84,7 +84,7 @@ MODE = Mode(
         ),
         SystemEntry(
             name="kafka-v1",
-            opened=opens("kafka-v1", _system(1)),
+            opened=opens("kafka-v1", _engine(1)),
             history=KAFKA,
             placements=(SHARED, SEPARATE),
             headline=SEPARATE,
