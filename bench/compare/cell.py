@@ -31,7 +31,7 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """As in "reshard-kafka-full-separate-0"; names a folder."""
+        """As in "reshard-sqlite-full-shared-0"; names a folder."""
         options = self.options
         return (
             f"{self.workload}-{self.system}-{options.durability}-{options.placement}-{self.repeat}"

@@ -28,10 +28,18 @@ from .progress import in_minutes, progress, terminated_as_interrupted
 from .result_folder import Kept
 from .subprocess_runner import run_apart
 from .summary import summarize
-from .systems import DEFAULT
+from .systems import DEFAULT, ENTRIES, MODES
 
 _RATE, _DEMO_RATE = 5.0, 1.0
 """MB/s. Real events are a tenth as large as generated records, and each costs as much."""
+_NAMED = ", ".join(
+    f"{name} ({entry.option})" if entry.option else name for name, entry in ENTRIES.items()
+)
+_AS_MEANT = ", ".join(
+    f"{mode.name} {mode.systems[0].headline}"
+    for mode in MODES
+    if len(mode.systems[0].placements) > 1
+)
 
 
 def compare(
@@ -48,9 +56,7 @@ def compare(
         str,
         typer.Option(
             metavar="NAMES",
-            help="Between commas: deterministic, kafka (kafka-style, protocol version 2), kafka-v1 "
-            "(version 1, which Python clients speak), sqlite, sqlite-64 (64 transactions share a "
-            "COMMIT; joins sqlite in transfer by itself).",
+            help=f"Between commas: {_NAMED}.",
         ),
     ] = ",".join(DEFAULT),
     rate: Annotated[
@@ -99,7 +105,7 @@ def compare(
         typer.Option(
             metavar="shared|separate|both",
             help="shared: tablets of a host share its turns and syncs; separate: each stands for a server. "
-            "Default: deterministic shared, kafka separate, as they are meant; in reshard both, briefly.",
+            f"Default: {_AS_MEANT}, as they are meant; in reshard both, briefly.",
             show_default=False,
         ),
     ] = None,

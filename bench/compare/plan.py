@@ -46,7 +46,7 @@ CORNER_S, QUICK_CORNER_S = 2.5, 2.0
 """Of a cell of reshard beside the headline: another placement, durability os."""
 HEADLINE_REPEATS = 3
 FAULTS_TIME_OUT_MS = 1000
-"""After which transactions whose owner is gone end, where they do: Kafka's minute would be all that is seen."""
+"""After which transactions whose owner is gone end, where they do: the usual minute would be all that is seen."""
 HOSTS_MAX = 255
 _SPREAD_PARTITIONS = 4
 _NO_STORE_OF_OURS = ("sqlite", "sqlite-64")

@@ -6,7 +6,7 @@
 
     shared fate            shared        separate
       deterministic          a ───────────── b         fate      = ((b − a) + (d − c)) / 2
-      kafka-style            c ───────────── d         protocol  = ((c − a) + (d − b)) / 2
+      another mode           c ───────────── d         protocol  = ((c − a) + (d − b)) / 2
                                                        fate + protocol = d − a, what the headlines differ by
 
 Left out: tests of significance; three repeats carry none.
@@ -16,10 +16,11 @@ Next: ../report/text/text_report.py.
 
 import math
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from .cell import LATENCIES
-from .systems import headline, label, where
+from .systems import MODES, headline, label, where
+from .systems.entry import SEPARATE, SHARED, Mode, SystemEntry
 
 DURABILITIES = {
     "full": "acknowledged when it is on the disk",
@@ -32,8 +33,7 @@ pairs."""
 REPEATS_MIN = 2
 """A single run has no range, so it wins and loses nothing; nor does a highest rate, found in single runs."""
 COMPARED = tuple(name for name in LATENCIES if name != "write_ms")
-"""A write's latency ends with data set aside in mode deterministic, with an open transaction's in mode kafka, and
-with the commit in SQLite."""
+"""A write's latency ends with what a mode has durable by then, which is not the same thing (Mode.durable)."""
 _OFFERED = (
     *((f"{name}.{percentile}", LOWER) for name in COMPARED for percentile in ("p50", "p99")),
     ("cpu_cores", LOWER),
@@ -196,22 +196,51 @@ def in_words(name: str) -> str:
     return f"{words} {percentile.replace('_', '.')}, ms" if percentile else words
 
 
+class Side(NamedTuple):
+    """One of the two systems that shared fate and protocol are told apart by."""
+
+    mode: Mode
+    system: SystemEntry
+
+    def corners(self) -> tuple[str, str]:
+        """As the figures call them: shared, separate."""
+        return f"{self.mode.name}_{SHARED}", f"{self.mode.name}_{SEPARATE}"
+
+    def as_meant(self) -> str:
+        return f"{self.mode.style} {self.system.headline}"
+
+
+_HOME = Side(MODES[0], MODES[0].systems[0])
+_OTHERS = [
+    Side(mode, system)
+    for mode in MODES[1:]
+    for system in mode.systems
+    if {SHARED, SEPARATE} <= set(system.placements)
+]
+
+
+def sides(fate: dict[str, Any] | None) -> tuple[Side, Side]:
+    """This engine's own mode, and which other it was set against in `shared_fate`, or would be first."""
+    told = fate or {}
+    for side in _OTHERS:
+        if told.get(side.mode.name) == side.system.name:
+            return _HOME, side
+    return _HOME, _OTHERS[0]
+
+
 def shared_fate(systems: dict[str, Any]) -> dict[str, Any] | None:
     """For each durability, of reshard: {figure: {the four corners, difference, protocol, fate}}; None where
     corners are missing. Where one was not sustained there are no latencies to compare, nor CPU."""
     made: dict[str, Any] = {}
-    kafka = next((name for name in ("kafka", "kafka-v1") if name in systems), None)
-    if kafka is None or "deterministic" not in systems:
+    other = next((side for side in _OTHERS if side.system.name in systems), None)
+    if other is None or _HOME.system.name not in systems:
         return None
     for durability in ("full", "os"):
         rows: dict[str, Any] = {}
         corners = {
-            f"{'kafka' if name == kafka else name}_{placement}": systems[name]
-            .get("reshard", {})
-            .get(durability, {})
-            .get(placement)
-            for name in ("deterministic", kafka)
-            for placement in ("shared", "separate")
+            corner: systems[side.system.name].get("reshard", {}).get(durability, {}).get(placement)
+            for side in (_HOME, other)
+            for corner, placement in zip(side.corners(), (SHARED, SEPARATE), strict=True)
         }
         if not all(corner and corner["verified"] for corner in corners.values()):
             continue
@@ -231,4 +260,4 @@ def shared_fate(systems: dict[str, Any]) -> dict[str, Any] | None:
             }
         if rows:
             made[durability] = rows
-    return {"kafka": kafka, **made} if made else None
+    return {other.mode.name: other.system.name, **made} if made else None

@@ -22,7 +22,8 @@ from .harness import Outcome
 from .measure import untimed
 from .plan import SPREAD, Asked
 from .ranking import shared_fate, who_wins
-from .systems import LABELS
+from .systems import label
+from .systems.base import SETTING_KEYS
 
 SCHEMA_VERSION = 1
 KIND = "planstep compare"
@@ -132,7 +133,7 @@ def entry(results: list[Result], planned: int) -> dict[str, Any]:
         "sustained_repeats": None if sustained is None else len(ran) - _late(ran),
         "repeats": len(ran),
         "repeats_planned": planned,
-        "label": LABELS.get(results[0].cell.system, results[0].cell.system),
+        "label": label(results[0].cell.system),
         "duration_s": shape.duration,
         "partitions": shape.partitions,
         "hosts": results[0].cell.options.hosts,
@@ -158,8 +159,7 @@ def entry(results: list[Result], planned: int) -> dict[str, Any]:
     extra = _merged([r.extra for r in told if r.extra]) or {}
     made["extra"] = untimed(extra) if sustained is False else extra
     made["settings"] = [
-        dict(zip(("name", "value", "kafka_name", "kafka_default"), row, strict=True))
-        for row in (ran[0].settings if ran else [])
+        dict(zip(SETTING_KEYS, row, strict=True)) for row in (ran[0].settings if ran else [])
     ]
     made["traces"] = [r.trace for r in ran if r.trace]
     return made

@@ -15,7 +15,7 @@ import planstep
 from planstep.bench.compare.cell import OK, Cell, Result
 from planstep.bench.compare.run_cell import run_cell
 from planstep.bench.compare.systems import open_system
-from planstep.bench.compare.systems.base import Options
+from planstep.bench.compare.systems.base import SAME_NAME, TIME_OUT, Options
 from planstep.bench.compare.workloads import faults_dropped, faults_killed
 from planstep.bench.compare.workloads.base import Run, Shape
 from planstep.bench.compare.workloads.faults import Faults
@@ -24,8 +24,6 @@ from planstep.bench.compare.workloads.faults_dropped import (
     NOTHING,
     OUT,
     ROW_READ,
-    SAME_NAME,
-    TIME_OUT,
     UNDISTURBED,
 )
 from planstep.bench.judges.trace import ABORTED, COMMITTED, Trace, identity

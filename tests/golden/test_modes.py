@@ -4,15 +4,16 @@ modes/<behaviour>/script.txt begins with what it is about; deterministic.txt and
 seen there, in plain words, up to the first empty line; then come the answers. kafka-2.txt is there where
 version 2 of the protocol (KIP-890) answers otherwise. All run on one host and on four, unless the script says.
 
-spoken.py has the language. To write a new one: script.txt, then PLANSTEP_GOLDEN=write, then read the answers,
-then head them with what is seen.
+spoken.py has the language, sides.py a class for each mode. To write a new one: script.txt, then
+PLANSTEP_GOLDEN=write, then read the answers, then head them with what is seen.
 """
 
 from pathlib import Path
 
 import pytest
 from scripted import WRITES
-from spoken import SIDES, converse
+from sides import SIDES
+from spoken import converse
 
 SCRIPTS = sorted((Path(__file__).parent / "modes").glob("*/script.txt"))
 
@@ -32,11 +33,12 @@ def test_mode(script: Path, side: str, hosts: int, tmp_path: Path) -> None:
     lines = lines[lines.index("") + 1 :]
     on_disk = "kill -9" in lines or "reopen" in lines
     expected = script.parent / f"{side}.txt"
-    same = expected if expected.exists() else expected.with_stem("kafka")
+    like = SIDES[side].like
+    same = expected.with_stem(like) if like and not expected.exists() else expected
     known = None if WRITES else told_in(same)[1]
     answers = converse(lines, side, hosts, tmp_path / "s" if on_disk else ":memory:", known)
-    if side == "kafka-2" and (not expected.exists() or WRITES):
-        known = told_in(expected.with_stem("kafka"))[1]
+    if like and (not expected.exists() or WRITES):
+        known = told_in(expected.with_stem(like))[1]
         if answers == known or not WRITES:
             assert answers == known
             return

@@ -1,88 +1,69 @@
 """Systems under test, all behind one small interface: base.py.
 
-    deterministic, kafka, kafka-v1   engine.py    this engine's modes, by its public face
-    sqlite, sqlite-64                sqlite.py    what many would use instead
+    deterministic_entry.py, kafka_entry.py   engine.py    this engine's modes, by its public face
+    sqlite_entry.py                          sqlite.py    what many would use instead
 
-A system that is added here runs every workload that it can: none of them knows systems by name.
+A system that has an entry here runs every workload that it can, and the report speaks of it: neither knows systems
+by name.
 
 Next: base.py.
 """
 
-from collections.abc import Callable
 from pathlib import Path
 
-from planstep import KafkaSettings
-
+from . import deterministic_entry, kafka_entry, sqlite_entry
 from .base import Options, System
+from .entry import SHARED, Mode
 
-
-def _engine(
-    name: str, mode: str, settings: KafkaSettings | None = None
-) -> Callable[[Path, Options], System]:
-    def opened(folder: Path, options: Options) -> System:
-        from .engine import EngineSystem
-
-        return EngineSystem(folder, options, name, mode, settings)
-
-    return opened
-
-
-def _sqlite(per_commit: int) -> Callable[[Path, Options], System]:
-    def opened(folder: Path, options: Options) -> System:
-        from .sqlite import SqliteSystem
-
-        return SqliteSystem(folder, options, per_commit)
-
-    return opened
-
-
-SYSTEMS: dict[str, Callable[[Path, Options], System]] = {
-    "deterministic": _engine("deterministic", "deterministic"),
-    "kafka": _engine("kafka", "kafka", KafkaSettings(protocol_version=2)),
-    "kafka-v1": _engine("kafka-v1", "kafka", KafkaSettings(protocol_version=1)),
-    "sqlite": _sqlite(1),
-    "sqlite-64": _sqlite(64),
-}
-HISTORIES = {
-    "deterministic": "places",
-    "kafka": "kafka",
-    "kafka-v1": "kafka",
-    "sqlite": "places",
-    "sqlite-64": "places",
-}
+MODES: tuple[Mode, ...] = (deterministic_entry.MODE, kafka_entry.MODE, sqlite_entry.MODE)
+"""The first is this engine's own: others are set against it."""
+ENTRIES = {system.name: system for mode in MODES for system in mode.systems}
+SYSTEMS = {name: entry.opened for name, entry in ENTRIES.items()}
+HISTORIES = {name: entry.history for name, entry in ENTRIES.items()}
 """What each one's histories can be held to, for traces that do not say it themselves (System.history)."""
-PLACEMENTS: dict[str, tuple[str, ...]] = {
-    "deterministic": ("shared", "separate"),
-    "kafka": ("shared", "separate"),
-    "kafka-v1": ("shared", "separate"),
-    "sqlite": ("shared",),
-    "sqlite-64": ("shared",),
-}
+PLACEMENTS = {name: entry.placements for name, entry in ENTRIES.items()}
 """Where a system's parts can stand; the first is where there is no choice."""
-HEADLINE = {"deterministic": "shared", "kafka": "separate", "kafka-v1": "separate"}
-"""As each is meant to be run: this engine's tablets share the turns of their host, Kafka's brokers stand apart."""
-DEFAULT = ("deterministic", "kafka", "sqlite")
-LABELS = {
-    "kafka": "kafka-style (this engine)",
-    "kafka-v1": "kafka-style v1 (this engine)",
-    "sqlite": "SQLite (1 per COMMIT)",
-    "sqlite-64": "SQLite (64 per COMMIT)",
-}
-"""What people are told; a system that is not here is called by its name."""
+HEADLINE = {name: entry.headline for name, entry in ENTRIES.items()}
+"""As each is meant to be run."""
+DEFAULT = tuple(mode.systems[0].name for mode in MODES)
+_MODES = {system.name: mode for mode in MODES for system in mode.systems}
 
 
 def headline(name: str) -> str:
     """The placement that a system is meant to be run in."""
-    return HEADLINE.get(name, PLACEMENTS.get(name, ("shared",))[0])
+    return HEADLINE.get(name, SHARED)
 
 
 def label(name: str) -> str:
-    return LABELS.get(name, name)
+    """What people are told; a system that is not here is called by its name."""
+    return ENTRIES[name].label if name in ENTRIES else name
+
+
+def about(name: str) -> str:
+    """For those who do not know it."""
+    return ENTRIES[name].about if name in ENTRIES else ""
+
+
+def column(name: str) -> str:
+    """What heads a system's column of figures."""
+    return ENTRIES[name].column if name in ENTRIES else name
+
+
+def narrow(name: str) -> str:
+    """The same where there are many of them."""
+    return ENTRIES[name].narrow if name in ENTRIES else name
 
 
 def where(name: str, placement: str) -> str:
     """ ", separate"; "" for a system that can stand in one way only."""
     return f", {placement}" if len(PLACEMENTS.get(name, ())) > 1 else ""
+
+
+def original(name: str) -> str:
+    """Whose rules and defaults a system's are set beside: what its mode follows; where that follows nothing, what
+    the first mode does that follows any."""
+    own = _MODES[name].original if name in _MODES else ""
+    return own or next(mode.original for mode in MODES if mode.original)
 
 
 def open_system(name: str, folder: Path, options: Options) -> System:

@@ -17,9 +17,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from ...judges.python.kafka import ALLOWED_ELSEWHERE
+from ...judges.python import ALLOWED_ELSEWHERE
 
 TABLES, SNAPSHOTS, SHARED_ROWS, STAGING = "tables", "snapshots", "shared rows", "staging"
+TIME_OUT, SAME_NAME = "time-out", "re-initialisation"
 
 
 class Impossible(Exception):
@@ -117,12 +118,16 @@ class Counters:
 
 
 class Setting(NamedTuple):
-    """A setting as it is used here; Kafka's name of it and its default, "" where Kafka has none."""
+    """A setting as it is used here; its name and its default in what the mode follows, "" where there is none."""
 
     name: str
     value: Any
-    kafka_name: str = ""
-    kafka_default: Any = ""
+    original_name: str = ""
+    original_default: Any = ""
+
+
+SETTING_KEYS = ("name", "value", "kafka_name", "kafka_default")
+"""How the JSON names a setting's four, whatever the mode follows: the names are older than a second such mode."""
 
 
 class Work(ABC):
@@ -205,17 +210,19 @@ class Follower(ABC):
 class System(ABC):
     """Threads share it; workers, writers and followers are each of one thread.
 
-    `missing` maps what it does not have (TABLES …) to a sentence that says so. `fences`: what a worker leaves open
-    others wait for, until the next one of its name ends it, or its time-out does.
+    `missing` maps what it does not have (TABLES …) to a sentence that says so. `ended_by`: where others wait for
+    what a worker leaves open, what ends it: TIME_OUT; SAME_NAME, the next worker of that name.
     """
 
     name: str
     missing: Mapping[str, str]
     history: str = "none"
-    """What its histories can be held to: "places", "kafka" or "none", see check.judge."""
+    """What its histories can be held to: one of judges.python.MODES."""
     allowed: tuple[str, ...] = ALLOWED_ELSEWHERE
     """Anomalies that its model allows."""
-    fences: bool = False
+    ended_by: tuple[str, ...] = ()
+    mode: str = ""
+    """This engine's, if it is one."""
 
     @abstractmethod
     def prepare(self, topics: Mapping[str, int], tables: Iterable[str] = ()) -> None:

@@ -1,25 +1,20 @@
 """This engine in one of its modes, by its public face only.
 
-    Work.add, get, put   mode deterministic: rows of tables, in the same transaction
-                         mode kafka: keys of the worker's own changelog, as Kafka Streams keeps state
-    Work.flush           deterministic: staged on the side; kafka: written in place, and acknowledged
+    Work.add, get, put   rows of tables, in the same transaction; where the mode has no tables: keys of the worker's
+                         own changelog
+    Work.flush           staged on the side, or written in place; acknowledged
 
-Next: sqlite.py.
+Which mode that is, and what it lacks, an entry says: engine_mode.py. Next: sqlite.py.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields, replace
 from itertools import groupby
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import planstep
-from planstep import KafkaSettings
 
-from ...judges.python.kafka import ALLOWED, ALLOWED_ELSEWHERE
 from .base import (
-    SHARED_ROWS,
-    SNAPSHOTS,
     TABLES,
     Cancelled,
     Certificate,
@@ -37,82 +32,30 @@ from .base import (
     Work,
     Worker,
 )
+from .engine_mode import EngineMode
 
 T = TypeVar("T")
 STATE_PARTITIONS = 256
 """Of a changelog: one a worker, of as many as `planstep compare` lets there be."""
 _READ_BYTES = 64 << 20
 _READ = 50_000
-_KAFKA = {  # how docs/kafka.md names them
-    "protocol_version": ("transaction.version", 2),
-    "isolation": ("isolation.level", "read_uncommitted"),
-    "transaction_timeout_ms": ("transaction.timeout.ms", 60_000),
-    "transaction_max_timeout_ms": ("transaction.max.timeout.ms", 900_000),
-    "abort_scan_ms": ("transaction.abort.timed.out.transaction.cleanup.interval.ms", 10_000),
-    "max_in_flight": ("max.in.flight.requests.per.connection", 5),
-    "linger_ms": ("linger.ms", "5 (0 before Kafka 4)"),
-    "batch_bytes": ("batch.size", 16_384),
-    "retry_backoff_ms": ("retry.backoff.ms", 100),
-    "concurrent_backoff_ms": ("fixed in the client (KAFKA-5477)", 20),
-    "add_partitions_backoff_ms": ("add.partitions.to.txn.retry.backoff.ms", 20),
-    "add_partitions_backoff_max_ms": ("add.partitions.to.txn.retry.backoff.max.ms", 100),
-    "request_timeout_ms": ("request.timeout.ms", 30_000),
-    "delivery_timeout_ms": ("delivery.timeout.ms", 120_000),
-    "max_block_ms": ("max.block.ms", 60_000),
-}
-_KAFKA_MISSING = {
-    TABLES: 'mode "kafka" has no tables: state is kept in changelog topics, one partition a worker',
-    SNAPSHOTS: 'mode "kafka" has no snapshots: partitions are read one after the other',
-    SHARED_ROWS: 'mode "kafka" has no rows that several workers update: a changelog\'s partition is one '
-    "worker's",
-}
-
-
-class _Mode(NamedTuple):
-    """What the harness knows of a mode: see System."""
-
-    missing: Mapping[str, str]
-    history: str
-    allowed: tuple[str, ...]
-    fences: bool
-    settings: Mapping[str, tuple[str, Any]]
-
-
-_MODES = {
-    "deterministic": _Mode({}, "places", ALLOWED_ELSEWHERE, False, {}),
-    "kafka": _Mode(_KAFKA_MISSING, "kafka", ALLOWED, True, _KAFKA),
-}
 
 
 class EngineSystem(System):
-    def __init__(
-        self,
-        folder: Path,
-        options: Options,
-        name: str,
-        mode: str,
-        settings: KafkaSettings | None = None,
-    ) -> None:
-        """`settings`: the mode's, where it has some, before the options are told to it."""
-        self.name = name
-        known = _MODES[mode]
-        self.missing, self.history, self.allowed = known.missing, known.history, known.allowed
-        self.fences = known.fences
-        self._shown = known.settings
-        self._rows = TABLES not in known.missing
+    def __init__(self, folder: Path, options: Options, name: str, mode: EngineMode) -> None:
+        self.name, self.mode = name, mode.name
+        self.missing, self.history, self.allowed = mode.missing, mode.history, mode.allowed
+        self.ended_by = mode.ended_by
+        self._originals = mode.originals
+        self._rows = TABLES not in mode.missing
         self._options = options
         self._known: dict[tuple[str, str, str], dict[int, int]] = {}
-        # The coordinator looks for what is overdue more often than that is due, as an operator would set it.
-        scan = max(20, min(10_000, options.transaction_timeout_ms // 4))
-        time_out_ms = options.transaction_timeout_ms
-        self.told = (
-            None
-            if settings is None
-            else replace(settings, transaction_timeout_ms=time_out_ms, abort_scan_ms=scan)
+        self.told = mode.settings(options)
+        chosen: dict[str, Any] = (
+            {} if options.read_only else {"mode": mode.name, "hosts": options.hosts}
         )
-        chosen: dict[str, Any] = {} if options.read_only else {"mode": mode, "hosts": options.hosts}
         if self.told is not None:
-            chosen[mode] = self.told
+            chosen[mode.name] = self.told
         self.db = planstep.open(
             folder / "store",
             read_only=options.read_only,
@@ -200,9 +143,8 @@ class EngineSystem(System):
         ]
         if self.told is not None:
             found += [
-                Setting(field.name, getattr(self.told, field.name), *self._shown[field.name])
-                for field in fields(self.told)
-                if field.name in self._shown
+                Setting(name, getattr(self.told, name), *original)
+                for name, original in self._originals.items()
             ]
         return found
 

@@ -3,7 +3,7 @@
     the run's store            a session dropped amid its transaction      faults_dropped.py
     a second one, in killed/   its owner killed with kill -9, restarted    faults_killed.py, faults_owner.py
 
-Where a worker's name stands for one producer (Kafka's transactional id) what was left open is ended in two ways: by
+Where a worker's name stands for one producer (System.ended_by) what was left open is ended in two ways: by
 the next one of the name, or by time-out where nobody takes the name again. Both are measured.
 
 Verified: of either store each record that was consumed is in the output once, in order; and whatever was
@@ -96,9 +96,9 @@ def _beside(run: Run, read_only: bool = False) -> Run:
 def _settings(run: Run, partitions: int) -> dict[str, Any]:
     found: dict[str, Any] = {"partitions": partitions, "workers": partitions}
     for setting in run.system.settings():
-        if setting.name == _TIME_OUT and run.system.fences:
+        if setting.name == _TIME_OUT and run.system.ended_by:
             found[_TIME_OUT] = setting.value
-            found["kafka_default_ms"] = setting.kafka_default
+            found[f"{run.system.mode}_default_ms"] = setting.original_default
     return found
 
 

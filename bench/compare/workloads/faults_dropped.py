@@ -27,13 +27,13 @@ from ...judges.trace import (
     identities,
     identity,
 )
-from ..systems.base import SHARED_ROWS, TABLES, Cancelled, Unknown
+from ..systems.base import SAME_NAME, SHARED_ROWS, TABLES, TIME_OUT, Cancelled, Unknown
 from .base import Run
 from .driving import Attempt, Doing
 
 IN, OUT, CONSUMER = "in", "out", "faulty"
 TABLE, KEY = "rows", "shared"
-NOTHING, TIME_OUT, SAME_NAME = "nothing to end", "time-out", "re-initialisation"
+NOTHING = "nothing to end"
 """What ends that which was left open."""
 ROW_READ = "nothing to end, a row read"
 UNDISTURBED = "undisturbed"
@@ -46,7 +46,7 @@ _PATIENCE_S = 15.0
 
 
 def ways(run: Run) -> tuple[str, ...]:
-    return (TIME_OUT, SAME_NAME) if run.system.fences else (NOTHING,)
+    return run.system.ended_by or (NOTHING,)
 
 
 def tables(run: Run) -> tuple[str, ...]:

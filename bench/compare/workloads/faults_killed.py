@@ -28,9 +28,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
+from ..systems.base import TIME_OUT
 from .base import Run
 from .driving import Input, load
-from .faults_dropped import IN, OUT, TIME_OUT, patience, ways
+from .faults_dropped import IN, OUT, patience, ways
 from .faults_owner import PACE_S
 
 KILLS_MIN, KILLS_MAX = 2, 20
@@ -56,7 +57,7 @@ def folder(run: Run) -> Path:
 
 def counts(run: Run, partitions: int) -> list[int]:
     """Records of each input partition, more than workers can take in the time."""
-    waiting = 2 * run.options.transaction_timeout_ms / 1e3 if run.system.fences else 0.0
+    waiting = 2 * run.options.transaction_timeout_ms / 1e3 if run.system.ended_by else 0.0
     seconds = run.shape.duration + waiting + _SPARE_S
     return [partitions * int(seconds / PACE_S)] * partitions
 

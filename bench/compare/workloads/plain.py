@@ -2,8 +2,8 @@
 
     writer w, each piece when it is due ─▶ written by key to all partitions ─▶ acknowledged
 
-In mode deterministic a plain write is a transaction of its own, with a place like any other; in mode kafka an
-idempotent produce. Next: interval.py.
+What a plain write is the system knows: a transaction of its own, with a place like any other, or an idempotent
+produce. Next: interval.py.
 """
 
 from collections.abc import Callable

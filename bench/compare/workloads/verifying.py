@@ -40,7 +40,7 @@ def passed_on(
     consumed is what the positions say. Both have `partitions`, if not as many as there are counts. `by_key`: and
     all records of a key are in one partition."""
     partitions = partitions or len(counts)
-    consumed = [  # a position may be beyond the records there are: offsets have gaps in mode kafka
+    consumed = [  # a position may be beyond the records there are: offsets may have gaps
         min(run.system.position(source, consumer, partition), counts[partition])
         for partition in range(partitions)
     ]

@@ -26,7 +26,17 @@ from .stable import readable
 PLACES, KAFKA, NONE = "places", "kafka", "none"
 MODES = (PLACES, KAFKA, NONE)
 
-__all__ = ["KAFKA", "MODES", "NONE", "PLACES", "Findings", "anomalies", "judge"]
+__all__ = [
+    "ALLOWED",
+    "ALLOWED_ELSEWHERE",
+    "KAFKA",
+    "MODES",
+    "NONE",
+    "PLACES",
+    "Findings",
+    "anomalies",
+    "judge",
+]
 
 
 def judge(

@@ -5,10 +5,11 @@ Next: usage.py.
 
 from typing import Any
 
-from ...compare.ranking import DURABILITIES, at_headline, in_words
+from ...compare.ranking import DURABILITIES, Side, at_headline, in_words, sides
+from ...compare.systems.entry import SEPARATE, SHARED
+from ..text import published_figures
 from ..text.blocks import number
 from ..text.durable_writes import ROWS, by_row
-from ..text.published_figures import WHO_PERSISTS
 from .drawing import GRID, INK, MUTED, Drawing, Sheet, line, look, quiet, title
 from .marks import slopes
 
@@ -38,7 +39,7 @@ def persists(systems: dict[str, Any]) -> Drawing | None:
         "persists",
         f"Durable changes a transaction, by what they are for. {told}.",
         "Durable changes a transaction makes, counted, in the order in which they happen; the axis is logarithmic. "
-        "What the talk says of Kafka and YDB, on disk and where, is in the table, too.",
+        + published_figures.WHO_IS_IN_THE_TABLE,
         lambda sheet: _paint_persists(sheet, counted),
     )
 
@@ -47,7 +48,7 @@ def _paint_persists(sheet: Sheet, counted: dict[str, dict[str, float]]) -> None:
     """Of each row its name, what the talk says where there is room, and a line for each system."""
     others = [row for counts in counted.values() for row in counts if row not in _ROWS]
     rows = [*_ROWS, *dict.fromkeys(others)]
-    talk = {row: (kafka, ydb) for row, kafka, ydb in WHO_PERSISTS}
+    talk = {row: who for row, *who in published_figures.WHO_PERSISTS}
     legend = [
         (look(name).name, {"color": look(name).color, "marker": look(name).marker, "linewidth": 0})
         for name in counted
@@ -72,7 +73,7 @@ def _paint_persists(sheet: Sheet, counted: dict[str, dict[str, float]]) -> None:
         top = n * each
         axes.text(0, top, row, transform=beside, va="center", color=INK, fontweight="bold")
         if row in talk and sheet.wide:
-            said = "the talk: Kafka {}, YDB {}".format(*talk[row])
+            said = published_figures.WHO_IN_WORDS.format(*talk[row])
             axes.text(
                 *(1, top, said),
                 transform=beside,
@@ -119,15 +120,15 @@ def corners(fate: dict[str, Any] | None) -> dict[str, Drawing]:
         rows = {name: row for name, row in ((fate or {}).get(durability) or {}).items()}
         shown = [(name, rows[name]) for name in _CORNERS if name in rows]
         if shown:
-            found[durability] = _corners(durability, (fate or {}).get("kafka", "kafka"), shown)
+            found[durability] = _corners(durability, sides(fate), shown)
     return found
 
 
-def _corners(durability: str, kafka: str, shown: list[tuple[str, dict[str, float]]]) -> Drawing:
+def _corners(
+    durability: str, both: tuple[Side, Side], shown: list[tuple[str, dict[str, float]]]
+) -> Drawing:
     told = "; ".join(
-        f"{in_words(name)}: deterministic {number(row['deterministic_shared'])} shared, "
-        f"{number(row['deterministic_separate'])} separate, {look(kafka).name} "
-        f"{number(row['kafka_shared'])} shared, {number(row['kafka_separate'])} separate"
+        f"{in_words(name)}: {', '.join(_side_in_words(side, row) for side in both)}"
         for name, row in shown
     )
     return Drawing(
@@ -135,12 +136,19 @@ def _corners(durability: str, kafka: str, shown: list[tuple[str, dict[str, float
         f"Mode by placement, durability {durability}. {told}.",
         "Each panel has four corners: a line is a mode, its ends are where the tablets stand. How far a line "
         "climbs is what shared fate saves; how far the lines are apart is what the protocol makes.",
-        lambda sheet: _paint_corners(sheet, kafka, shown),
+        lambda sheet: _paint_corners(sheet, both, shown),
     )
 
 
-def _paint_corners(sheet: Sheet, kafka: str, shown: list[tuple[str, dict[str, float]]]) -> None:
-    legend = [(look(name).name, line(name)) for name in ("deterministic", kafka)]
+def _side_in_words(side: Side, row: dict[str, float]) -> str:
+    shared, separate = (number(row[corner]) for corner in side.corners())
+    return f"{side.system.look.name} {shared} shared, {separate} separate"
+
+
+def _paint_corners(
+    sheet: Sheet, both: tuple[Side, Side], shown: list[tuple[str, dict[str, float]]]
+) -> None:
+    legend = [(side.system.look.name, line(side.system.name)) for side in both]
     axes = sheet.panels(
         len(shown), height=1.35, columns=min(4, len(shown)), left=0.34, right=0.12, legend=legend
     )
@@ -148,11 +156,11 @@ def _paint_corners(sheet: Sheet, kafka: str, shown: list[tuple[str, dict[str, fl
         words, _, unit = in_words(name).partition(", ")
         title(panel, words.replace("CPU cores at the same rate", "CPU cores"), unit)
         lines = []
-        for system, prefix in (("deterministic", "deterministic"), (kafka, "kafka")):
-            values = [row[f"{prefix}_shared"], row[f"{prefix}_separate"]]
-            of = look(system)
-            panel.plot([0, 1], values, **line(system), marker=of.marker, markersize=6)
-            lines.append((system, values))
-        slopes(panel, ("shared", "separate"), lines, lambda value: number(float(value)))
+        for side in both:
+            values = [row[corner] for corner in side.corners()]
+            system = side.system
+            panel.plot([0, 1], values, **line(system.name), marker=system.look.marker, markersize=6)
+            lines.append((system.name, values))
+        slopes(panel, (SHARED, SEPARATE), lines, lambda value: number(float(value)))
         panel.set_yticks([])
         panel.spines["left"].set_visible(False)

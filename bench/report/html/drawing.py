@@ -20,7 +20,8 @@ from typing import Any
 
 from planstep.errors import MissingExtra
 
-from ...compare.systems import LABELS, PLACEMENTS, headline, where
+from ...compare.systems import ENTRIES, PLACEMENTS, headline, where
+from ...compare.systems.entry import Look
 
 INK, MUTED, GRID, PAPER, ACCENT = "#1c2530", "#5b6673", "#e3e7ec", "#ffffff", "#b3261e"
 _WIDE_IN, _NARROW_IN = 10.83, 3.5
@@ -30,22 +31,6 @@ _FONTS = ["DejaVu Sans", "Verdana", "sans-serif"]
 _POINTS = {True: 10.0, False: 9.0}
 
 
-@dataclass(frozen=True, slots=True)
-class Look:
-    color: str
-    dash: Any
-    marker: str
-    name: str
-
-
-_LOOKS = {
-    "deterministic": Look("#0072b2", "solid", "o", "deterministic"),
-    "kafka": Look("#d55e00", (0, (5, 1.6)), "s", "kafka-style"),
-    "kafka-v1": Look("#b5588f", (0, (5, 1.5, 1, 1.5)), "D", "kafka-style v1"),
-    "sqlite": Look("#00825f", (0, (1.2, 1.2)), "^", "SQLite"),
-    "sqlite-64": Look("#b87a00", (0, (3, 1, 1, 1, 1, 1)), "v", "SQLite, 64 a COMMIT"),
-}
-"""Okabe's and Ito's colours, darker where they would be faint on white: told apart by the colour-blind, too."""
 _OTHERS = (
     ("#4d4d4d", (0, (8, 2)), "P"),
     ("#8c564b", (0, (2, 2)), "X"),
@@ -56,14 +41,14 @@ _OTHERS = (
 @cache
 def look(system: str) -> Look:
     """A system that is not known here has a look of its own, too."""
-    if system in _LOOKS:
-        return _LOOKS[system]
+    if system in ENTRIES:
+        return ENTRIES[system].look
     color, dash, marker = _OTHERS[sum(system.encode()) % len(_OTHERS)]
-    return Look(color, dash, marker, LABELS.get(system, system))
+    return Look(color, dash, marker, system)
 
 
 def called(system: str, placement: str) -> str:
-    """ "kafka-style, separate"; without the placement where there is no choice."""
+    """ "deterministic, separate"; without the placement where there is no choice."""
     return look(system).name + where(system, placement)
 
 

@@ -2,114 +2,40 @@
 
     worker ── coordinator ── partition ── reader      time runs down; ● is on the disk before anything goes on
 
-Left out: retries, aborts, time-outs; docs/kafka.md and ARCHITECTURE.md have them.
+What each draws its entry has. Left out: retries, aborts, time-outs; ARCHITECTURE.md and docs/ have them.
 
 Next: verdict.py.
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
+from ...compare.systems import MODES
+from ...compare.systems.entry import COORDINATOR, READER, Look, Mode, Protocol, Step
 from .drawing import GRID, INK, MUTED, Drawing, Sheet, look, title
 
-_WORKER, _COORDINATOR, _PARTITION, _READER = 0, 1, 2, 3
 _X = (0.09, 0.40, 0.68, 0.93)
 _ROW_IN = 0.33
-
-
-class Step(NamedTuple):
-    """A message from lane to lane; or, of one lane only, a durable change. `text`: what."""
-
-    text: str
-    lane: int
-    to: int | None = None
-
-
-class Protocol(NamedTuple):
-    """`lanes`: names; "" where it has no such part. `seen`: number of the step at which readers may see it."""
-
-    system: str
-    idea: str
-    lanes: tuple[str, str, str, str]
-    steps: Sequence[Step]
-    seen: int
-    hidden: str
-    visible: str
-
-
-_LANES = ("worker", "coordinator", "partition", "reader")
-PROTOCOLS = (
-    Protocol(
-        "deterministic",
-        "agree on a place, then publish",
-        _LANES,
-        (
-            Step("records", _WORKER, _PARTITION),
-            Step("on the side, hidden", _PARTITION),
-            Step("commit", _WORKER, _COORDINATOR),
-            Step("its place in the plan", _COORDINATOR),
-            Step("plan", _COORDINATOR, _PARTITION),
-            Step("published", _PARTITION),
-            Step("committed", _PARTITION, _WORKER),
-        ),
-        5,
-        "nothing",
-        "all at once",
-    ),
-    Protocol(
-        "kafka",
-        "write in place, decide, mark",
-        _LANES,
-        (
-            Step("records", _WORKER, _PARTITION),
-            Step("who takes part", _COORDINATOR),
-            Step("in the log", _PARTITION),
-            Step("commit", _WORKER, _COORDINATOR),
-            Step("the decision", _COORDINATOR),
-            Step("committed", _COORDINATOR, _WORKER),
-            Step("marker", _COORDINATOR, _PARTITION),
-            Step("commit marker", _PARTITION),
-        ),
-        7,
-        "stop here",
-        "past the marker",
-    ),
-    Protocol(
-        "sqlite",
-        "one file, one writer",
-        ("worker", "", "file", "reader"),
-        (
-            Step("wait for the lock", _WORKER, _PARTITION),
-            Step("COMMIT: all of it", _WORKER, _PARTITION),
-            Step("one sync", _PARTITION),
-            Step("committed", _PARTITION, _WORKER),
-        ),
-        2,
-        "nothing",
-        "all at once",
-    ),
-)
 
 
 def protocols(systems: Sequence[str]) -> Drawing:
     """Of those that one of `systems` follows."""
     shown = [
-        protocol
-        for protocol in PROTOCOLS
-        if any(
-            name == protocol.system or name.startswith(f"{protocol.system}-") for name in systems
-        )
-    ] or list(PROTOCOLS)
+        mode
+        for mode in MODES
+        if any(name == mode.name or name.startswith(f"{mode.name}-") for name in systems)
+    ] or list(MODES)
     said = "; ".join(
-        f"{look(p.system).name}: " + ", ".join(_words(p, step) for step in p.steps) for p in shown
+        f"{_look(mode).name}: " + ", ".join(_words(mode.protocol, s) for s in mode.protocol.steps)
+        for mode in shown
     )
+    late = "".join(f"; {mode.shown_late}" for mode in MODES if mode.shown_late)
     return Drawing(
         "protocols",
         f"How each system commits, step by step, from top to bottom. {said}.",
         "Time runs down. ● is durable before anything goes on. Right: pale while a reader sees nothing of it, "
-        "full once it may; in the Kafka-style mode only when whoever was open before in that partition has "
-        "ended, too. In placement shared all of a host's discs up to an answer go to disk with one sync; in "
-        "placement separate each waits for the one before.",
+        f"full once it may{late}. In placement shared all of a host's discs up to an answer go to disk with one "
+        "sync; in placement separate each waits for the one before.",
         lambda sheet: _paint(sheet, shown),
     )
 
@@ -121,18 +47,22 @@ def _words(protocol: Protocol, step: Step) -> str:
     return f"{lanes[step.lane]} to {lanes[step.to]}: {step.text}"
 
 
-def _paint(sheet: Sheet, shown: Sequence[Protocol]) -> None:
-    rows = max(len(protocol.steps) for protocol in shown) + 0.6
+def _look(mode: Mode) -> Look:
+    return look(mode.systems[0].name)
+
+
+def _paint(sheet: Sheet, shown: Sequence[Mode]) -> None:
+    rows = max(len(mode.protocol.steps) for mode in shown) + 0.6
     axes = sheet.panels(
         len(shown), height=(rows + 1.3) * _ROW_IN, left=0.1, right=0.1, bottom=0.08, top=0.36
     )
-    for panel, protocol in zip(axes, shown, strict=True):
-        _protocol(panel, protocol, rows)
+    for panel, mode in zip(axes, shown, strict=True):
+        _protocol(panel, mode.protocol, _look(mode), rows)
 
 
-def _protocol(axes: Any, protocol: Protocol, rows: float) -> None:
-    color = look(protocol.system).color
-    title(axes, look(protocol.system).name, protocol.idea)
+def _protocol(axes: Any, protocol: Protocol, of: Look, rows: float) -> None:
+    color = of.color
+    title(axes, of.name, protocol.idea)
     axes.set_xlim(0, 1)
     axes.set_ylim(rows + 0.2, -1.1)
     axes.axis("off")
@@ -142,7 +72,7 @@ def _protocol(axes: Any, protocol: Protocol, rows: float) -> None:
             axes.text(x, -0.62, name, ha="center", va="center", color=MUTED)
             axes.plot([x, x], [-0.35, bottom], color=GRID, linewidth=1.2, zorder=1)
     seen = protocol.seen
-    x = _X[_READER]
+    x = _X[READER]
     axes.plot([x, x], [-0.3, seen], color=color, alpha=0.18, linewidth=9, solid_capstyle="butt")
     axes.plot([x, x], [seen, bottom], color=color, linewidth=9, solid_capstyle="butt")
     said = f"readers: {protocol.hidden}, then {protocol.visible}"
@@ -156,7 +86,7 @@ def _step(axes: Any, step: Step, y: int, color: str) -> None:
     clear = {"facecolor": "white", "edgecolor": "none", "pad": 1.2}
     if step.to is None:
         axes.plot([x], [y], marker="o", markersize=9, color=color, zorder=4)
-        left = step.lane != _COORDINATOR
+        left = step.lane != COORDINATOR
         axes.annotate(
             step.text,
             (x, y),

@@ -9,7 +9,8 @@ Next: teaching.py, others.py.
 from dataclasses import dataclass
 from typing import Any
 
-from ...compare.ranking import DURABILITIES
+from ...compare.ranking import DURABILITIES, sides
+from ...compare.systems.entry import SEPARATE, SHARED
 from ..text import caveats, conclusions, text_report
 from ..text.blocks import Bullets, Command, Paragraph, Section, Table
 from ..text.durable_writes import who_persists
@@ -288,13 +289,17 @@ def _persists(summary: dict[str, Any]) -> Chapter:
     return Chapter(5, "persists", "Who persists what, counted", lead, parts)
 
 
+_STANDS = {SHARED: "shares its turns", SEPARATE: "stands apart"}
+
+
 def _corners(summary: dict[str, Any]) -> Chapter:
+    home, other = sides(summary["shared_fate"])
     lead = (
-        "A deterministic store that shares its turns against a Kafka-style one that stands apart compares two "
-        "things at once: the protocol, and whether tablets share their fate. All four corners tell them apart. "
-        "Made by the protocol: the other mode in the same place; by shared fate: the other place in the same "
-        "mode; each averaged over both. Together they are what kafka-style separate has more than deterministic "
-        "shared."
+        f"A {home.mode.style} store that {_STANDS[home.system.headline]} against a {other.mode.title} one that "
+        f"{_STANDS[other.system.headline]} compares two things at once: the protocol, and whether tablets "
+        "share their fate. All four corners tell them apart. Made by the protocol: the other mode in the same "
+        "place; by shared fate: the other place in the same mode; each averaged over both. Together they are what "
+        f"{other.as_meant()} has more than {home.as_meant()}."
     )
     parts: list[Part] = []
     drawings = corners(summary["shared_fate"])

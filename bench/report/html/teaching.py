@@ -6,18 +6,13 @@ Next: protocols.py.
 from typing import Any
 
 from ...compare.ranking import DURABILITIES
+from ...compare.systems import MODES, about
 from ..text.blocks import Bullets, Paragraph
 from .content import Chapter, Drawn, Glossary, Heading, Key
 from .drawing import look
 from .protocols import protocols
 
-_WHAT = {
-    "deterministic": "this engine's own protocol, in the style of YDB: every transaction gets a place in one order",
-    "kafka": "this engine following Kafka's protocol, version 2; it is not Kafka",
-    "kafka-v1": "the same with protocol version 1, which Python clients of Kafka speak",
-    "sqlite": "one SQLite file, as many would use it instead: one transaction a COMMIT",
-    "sqlite-64": "the same; up to 64 waiting transactions share a COMMIT",
-}
+_ALL = {2: "Both", 3: "All three", 4: "All four", 5: "All five"}
 _TERMS = (
     (
         "record",
@@ -47,29 +42,7 @@ _TERMS = (
         "shared: a host's tablets go to disk together, and fail together. Separate: each as on a server of "
         "its own.",
     ),
-    (
-        "plan step",
-        "deterministic mode: a tick of virtual time, given by the coordinator. A transaction's place is its "
-        "step and its number there: the order in which everybody executes.",
-    ),
-    (
-        "staged",
-        "deterministic mode: durable on the side, under the transaction's id, in no log yet.",
-    ),
-    (
-        "marker",
-        "Kafka-style mode: an entry in the log that says whether what lies before it counts.",
-    ),
-    (
-        "last stable offset",
-        "Kafka-style mode: readers of committed records stop before the first record whose transaction is "
-        "still open, whoever committed behind it.",
-    ),
-    (
-        "fencing",
-        "Kafka-style mode: who takes a worker's name ends what the former one left open; it can commit no "
-        "more.",
-    ),
+    *(term for mode in MODES for term in mode.terms),
     (
         "p50, p99, p99.9",
         "of a hundred (thousand) values, so many were no larger. p50 is the median, half of them.",
@@ -94,8 +67,7 @@ def read_first(summary: dict[str, Any]) -> Chapter:
         "a drawing or a table.",
         "Striped rows marked “published” are of the talk that this comparison reproduces, on other hardware: to "
         "look at, not to compare with.",
-        "Kafka-style is Kafka's protocol in this engine. A number says something about the protocol, nothing about "
-        "Kafka's brokers.",
+        *(mode.is_not for mode in MODES if mode.is_not),
     ]
     return Chapter(
         0,
@@ -104,15 +76,11 @@ def read_first(summary: dict[str, Any]) -> Chapter:
         lead,
         [
             Bullets(bullets),
-            Key([(look(name).name, name, _WHAT.get(name, "")) for name in systems]),
+            Key([(look(name).name, name, about(name)) for name in systems]),
             Heading("How each of them commits", "protocols"),
             Paragraph(
-                "All three do the same: make a transaction's records readable together, once, and not before. "
-                "Deterministic: records wait on the side; a coordinator gives the transaction a place in one "
-                "order, and each partition publishes at that place. Readers need no filter, and an open "
-                "transaction delays nobody. Kafka-style: records go straight into the log; a coordinator's "
-                "decision is followed by a marker in each partition, and readers stop where something is still "
-                "open. SQLite: one writer at a time, everything in one file."
+                f"{_ALL[len(MODES)]} do the same: make a transaction's records readable together, once, and not "
+                f"before. {' '.join(mode.commits for mode in MODES)}"
             ),
             Drawn(protocols(list(systems))),
             Heading("Words", "glossary"),

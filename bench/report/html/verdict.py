@@ -9,7 +9,8 @@ Next: page.py.
 
 from typing import Any, NamedTuple
 
-from ...compare.ranking import DURABILITIES, REPEATS_MIN, at_headline, entries, figure
+from ...compare.ranking import DURABILITIES, REPEATS_MIN, at_headline, entries, figure, sides
+from ...compare.systems import MODES
 from ..text.blocks import number
 from ..text.conclusions import split
 from .drawing import called
@@ -158,9 +159,11 @@ def _in_words(summary: dict[str, Any], durability: str, shown: Shown) -> list[st
     rows = (summary["shared_fate"] or {}).get(durability) or {}
     row = rows.get("end_to_end_ms.p50")
     if row and row["difference"]:
+        waits = ["its transaction's commit, half an interval on average"]
+        waits += [mode.reads_late for mode in MODES if mode.reads_late]
         said.append(
-            "It waits for its transaction's commit, half an interval on average, and in the Kafka-style mode for "
-            f"whoever is open before it. By mode and placement, {split('end_to_end_ms.p50', row)}"
+            f"It waits for {', and '.join(waits)}. By mode and placement, "
+            f"{split('end_to_end_ms.p50', row, sides(summary['shared_fate']))}"
         )
     late = [called(name, at) for name, at, entry in shown if entry["sustained"] is False]
     if late:

@@ -3,6 +3,7 @@
 Next: protocols.py.
 """
 
+from ...compare.systems import MODES
 from .drawing import Drawing, Sheet, title
 from .marks import ROW_IN, Group, Row, dots, span
 from .parts import deep, told
@@ -122,7 +123,7 @@ def faults(comparison: Comparison, durability: str) -> Drawing | None:
         f"faults-{durability}",
         f"Time until another one's commit is answered, and until a reader has its records, durability {durability}",
         "Dot: until work goes on, a commit of others is answered. Bar: until a reader has their records. Medians. "
-        "Transactions time out after 1 s here; Kafka's default is a minute.",
+        f"Transactions time out after 1 s here{''.join(f'; {m.time_out}' for m in MODES if m.time_out)}.",
         known,
     )
 

@@ -6,7 +6,8 @@ Next: blocks.py.
 from typing import Any
 
 from ...compare.ranking import entries
-from ...compare.systems import LABELS, label
+from ...compare.systems import MODES, label, original
+from ...compare.systems.base import SETTING_KEYS
 from .blocks import Block, Bullets, Command, Section, Table, section
 
 _NAME_MAX = 32
@@ -17,8 +18,9 @@ def fineprint(summary: dict[str, Any]) -> list[Section]:
 
 
 def settings(summary: dict[str, Any], name_max: int | None = _NAME_MAX) -> list[Section]:
-    """The command that does the same again; each system's settings, Kafka's default beside, its names shortened to
-    `name_max`."""
+    """The command that does the same again; each system's settings, what its mode follows has by default beside,
+    names there shortened to `name_max`."""
+    *_, name_there, default_there = SETTING_KEYS
     blocks: list[Block] = [Command("The same again:", command(summary["settings"]))]
     for name, by_workload in summary["systems"].items():
         listed: list[dict[str, Any]] = next(
@@ -33,14 +35,14 @@ def settings(summary: dict[str, Any], name_max: int | None = _NAME_MAX) -> list[
             (
                 s["name"],
                 str(s["value"]),
-                str(s["kafka_default"]),
-                _elided(s["kafka_name"], name_max),
+                str(s[default_there]),
+                _elided(s[name_there], name_max),
             )
             for s in listed
             if s["name"] not in _ASKED
         ]
         if rows:
-            columns = (label(name), "here", "Kafka's default", "and its name there")
+            columns = (label(name), "here", f"{original(name)}'s default", "and its name there")
             blocks.append(Table(columns, rows, left=4))
     return [section("Settings", *blocks)]
 
@@ -115,16 +117,13 @@ def limits(summary: dict[str, Any]) -> Section:
         "What this cannot show",
         Bullets(
             [
-                f"{LABELS['kafka']} follows Kafka's protocol, states and client rules in this engine; it "
-                "is not Kafka. It says something about the protocol, nothing about Kafka's brokers.",
+                *(mode.limit for mode in MODES if mode.limit),
                 "One machine, one disk, no replicas: nothing here is about scaling or fail-over.",
                 network,
                 "All of it is Python, generator and readers included, and they share the processors "
                 "with the system under test: ratios say more than absolute figures.",
                 "reshard's workers commit in turn, spread over the interval, and all write to all "
-                "partitions. A reader of committed records in the kafka-style mode waits for whoever is "
-                "open before them: workers that commit together, or keep to partitions of their own, "
-                "would show less of that.",
+                f"partitions.{''.join(f' {mode.crowded}' for mode in MODES if mode.crowded)}",
                 "Seconds, not days: no growth over time, no compaction of weeks of data.",
             ]
         ),

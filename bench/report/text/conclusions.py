@@ -6,8 +6,17 @@ Next: ../../compare/ranking.py, which finds it; caveats.py.
 from collections.abc import Iterator
 from typing import Any
 
-from ...compare.ranking import DURABILITIES, Entry, figure, in_words, placed, workloads_of
-from ...compare.systems import LABELS, label, where
+from ...compare.ranking import (
+    DURABILITIES,
+    Entry,
+    Side,
+    figure,
+    in_words,
+    placed,
+    sides,
+    workloads_of,
+)
+from ...compare.systems import MODES, column, label, where
 from ...compare.workloads import workload as of
 from . import published_figures
 from .blocks import Block, Bullets, Paragraph, Section, Table, number, section
@@ -37,7 +46,6 @@ _LONG = (
     "end to end p50, ms",
     "end to end p99",
 )
-_SHORT = {"deterministic": "det.", "kafka": "kafka-style", "kafka-v1": "kafka-style v1"}
 
 
 def conclusions(summary: dict[str, Any]) -> list[Section]:
@@ -51,17 +59,12 @@ def conclusions(summary: dict[str, Any]) -> list[Section]:
 
 def mode_by_placement(fate: dict[str, Any] | None) -> list[Section]:
     parts: list[Section] = []
-    corners = ("deterministic_shared", "deterministic_separate", "kafka_shared", "kafka_separate")
-    columns = ("", "det. shared", "det. sep.", "style shared", "style sep.", "protocol", "fate")
-    long = (
-        "",
-        "deterministic, shared",
-        "deterministic, separate",
-        "kafka-style, shared",
-        "kafka-style, separate",
-        "made by the protocol",
-        "made by shared fate",
-    )
+    both = home, other = sides(fate)
+    corners = [corner for side in both for corner in side.corners()]
+    short = [f"{side.mode.short} {at}" for side in both for at in ("shared", "sep.")]
+    full = [f"{side.mode.style}, {at}" for side in both for at in ("shared", "separate")]
+    columns = ("", *short, "protocol", "fate")
+    long = ("", *full, "made by the protocol", "made by shared fate")
     for durability in DURABILITIES:
         rows = (fate or {}).get(durability)
         if not rows:
@@ -76,14 +79,16 @@ def mode_by_placement(fate: dict[str, Any] | None) -> list[Section]:
             for name, row in rows.items()
         ]
         about = Paragraph(
-            f"det(erministic) and {LABELS['kafka']}. shared: a host's tablets share its turns, and their "
+            f"{home.mode.in_full} and {other.mode.in_full}. shared: a host's tablets share its turns, and their "
             "fate; sep(arate): each stands for a server of its own. protocol: the other mode in the same "
             "place; fate: the other place in the same mode; each averaged over both. Together they are "
-            "what kafka-style separate has more than deterministic shared. The two others are shorter "
+            f"what {other.as_meant()} has more than {home.as_meant()}. The two others are shorter "
             "runs, if not asked for."
         )
         sentences = [
-            split(name, rows[name]) for name in _SAID if name in rows and rows[name]["difference"]
+            split(name, rows[name], both)
+            for name in _SAID
+            if name in rows and rows[name]["difference"]
         ]
         blocks: list[Block] = [*([] if parts else [about]), Table(columns, body, long=long)]
         blocks += [Bullets(sentences)] if sentences else []
@@ -95,11 +100,12 @@ def _signed(value: float) -> str:
     return f"{'+' if value > 0 else '−' if value < 0 else ''}{number(abs(value))}"
 
 
-def split(name: str, row: dict[str, float]) -> str:
+def split(name: str, row: dict[str, float], both: tuple[Side, Side]) -> str:
     """In words; in percent only where both pull in one direction."""
     whole, protocol, fate = row["difference"], row["protocol"], row["fate"]
+    home, other = (side.as_meant() for side in both)
     less = "more" if whole > 0 else "less"
-    said = f"{in_words(name)}: kafka-style separate has {number(abs(whole))} {less} than deterministic shared; "
+    said = f"{in_words(name)}: {other} has {number(abs(whole))} {less} than {home}; "
     if protocol * fate >= 0:
         share = round(100 * protocol / whole)
         return said + f"{share} % of that is protocol, {100 - share} % shared fate."
@@ -160,7 +166,7 @@ def _extras(shown: list[tuple[str, str, Entry]]) -> list[Block]:
     twice = len({name for name, _, _ in shown}) < len(shown)
     found = [
         (
-            f"{_SHORT.get(name, name)} {placement}" if twice else _SHORT.get(name, name),
+            f"{column(name)} {placement}" if twice else column(name),
             dict(_leaves(entry["extra"])),
         )
         for name, placement, entry in shown
@@ -202,12 +208,12 @@ def _leaves(tree: dict[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
 
 def wins(who_wins: list[dict[str, Any]]) -> Section:
     """Of each workload and durability a line for each order in which systems came."""
+    *before, last = (f"{mode.durable} ({mode.style})" for mode in MODES)
     about = Paragraph(
         "By rule: same workload, same durability, verified, rate sustained; ranges over repeats do not "
         "overlap and medians are 5 % apart. A single run wins nothing: --repeat 3 makes more. Write latencies "
-        "are not compared: what is durable then is set aside (deterministic), of an open transaction "
-        "(kafka-style) or committed (SQLite). Figures in the order of the names; several in front: no telling "
-        "them apart."
+        f"are not compared: what is durable then is {', '.join(before)} or {last}. "
+        "Figures in the order of the names; several in front: no telling them apart."
     )
     if not who_wins:
         return section("Who wins where", about, "Nobody, by that rule.")

@@ -2,7 +2,7 @@
 
     durable changes, "who: at which message" ─▶ the talk's six rows ─▶ a count for each system
 
-Both modes keep records and state in the same store, so a durable change is the same thing in both: a tablet has
+All modes keep records and state in the same store, so a durable change is the same thing in all: a tablet has
 changed its rows for this message, and the change was synced before anything of it left.
 
 Next: published_figures.py.
@@ -11,45 +11,17 @@ Next: published_figures.py.
 from typing import Any
 
 from ...compare.ranking import DURABILITIES, Entry, at_headline
-from ...compare.systems import label
+from ...compare.systems import MODES, label, narrow
 from . import published_figures
 from .blocks import Paragraph, Section, Table, section
 
-ROWS = (
-    ("registers the transaction's id", ("transaction coordinator: InitProducer",)),
-    (
-        "registers partitions, consumers",
-        (
-            "transaction coordinator: AddPartitions",
-            "transaction coordinator: AddOffsets",
-            "transaction coordinator: join",
-        ),
-    ),
-    (
-        "records, positions set aside",
-        (
-            "partition: Stage",
-            "partition: Produce",
-            "partition: Registered",
-            "group coordinator: TxnOffsetCommit",
-            "group coordinator: Registered",
-        ),
-    ),
-    ("changes fixed before the intent", ("partition: Propose", "shard: Propose")),
-    ("intent to commit", ("coordinator: PlanRequest", "transaction coordinator: EndTxn")),
-    (
-        "publication",
-        (
-            "partition: Plan",
-            "shard: Plan",
-            "partition: ReadSet",
-            "shard: ReadSet",
-            "coordinator: Executed",
-            "partition: Marker",
-            "group coordinator: Marker",
-            "transaction coordinator: Marked",
-        ),
-    ),
+ROWS = tuple(
+    (row, tuple(change for changes in of_modes for change in changes))
+    for (row, *_), of_modes in zip(
+        published_figures.WHO_PERSISTS,
+        zip(*(mode.changes for mode in MODES), strict=True),
+        strict=True,
+    )
 )
 """The talk's rows, and the changes here that each stands for."""
 _OTHER = "anything else"
@@ -65,7 +37,7 @@ def who_persists(systems: dict[str, Any]) -> list[Section]:
     if not shown:
         return []
     counted = {name: by_row(entry["steps"]) for name, entry in shown.items()}
-    talk = {row: (kafka, ydb) for row, kafka, ydb in published_figures.WHO_PERSISTS}
+    talk = {row: who for row, *who in published_figures.WHO_PERSISTS}
     rows = [
         (row, *(counts.get(row) for counts in counted.values()), *talk.get(row, ("", "")))
         for row in [*(row for row, _ in ROWS), _OTHER]
@@ -73,8 +45,9 @@ def who_persists(systems: dict[str, Any]) -> list[Section]:
     ]
     total = ("in all", *(sum(counts.values()) for counts in counted.values()), "", "")
     hosts = max(entry["hosts"] for entry in shown.values())
-    columns = ("", *(_SHORT.get(name, label(name)) for name in shown), "Kafka, talk", "YDB, talk")
-    long = ("", *map(label, shown), "Kafka, published: who", "YDB, published: who")
+    columns = ("", *map(narrow, shown), *published_figures.WHO_COLUMNS)
+    long = ("", *map(label, shown), *published_figures.WHO_COLUMNS_LONG)
+    abbreviated = [f"{mode.short}: {mode.in_full}." for mode in MODES[1:] if mode.short]
     causes = sorted({cause for entry in shown.values() for cause in entry["steps"]})
     each = [(cause, *(entry["steps"].get(cause) for entry in shown.values())) for cause in causes]
     return [
@@ -87,20 +60,17 @@ def who_persists(systems: dict[str, Any]) -> list[Section]:
                     if hosts > 1
                     else "; one host."
                 )
-                + " style: kafka-style (this engine). In the talk's columns: on disk, and where."
+                + f" {' '.join(abbreviated)} In the talk's columns: on disk, and where."
             ),
             Table(columns, [*rows, total], long=long),
             "The same, by who makes the change and at which message:",
             Table(
-                ("", *(_SHORT.get(name, label(name)) for name in shown)),
+                ("", *map(narrow, shown)),
                 each,
                 long=("", *map(label, shown)),
             ),
         )
     ]
-
-
-_SHORT = {"deterministic": "det.", "kafka": "style", "kafka-v1": "style v1"}
 
 
 def by_row(steps: dict[str, float]) -> dict[str, float]:

@@ -34,3 +34,10 @@ WHO_PERSISTS = (
     ("publication", "on disk", "on disk × 3"),
 )
 """Who has it on disk: Kafka, then YDB. Left out: who has it in memory (YDB's proxy)."""
+WHO_COLUMNS = ("Kafka, talk", "YDB, talk")
+WHO_COLUMNS_LONG = ("Kafka, published: who", "YDB, published: who")
+WHO_IN_WORDS = "the talk: Kafka {}, YDB {}"
+WHO_IS_IN_THE_TABLE = (
+    "What the talk says of Kafka and YDB, on disk and where, is in the table, too."
+)
+FLUSHES_UNKNOWN = "The talk does not say when Kafka flushed its log."

@@ -16,7 +16,7 @@ from typing import Any
 
 from ...compare.machine import IN_MEMORY
 from ...compare.ranking import DURABILITIES, Entry, entries, figure, placed, workloads_of
-from ...compare.systems import label
+from ...compare.systems import label, original
 from . import published_figures
 from .blocks import (
     Block,
@@ -205,15 +205,15 @@ def _histories(systems: dict[str, Any]) -> list[Block]:
         for what, n in entry["judged"].items():
             looked[what] = looked.get(what, 0) + n
         for what, n in entry["allowed_by"].items():
-            of = allowed.setdefault(label(name), {})
+            of = allowed.setdefault(name, {})
             of[what] = of.get(what, 0) + n
     if not looked:
         return []
     said = ", ".join(f"{n:,} {_LOOKED_AT.get(what, what)}" for what, n in looked.items() if n)
     told = f"Their histories were held to their certificates: {said}."
-    for who, counts in allowed.items():
+    for name, counts in allowed.items():
         found = ", ".join(f"{what} {n:,}" for what, n in counts.items())
-        told += f" Found and allowed, as Kafka allows it, in {who}: {found}."
+        told += f" Found and allowed, as {original(name)} allows it, in {label(name)}: {found}."
     return [Paragraph(told)]
 
 
@@ -279,14 +279,14 @@ def latencies(summary: dict[str, Any]) -> list[Section]:
 
 
 def _published() -> Section:
-    """The talk's latencies, which belong to no durability of ours: it does not say when Kafka flushed its log."""
+    """The talk's latencies, which belong to no durability of ours: it does not say when a log was flushed."""
     names = [percentile.replace("_", ".") for percentile in _PERCENTILES]
     rows = [(name, *write, *end) for name, write, end in published_figures.LATENCIES]
     columns = ("ms", *names, f"e2e {names[0]}", *names[1:])
     long = ("ms", *(f"write {n}" for n in names), *(f"end to end {n}" for n in names))
     about = (
         f"To look at, not to compare; {published_figures.HARDWARE}; at {published_figures.RATE}. "
-        "The talk does not say when Kafka flushed its log."
+        f"{published_figures.FLUSHES_UNKNOWN}"
     )
     return section(
         "Latency as published, on other hardware",

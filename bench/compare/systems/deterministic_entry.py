@@ -1,0 +1,83 @@
+"""Mode deterministic: this engine's own protocol. Next: kafka_entry.py."""
+
+from ...judges.python import ALLOWED_ELSEWHERE, PLACES
+from .engine_mode import EngineMode, opens
+from .entry import (
+    COORDINATOR,
+    LANES,
+    PARTITION,
+    SEPARATE,
+    SHARED,
+    WORKER,
+    DurableChanges,
+    Look,
+    Mode,
+    Protocol,
+    Step,
+    SystemEntry,
+)
+
+_ENGINE = EngineMode("deterministic", {}, PLACES, ALLOWED_ELSEWHERE, (), lambda options: None, {})
+MODE = Mode(
+    name="deterministic",
+    systems=(
+        SystemEntry(
+            name="deterministic",
+            opened=opens("deterministic", _ENGINE),
+            history=PLACES,
+            placements=(SHARED, SEPARATE),
+            headline=SHARED,  # its tablets share the turns of their host
+            label="deterministic",
+            look=Look("#0072b2", "solid", "o", "deterministic"),
+            about="this engine's own protocol, in the style of YDB: every transaction gets a place in one order",
+            column="det.",
+            narrow="det.",
+        ),
+    ),
+    style="deterministic",
+    title="Deterministic",
+    short="det.",
+    in_full="det(erministic)",
+    commits="Deterministic: records wait on the side; a coordinator gives the transaction a place in one order, "
+    "and each partition publishes at that place. Readers need no filter, and an open transaction delays nobody.",
+    protocol=Protocol(
+        "agree on a place, then publish",
+        LANES,
+        (
+            Step("records", WORKER, PARTITION),
+            Step("on the side, hidden", PARTITION),
+            Step("commit", WORKER, COORDINATOR),
+            Step("its place in the plan", COORDINATOR),
+            Step("plan", COORDINATOR, PARTITION),
+            Step("published", PARTITION),
+            Step("committed", PARTITION, WORKER),
+        ),
+        5,
+        "nothing",
+        "all at once",
+    ),
+    terms=(
+        (
+            "plan step",
+            "deterministic mode: a tick of virtual time, given by the coordinator. A transaction's place is its "
+            "step and its number there: the order in which everybody executes.",
+        ),
+        (
+            "staged",
+            "deterministic mode: durable on the side, under the transaction's id, in no log yet.",
+        ),
+    ),
+    durable="set aside",
+    changes=DurableChanges(
+        sets_aside=("partition: Stage",),
+        fixes=("partition: Propose", "shard: Propose"),
+        intends=("coordinator: PlanRequest",),
+        publishes=(
+            "partition: Plan",
+            "shard: Plan",
+            "partition: ReadSet",
+            "shard: ReadSet",
+            "coordinator: Executed",
+        ),
+    ),
+)

@@ -1,0 +1,169 @@
+"""Mode kafka: Kafka's protocol in this engine, in both versions. Next: sqlite_entry.py."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from planstep import KafkaSettings
+
+from ...judges.python import ALLOWED, KAFKA
+from .base import SAME_NAME, SHARED_ROWS, SNAPSHOTS, TABLES, TIME_OUT, Options
+from .engine_mode import EngineMode, opens
+from .entry import (
+    COORDINATOR,
+    LANES,
+    PARTITION,
+    SEPARATE,
+    SHARED,
+    WORKER,
+    DurableChanges,
+    Look,
+    Mode,
+    Protocol,
+    Step,
+    SystemEntry,
+)
+
+_ORIGINALS: dict[str, tuple[str, str | int]] = {  # how docs/kafka.md names them
+    "protocol_version": ("transaction.version", 2),
+    "isolation": ("isolation.level", "read_uncommitted"),
+    "transaction_timeout_ms": ("transaction.timeout.ms", 60_000),
+    "transaction_max_timeout_ms": ("transaction.max.timeout.ms", 900_000),
+    "abort_scan_ms": ("transaction.abort.timed.out.transaction.cleanup.interval.ms", 10_000),
+    "max_in_flight": ("max.in.flight.requests.per.connection", 5),
+    "linger_ms": ("linger.ms", "5 (0 before Kafka 4)"),
+    "batch_bytes": ("batch.size", 16_384),
+    "retry_backoff_ms": ("retry.backoff.ms", 100),
+    "concurrent_backoff_ms": ("fixed in the client (KAFKA-5477)", 20),
+    "add_partitions_backoff_ms": ("add.partitions.to.txn.retry.backoff.ms", 20),
+    "add_partitions_backoff_max_ms": ("add.partitions.to.txn.retry.backoff.max.ms", 100),
+    "request_timeout_ms": ("request.timeout.ms", 30_000),
+    "delivery_timeout_ms": ("delivery.timeout.ms", 120_000),
+    "max_block_ms": ("max.block.ms", 60_000),
+}
+_MISSING = {
+    TABLES: 'mode "kafka" has no tables: state is kept in changelog topics, one partition a worker',
+    SNAPSHOTS: 'mode "kafka" has no snapshots: partitions are read one after the other',
+    SHARED_ROWS: 'mode "kafka" has no rows that several workers update: a changelog\'s partition is one '
+    "worker's",
+}
+
+
+def _settings(protocol_version: int) -> Callable[[Options], KafkaSettings]:
+    own = KafkaSettings(protocol_version=protocol_version)
+
+    def told(options: Options) -> KafkaSettings:
+        time_out_ms = options.transaction_timeout_ms
+        # The coordinator looks for what is overdue more often than that is due, as an operator would set it.
+        scan = max(20, min(10_000, time_out_ms // 4))
+        return replace(own, transaction_timeout_ms=time_out_ms, abort_scan_ms=scan)
+
+    return told
+
+
+def _engine(protocol_version: int) -> EngineMode:
+    ends = (TIME_OUT, SAME_NAME)
+    told = _settings(protocol_version)
+    return EngineMode("kafka", _MISSING, KAFKA, ALLOWED, ends, told, _ORIGINALS)
+
+
+MODE = Mode(
+    name="kafka",
+    systems=(
+        SystemEntry(
+            name="kafka",
+            opened=opens("kafka", _engine(2)),
+            history=KAFKA,
+            placements=(SHARED, SEPARATE),
+            headline=SEPARATE,  # Kafka's brokers stand apart
+            label="kafka-style (this engine)",
+            look=Look("#d55e00", (0, (5, 1.6)), "s", "kafka-style"),
+            about="this engine following Kafka's protocol, version 2; it is not Kafka",
+            option="kafka-style, protocol version 2",
+            column="kafka-style",
+            narrow="style",
+        ),
+        SystemEntry(
+            name="kafka-v1",
+            opened=opens("kafka-v1", _engine(1)),
+            history=KAFKA,
+            placements=(SHARED, SEPARATE),
+            headline=SEPARATE,
+            label="kafka-style v1 (this engine)",
+            look=Look("#b5588f", (0, (5, 1.5, 1, 1.5)), "D", "kafka-style v1"),
+            about="the same with protocol version 1, which Python clients of Kafka speak",
+            option="version 1, which Python clients speak",
+            column="kafka-style v1",
+            narrow="style v1",
+        ),
+    ),
+    style="kafka-style",
+    title="Kafka-style",
+    short="style",
+    in_full="kafka-style (this engine)",
+    original="Kafka",
+    is_not="Kafka-style is Kafka's protocol in this engine. A number says something about the protocol, nothing "
+    "about Kafka's brokers.",
+    limit="kafka-style (this engine) follows Kafka's protocol, states and client rules in this engine; it is not "
+    "Kafka. It says something about the protocol, nothing about Kafka's brokers.",
+    time_out="Kafka's default is a minute",
+    commits="Kafka-style: records go straight into the log; a coordinator's decision is followed by a marker in "
+    "each partition, and readers stop where something is still open.",
+    protocol=Protocol(
+        "write in place, decide, mark",
+        LANES,
+        (
+            Step("records", WORKER, PARTITION),
+            Step("who takes part", COORDINATOR),
+            Step("in the log", PARTITION),
+            Step("commit", WORKER, COORDINATOR),
+            Step("the decision", COORDINATOR),
+            Step("committed", COORDINATOR, WORKER),
+            Step("marker", COORDINATOR, PARTITION),
+            Step("commit marker", PARTITION),
+        ),
+        7,
+        "stop here",
+        "past the marker",
+    ),
+    terms=(
+        (
+            "marker",
+            "Kafka-style mode: an entry in the log that says whether what lies before it counts.",
+        ),
+        (
+            "last stable offset",
+            "Kafka-style mode: readers of committed records stop before the first record whose transaction is "
+            "still open, whoever committed behind it.",
+        ),
+        (
+            "fencing",
+            "Kafka-style mode: who takes a worker's name ends what the former one left open; it can commit no "
+            "more.",
+        ),
+    ),
+    durable="of an open transaction",
+    changes=DurableChanges(
+        registers_transaction=("transaction coordinator: InitProducer",),
+        registers_participants=(
+            "transaction coordinator: AddPartitions",
+            "transaction coordinator: AddOffsets",
+            "transaction coordinator: join",
+        ),
+        sets_aside=(
+            "partition: Produce",
+            "partition: Registered",
+            "group coordinator: TxnOffsetCommit",
+            "group coordinator: Registered",
+        ),
+        intends=("transaction coordinator: EndTxn",),
+        publishes=(
+            "partition: Marker",
+            "group coordinator: Marker",
+            "transaction coordinator: Marked",
+        ),
+    ),
+    reads_late="in the Kafka-style mode for whoever is open before it",
+    shown_late="in the Kafka-style mode only when whoever was open before in that partition has ended, too",
+    crowded="A reader of committed records in the kafka-style mode waits for whoever is open before them: workers "
+    "that commit together, or keep to partitions of their own, would show less of that.",
+)

@@ -1,0 +1,63 @@
+"""What the comparison says of a system or a mode comes from its entry, and from nowhere else."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import planstep.bench.compare
+from planstep.bench.compare.ranking import sides
+from planstep.bench.compare.systems import ENTRIES, MODES
+from planstep.bench.compare.systems.base import SETTING_KEYS
+from planstep.bench.report.text import published_figures
+
+BENCH = Path(planstep.bench.compare.__file__).parents[1]
+NAMES = [mode.name for mode in MODES if mode.original]
+"""As in "kafka": none of them is another word, too."""
+
+
+def spoken(path: Path) -> Iterator[str]:
+    """The literals of a file, docstrings left out."""
+    tree = ast.parse(path.read_text())
+    silent = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if (
+            isinstance(node, ast.Constant)
+            and isinstance(node.value, str)
+            and id(node) not in silent
+        ):
+            yield node.value
+
+
+def test_nothing_but_its_entry_calls_a_mode_by_name() -> None:
+    found = [
+        (path.name, text)
+        for folder in ("compare", "report")
+        for path in sorted((BENCH / folder).rglob("*.py"))
+        if not path.stem.endswith("_entry") and path.name != Path(published_figures.__file__).name
+        for text in spoken(path)
+        if any(name in text.lower() for name in NAMES)
+    ]
+    assert found == [("base.py", name) for name in SETTING_KEYS[2:]], "the JSON's keys, no more"
+
+
+def test_an_entry_names_placements_that_it_has() -> None:
+    assert len(ENTRIES) == sum(len(mode.systems) for mode in MODES), "each name is there once"
+    for name, entry in ENTRIES.items():
+        assert name == entry.name and entry.headline in entry.placements
+
+
+def test_each_mode_names_changes_of_its_own() -> None:
+    all_ = [change for mode in MODES for row in mode.changes for change in row]
+    assert len(all_) == len(set(all_))
+    assert len(published_figures.WHO_PERSISTS) == len(MODES[0].changes)
+
+
+def test_the_two_by_two_is_of_whoever_the_figures_name() -> None:
+    for mode in MODES[1:]:
+        for system in mode.systems:
+            if len(system.placements) > 1:
+                assert [side.system for side in sides({mode.name: system.name})] == [
+                    MODES[0].systems[0],
+                    system,
+                ]
+    assert sides(None) == sides({})

@@ -1,0 +1,287 @@
+"""The modes that scripts are said in: how each is opened, what is on its way, what can be held, what is stored.
+
+    Side ─┬─ Deterministic   what is held: proposals, plans, votes
+          └─ Kafka           requests of its clients, markers; what was sent is written before anything is said
+              └─ KafkaTwo    version 2 of the protocol
+
+A mode that comes later is one more class, in SIDES under the name of its files of answers. Next: spoken.py.
+"""
+
+import dataclasses
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from functools import partial
+from typing import Any, ClassVar
+
+from scripted import HeldMessages
+
+import planstep
+from planstep.coordinator.kafka.states import PREPARED, Transaction
+from planstep.proto.batch import Batch
+from planstep.proto.ids import PARTITION, TRANSACTIONS, host_of, kind_of, tablet_id, tablet_prefix
+from planstep.proto.kafka.messages import (
+    COMMIT,
+    PLAIN,
+    TRANSACTIONAL,
+    EndTxn,
+    InitProducer,
+    Marker,
+    Produce,
+    TrimTo,
+)
+from planstep.proto.kafka.settings import KafkaSettings
+from planstep.proto.messages import Plan, Propose, ReadSet
+from planstep.runtime.network import HeldLine
+
+QUICK = KafkaSettings(
+    marker_retry_ms=60_000, retry_backoff_ms=5, concurrent_backoff_ms=5, max_block_ms=20_000
+)
+
+
+class Side(ABC):
+    """One store in one mode, while it is open."""
+
+    mode: ClassVar[str]
+    like: ClassVar[str] = ""
+    """The side whose answers are expected where there are none of its own."""
+    numbers: ClassVar[frozenset[str]] = frozenset()
+    """Settings of the mode that a script may name."""
+    has_tables: ClassVar[bool] = False
+    ends: ClassVar[tuple[type, ...]]
+    """Messages that end a transaction at a partition."""
+
+    def __init__(self, db: planstep.Engine) -> None:
+        self.db = db
+        self.runtime: Any = db._runtime
+        self.held = HeldMessages(self.runtime)
+
+    @classmethod
+    def settings(cls, said: dict[str, int]) -> dict[str, KafkaSettings]:
+        """For `planstep.open`, of what a script says."""
+        return {}
+
+    @abstractmethod
+    def settle(self) -> None:
+        """Until nothing is under way but what is held back."""
+
+    @abstractmethod
+    def submitted(self, tx: str) -> None:
+        """Until it is beyond recall."""
+
+    def hold_ends(self, tablet: int) -> None:
+        self.held.holds = lambda target, message: (
+            isinstance(message, self.ends) and target == tablet
+        )
+
+    def hold_markers(self) -> str:
+        return "there are none"
+
+    @abstractmethod
+    def hold_commit(self) -> None: ...
+
+    @abstractmethod
+    def hold_batch(self) -> None: ...
+
+    def let_go(self) -> list[str]:
+        """What had been kept back."""
+        return self.held.let_go()
+
+    def stored(self, tablet: int) -> list[str]:
+        """What lies in a partition, in order."""
+        store = self.runtime.views._nodes[host_of(tablet)].host.store
+        prefix = tablet_prefix(tablet) + b"b"
+        found = []
+        for key, (address, length, _, *entry) in store.scan(prefix, prefix + b"\xff" * 9):
+            first = int.from_bytes(key[-8:], "big")
+            marker = self.marker(entry)
+            if marker:
+                found.append(f"{marker}@{first}")
+                continue
+            values = Batch.decode(store.read_payload(address, length)).values
+            for number, value in enumerate(values):
+                found.append(f"{self.writer(entry)}{(value or b'').decode()}@{first + number}")
+        return found
+
+    def marker(self, entry: list[Any]) -> str:
+        """ "" for records."""
+        return ""
+
+    def writer(self, entry: list[Any]) -> str:
+        """Before a record: whose it is, where that is told."""
+        return ""
+
+
+class Deterministic(Side):
+    mode = "deterministic"
+    has_tables = True
+    ends = (Plan, ReadSet)
+
+    def settle(self) -> None:
+        """At once: nothing is written, and nothing marked, behind anybody's back."""
+
+    def submitted(self, tx: str) -> None:
+        while self.db.outcome(tx).state == "open":
+            time.sleep(0.0005)
+
+    def hold_commit(self) -> None:
+        is_first = _once(lambda message: type(message) is Propose)
+        self.held.holds = lambda target, message: kind_of(target) == PARTITION and is_first(message)
+
+    def hold_batch(self) -> None:
+        self.hold_commit()  # what is written goes with the proposal
+
+
+class Kafka(Side):
+    mode = "kafka"
+    version: ClassVar[int] = 1
+    numbers = frozenset(field.name for field in dataclasses.fields(KafkaSettings))
+    ends = (Marker,)
+
+    def __init__(self, db: planstep.Engine) -> None:
+        super().__init__(db)
+        self.hooks = self.runtime.hooks
+        self.through = self.hooks.client.line
+        self.line: HeldLine | None = None
+        self.late: type = EndTxn
+        # What is held ends transactions there; None: anywhere.
+        self.waiting: tuple[int, ...] | None = ()
+
+    @classmethod
+    def settings(cls, said: dict[str, int]) -> dict[str, KafkaSettings]:
+        own = dataclasses.replace(QUICK, protocol_version=cls.version)
+        return {"kafka": dataclasses.replace(own, **said)}
+
+    # what is on its way
+
+    def settle(self) -> None:
+        """Until what was sent is written, and what was decided is marked, but for what is held back."""
+        deadline = time.monotonic() + 60
+        while self.is_under_way():
+            assert time.monotonic() < deadline, "it does not settle"
+            time.sleep(0.0005)
+
+    def is_under_way(self) -> bool:
+        if self.waiting is None or (self.line is not None and self.late is Produce):
+            return False
+        return self.is_sending() or any(map(self.is_marking, self.transactions()))
+
+    def is_sending(self) -> bool:
+        client = self.hooks.client
+        with client.locked():
+            for tx, opened in self.hooks.writing.open.items():
+                producer = opened.producer
+                if opened.ending:
+                    return True
+                if producer.tx == tx and producer.dead is None:
+                    core = client.core._producers.get(producer.handle)
+                    running = core is None or core.state.name == "IN_TRANSACTION"
+                    if running and client.outstanding(tx):
+                        return True
+        return False
+
+    def is_marking(self, row: Transaction) -> bool:
+        """It is decided, and somebody hears of it without being let."""
+        held = set(row.partitions) & set(self.waiting or ())
+        others = set(row.partitions) - held
+        return row.state in PREPARED and (
+            not held or any(self.is_open_at(tablet, row.producer) for tablet in others)
+        )
+
+    def is_open_at(self, tablet: int, producer: int) -> bool:
+        """The partition, or group coordinator, has not heard of the transaction's end."""
+        store, prefix = self.runtime.nodes[host_of(tablet)].host.store, tablet_prefix(tablet)
+        if kind_of(tablet) == PARTITION:
+            return any(row == producer for _, row in store.scan(prefix + b"o", prefix + b"p"))
+        pending = producer.to_bytes(8, "big")
+        return any(key.endswith(pending) for key, _ in store.scan(prefix + b"n", prefix + b"o"))
+
+    def transactions(self) -> list[Transaction]:
+        return [Transaction(*row) for _, row in self.coordinators()]
+
+    def coordinators(self) -> list[tuple[bytes, Any]]:
+        """Their rows of transactional ids."""
+        found = []
+        for node in self.runtime.nodes:
+            own = tablet_prefix(tablet_id(TRANSACTIONS, node.host.number, 0))
+            found += list(node.host.store.scan(own + b"t", own + b"u"))
+        return found
+
+    def submitted(self, tx: str) -> None:
+        """At once: its request to commit is on its way."""
+
+    # what is held back
+
+    def hold_ends(self, tablet: int) -> None:
+        self.waiting = (tablet,)
+        super().hold_ends(tablet)
+
+    def hold_markers(self) -> str:
+        self.waiting = None
+        self.held.holds = lambda target, message: isinstance(message, Marker)
+        return "ok"
+
+    def hold_commit(self) -> None:
+        self.hold_requests(EndTxn, _once(lambda message: type(message) is EndTxn))
+
+    def hold_batch(self) -> None:
+        self.hold_requests(Produce, lambda message: type(message) is Produce)
+
+    def hold_requests(self, late: type, holds: Callable[[Any], bool]) -> None:
+        self.late = late
+        self.through = self.hooks.client.line
+        self.line = self.hooks.client.line = HeldLine(self.through, holds)
+
+    def let_go(self) -> list[str]:
+        kept = super().let_go()
+        if self.line is not None:
+            kept += [self.late.__name__] * len(self.line.held)
+            self.hooks.client.line = self.through
+            self.line.let_go()
+            self.line = None
+            # One more request behind it: when that is answered, it has been taken.
+            make = partial(InitProducer, name="nobody", timeout_ms=60_000)
+            self.hooks.requests.request(self.hooks.coordinator_of("w1"), make)
+            tablet = int(self.runtime.names.topics["a"].partitions[0])
+            self.hooks.requests.request(tablet, partial(TrimTo, offset=0))
+        self.waiting = ()
+        return kept
+
+    # what is stored
+
+    def marker(self, entry: list[Any]) -> str:
+        kind = entry[3]
+        if kind in (PLAIN, TRANSACTIONAL):
+            return ""
+        return f"{'commit' if kind == COMMIT else 'abort'}({self.name_of(entry[0])})"
+
+    def writer(self, entry: list[Any]) -> str:
+        return f"{self.name_of(entry[0])}:" if entry[3] == TRANSACTIONAL else ""
+
+    def name_of(self, producer: int) -> str:
+        return next(key[5:].decode() for key, row in self.coordinators() if row[0] == producer)
+
+
+class KafkaTwo(Kafka):
+    version = 2
+    like = "kafka"
+
+
+SIDES: dict[str, type[Side]] = {
+    "deterministic": Deterministic,
+    "kafka": Kafka,
+    "kafka-2": KafkaTwo,
+}
+
+
+def _once(wanted: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    """The first one, not its repeats."""
+    seen: list[Any] = []
+
+    def is_first(message: Any) -> bool:
+        if not seen and wanted(message):
+            seen.append(message)
+            return True
+        return False
+
+    return is_first
