@@ -20,6 +20,7 @@ from planstep.proto.kafka.messages import (
 from planstep.proto.kafka.settings import KafkaSettings
 from planstep.proto.shell import Answer
 from planstep.proxy.read_filter import Entry, aborted_between, visible
+from planstep.runtime.kafka.views import KINDS
 from planstep.tablets.kafka.partition import Partition
 from planstep.tablets.kafka.producer_state import ProducerState
 
@@ -230,7 +231,7 @@ class Log:
         index = [row for _, row in self.space.scan(b"a" + begin.to_bytes(8, "big"), b"b")]
         aborted = aborted_between(index, begin, behind) if committed else []
         shown = []
-        for offset, (address, _, _, _, _, _, kind, *_) in visible(entries, aborted):
+        for offset, (address, _, _, _, _, _, kind, *_) in visible(entries, aborted, KINDS):
             assert kind < 2, "no control record is shown"
             for i, value in enumerate(Batch.decode(self.space.payloads[address]).values):
                 assert value is not None

@@ -18,8 +18,9 @@ from ...host.modes import group_of
 from ...host.versions import Retired
 from ...proto.batch import HEADER_BYTES, Batch, timestamp_of
 from ...proto.ids import GROUPS, Place, tablet_id, tablet_prefix
+from ...proto.kafka.messages import ABORT, COMMIT, TRANSACTIONAL
 from ...proto.kafka.settings import KafkaSettings
-from ...proxy.read_filter import aborted_between, visible
+from ...proxy.read_filter import Kinds, aborted_between, visible
 from ...tablets.intervals import Ranges
 from ...tablets.kafka.rows import EMPTY, Bounds, Entry
 from ..snapshot_reads import ROWS, Slice, Snapshot, Views, trimmed_error
@@ -29,6 +30,7 @@ NO_PLACE = Place(0, None)
 """This mode gives transactions no place in a common order."""
 WRITER = "writer:"
 """With it begin the transactional ids and groups that stand for writers' producers: numbers.py."""
+KINDS = Kinds(TRANSACTIONAL, COMMIT, ABORT)
 Positions = dict[tuple[str, int], int]
 """(consumer, partition's tablet) → where a client goes on: what a consumer has in memory."""
 
@@ -135,7 +137,7 @@ class KafkaViews(Views):
         low, high = self.now(tablet)
         while low < high:
             middle = (low + high) // 2
-            first, row = next(visible(self.entries(tablet, middle, high), ()), (high, None))
+            first, row = next(visible(self.entries(tablet, middle, high), (), KINDS), (high, None))
             if row is None:
                 high = middle
                 continue
@@ -152,8 +154,8 @@ class KafkaViews(Views):
         """The entries that this isolation shows."""
         entries = self.entries(tablet, offset, end)
         if self._settings.isolation == "read_uncommitted":
-            return visible(entries, ())
-        return visible(entries, aborted_between(self._index(tablet, offset), offset, end))
+            return visible(entries, (), KINDS)
+        return visible(entries, aborted_between(self._index(tablet, offset), offset, end), KINDS)
 
     def _index(self, tablet: int, offset: int) -> Iterator[Any]:
         """Rows of the aborted index from a marker's offset on."""
