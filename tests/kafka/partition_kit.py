@@ -75,7 +75,7 @@ class PartitionShell:
 
     def __init__(self, settings: KafkaSettings) -> None:
         self.settings = settings
-        self.epoch = 1
+        self.epoch = self.hosts = 1
         self.timers: list[tuple[float, Any]] = []
         self.cause: Any = None
         self.sent: list[tuple[int, Any, Any]] = []
@@ -95,9 +95,6 @@ class PartitionShell:
 
     def later(self, delay_ms: float, message: Any) -> None:
         self.timers.append((delay_ms, message))
-
-    def coordinator_of(self, name: str) -> int:
-        return COORDINATOR
 
 
 def value_of(producer: int, epoch: int, sequence: int) -> str:

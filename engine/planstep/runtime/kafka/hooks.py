@@ -12,8 +12,8 @@ from typing import Any
 
 from ...errors import NotSupported
 from ...host.inputs import Tick
-from ...host.modes import coordinator_of, group_of
 from ...proto.ids import GROUPS, TRANSACTIONS, host_of, kind_of, tablet_id, tablet_text
+from ...proto.kafka.coordinators import coordinator_of, group_of
 from ...proto.kafka.messages import ExpireProducers, Produce, SwitchLog
 from ...proto.kafka.settings import KafkaSettings
 from ...proto.messages import PartitionPart

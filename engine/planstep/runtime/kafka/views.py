@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from ...coordinator.kafka.groups import pending_of, position_of
-from ...host.modes import group_of
 from ...host.versions import Retired
 from ...proto.batch import HEADER_BYTES, Batch, timestamp_of
 from ...proto.ids import GROUPS, Place, tablet_id, tablet_prefix
+from ...proto.kafka.coordinators import group_of
 from ...proto.kafka.messages import ABORT, COMMIT, TRANSACTIONAL
 from ...proto.kafka.settings import KafkaSettings
 from ...proxy.read_filter import Kinds, aborted_between, visible
