@@ -28,7 +28,6 @@ from ...errors import (
     NoSpace,
     Overloaded,
     ProcessingError,
-    ProducerFenced,
     ProtocolError,
     SnapshotTooOld,
     Undetermined,
@@ -64,7 +63,6 @@ _NOT_ITS_FAULT = (
     HostStopped,
     IoError,
     NoSpace,
-    ProducerFenced,
     Undetermined,
 )
 _CHOICES = ("stop", "skip", "dead_letter", "retry")
@@ -193,6 +191,7 @@ class Course:
                 return 0.0
             if (
                 isinstance(error, _NOT_ITS_FAULT)
+                or (isinstance(error, ProtocolError) and error.fenced)
                 or type(error) is Aborted  # the turn could not be made durable
                 or not isinstance(error, Exception)
             ):
