@@ -257,13 +257,15 @@ class Group:
             if not (self.individual or lane.owner in (None, member)):
                 return None
             held = lane.held(reading.snap.step)
-        for begin, stop in sorted([*ranges, *held]):
-            if position < begin:
-                break
+        for begin, stop in [*sorted([*ranges, *held]), (end, end)]:
+            if position < min(begin, end):
+                if not self.individual:
+                    return position, min(begin, end)
+                shown = reading.shown(lane.tablet, position, min(begin, end))
+                if shown is not None:
+                    return shown
             position = max(position, stop)
-        else:
-            begin = end
-        return (position, min(begin, end)) if position < min(begin, end) else None
+        return None
 
     def begin(
         self, member: Member, lane: Lane, begin: int, end: int, changes: int
@@ -291,10 +293,10 @@ class Group:
             if any(lane.flights for lane in self.lanes):
                 return False
         for lane in self.lanes:
-            position, _, ranges = reading.consumer(lane.tablet, self.consumer)
-            for begin, end in ranges:
-                position = end if begin <= position else position
-            if position < reading.bounds(lane.tablet)[1]:
+            if self.individual:
+                if reading.free(lane.tablet, self.consumer, ()):
+                    return False
+            elif reading.position(lane.tablet, self.consumer) < reading.bounds(lane.tablet)[1]:
                 return False
         return True
 

@@ -39,7 +39,7 @@ from ..arguments import seconds, whole
 from ..columns.batch import ReadBatch, counted
 from ..transaction.lifecycle import Lifecycle
 from ..transaction.participant_parts import Parts
-from ..transaction.snapshot_reader import Reading, check_limits, end_of
+from ..transaction.snapshot_reader import Reading, below, check_limits, end_of
 from ..transaction.topic_writes import Outbox
 from ..transaction.transaction import Transaction
 from .consumer_group import Group
@@ -422,6 +422,8 @@ class Reader:
         group, reading = self.group, tx.life.view()
         most = self._limit(lane.number, begin, min(self.max_records, end - begin))
         segments, _ = reading.segments(self._info, lane.number, begin, most, self.max_bytes)
+        if group.individual:
+            segments = below(segments, end)
         if not segments:
             return None
         flight = group.begin(self.member, lane, begin, end_of(segments), changes)

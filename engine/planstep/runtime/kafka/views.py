@@ -68,6 +68,8 @@ class _Durable:
 class KafkaViews(Views):
     """Reads over all hosts' released state."""
 
+    has_holes = True
+
     def __init__(
         self,
         nodes: list[Any],
@@ -221,7 +223,7 @@ class KafkaViews(Views):
                 position, _ = self.committed(tablet, consumer)
             if position is None:
                 return None, 0, (), 0
-        return self._next(tablet, position), 0, (), 0
+        return self.shown_from(tablet, position), 0, (), 0
 
     def settled(self, tablet: int, consumer: str) -> int | None:
         """A position, once no transaction is about to move it. KafkaError after max_block_ms."""
@@ -263,11 +265,10 @@ class KafkaViews(Views):
         pending = [{"producer": p, "position": at} for p, at in self.pending(tablet, consumer)]
         return {"committed": self.committed(tablet, consumer)[0], "pending": pending}
 
-    def _next(self, tablet: int, position: int) -> int:
-        """The offset of the first record to be shown at or behind a position: markers and what was aborted
-        are skipped, as a fetch skips them; the end where there is none."""
+    def shown_from(self, tablet: int, offset: int) -> int:
+        """Markers and what was aborted are skipped, as a fetch skips them."""
         start, end = self.now(tablet)
-        position = max(position, start)
+        position = max(offset, start)
         for first, _ in self._visible(tablet, position, end):
             return max(first, position)
         return max(position, end)
