@@ -15,6 +15,7 @@ Next: kafka/ends.py.
 """
 
 from bisect import bisect_left
+from collections.abc import Callable
 from typing import Any, Generic, Protocol
 
 from ..proto.shell import Shell, Wake
@@ -51,11 +52,12 @@ class Ends(Protocol[R]):
     def refused(self) -> tuple[str, ...]:
         """Errors that say that another coordinator has gone on."""
 
+    @property
+    def about(self) -> Callable[[Any], Any]:
+        """Of a row and of an answer: which of its name's transactions it is about."""
+
     def marker(self, name: str, row: R) -> Any:
         """The message, the same to each tablet; they leave it as it is."""
-
-    def answers(self, marked: Any, row: R) -> bool:
-        """Whether this is to the marker of the transaction that the row is about, not to a former one's."""
 
     def completed(self, row: R) -> R:
         """The row of what is known everywhere."""
@@ -127,8 +129,8 @@ class Markers(Generic[R]):
             or left[at : at + 1] != (message.tablet,)
         ):
             return  # of a former transaction, or a repeat
-        if not self.ends.answers(message, row):
-            return
+        if self.ends.about(message) != self.ends.about(row):
+            return  # a repeat from a former transaction
         if message.error in self.ends.refused:
             # Another coordinator has gone on, and it is its to end. If there is none, the transaction
             # stays as it is until the host starts again, with a higher epoch.

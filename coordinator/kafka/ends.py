@@ -7,7 +7,9 @@ The markers of a transaction for one host are one request, as WriteTxnMarkers is
 Next: groups.py.
 """
 
-from ...proto.kafka.messages import Marked, Marker, Shell
+from operator import attrgetter
+
+from ...proto.kafka.messages import Marker, Shell
 from ..logged_rows import Kind
 from .states import (
     APPEND_ERRORS,
@@ -33,6 +35,9 @@ class Ends:
     """Written; dropped, so there is nothing to end."""
     refused = ("INVALID_PRODUCER_EPOCH", "TRANSACTION_COORDINATOR_FENCED")
 
+    about = attrgetter("producer", "epoch", "number")
+    """Many transactions may share an epoch: in version 1 only the number tells them apart."""
+
     def __init__(self, tablet: int, shell: Shell) -> None:
         self._tablet = tablet
         self._shell = shell
@@ -49,11 +54,6 @@ class Ends:
             row.version,
             row.number,
         )
-
-    def answers(self, marked: Marked, row: Transaction) -> bool:
-        """Many transactions may share an epoch: in version 1 only the number tells them apart."""
-        told = marked.producer, marked.epoch, marked.number
-        return told == (row.producer, row.epoch, row.number)
 
     def completed(self, row: Transaction) -> Transaction:
         new = row._replace(
