@@ -1,39 +1,78 @@
-"""The rows of transactional ids: what the log says of each, and the log that says it first.
+"""The rows of a coordinator's transactions: what the log says of each, and the log that says it first.
 
     append(name, before, row, then) ─▶ pending ─▶ log ─▶ row put, no longer pending ─▶ then(error, row)
+
+What a row holds, and which state may follow which, the mode says (`Kind`).
 
 Next: markers.py.
 """
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, Self, TypeAlias, TypeVar
 
-from ..proto.batched_log import BatchedLog, Position
-from ..proto.kafka.messages import Shell
-from ..proto.shell import Keys
-from .kafka.states import APPEND_ERRORS, DEAD, Transaction, check_move
+from ..proto.batched_log import BatchedLog, LogSettings, Position
+from ..proto.shell import Keys, Shell
 
 PRODUCER_IDS_BLOCK = 1_000
 
-Then = Callable[[str, Transaction], None]
+
+class Row(Protocol):
+    """A transaction's state: a NamedTuple, stored as the tuple it is."""
+
+    @property
+    def state(self) -> int: ...
+    @property
+    def partitions(self) -> tuple[int, ...]:
+        """Who is to hear of its end: tablets, in ascending order."""
+
+    def __iter__(self) -> Iterator[Any]: ...
+    def logged(self) -> tuple[Any, ...]:
+        """What a record of the log holds."""
+
+    def remembered(self, generation: int) -> Self:
+        """As the host of this generation knows it."""
+
+    def fenced(self, epoch: int) -> Self:
+        """As it is against a producer whose fence could not be logged."""
+
+
+R = TypeVar("R", bound=Row)
+Then: TypeAlias = Callable[[str, R], None]
 """Goes on after an append: the error ("" is none), and the row as it is then meant to be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind(Generic[R]):
+    """What a mode says of its rows. `check_move` asserts that a state may follow another; a row of state `dead`
+    is a tombstone in the log; `former` is the error of who is no coordinator any more, and `errors` are what
+    clients are told in place of the log's own."""
+
+    row: Callable[..., R]
+    check_move: Callable[[int, int], None]
+    dead: int
+    former: str
+    errors: Mapping[str, str]
 
 
 def key_of(name: str) -> bytes:
     return b"t" + name.encode()
 
 
-class TransactionRows:
+class TransactionRows(Generic[R]):
     """Invariants: a row changes only in the log's callback, but for what its generation remembers; a pending
     id has exactly one record on its way; a producer id is given once."""
 
-    __slots__ = ("_ids", "failed", "host", "log", "pending", "shell", "space")
+    __slots__ = ("_ids", "failed", "host", "kind", "log", "pending", "shell", "space")
 
-    def __init__(self, host: int, space: Keys, shell: Shell) -> None:
+    def __init__(
+        self, host: int, space: Keys, shell: Shell, kind: Kind[R], settings: LogSettings
+    ) -> None:
         self.host = host
+        self.kind = kind
         self.space = space
         self.shell = shell
-        self.log = BatchedLog(space, shell, shell.settings.log)
+        self.log = BatchedLog(space, shell, settings)
         self.pending: dict[str, int] = {}
         """id: the state whose record is on its way to the log"""
         self.failed: dict[str, int] = {}
@@ -48,43 +87,43 @@ class TransactionRows:
         self.pending, self.failed = dict(pending), dict(failed)
         self.log.undo(log)
 
-    def get(self, name: str) -> Transaction | None:
+    def get(self, name: str) -> R | None:
         value = self.space.get(key_of(name))
         return None if value is None else self._known(name, value)
 
-    def _known(self, name: str, value: tuple[Any, ...]) -> Transaction:
-        row = Transaction(*value).remembered(self.shell.epoch)
+    def _known(self, name: str, value: tuple[Any, ...]) -> R:
+        row = self.kind.row(*value).remembered(self.shell.epoch)
         epoch = self.failed.get(name)
-        return row if epoch is None else row._replace(epoch=epoch)
+        return row if epoch is None else row.fenced(epoch)
 
-    def scan(self, states: tuple[int, ...]) -> list[tuple[str, Transaction]]:
+    def scan(self, states: tuple[int, ...]) -> list[tuple[str, R]]:
         """The ids in one of these states, and that nothing is pending for, by name."""
         found = []
         for key, value in self.space.scan(b"t", b"u"):
-            name, row = key[1:].decode(), Transaction(*value)
+            name, row = key[1:].decode(), self.kind.row(*value)
             if row.state in states and name not in self.pending:
                 found.append((name, self._known(name, value)))
         return found
 
-    def append(self, name: str, before: int | None, row: Transaction, then: Then) -> None:
+    def append(self, name: str, before: int | None, row: R, then: Then[R]) -> None:
         """To the log; once it is there the row is put, and the id is free for the next change."""
         if before is not None:
-            check_move(before, row.state)
+            self.kind.check_move(before, row.state)
         assert name not in self.pending, f"{name} is pending already"
         self.pending[name] = row.state
-        generation = self.shell.epoch
+        generation, kind = self.shell.epoch, self.kind
 
         def done(error: str, position: Position | None) -> None:
             self.pending.pop(name, None)
             if not error and self.shell.epoch != generation:
-                error = "NOT_COORDINATOR"  # another coordinator may have gone on since
-            if not error and row.state == DEAD:
+                error = kind.former  # another coordinator may have gone on since
+            if not error and row.state == kind.dead:
                 self.space.delete(key_of(name))
             elif not error:
                 self.space.put(key_of(name), tuple(row))
-            then(APPEND_ERRORS.get(error, error), row)
+            then(kind.errors.get(error, error), row)
 
-        self.log.append((name, None) if row.state == DEAD else (name, *row.logged()), done)
+        self.log.append((name, None) if row.state == kind.dead else (name, *row.logged()), done)
 
     def new_id(self) -> int:
         """A producer id that was never given: number | host << 40. The rest of a block is lost when the host

@@ -17,6 +17,10 @@ class ModeSettings:
     def check(self) -> None:
         """ValueError names the setting and what it takes."""
 
+    def with_version(self, version: int) -> Self:
+        """As they are of this version of the protocol, where it has several."""
+        return self
+
     def with_rtt(self, rtt_ms: float) -> Self:
         """As they are meant where a message's way there and back takes so long."""
         return self

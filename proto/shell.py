@@ -28,6 +28,8 @@ class Shell(Protocol):
 
     epoch: int
     """The host's generation, higher at each start: Kafka's coordinator (leader) epoch."""
+    hosts: int
+    """How many the store has."""
     now_ms: int
     """Of the running turn. Coordinators may look at it, partitions may not."""
     cause: Any

@@ -11,13 +11,14 @@ of many partitions) share one number: their answers differ by tablet.
 Next: sender.py, kafka/producer.py.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from ..proto.shell import Answer
 
 NUMBERS_MAX = 1 << 62
 TIMED_OUT = "REQUEST_TIMED_OUT"
+NO_DELAYS: Mapping[str, float] = {}
 
 
 class RequestSettings(Protocol):
@@ -166,10 +167,10 @@ class Asking:
     the answer says so. `ended(error, value)` is told the final one.
 
     An answer to a former number is ignored; that the former request is still under way is not known
-    here, nor to Kafka's clients.
+    here, nor to Kafka's clients. `delays_ms`: errors that have a back-off of their own.
     """
 
-    __slots__ = ("attempts", "concurrent_ms", "ended", "exchange", "make", "number", "target", "tx")
+    __slots__ = ("attempts", "delays_ms", "ended", "exchange", "make", "number", "target", "tx")
 
     def __init__(
         self,
@@ -178,14 +179,14 @@ class Asking:
         make: Callable[[int, int], Any],
         ended: Callable[[str, Any], None],
         tx: bytes | None = None,
-        concurrent_ms: float | None = None,
+        delays_ms: Mapping[str, float] = NO_DELAYS,
     ) -> None:
         self.exchange = exchange
         self.target = target
         self.make = make
         self.ended = ended
         self.tx = tx
-        self.concurrent_ms = concurrent_ms
+        self.delays_ms = delays_ms
         self.attempts = 0
         self._send()
 
@@ -210,7 +211,5 @@ class Asking:
         if not error or not self.exchange.kind_of_error(error).retriable:
             self.ended(answer.error, answer.value)
             return
-        delay: float = self.exchange.settings.retry_backoff_ms
-        if answer.error == "CONCURRENT_TRANSACTIONS" and self.concurrent_ms is not None:
-            delay = self.concurrent_ms
+        delay = self.delays_ms.get(error, self.exchange.settings.retry_backoff_ms)
         self.number = self.exchange.later(delay, self._send)

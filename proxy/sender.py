@@ -5,9 +5,10 @@
                        no answer,  ▼      │ first of its partition, alone
                   retriable error  again ─┘
 
-One dispatch takes at most one batch from each partition, as Kafka's Produce does, and counts one request
-a host; `max_in_flight` of them may be on the way to a host. A batch gets its sequence when it is first
-sent and keeps it for the epoch. While one is to be sent again, its partition sends nothing else (KAFKA-5494).
+One dispatch takes at most one batch from each partition and counts one request a host; `max_in_flight` of
+them may be on the way to a host. A batch gets its sequence when it is first sent and keeps it for the epoch.
+While one is to be sent again, its partition sends nothing else (KAFKA-5494).
+What a batch is as a message, and which error says that one before it is missing, the mode says.
 
 Left out: batches are not merged nor split: whoever writes gathers and bounds them (linger_ms, batch_bytes); no
 bound of a request's bytes.
@@ -18,19 +19,28 @@ Next: kafka/producer.py and kafka/idempotent_producer.py, who own one each.
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from ..proto.ids import host_of, tablet_text
-from ..proto.kafka.messages import Produce
-from ..proto.kafka.settings import KafkaSettings, kind_of_error
 from ..proto.shell import Answer
-from .requests import Exchange
+from .requests import Exchange, RequestSettings
 
 SEQUENCES = 1 << 31
 """Sequences are int32 and go on with 0."""
-OUT_OF_ORDER = "OUT_OF_ORDER_SEQUENCE_NUMBER"
 EXPIRED = "expired"
-"""Not an error of Kafka's wire: nobody answered in delivery_timeout_ms."""
+"""Not an error of the wire: nobody answered in delivery_timeout_ms."""
+
+
+class SenderSettings(RequestSettings, Protocol):
+    """What a mode's settings say of batches."""
+
+    @property
+    def max_in_flight(self) -> int:
+        """Requests on the way to one host."""
+
+    @property
+    def delivery_timeout_ms(self) -> int:
+        """Until a batch that nobody answered for fails."""
 
 
 @dataclass(slots=True, eq=False)
@@ -70,6 +80,10 @@ class _Flight:
     number: int = 0
 
 
+Make = Callable[["Sender", Batch, int, int], Any]
+"""(sender, batch, address, request number) → its message, which `Answer`s offsets."""
+
+
 class Sender:
     """Tells `ended(batch, error, offset)` of each batch sent, once, then `advance()`.
 
@@ -81,13 +95,17 @@ class Sender:
 
     def __init__(
         self,
-        exchange: Exchange[KafkaSettings],
+        exchange: Exchange[SenderSettings],
         name: str | None,
+        make: Make,
+        out_of_order: str,
         ended: Callable[[Batch, str, int], None],
         advance: Callable[[], None],
     ) -> None:
         self._exchange = exchange
-        self._name = name
+        self.name = name
+        self._make = make
+        self._out_of_order = out_of_order
         self._ended = ended
         self._advance = advance
         self._partitions: dict[int, _Partition] = {}
@@ -195,24 +213,11 @@ class Sender:
         self._in_flight[host] = self._in_flight.get(host, 0) + 1
         flight.number = self._exchange.post(
             lambda address, number: [
-                (tablet, self._produce(address, number, batch), batch.tx)
+                (tablet, self._make(self, batch, address, number), batch.tx)
                 for tablet, batch in batches.items()
             ],
             lambda answer: self._answered(flight, answer),
             lambda: self._late(flight),
-        )
-
-    def _produce(self, address: int, number: int, batch: Batch) -> Produce:
-        return Produce(
-            address,
-            number,
-            self._name,
-            self.producer,
-            self.epoch,
-            batch.sequence,
-            batch.data,
-            batch.records,
-            self._exchange.settings.protocol_version,
         )
 
     # back --------------------------------------------------------------------------------------
@@ -232,12 +237,15 @@ class Sender:
     def _refused(self, batch: Batch, error: str) -> None:
         """A batch behind one that is missing is out of order through no fault of its own."""
         delay_ms = self._exchange.settings.retry_backoff_ms
+        out_of_order = error == self._out_of_order
         broken = batch.tablet in self.broken
         known = self.broken.get(batch.tablet, False) and len(batch.flights) == 1
         missing = batch is not self._partitions[batch.tablet].sent[0]
-        if error == OUT_OF_ORDER and known and self._name is None:
+        if out_of_order and known and self.name is None:
             self._take_back(batch)
-        elif kind_of_error(error).retriable or (error == OUT_OF_ORDER and missing and not broken):
+        elif self._exchange.kind_of_error(error).retriable or (
+            out_of_order and missing and not broken
+        ):
             if self._again(batch, delay_ms):
                 batch.rest = self._exchange.later(delay_ms, lambda: self._rested(batch))
         else:
@@ -275,7 +283,7 @@ class Sender:
         return True
 
     def _fail(self, batch: Batch, error: str) -> None:
-        known = error not in (EXPIRED, OUT_OF_ORDER) and len(batch.flights) == 1
+        known = error not in (EXPIRED, self._out_of_order) and len(batch.flights) == 1
         self.broken[batch.tablet] = known and self.broken.get(batch.tablet, True)
         self._over(batch)
         self._ended(batch, error, -1)

@@ -33,6 +33,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 from ...proto.batched_log import FLUSH, BatchedLog, Position
+from ...proto.kafka.coordinators import coordinator_of
 from ...proto.kafka.messages import (
     ExpireProducers,
     Join,
@@ -265,7 +266,7 @@ class Groups:
             self.shell.later(self.shell.settings.request_timeout_ms, Wake(HELD, key))
         self._held[key] = (*self._held.get(key, ()), (message, self.shell.cause))
         # Asked again with each request: the question or its answer may have been lost.
-        coordinator = self.shell.coordinator_of(message.name)
+        coordinator = coordinator_of(message.name, self.shell.hosts)
         self.shell.send(coordinator, Register(self.id, message.name, *key))
 
     def _registered(self, message: Registered) -> None:

@@ -161,6 +161,9 @@ class Transaction(NamedTuple):
             return self
         return self._replace(generation=generation, last_epoch=-1)
 
+    def fenced(self, epoch: int) -> "Transaction":
+        return self._replace(epoch=epoch)
+
 
 def describe(name: str, row: tuple[Any, ...]) -> dict[str, Any]:
     """A row `t<name>` for people and tools."""

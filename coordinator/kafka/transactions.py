@@ -42,6 +42,7 @@ from ...proto.kafka.messages import (
 from ...proto.shell import Answer, Keys, Wake
 from ..logged_rows import Then, TransactionRows
 from ..markers import MARKERS, Markers
+from .ends import ROWS, Ends
 from .states import (
     AT_REST,
     CONCURRENT,
@@ -77,8 +78,8 @@ class Transactions:
     def __init__(self, tablet: int, space: Keys, shell: Shell) -> None:
         self.id = tablet
         self.shell = shell
-        self.rows = TransactionRows(host_of(tablet), space, shell)
-        self.markers = Markers(tablet, self.rows, shell)
+        self.rows = TransactionRows(host_of(tablet), space, shell, ROWS, shell.settings.log)
+        self.markers = Markers(self.rows, shell, Ends(tablet, shell))
         self._joining: dict[
             tuple[str, int, int, int], tuple[tuple[Register, Callable[[str], None]], ...]
         ] = {}
@@ -319,7 +320,7 @@ class Transactions:
             return FENCED
         return end_2(row.state, message.commit, message.epoch != row.epoch)
 
-    def _fence(self, name: str, row: Transaction, then: Then) -> None:
+    def _fence(self, name: str, row: Transaction, then: Then[Transaction]) -> None:
         """Ends an ongoing transaction against its producer, whose epoch is too low from then on."""
         check_move(row.state, FENCE)
         version = self.shell.settings.protocol_version  # nobody's request: the server's own
@@ -337,7 +338,9 @@ class Transactions:
 
         self._prepare(name, fenced._replace(state=FENCE), PREPARE_ABORT, version, ended)
 
-    def _prepare(self, name: str, row: Transaction, state: int, version: int, then: Then) -> None:
+    def _prepare(
+        self, name: str, row: Transaction, state: int, version: int, then: Then[Transaction]
+    ) -> None:
         now = self.shell.now_ms
         new = row._replace(
             state=state,

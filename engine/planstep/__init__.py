@@ -88,7 +88,7 @@ if TYPE_CHECKING:
         open_async,
     )
     from .runtime.backup import Backup, restore
-    from .runtime.kafka.identities import Identity, Waiting
+    from .runtime.identity import Identity, Waiting
     from .runtime.open_transactions import Held, OpenTransaction
 
 __version__ = "0.1.0"
@@ -184,13 +184,13 @@ __all__ = [
 _LATER = {
     "Backup": "runtime.backup",
     "Held": "runtime.open_transactions",
-    "Identity": "runtime.kafka.identities",
+    "Identity": "runtime.identity",
     "OpenTransaction": "runtime.open_transactions",
     "metrics": "",
     "open_async": "aio",
     "restore": "runtime.backup",
     "testing": "",
-    "Waiting": "runtime.kafka.identities",
+    "Waiting": "runtime.identity",
 }
 
 

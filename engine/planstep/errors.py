@@ -82,6 +82,9 @@ class ProtocolError(Aborted):
     """The commit protocol has aborted the transaction. `name` and `code` are the protocol's own words for it;
     `retryable`: run it again."""
 
+    fenced = False
+    """Whoever wrote is at its end: another one has its name."""
+
     def __init__(self, text: str, name: str = "", code: int = -1, retryable: bool = False) -> None:
         self.name, self.code, self.retryable = name, code, retryable
         super().__init__(text)
@@ -94,6 +97,8 @@ class KafkaError(ProtocolError):
 class ProducerFenced(KafkaError):
     """Mode "kafka": another producer has taken the transactional id, or its coordinator has aborted what was
     open for too long; this one is at its end."""
+
+    fenced = True
 
 
 class Dropped(Aborted):

@@ -36,15 +36,9 @@ KIND_TEXTS = {
 
 
 class Shell(shell.Shell, Protocol):
-    """What a tablet of this mode is given: as in any mode, with Kafka's settings and coordinators."""
+    """What a tablet of this mode is given: as in any mode, with Kafka's settings."""
 
     settings: KafkaSettings
-
-    def coordinator_of(self, name: str) -> int:
-        """The tablet that coordinates the transactions of this transactional id."""
-
-    def group_of(self, group: str) -> int:
-        """The tablet that coordinates this consumer group."""
 
 
 # messages ----------------------------------------------------------------------------------

@@ -125,6 +125,9 @@ class KafkaSettings(ModeSettings):
             self.log_batching, self.log_batch_records, self.log_batch_bytes, self.log_batch_delay_ms
         )
 
+    def with_version(self, version: int) -> Self:
+        return replace(self, protocol_version=version)
+
     def with_rtt(self, rtt_ms: float) -> Self:
         """Nobody acknowledges a marker before it has been there and back: to send it again sooner would be work
         for nothing, and counted."""

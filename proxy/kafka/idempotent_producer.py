@@ -18,6 +18,7 @@ from ...proto.kafka.messages import InitProducer
 from ...proto.kafka.settings import KafkaSettings, kind_of_error
 from ..requests import TIMED_OUT, Asking, Exchange
 from ..sender import EXPIRED, Batch, Sender, batch_detail
+from .produce import OUT_OF_ORDER, produce
 
 EPOCHS_MAX = 32_766
 """The last that is given to a producer: epochs are int16, and the last one is for fencing."""
@@ -39,7 +40,8 @@ class Plain:
         self._exchange = exchange
         self._coordinator = coordinator
         self._handle = handle
-        self._sender = Sender(exchange, None, self._ended, self._advance)
+        made = produce(exchange)
+        self._sender = Sender(exchange, None, made, OUT_OF_ORDER, self._ended, self._advance)
         self._asking: Asking | None = None
         self._writes: dict[bytes, _Write] = {}
         self._inits: dict[bytes, None] = {}

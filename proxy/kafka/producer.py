@@ -26,8 +26,9 @@ from ...proto.kafka.messages import (
     TxnOffsetCommit,
 )
 from ...proto.kafka.settings import KafkaSettings, kind_of_error
-from ..requests import TIMED_OUT, Asking, Exchange
-from ..sender import EXPIRED, OUT_OF_ORDER, Batch, Sender, batch_detail
+from ..requests import NO_DELAYS, TIMED_OUT, Asking, Exchange
+from ..sender import EXPIRED, Batch, Sender, batch_detail
+from .produce import OUT_OF_ORDER, produce
 from .states import State, moved
 
 Offsets = Mapping[str, tuple[int, str, tuple[tuple[int, int], ...]]]
@@ -61,7 +62,11 @@ class Producer:
         self._name = name
         self._coordinator = coordinator
         self._group_of = group_of
-        self._sender = Sender(exchange, name, self._batch_ended, self._advance)
+        made = produce(exchange)
+        ended = self._batch_ended
+        self._sender = Sender(exchange, name, made, OUT_OF_ORDER, ended, self._advance)
+        first_ms = exchange.settings.concurrent_backoff_ms
+        self._first_delays_ms = {"CONCURRENT_TRANSACTIONS": first_ms}
         self._asking: Asking | None = None
         self.state = State.UNINITIALIZED
         self.error = self.detail = ""
@@ -200,7 +205,7 @@ class Producer:
         make: Callable[[int, int], Any],
         ended: Callable[[Any], None],
         refused: Callable[[str], None],
-        concurrent_ms: float | None = None,
+        delays_ms: Mapping[str, float] = NO_DELAYS,
     ) -> None:
         def answered(error: str, value: Any) -> None:
             assert self._asking is not None
@@ -213,7 +218,7 @@ class Producer:
                 refused(error)
             self._advance()
 
-        self._asking = Asking(self._exchange, target, make, answered, self.tx, concurrent_ms)
+        self._asking = Asking(self._exchange, target, make, answered, self.tx, delays_ms)
 
     # registering -------------------------------------------------------------------------------
 
@@ -225,13 +230,13 @@ class Producer:
             self._started = True
             self._registered.update(dict.fromkeys(partitions))
 
-        first_ms = None if self._registered else self._exchange.settings.concurrent_backoff_ms
+        delays_ms = NO_DELAYS if self._registered else self._first_delays_ms
         self._ask(
             self._coordinator,
             lambda address, n: AddPartitions(address, n, name, producer, epoch, partitions),
             added,
             self._add_refused,
-            first_ms,
+            delays_ms,
         )
 
     def _send_offsets(self) -> None:

@@ -35,6 +35,7 @@ Next: proxy/read_filter.py, coordinator/kafka/transactions.py.
 from typing import Any, NamedTuple
 
 from ...proto.batch import timestamp_of
+from ...proto.kafka.coordinators import coordinator_of
 from ...proto.kafka.messages import (
     ABORT,
     COMMIT,
@@ -215,7 +216,7 @@ class Partition:
 
     def _ask(self, name: str, producer: int, epoch: int) -> None:
         question = Register(self.id, name, producer, epoch)
-        self.shell.send(self.shell.coordinator_of(name), question)
+        self.shell.send(coordinator_of(name, self.shell.hosts), question)
 
     def _rest(self, message: Registered, held: Held) -> bool:
         """The transaction before is being ended: the coordinator is asked again, if there is time."""

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 import planstep
-from planstep.host.modes import group_of
 from planstep.proto.batch import encode_batch
 from planstep.proto.ids import PROXY, tablet_id
+from planstep.proto.kafka.coordinators import group_of
 from planstep.proto.kafka.messages import Join, Produce, TxnOffsetCommit
 from planstep.runtime.kafka.identities import under_way
 

@@ -75,7 +75,7 @@ class Sent:
 class FakeShell:
     def __init__(self, settings: KafkaSettings, epoch: int = 1, now_ms: int = 1_000_000) -> None:
         self.settings = settings
-        self.epoch = epoch
+        self.epoch, self.hosts = epoch, 1
         self.now_ms = now_ms
         self.cause: Any = None
         self.tablet: Any = None
@@ -102,12 +102,6 @@ class FakeShell:
 
     def appended(self, share: float = 1.0, visible: bool = False) -> None:
         self.appends.append((self.cause, share))
-
-    def coordinator_of(self, name: str) -> int:
-        return T
-
-    def group_of(self, group: str) -> int:
-        return G
 
 
 class Bench:

@@ -20,6 +20,7 @@ from planstep.proto.kafka.messages import (
 from planstep.proto.kafka.settings import KafkaSettings
 from planstep.proto.shell import Answer
 from planstep.proxy.read_filter import Entry, aborted_between, visible
+from planstep.runtime.kafka.views import KINDS
 from planstep.tablets.kafka.partition import Partition
 from planstep.tablets.kafka.producer_state import ProducerState
 
@@ -74,7 +75,7 @@ class PartitionShell:
 
     def __init__(self, settings: KafkaSettings) -> None:
         self.settings = settings
-        self.epoch = 1
+        self.epoch = self.hosts = 1
         self.timers: list[tuple[float, Any]] = []
         self.cause: Any = None
         self.sent: list[tuple[int, Any, Any]] = []
@@ -94,9 +95,6 @@ class PartitionShell:
 
     def later(self, delay_ms: float, message: Any) -> None:
         self.timers.append((delay_ms, message))
-
-    def coordinator_of(self, name: str) -> int:
-        return COORDINATOR
 
 
 def value_of(producer: int, epoch: int, sequence: int) -> str:
@@ -230,7 +228,7 @@ class Log:
         index = [row for _, row in self.space.scan(b"a" + begin.to_bytes(8, "big"), b"b")]
         aborted = aborted_between(index, begin, behind) if committed else []
         shown = []
-        for offset, (address, _, _, _, _, _, kind, *_) in visible(entries, aborted):
+        for offset, (address, _, _, _, _, _, kind, *_) in visible(entries, aborted, KINDS):
             assert kind < 2, "no control record is shown"
             for i, value in enumerate(Batch.decode(self.space.payloads[address]).values):
                 assert value is not None

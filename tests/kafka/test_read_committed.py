@@ -7,6 +7,7 @@ from partition_kit import Log
 
 from planstep.proto.kafka.messages import ABORT, COMMIT, PLAIN, TRANSACTIONAL
 from planstep.proxy.read_filter import Entry, aborted_between, visible
+from planstep.runtime.kafka.views import KINDS
 
 
 def entries(script: str) -> list[Entry]:
@@ -26,7 +27,7 @@ def entries(script: str) -> list[Entry]:
 
 
 def shown(script: str, *aborted: tuple[int, int, int]) -> list[int]:
-    return [offset for offset, _ in visible(entries(script), aborted)]
+    return [offset for offset, _ in visible(entries(script), aborted, KINDS)]
 
 
 @pytest.mark.parametrize(
@@ -78,7 +79,7 @@ def test_aborted_ones_are_shown_to_read_uncommitted_and_markers_are_not() -> Non
 def test_entries_are_taken_one_by_one() -> None:
     """A reader that has enough stops there."""
     rest = iter(entries("p1 p1 p1"))
-    assert next(visible(rest, ()))[0] == 0
+    assert next(visible(rest, (), KINDS))[0] == 0
     assert len(list(rest)) == 2
 
 

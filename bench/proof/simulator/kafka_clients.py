@@ -15,8 +15,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ....host.inputs import Deliver
-from ....host.modes import coordinator_of, group_of
 from ....proto.ids import PROXY, host_of, tablet_id
+from ....proto.kafka.coordinators import coordinator_of, group_of
 from ....proto.shell import Answer
 from ....proxy.kafka import client as core
 from ....proxy.kafka.client import Ended

@@ -22,7 +22,7 @@ from .context import Context
 
 if TYPE_CHECKING:
     from ..runtime.backup import Backup, Telling
-    from ..runtime.kafka.identities import Identity
+    from ..runtime.identity import Identity
     from ..runtime.open_transactions import OpenTransaction
 
 

@@ -44,7 +44,7 @@ from .transaction.transaction import Transaction
 
 if TYPE_CHECKING:
     from ..runtime.backup import Backup, Telling
-    from ..runtime.kafka.identities import Identity
+    from ..runtime.identity import Identity
     from ..runtime.open_transactions import OpenTransaction
     from ..runtime.runtime import Runtime
 

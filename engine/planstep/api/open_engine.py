@@ -35,6 +35,8 @@ Mode: TypeAlias = Literal["deterministic", "kafka"]
 MODES_TO_COME = ("pulsar",)
 _RTT_MAX = 60
 Durability: TypeAlias = Literal["full", "os"]
+OF_MODES: dict[str, type[ModeSettings]] = {"kafka": KafkaSettings}
+"""The parameters of `open` that are a mode's own settings, each named as its mode."""
 ProtocolVersion: TypeAlias = Literal[1, 2]
 Placement: TypeAlias = Literal["shared", "separate"]
 Trace: TypeAlias = Literal["off", "summary", "messages"]
@@ -65,15 +67,16 @@ class Settings:
 
     def check(self) -> None:
         if self.mode in MODES_TO_COME:
-            raise NotSupported(
-                f"mode={self.mode!r} is not there yet; choose 'deterministic' or 'kafka'"
-            )
+            there = " or ".join(map(repr, get_args(Mode)))
+            raise NotSupported(f"mode={self.mode!r} is not there yet; choose {there}")
         _choice("mode", self.mode, (None, *get_args(Mode)))
         _choice("durability", self.durability, get_args(Durability))
         _choice("placement", self.placement, get_args(Placement))
-        if not isinstance(self.kafka, KafkaSettings):
-            raise TypeError(f"kafka is a planstep.KafkaSettings, not {self.kafka!r}")
-        self.kafka.check()
+        for name, kind in OF_MODES.items():
+            given = getattr(self, name)
+            if not isinstance(given, kind):
+                raise TypeError(f"{name} is a planstep.{kind.__name__}, not {given!r}")
+            given.check()
         _choice("trace", self.trace, get_args(Trace))
         if self.rtt > _RTT_MAX:
             raise ValueError(f"rtt is at most {_RTT_MAX} seconds, not {shown(self.rtt)}")
@@ -93,7 +96,7 @@ class Settings:
     @property
     def of_modes(self) -> dict[str, ModeSettings]:
         """What is said of each mode: which one the store has may not be known yet."""
-        return {"kafka": self.kafka}
+        return {name: getattr(self, name) for name in OF_MODES}
 
     @property
     def protocol_version(self) -> int:
@@ -243,8 +246,8 @@ def open(
     from ..runtime.open_stores import let_go, open_runtime, switch_at_least_every
     from .engine import Engine
 
-    if protocol_version is not None and isinstance(kafka, KafkaSettings):
-        kafka = replace(kafka, protocol_version=protocol_version)
+    if protocol_version is not None and isinstance(kafka, ModeSettings):
+        kafka = kafka.with_version(protocol_version)
     asked: dict[str, Any] = {
         "mode": mode,
         "hosts": hosts,
@@ -262,8 +265,7 @@ def open(
     if protocol_version is not None:
         given["protocol_version"] = protocol_version
         if kafka is None:
-            by_version = KafkaSettings(protocol_version=protocol_version)
-            settings = replace(settings, kafka=by_version)
+            settings = replace(settings, kafka=settings.kafka.with_version(protocol_version))
     settings.check()
     wait = seconds("wait", wait)
     if switch_interval is not None and not seconds("switch_interval", switch_interval):

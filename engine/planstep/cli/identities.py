@@ -1,4 +1,4 @@
-"""`planstep tx …` in mode kafka: transactional ids in place of transactions, as `kafka-transactions.sh` has them.
+"""`planstep tx …` where transactions are known by their writers' names: transactional ids in place of transactions.
 
     list      each id: state, producer, epoch, its open transaction's age and partitions
     --open    those that are not at rest, and where readers wait for them
@@ -17,7 +17,7 @@ from ..api.columns.batch import counted
 from ..errors import PlanstepError
 from ..runtime.catalog import Names
 from ..runtime.consistent_cut import look
-from ..runtime.kafka.identities import Identity, Waiting, history, identities, under_way
+from ..runtime.identity import ByName, Identity, Waiting
 from .output import existing, print_json, print_rows
 from .values import age
 
@@ -25,7 +25,8 @@ from .values import age
 class _Looked:
     """All hosts' stores as they are, nothing taken further, for as long as it is in a `with`."""
 
-    def __init__(self, store: Path, hosts: int) -> None:
+    def __init__(self, by_name: ByName, store: Path, hosts: int) -> None:
+        self.by_name = by_name
         self._views = look(store, hosts, settled=False)
         self.stores = dict(enumerate(self._views))
         self.names = Names(self._views[0])
@@ -40,12 +41,19 @@ class _Looked:
 
     def one(self, name: str) -> Identity:
         """Open ones with what they hold; UnknownName suggests the nearest."""
-        known = {one.name or "": one for one in identities(self.stores, self.names, self.now_ms)}
+        known = {
+            one.name or "": one
+            for one in self.by_name.identities(self.stores, self.names, self.now_ms)
+        }
         if name not in known:
             nearest = get_close_matches(name, known, n=1)
             hint = f"did you mean {nearest[0]!r}?" if nearest else "`planstep tx list` shows them"
             raise PlanstepError(f"no transactional id {name!r}; {hint}")
-        held = [one for one in under_way(self.stores, self.names, self.now_ms) if one.name == name]
+        held = [
+            one
+            for one in self.by_name.under_way(self.stores, self.names, self.now_ms)
+            if one.name == name
+        ]
         return (held or [known[name]])[0]
 
 
@@ -58,9 +66,11 @@ def _seconds(seconds: float | None) -> str:
     return "-" if seconds is None else age(seconds)
 
 
-def print_list(store: Path, hosts: int, limit: int, only_open: bool, as_json: bool) -> None:
-    with _Looked(store, hosts) as looked:
-        find = under_way if only_open else identities
+def print_list(
+    by_name: ByName, store: Path, hosts: int, limit: int, only_open: bool, as_json: bool
+) -> None:
+    with _Looked(by_name, store, hosts) as looked:
+        find = by_name.under_way if only_open else by_name.identities
         found = find(looked.stores, looked.names, looked.now_ms)[:limit]
     if as_json:
         rows = [_fields(one) for one in found]
@@ -97,10 +107,10 @@ def _held(held: Waiting) -> str:
     return f"{held.participant}: {behind}"
 
 
-def explain(store: Path, hosts: int, name: str, as_json: bool) -> None:
-    with _Looked(store, hosts) as looked:
+def explain(by_name: ByName, store: Path, hosts: int, name: str, as_json: bool) -> None:
+    with _Looked(by_name, store, hosts) as looked:
         one = looked.one(name)
-        log = history(looked.stores, looked.names, name)
+        log = by_name.history(looked.stores, looked.names, name)
     missing = [
         "single transactions: an id has one after the other, and its row is that of the newest"
     ]
@@ -126,14 +136,14 @@ def explain(store: Path, hosts: int, name: str, as_json: bool) -> None:
         print(f"  not recorded: {line}")
 
 
-def resolve(store: Path, hosts: int, name: str, as_json: bool) -> None:
+def resolve(by_name: ByName, store: Path, hosts: int, name: str, as_json: bool) -> None:
     """Takes the id over, as a new producer would: what is open is aborted, and its producer is fenced."""
-    with _Looked(store, hosts) as looked:
+    with _Looked(by_name, store, hosts) as looked:
         before = looked.one(name)
     if before.open:
         with existing(store, read_only=False) as db:
             db.context.runtime.hooks.ready(name)
-    with _Looked(store, hosts) as looked:
+    with _Looked(by_name, store, hosts) as looked:
         after = looked.one(name)
     if as_json:
         print_json({**_fields(after), "was": before.state})

@@ -15,6 +15,7 @@ from ..api.snapshot import SnapshotView
 from ..errors import Corruption, PlanstepError
 from ..host.describe import Nameless, appends
 from ..proto.ids import tablet_text
+from ..runtime.identity import ByName
 from ..runtime.open_stores import HOOKS, is_store
 from ..runtime.open_transactions import OpenTransaction, look_undecided, tablet_name
 from ..runtime.outcome import Outcome
@@ -23,7 +24,7 @@ from ..store.files import Files
 from ..store.meta import load_meta
 from ..store.tables.header_check import DATA_FILE
 from ..store.verify import verify as verify_store
-from . import identities as by_name
+from . import identities
 from .command import StoreCommand
 from .output import Json, Store, existing, print_json, print_rows
 from .values import age, readable
@@ -46,16 +47,16 @@ def _fields(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def _hosts_by_name(store: Path) -> int:
-    """How many hosts a store has whose mode ends transactions by their writers' names; 0: it is of another."""
+def _by_name(store: Path) -> tuple[ByName, int] | None:
+    """Where transactions are known by their writers' names: who lists them, and how many hosts the store has."""
     meta = load_meta(store / "host-0", Files()) if is_store(store) else None
     if meta is None:
         with existing(store):  # says what is wrong
             pass
     hooks = None if meta is None else HOOKS.get(meta.mode)
-    if meta is None or hooks is None or not hooks.ends_by_name:
-        return 0
-    return meta.hosts
+    if meta is None or hooks is None or hooks.by_name is None:
+        return None
+    return hooks.by_name, meta.hosts
 
 
 def _known(db: Engine, transaction: str) -> Outcome:
@@ -93,9 +94,10 @@ def list_transactions(
 
     Example: planstep tx list shop.planstep --open
     """
-    hosts = _hosts_by_name(store)
-    if hosts:
-        by_name.print_list(store, hosts, limit, only_open, as_json)
+    by_name = _by_name(store)
+    if by_name is not None:
+        lists, hosts = by_name
+        identities.print_list(lists, store, hosts, limit, only_open, as_json)
         return
     if only_open:
         _list_open(store, limit, as_json)
@@ -182,9 +184,10 @@ def explain(store: Store, transaction: Transaction, as_json: Json = False) -> No
 
     Example: planstep tx explain shop.planstep 1-17
     """
-    hosts = _hosts_by_name(store)
-    if hosts:
-        by_name.explain(store, hosts, transaction, as_json)
+    by_name = _by_name(store)
+    if by_name is not None:
+        lists, hosts = by_name
+        identities.explain(lists, store, hosts, transaction, as_json)
         return
     with existing(store) as db:
         fields = _fields(_known(db, transaction))
@@ -240,9 +243,10 @@ def resolve(store: Store, transaction: Transaction, as_json: Json = False) -> No
 
     Example: planstep tx resolve shop.planstep 1-17
     """
-    hosts = _hosts_by_name(store)
-    if hosts:
-        by_name.resolve(store, hosts, transaction, as_json)
+    by_name = _by_name(store)
+    if by_name is not None:
+        lists, hosts = by_name
+        identities.resolve(lists, store, hosts, transaction, as_json)
         return
     with existing(store, read_only=False) as db:
         _known(db, transaction)

@@ -1,4 +1,4 @@
-"""Which cores a store's mode is made of; what the cores of the Kafka-style mode are given.
+"""Which cores a store's mode is made of; what cores with a memory of their own are given.
 
     deterministic   partition, shard, and the coordinator that gives places
     kafka           partition with data in place, transaction and group coordinators
@@ -22,11 +22,9 @@ from ..proto.ids import (
     PARTITION,
     SHARD,
     TRANSACTIONS,
-    tablet_id,
 )
 from ..proto.kafka import messages as kafka
 from ..proto.kafka.settings import KafkaSettings
-from ..proto.keys import partition_of
 from ..proto.messages import Cause, Message
 from ..proto.mode_settings import ModeSettings
 from ..proto.shell import Answer
@@ -119,20 +117,10 @@ MODES = {
 }
 
 
-def coordinator_of(name: str, hosts: int) -> int:
-    """The transaction coordinator of a transactional id, for ever."""
-    return tablet_id(TRANSACTIONS, partition_of(name.encode(), hosts), 0)
-
-
-def group_of(group: str, hosts: int) -> int:
-    """The coordinator of a consumer group, for ever."""
-    return tablet_id(GROUPS, partition_of(group.encode(), hosts), 0)
-
-
 class Shell:
-    """What one tablet of the Kafka-style mode sees of its host (proto.kafka.Shell)."""
+    """What one tablet with a memory of its own sees of its host (proto.shell.Shell)."""
 
-    __slots__ = ("_clock", "_delivery", "_hosts", "_tablet", "epoch", "send", "settings")
+    __slots__ = ("_clock", "_delivery", "_tablet", "epoch", "hosts", "send", "settings")
 
     def __init__(
         self,
@@ -145,7 +133,7 @@ class Shell:
     ) -> None:
         self._tablet = tablet
         self._delivery = delivery
-        self._hosts = hosts
+        self.hosts = hosts
         self._clock = clock
         self.settings = settings
         self.epoch = epoch
@@ -186,9 +174,3 @@ class Shell:
         if visible:
             spent.visible = True
             self._delivery.visible[self._tablet] = None
-
-    def coordinator_of(self, name: str) -> int:
-        return coordinator_of(name, self._hosts)
-
-    def group_of(self, group: str) -> int:
-        return group_of(group, self._hosts)

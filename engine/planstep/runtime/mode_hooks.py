@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..errors import NotSupported
+from .identity import ByName, Identity
 from .outcomes import Outcomes
 from .schema import Schema
 from .snapshot_reads import Views
@@ -35,8 +36,9 @@ class ModeHooks:
     """There are tables, beside topics, in the same transactions."""
     has_places = True
     """A commit has a place in one order of all, and what is read is as of a step of it."""
-    ends_by_name = False
-    """Who looks for open transactions, or ends them, knows them by their writers' names, not by their own ids."""
+    by_name: ByName | None = None
+    """How who looks for open transactions finds them, where they are known by their writers' names, not by their
+    own ids; who ends one says so with `ready`."""
 
     def __init__(self, runtime: "Runtime") -> None:
         self.runtime = runtime
@@ -120,7 +122,7 @@ class ModeHooks:
     def switch_log_batching(self, on: bool) -> None:
         raise NotSupported(f'mode "{self.mode}" has no logs of coordinators: "kafka" has them')
 
-    def transactional_ids(self, only_open: bool) -> list[Any]:
+    def transactional_ids(self, only_open: bool) -> list[Identity]:
         raise NotSupported(f'mode "{self.mode}" has no transactional ids: "kafka" has them')
 
     def retire(self, producer: Any) -> None:

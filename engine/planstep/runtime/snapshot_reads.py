@@ -97,6 +97,9 @@ class _Cache:
 class Views:
     """Reads over all hosts' released state."""
 
+    has_holes = False
+    """Offsets lie in a log that no record is shown at: nobody may wait until those are consumed."""
+
     def __init__(
         self, nodes: list[Any], check_open: Callable[[], None], rtt_ms: float = 0.0
     ) -> None:
@@ -325,6 +328,11 @@ class Views:
     def position_fields(self, tablet: int, consumer: str) -> dict[str, Any]:
         """What there is to tell of a consumer in a partition beyond its position."""
         return {}
+
+    def shown_from(self, tablet: int, offset: int) -> int:
+        """The offset of the first record that is shown at or behind this one; the log's end where there is none.
+        Asked only of a log that has holes."""
+        return offset
 
     def read_slices(
         self, snap: Snapshot, tablet: int, offset: int, max_records: int, max_bytes: int

@@ -17,9 +17,9 @@ from functools import partial
 from typing import Any
 
 from .....coordinator.kafka.transactions import EXPIRE
-from .....host.modes import group_of
 from .....proto.batch import encode_batch
 from .....proto.ids import GROUPS, PARTITION, TRANSACTIONS, tablet_id
+from .....proto.kafka.coordinators import group_of
 from .....proto.kafka.messages import DropPartition, ExpireProducers, Join, Leave, TrimTo
 from .....proto.messages import Clean
 from .....proto.shell import Wake

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ...errors import Dropped, LeaseLost, SnapshotTooOld, TransactionClosed
 from ..columns.batch import ReadBatch, counted
-from ..transaction.snapshot_reader import Reading, end_of
+from ..transaction.snapshot_reader import Reading, below, end_of
 from .consumer_group import Group
 from .group_state import Lane, Member
 from .leased_transaction import Leased, LeasedTransaction
@@ -188,6 +188,8 @@ class BatchSearch:
         if self.course is not None:
             most = self.course.limit(lane.number, begin, most)
         segments, _ = reading.segments(group.info, lane.number, begin, most, self.max_bytes)
+        if group.individual:
+            segments = below(segments, end)
         if not segments:
             return None
         flight = group.begin(self.member, lane, begin, end_of(segments), changes)

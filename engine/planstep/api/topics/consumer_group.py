@@ -24,6 +24,7 @@ from bisect import insort
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ...errors import Conflict, LeaseLost, ProtocolError
@@ -229,7 +230,8 @@ class Group:
             if not (self.individual or lane.owner in (None, member)):
                 return None
             held = lane.held(reading.snap.step)
-        return first_gap(position, end, [*ranges, *held])
+        shown = partial(reading.shown, lane.tablet) if self.individual else None
+        return first_gap(position, end, [*ranges, *held], shown)
 
     def begin(
         self, member: Member, lane: Lane, begin: int, end: int, changes: int
@@ -250,10 +252,10 @@ class Group:
             if any(lane.flights for lane in self.lanes):
                 return False
         for lane in self.lanes:
-            position, _, ranges = reading.consumer(lane.tablet, self.consumer)
-            for begin, end in ranges:
-                position = end if begin <= position else position
-            if position < reading.bounds(lane.tablet)[1]:
+            if self.individual:
+                if reading.free(lane.tablet, self.consumer, ()):
+                    return False
+            elif reading.position(lane.tablet, self.consumer) < reading.bounds(lane.tablet)[1]:
                 return False
         return True
 

@@ -4,7 +4,7 @@ Nothing here locks: the group does. Next: consumer_group.py.
 """
 
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -92,12 +92,21 @@ class Flight:
         return self.begin < other.begin
 
 
-def first_gap(position: int, end: int, taken: Iterable[tuple[int, int]]) -> tuple[int, int] | None:
-    """What is free first of [position, end), in front of what is taken or between; None when nothing is."""
-    for begin, stop in sorted(taken):
-        if position < begin:
-            break
+def first_gap(
+    position: int,
+    end: int,
+    taken: Iterable[tuple[int, int]],
+    shown: Callable[[int, int], tuple[int, int] | None] | None,
+) -> tuple[int, int] | None:
+    """What is free first of [position, end), in front of what is taken or between; None when nothing is.
+
+    `shown`: what is left of a range from its first record on, None without one; None: each offset has a record.
+    """
+    for begin, stop in [*sorted(taken), (end, end)]:
+        if position < min(begin, end):
+            gap = position, min(begin, end)
+            left = gap if shown is None else shown(*gap)
+            if left is not None:
+                return left
         position = max(position, stop)
-    else:
-        begin = end
-    return (position, min(begin, end)) if position < min(begin, end) else None
+    return None

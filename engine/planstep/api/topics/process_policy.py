@@ -28,7 +28,6 @@ from ...errors import (
     NoSpace,
     Overloaded,
     ProcessingError,
-    ProducerFenced,
     ProtocolError,
     SnapshotTooOld,
     Undetermined,
@@ -66,7 +65,6 @@ _NOT_ITS_FAULT = (
     HostStopped,
     IoError,
     NoSpace,
-    ProducerFenced,
     Undetermined,
 )
 _CHOICES = ("stop", "skip", "dead_letter", "retry")
@@ -214,6 +212,7 @@ class Course:
             self._stop(error)  # the dead letters cannot be written: dropped, say
         elif (
             isinstance(error, _NOT_ITS_FAULT)
+            or (isinstance(error, ProtocolError) and error.fenced)
             or type(error) is Aborted  # the turn could not be made durable
             or not isinstance(error, Exception)
         ):

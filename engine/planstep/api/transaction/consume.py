@@ -13,7 +13,7 @@ from ...errors import OffsetOutOfRange
 from ..arguments import integer
 from ..columns.batch import Segment
 from .read_set import Conditions
-from .snapshot_reader import Reading, end_of
+from .snapshot_reader import Reading, below, end_of
 
 if TYPE_CHECKING:
     from ...runtime.catalog import TopicInfo
@@ -92,14 +92,15 @@ def _read_on(
         for begin, end in reading.free(tablet, consumer, held):
             most = min(max_records, end - begin)
             segments, bytes_read = reading.segments(topic, partition, begin, most, max_bytes - size)
-            records = sum(segment.hi - segment.lo for segment in segments)
-            if records:
-                conditions.acknowledge(tablet, consumer, begin, begin + records)
-                conditions.fence(tablet, consumer, reading.moved(tablet, consumer))
+            segments = below(segments, end)
+            if not segments:
+                break
+            conditions.acknowledge(tablet, consumer, begin, end_of(segments))
+            conditions.fence(tablet, consumer, reading.moved(tablet, consumer))
             found += segments
-            max_records -= records
+            max_records -= sum(segment.hi - segment.lo for segment in segments)
             size += bytes_read
-            if max_records <= 0 or size >= max_bytes or records < end - begin:
+            if max_records <= 0 or size >= max_bytes:
                 break
         return found, size
     offset = conditions.consumed_to(tablet, consumer)

@@ -108,11 +108,22 @@ class Reading:
     def free(
         self, tablet: int, consumer: str, held: Iterable[tuple[int, int]]
     ) -> list[tuple[int, int]]:
-        """What an individual consumer has neither consumed nor `held`, ascending."""
+        """What an individual consumer has neither consumed nor `held`, ascending; no range without a record."""
         position, _, ranges = self.consumer(tablet, consumer)
         for begin, end in held:
             position, ranges = consumed(position, ranges, begin, end)
-        return free_ranges(position, ranges, self.bounds(tablet)[1])
+        found = free_ranges(position, ranges, self.bounds(tablet)[1])
+        if not self.runtime.views.has_holes:
+            return found
+        shown = (self.shown(tablet, begin, end) for begin, end in found)
+        return [piece for piece in shown if piece is not None]
+
+    def shown(self, tablet: int, begin: int, end: int) -> tuple[int, int] | None:
+        """What is left of [begin, end) from the first record on that is shown there, None without one: the others
+        never come to anybody who could acknowledge them."""
+        if self.runtime.views.has_holes:
+            begin = self.runtime.views.shown_from(tablet, begin)
+        return (begin, end) if begin < end else None
 
     def positions(self, topic: "TopicInfo", consumer: str) -> dict[int, int]:
         return {
@@ -216,6 +227,15 @@ def end_of(segments: list[Segment]) -> int:
     """The offset behind the last record; there may be offsets between that no record has."""
     last = segments[-1]
     return last.offset + last.hi - last.lo
+
+
+def below(segments: list[Segment], end: int) -> list[Segment]:
+    """Those below an offset: where no record has some of the offsets, a number of records may reach further."""
+    while segments and end_of(segments) > end:
+        last = segments.pop()
+        if last.offset < end:
+            segments.append(last._replace(hi=last.lo + end - last.offset))
+    return segments
 
 
 def check_limits(max_records: int, max_bytes: int) -> None:

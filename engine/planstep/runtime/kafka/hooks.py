@@ -12,18 +12,19 @@ from typing import Any
 
 from ...errors import NotSupported
 from ...host.inputs import Tick
-from ...host.modes import coordinator_of, group_of
 from ...proto.ids import GROUPS, TRANSACTIONS, host_of, kind_of, tablet_id, tablet_text
+from ...proto.kafka.coordinators import coordinator_of, group_of
 from ...proto.kafka.messages import ExpireProducers, Produce, SwitchLog
 from ...proto.kafka.settings import KafkaSettings
 from ...proto.messages import PartitionPart
 from ...proxy.kafka import client as core
 from ..core_client import Client
 from ..deferred_signals import Uninterrupted, room_for_a_turn
+from ..identity import Identity
 from ..mode_hooks import ModeHooks
 from ..runtime import Runtime
+from . import identities
 from .errors import kafka_error
-from .identities import Identity, identities, under_way
 from .numbers import Numbers
 from .outcomes import KafkaOutcomes
 from .producer_sessions import LOOK_SECONDS, Writing
@@ -46,7 +47,7 @@ class KafkaHooks(ModeHooks):
     reads_may_wait = True
     has_tables = False
     has_places = False
-    ends_by_name = True
+    by_name = identities
     kafka_transactions: KafkaTransactions
     """The runtime's, as this room knows them; so are `kafka_views`."""
     client: Client[core.Client]
@@ -219,7 +220,9 @@ class KafkaHooks(ModeHooks):
         """See identities.py."""
         stores = {n: node.host.store for n, node in enumerate(self.runtime.nodes) if not node.down}
         now_ms = time.time_ns() // 1_000_000
-        return (under_way if only_open else identities)(stores, self.runtime.names, now_ms)
+        return (identities.under_way if only_open else identities.identities)(
+            stores, self.runtime.names, now_ms
+        )
 
     def statement(self, parts: dict[int, Any]) -> dict[int, Any]:
         """A write by itself is a plain one: no transaction."""

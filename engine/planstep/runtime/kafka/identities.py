@@ -12,9 +12,9 @@ Next: cli/identities.py.
 """
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
-from ...coordinator.kafka.states import AT_REST, ONGOING, PREPARED, STATE_NAMES, Transaction
+from ...coordinator.kafka.states import AT_REST, STATE_NAMES, Transaction
 from ...host.describe import Names, part_name
 from ...host.tablet_space import stored_tablets
 from ...proto.batched_log import decode_entry
@@ -31,55 +31,10 @@ from ...proto.kafka.messages import COMMIT
 from ...store import Store
 from ...tablets.kafka.producer_state import ProducerState
 from ...tablets.kafka.rows import EMPTY, Entry
+from ..identity import Identity, Logged, Stores, Waiting
 
 HANGING = "Hanging"
 """The state of what no coordinator will end."""
-Stores = dict[int, Store]
-
-
-class Waiting(NamedTuple):
-    """What an open transaction has at one partition or group coordinator, `participant`.
-
-    `first_offset` is its first record there, None where it has none; readers of the partition stop at
-    `last_stable`, whoever's it is, and `records_behind` are written from there on. `positions` wait for its
-    end, as "resharder clicks[0] = 12".
-    """
-
-    participant: str
-    first_offset: int | None
-    last_stable: int | None
-    records_behind: int
-    positions: tuple[str, ...]
-
-
-class Identity(NamedTuple):
-    """A transactional id; `name` is None of what hangs. Times are seconds before now; `age_seconds` that of
-    its open transaction, None when there is none."""
-
-    name: str | None
-    state: str
-    producer: int
-    epoch: int
-    age_seconds: float | None
-    updated_seconds: float | None
-    timeout_seconds: float | None
-    participants: tuple[str, ...]
-    waiting: tuple[Waiting, ...] = ()
-
-    @property
-    def open(self) -> bool:
-        return self.state in (HANGING, *(STATE_NAMES[s] for s in (ONGOING, *PREPARED)))
-
-
-class Logged(NamedTuple):
-    """A record of an id's coordinator's log; `entry` is the number of the append that it shares."""
-
-    entry: int
-    state: str
-    producer: int | None
-    epoch: int | None
-    updated_ms: int | None
-    participants: tuple[str, ...]
 
 
 def identities(stores: Stores, names: Names, now_ms: int) -> list[Identity]:

@@ -6,7 +6,7 @@ Next: ../core_client.py.
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ...host.modes import group_of
+from ...proto.kafka.coordinators import group_of
 from ...proto.kafka.messages import Join, Leave, OffsetCommit, TrimTo
 from ..deferred_signals import room_for_a_turn
 from ..group_commit import Waiter

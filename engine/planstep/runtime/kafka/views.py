@@ -14,12 +14,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from ...coordinator.kafka.groups import pending_of, position_of
-from ...host.modes import group_of
 from ...host.versions import Retired
 from ...proto.batch import HEADER_BYTES, Batch, timestamp_of
 from ...proto.ids import GROUPS, Place, tablet_id, tablet_prefix
+from ...proto.kafka.coordinators import group_of
+from ...proto.kafka.messages import ABORT, COMMIT, TRANSACTIONAL
 from ...proto.kafka.settings import KafkaSettings
-from ...proxy.read_filter import aborted_between, visible
+from ...proxy.read_filter import Kinds, aborted_between, visible
 from ...tablets.intervals import Ranges
 from ...tablets.kafka.rows import EMPTY, Bounds, Entry
 from ..snapshot_reads import ROWS, Slice, Snapshot, Views, trimmed_error
@@ -29,6 +30,7 @@ NO_PLACE = Place(0, None)
 """This mode gives transactions no place in a common order."""
 WRITER = "writer:"
 """With it begin the transactional ids and groups that stand for writers' producers: numbers.py."""
+KINDS = Kinds(TRANSACTIONAL, COMMIT, ABORT)
 Positions = dict[tuple[str, int], int]
 """(consumer, partition's tablet) → where a client goes on: what a consumer has in memory."""
 
@@ -65,6 +67,8 @@ class _Durable:
 
 class KafkaViews(Views):
     """Reads over all hosts' released state."""
+
+    has_holes = True
 
     def __init__(
         self,
@@ -135,7 +139,7 @@ class KafkaViews(Views):
         low, high = self.now(tablet)
         while low < high:
             middle = (low + high) // 2
-            first, row = next(visible(self.entries(tablet, middle, high), ()), (high, None))
+            first, row = next(visible(self.entries(tablet, middle, high), (), KINDS), (high, None))
             if row is None:
                 high = middle
                 continue
@@ -152,8 +156,8 @@ class KafkaViews(Views):
         """The entries that this isolation shows."""
         entries = self.entries(tablet, offset, end)
         if self._settings.isolation == "read_uncommitted":
-            return visible(entries, ())
-        return visible(entries, aborted_between(self._index(tablet, offset), offset, end))
+            return visible(entries, (), KINDS)
+        return visible(entries, aborted_between(self._index(tablet, offset), offset, end), KINDS)
 
     def _index(self, tablet: int, offset: int) -> Iterator[Any]:
         """Rows of the aborted index from a marker's offset on."""
@@ -219,7 +223,7 @@ class KafkaViews(Views):
                 position, _ = self.committed(tablet, consumer)
             if position is None:
                 return None, 0, (), 0
-        return self._next(tablet, position), 0, (), 0
+        return self.shown_from(tablet, position), 0, (), 0
 
     def settled(self, tablet: int, consumer: str) -> int | None:
         """A position, once no transaction is about to move it. KafkaError after max_block_ms."""
@@ -261,11 +265,10 @@ class KafkaViews(Views):
         pending = [{"producer": p, "position": at} for p, at in self.pending(tablet, consumer)]
         return {"committed": self.committed(tablet, consumer)[0], "pending": pending}
 
-    def _next(self, tablet: int, position: int) -> int:
-        """The offset of the first record to be shown at or behind a position: markers and what was aborted
-        are skipped, as a fetch skips them; the end where there is none."""
+    def shown_from(self, tablet: int, offset: int) -> int:
+        """Markers and what was aborted are skipped, as a fetch skips them."""
         start, end = self.now(tablet)
-        position = max(position, start)
+        position = max(offset, start)
         for first, _ in self._visible(tablet, position, end):
             return max(first, position)
         return max(position, end)

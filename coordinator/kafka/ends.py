@@ -1,0 +1,66 @@
+"""What ../logged_rows.py and ../markers.py are told of Kafka's transactions: their states, errors and messages.
+
+    Prepare* ─▶ Marker to each partition ──Marked──▶ Complete*
+
+The markers of a transaction for one host are one request, as WriteTxnMarkers is (proto.kafka.request_of).
+
+Next: groups.py.
+"""
+
+from operator import attrgetter
+
+from ...proto.kafka.messages import Marker, Shell
+from ..logged_rows import Kind
+from .states import (
+    APPEND_ERRORS,
+    COMPLETE_ABORT,
+    COMPLETE_COMMIT,
+    DEAD,
+    PREPARE_COMMIT,
+    PREPARED,
+    Transaction,
+    check_move,
+)
+
+ROWS = Kind(Transaction, check_move, DEAD, "NOT_COORDINATOR", APPEND_ERRORS)
+
+
+class Ends:
+    """Markers of one coordinator, a tablet."""
+
+    __slots__ = ("_shell", "_tablet", "retry_ms")
+
+    prepared = PREPARED
+    over = ("", "UNKNOWN_TOPIC_OR_PARTITION")
+    """Written; dropped, so there is nothing to end."""
+    refused = ("INVALID_PRODUCER_EPOCH", "TRANSACTION_COORDINATOR_FENCED")
+
+    about = attrgetter("producer", "epoch", "number")
+    """Many transactions may share an epoch: in version 1 only the number tells them apart."""
+
+    def __init__(self, tablet: int, shell: Shell) -> None:
+        self._tablet = tablet
+        self._shell = shell
+        self.retry_ms = shell.settings.marker_retry_ms
+
+    def marker(self, name: str, row: Transaction) -> Marker:
+        return Marker(
+            self._tablet,
+            name,
+            row.producer,
+            row.epoch,
+            row.state == PREPARE_COMMIT,
+            self._shell.epoch,
+            row.version,
+            row.number,
+        )
+
+    def completed(self, row: Transaction) -> Transaction:
+        new = row._replace(
+            state=COMPLETE_COMMIT if row.state == PREPARE_COMMIT else COMPLETE_ABORT,
+            update_ms=self._shell.now_ms,
+            partitions=(),
+        )
+        if row.next >= 0:
+            new = new._replace(producer=row.next, previous=row.producer, epoch=0, next=-1)
+        return new
