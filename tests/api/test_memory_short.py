@@ -18,7 +18,7 @@ from planstep.runtime.kafka import hooks as kafka_hooks
 from planstep.runtime.mode_hooks import ModeHooks
 from planstep.runtime.thread_pool import ThreadPool
 from planstep.runtime.turn_loop import TurnLoop
-from planstep.store import disk_store, owner_lock
+from planstep.store import disk_store, owner_lock, resuming
 from planstep.store.checkpointing import Checkpointer
 from planstep.store.disk_store import DiskStore
 from planstep.store.log import log_writer
@@ -67,8 +67,8 @@ def engine_threads() -> list[str]:
         (owner_lock.json, "dumps"),
         (fork_safe_open, "file_key"),
         (Table, "_note_newest"),
-        (disk_store, "read_back"),
-        (DiskStore, "_recover"),
+        (resuming, "read_back"),
+        (disk_store, "resume"),
         (ReleasedMark, "show"),
         (ModeHooks, "views"),
         (ThreadPool, "begin"),

@@ -164,7 +164,7 @@ def test_lmdbs_error_for_a_write_cut_short_is_a_full_disk(
     with open_engine(tmp_path / "s", FastFiles()) as db:
         db.create_topic("t")
         (store,) = stores_of(db)
-        monkeypatch.setattr("planstep.store.tables.table.is_full", lambda folder: True)
+        monkeypatch.setattr("planstep.store.tables.lmdb_errors.is_full", lambda folder: True)
         broken = break_tables(store, "eio", 0, None)
         with pytest.raises(NoSpace):
             store.checkpoint()

@@ -187,7 +187,7 @@ def swap(folder: Path) -> None:
     other.close()
 
 
-@pytest.mark.parametrize("module", ["disk_store", "readers.readonly"])
+@pytest.mark.parametrize("module", ["owned_folder", "readers.readonly"])
 def test_a_folder_that_is_replaced_while_it_is_opened(
     quick_path: Path, monkeypatch: pytest.MonkeyPatch, module: str
 ) -> None:
@@ -197,13 +197,13 @@ def test_a_folder_that_is_replaced_while_it_is_opened(
     write(store, {A: "its own"})
     store.close()
     before_reading(monkeypatch, module, lambda: swap(folder))
-    store = opened(folder) if module == "disk_store" else ReadOnlyStore.open(folder)
+    store = opened(folder) if module == "owned_folder" else ReadOnlyStore.open(folder)
     assert contents(store) == {A: "its own"}
     store.close()
     assert verify(folder) == [] and verify(quick_path / "moved") == []
 
 
-@pytest.mark.parametrize("module", ["disk_store", "readers.readonly"])
+@pytest.mark.parametrize("module", ["owned_folder", "readers.readonly"])
 def test_where_descriptors_are_no_paths_a_folder_that_is_replaced_is_refused(
     quick_path: Path, monkeypatch: pytest.MonkeyPatch, module: str
 ) -> None:
@@ -216,7 +216,7 @@ def test_where_descriptors_are_no_paths_a_folder_that_is_replaced_is_refused(
     before = picture(folder)
     before_reading(monkeypatch, module, lambda: swap(folder))
     with pytest.raises(IoError, match="was moved, replaced or removed while it was opened"):
-        opened(folder) if module == "disk_store" else ReadOnlyStore.open(folder)
+        opened(folder) if module == "owned_folder" else ReadOnlyStore.open(folder)
     moved = picture(quick_path / "moved")
     assert {name: moved[name.replace("/s/", "/moved/")] for name in before if "mdb" in name} == {
         name: value for name, value in before.items() if "mdb" in name

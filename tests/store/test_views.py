@@ -62,7 +62,7 @@ def test_a_reader_does_not_go_back_when_the_log_goes_on_elsewhere(
     store = open_small(quick_path / "s", files=FastFiles(), durability=durability)
     for n in range(5):
         write(store, {A + bytes([n]): n})
-    store._files = store._folder.files = store._log._files = files
+    store._folder.files = store._log._files = files
     files.watch(store.folder)
     files.kind = kind
     if kind == "write":

@@ -84,7 +84,7 @@ _STAGE_OF = {
         "open_environment": "tables",
         "make_file": "tables",
         "_note_newest": "tables",
-        "_recover": "recover",
+        "resume": "recover",
         "begin_segment": "segment",
         "views": "runtime",
         "_host": "runtime",

@@ -8,7 +8,6 @@ hold already. S never comes from a clock.
 Next: runtime.py.
 """
 
-import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -21,11 +20,11 @@ from ..proto.messages import PartitionPart, ShardPart
 from ..tablets.intervals import Ranges, raised
 from ..tablets.participant import TxRecord
 from ..tablets.partition import EMPTY, FORGOTTEN, Bounds, Entry, Numbers, standing
+from .batch_cache import BatchCache
+from .log_entries import entries_between, first_behind
 from .wait_primitives import wait_for
 
 _WAIT_SECONDS = 30.0
-ROWS = 500
-"""Of a partition's entries, looked up at once."""
 
 
 class Slice(NamedTuple):
@@ -69,31 +68,6 @@ class Snapshot:
         self.close()
 
 
-class _Cache:
-    """Batches that were read in part, for whoever reads on: checked once, not for each record.
-
-    A published batch never changes, and its offset is never given to another.
-    """
-
-    def __init__(self, bytes_max: int = 8 << 20) -> None:
-        self._bytes_max = bytes_max
-        self.bytes = 0
-        self._held: dict[tuple[int, int], Batch] = {}
-        self._lock = threading.Lock()
-
-    def get(self, key: tuple[int, int]) -> Batch | None:
-        return self._held.get(key)
-
-    def put(self, key: tuple[int, int], batch: Batch) -> None:
-        if key in self._held or len(batch.data) > self._bytes_max // 4:
-            return
-        with self._lock:
-            if self._held.setdefault(key, batch) is batch:
-                self.bytes += len(batch.data)
-            while self.bytes > self._bytes_max:
-                self.bytes -= len(self._held.pop(next(iter(self._held))).data)
-
-
 class Views:
     """Reads over all hosts' released state."""
 
@@ -107,7 +81,7 @@ class Views:
         self.fetches = 0
         self._nodes = nodes
         self._check_open = check_open  # raises where nobody will take a host further
-        self._cache = _Cache()
+        self._cache = BatchCache()
         self._several = len(nodes) > 1 or bool(nodes[0].host.links)
 
     def snapshot(self) -> Snapshot:
@@ -250,9 +224,7 @@ class Views:
 
     def standing(self, tablet: int, consumer: str) -> tuple[int, int] | None:
         """(lag, missed) of a consumer, as last released; None when it has no position here."""
-        row = self._nodes[host_of(tablet)].host.store.get(
-            tablet_prefix(tablet) + b"c" + consumer.encode()
-        )
+        row = self._store(tablet).get(tablet_prefix(tablet) + b"c" + consumer.encode())
         if row is None:
             return None
         start, end = self.log_bounds(tablet)
@@ -266,7 +238,7 @@ class Views:
 
     def staged(self, tablet: int, tx: bytes) -> list[Batch]:
         """What an open transaction has sent ahead to a partition, in order."""
-        store = self._nodes[host_of(tablet)].host.store
+        store = self._store(tablet)
         held = store.get(tablet_prefix(tablet) + b"s" + tx) or ()
         return [
             Batch.decode(store.read_payload(address, length)) for address, length, _ in held[1:]
@@ -317,7 +289,7 @@ class Views:
 
     def consumers(self, tablet: int) -> list[str]:
         """Those that have a position in the partition, in the order of their names."""
-        store = self._nodes[host_of(tablet)].host.store
+        store = self._store(tablet)
         prefix = tablet_prefix(tablet)
         return [key[5:].decode() for key, _ in store.scan(prefix + b"c", prefix + b"d")]
 
@@ -376,53 +348,26 @@ class Views:
 
     def entries(self, tablet: int, offset: int, end: int) -> Iterator[tuple[int, Any]]:
         """(first offset, row) of the stored batches and markers that overlap [offset, end)."""
-        store, prefix = self._store(tablet), tablet_prefix(tablet) + b"b"
-        at = prefix + offset.to_bytes(8, "big")
-        rows = store.scan(prefix, at + b"\x00", reverse=True, limit=1)
-        rows = [(key, row) for key, row in rows if _end_offset(key, row) > offset]
-        last = prefix + end.to_bytes(8, "big")
-        while True:
-            for key, row in rows:
-                yield _first_offset(key), row
-                at = key + b"\x00"
-            rows = store.scan(at, last, limit=ROWS)
-            if not rows:
-                return
+        return entries_between(self._store(tablet), tablet, offset, end)
 
     def offset_at(self, tablet: int, ms: int) -> int:
         """The first offset whose batch was written at `ms` or later, as far as clocks agree."""
-        store = self._nodes[host_of(tablet)].host.store
-        prefix = tablet_prefix(tablet) + b"b"
-        low, high = self.log_bounds(tablet)
-        while low < high:
-            middle = (low + high) // 2
-            at = prefix + middle.to_bytes(8, "big") + b"\x00"
-            ((key, (address, _, count, _, _)),) = store.scan(prefix, at, reverse=True, limit=1)
-            begin = int.from_bytes(key[-8:], "big")
-            if timestamp_of(store.read_payload(address, HEADER_BYTES)) < ms:
-                low = begin + count
-            else:
-                high = max(begin, low)
-                if high == low:
-                    break
-        return low
+        store = self._store(tablet)
+
+        def is_earlier(entry: Entry) -> bool:
+            return timestamp_of(store.read_payload(entry.address, HEADER_BYTES)) < ms
+
+        return first_behind(store, tablet, *self.log_bounds(tablet), is_earlier)
 
     def end_at(self, tablet: int, step: int) -> int:
         """The log's end as of an earlier step; the log's start where all that is left came later.
 
         Places never fall along a partition.
         """
-        store, prefix = self._store(tablet), tablet_prefix(tablet) + b"b"
-        low, high = self.log_bounds(tablet)
-        while low < high:
-            at = prefix + ((low + high) // 2).to_bytes(8, "big") + b"\x00"
-            ((key, row),) = store.scan(prefix, at, reverse=True, limit=1)
-            begin, entry = _first_offset(key), Entry._make(row)
-            if entry.step <= step:
-                low = begin + entry.records
-            else:
-                high = max(begin, low)
-        return low
+        store = self._store(tablet)
+        return first_behind(
+            store, tablet, *self.log_bounds(tablet), lambda entry: entry.step <= step
+        )
 
     def _batch(
         self, store: Any, tablet: int, begin: int, lo: int, address: int, length: int
@@ -437,12 +382,3 @@ class Views:
                     raise trimmed_error(begin + lo) from error
                 raise type(error)(f"offset {begin + lo}: {error}") from error
         return batch
-
-
-def _first_offset(key: bytes) -> int:
-    return int.from_bytes(key[-8:], "big")
-
-
-def _end_offset(key: bytes, row: Any) -> int:
-    _, _, records, *_ = row  # of either mode
-    return _first_offset(key) + int(records)

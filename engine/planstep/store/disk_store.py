@@ -8,7 +8,7 @@ NoSpace is different: it is met when the next segment is allocated, before anyth
 that free space then go to the reserve.
 
 What a crash leaves: a torn last record (void), a file that was begun and is not referred to, a stale
-lock, an LMDB of an older turn (the log has the rest). Opening deals with each.
+lock, an LMDB of an older turn (the log has the rest). Opening deals with each: resuming.py.
 
 Next: checkpointing.py, what is done beside the turns.
 """
@@ -16,91 +16,55 @@ Next: checkpointing.py, what is done beside the turns.
 import os
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..errors import (
     Corruption,
-    FormatError,
     IoError,
     NoSpace,
     PlanstepError,
     StoreClosed,
     TransactionTooLarge,
-    WrongMode,
     reason,
 )
 from ..logs import SLOW_SYNC_SECONDS, chore_failed, slow_sync
 from .checkpointing import Checkpointer, Rest
 from .files import Files, check_there, io_error, way_into
-from .layers import GONE, MISSING, Layer, layered, merged_scan
+from .layers import GONE, MISSING, layered, merged_scan
 from .log.extents import Extent
 from .log.log_writer import LogEnd
-from .log.records import (
-    OVERHEAD,
-    RECORD_BYTES_MAX,
-    decode_pairs,
-    encode_pairs,
-)
-from .log.segments import Folder, segment_files, segment_parts
-from .meta import (
-    FORMAT,
-    Meta,
-    check_belongs,
-    check_folders,
-    load_meta,
-    make_folder,
-    save_meta,
-)
-from .owner_lock import OwnerLock
+from .log.records import OVERHEAD, RECORD_BYTES_MAX, encode_pairs
+from .log.segments import Folder
+from .owned_folder import OwnedFolder
+from .picture import Picture, take_picture
 from .readers.reader_lease import make_leases, oldest_lease
 from .readers.released_mark import ReleasedMark
-from .recovery import Found, read_back
+from .resuming import resume
 from .tables.table import Table
-from .turn import Show, StoreCounters, Turn, decode_changes, encode_changes
+from .turn import Show, StoreCounters, Turn, encode_changes
 from .unsaved import Unsaved
 
 SEGMENT_BYTES = 64 << 20
 
 
-class Picture(NamedTuple):
-    """A store at one moment: newer keys, newer payloads, the next payload's address, LMDB's read transaction."""
-
-    layer: Layer
-    runs: list[Extent]
-    next_address: int
-    txn: Any
-
-
 class DiskStore:
     """Invariant: what `get` and `scan` see is durable (at durability "full")."""
 
-    def __init__(
-        self,
-        folder: Path,
-        *,
-        meta: Meta,
-        lock: OwnerLock,
-        files: Files,
-        durability: str,
-        segment_bytes: int,
-    ) -> None:
+    def __init__(self, owned: OwnedFolder, sync: bool, segment_bytes: int) -> None:
+        """`sync`: each turn."""
+        folder, lock = owned.path, owned.lock
         self.folder = folder
-        self.meta = meta
-        self.store_id = meta.store_id
+        self.meta = owned.meta
+        self.store_id = owned.meta.store_id
         self.counters = StoreCounters()
-        self._files = files
+        self._owned = owned
         self._lock = lock
-        self._sync = durability == "full"
+        self._sync = sync
         self._closed = False
-        self._folder = Folder(folder, meta.store_id, files, segment_bytes, lock.folder)
+        self._folder = Folder(folder, self.store_id, owned.files, segment_bytes, lock.folder)
         self._unsaved = Unsaved()
         self._log = LogEnd(
-            self._folder,
-            self.store_id,
-            self._sync,
-            self.counters,
-            self._unsaved.move,
-            self._show,
+            self._folder, self.store_id, sync, self.counters, self._unsaved.move, self._show
         )
         try:
             make_leases(folder, lock.folder)
@@ -120,9 +84,18 @@ class DiskStore:
                     folder=self._folder,
                     store_id=self.store_id,
                     counters=self.counters,
-                    sync=self._sync,
+                    sync=sync,
                 )
-                self._recover()
+                self.clean = resume(
+                    self._log,
+                    self._unsaved,
+                    table=self._table,
+                    folder=self._folder,
+                    released=self._released,
+                    counters=self.counters,
+                    attempt=self._checkpointer.attempt,
+                )
+                oldest_lease(folder, lock.folder)  # removes those whose process was killed
                 self._show()
             except BaseException:
                 self._table.close()
@@ -154,47 +127,20 @@ class DiskStore:
         `mode` and `hosts` left None are as stored; new: "deterministic", 1. `first_id`: the id of host 0's,
         which the others of one store name.
         """
-        files = files or Files()
-        check_folders(folder, files)
-        if not (folder / "meta.pb").exists():
-            if not create:
-                raise FormatError(f"{folder} is not a store; create one with create=True")
-            make_folder(folder, files)
-        lock = OwnerLock(folder / "lock", wait)
+        owned = OwnedFolder.take(
+            folder,
+            files or Files(),
+            create=create,
+            mode=mode,
+            hosts=hosts,
+            host=host,
+            first_id=first_id,
+            wait=wait,
+        )
         try:
-            files.hold(folder, lock.folder)
-            meta = load_meta(folder, files)
-            if meta is None:
-                if not create:
-                    raise FormatError(f"{folder} is not a store any more")
-                meta = Meta(
-                    format=FORMAT,
-                    store_id=os.urandom(16),
-                    mode=mode or "deterministic",
-                    hosts=hosts or 1,
-                    host=host,
-                    first_id=first_id,
-                )
-                files.make_folder(folder / "table")
-                save_meta(folder, meta, files)
-            files.make_folder(folder / "table")  # removed: all may be in the log
-            for name, asked in (("mode", mode), ("hosts", hosts), ("host", host)):
-                if asked not in (None, getattr(meta, name)):
-                    raise WrongMode(name, getattr(meta, name), asked)
-            check_belongs(folder, meta, first_id)
-            return cls(
-                folder,
-                meta=meta,
-                lock=lock,
-                files=files,
-                durability=durability,
-                segment_bytes=segment_bytes,
-            )
+            return cls(owned, durability == "full", segment_bytes)
         except BaseException:
-            try:
-                files.release(folder)
-            finally:
-                lock.close()
+            owned.release()
             raise
 
     @property
@@ -210,69 +156,6 @@ class DiskStore:
         """Before anything of the turn leaves."""
         log = self._log
         self._released.show(log.generation, log.turn, log.synced)
-
-    # opening -------------------------------------------------------------------------------
-
-    def _recover(self) -> None:
-        log, unsaved = self._log, self._unsaved
-        state = self._table.state() or (0, 0, "", False, 0)
-        checkpoint, log.address, first_segment, closed = state[:4]
-        shown = self._released.read()
-        proven = 0 if shown is None else shown.synced
-        try:
-            found = read_back(
-                self.folder,
-                self._files,
-                self.store_id,
-                checkpoint,
-                first_segment=first_segment,
-                closed=closed,
-                proven=proven,
-            )
-        except Corruption as error:
-            if checkpoint:
-                raise
-            hint = "the tables are empty: put `table` back if it was removed, or restore a backup"
-            raise Corruption(f"{error}; {hint}") from error
-        self.clean = found.closed or not found.segment
-        live = Layer()
-        for segment, record, _ in found.turns:
-            live.update(decode_changes(record.changes))
-            place = (record.address, segment, record.payload_offset, record.payload_length)
-            unsaved.note(Extent(*place), decode_pairs(record.dropped), record.size)
-            if record.payload_length:
-                log.address = record.address + record.payload_length
-            self.counters.replayed_turns += 1
-        unsaved.layers = (live, None)
-        unsaved.changed_at = 0.0  # long ago: they are saved soon
-        log.turn = found.last_turn(checkpoint)
-        generations = [segment_parts(p.name)[0] for p in segment_files(self.folder, self._files)]
-        log.generation = max(generations, default=0) + 1
-        if shown is not None and shown.current and shown.turn <= log.turn:
-            self._released.show(log.generation, shown.turn, proven)  # readers do not go back
-        doubtful = [item for item in found.turns if item[1].turn > found.synced]
-        self._folder.grown = sum(self._folder.sizes().values())
-        try:
-            log.begin_segment(found.synced, doubtful)
-        except NoSpace:
-            self._free_tail(found)
-            log.number += 1  # the first may have been begun; nothing has been acknowledged since
-            log.begin_segment(found.synced, doubtful, reserve=True)
-        self._files.sync_folder(self.folder / "table")  # where LMDB's file was made
-        self._folder.sync()
-        if found.whole:  # what is behind its records is void from now on
-            self._checkpointer.attempt(lambda: self._folder.shrink(found.segment, found.offset))
-        if not log.on_reserve:
-            self._checkpointer.attempt(self._folder.keep_reserve)
-        oldest_lease(self.folder, self._lock.folder)  # removes those whose process was killed
-
-    def _free_tail(self, found: Found) -> None:
-        """The disk is full: what a crash left allocated behind the last record goes, if it is empty."""
-        if not found.segment:
-            return
-        size = self._files.size_of(self.folder / found.segment)
-        if not any(self._folder.read(found.segment, found.offset, size - found.offset)):
-            self._folder.shrink(found.segment, found.offset)
 
     # reading -------------------------------------------------------------------------------
 
@@ -343,16 +226,7 @@ class DiskStore:
 
     def picture(self) -> Picture:
         """Takes all that is there at one moment; the caller ends the read transaction in it."""
-        unsaved = self._unsaved
-        with self._log.appending, unsaved.mutex:
-            live, frozen = unsaved.layers
-            values, runs, end = dict(live.values), list(unsaved.runs), self._log.address
-            txn = self._table.pin()
-        layer = Layer()
-        if frozen is not None:  # nobody changes it any more
-            layer.update(frozen.values)
-        layer.update(values)
-        return Picture(layer, runs, end, txn)
+        return take_picture(self._log, self._unsaved, self._table)
 
     # writing -------------------------------------------------------------------------------
 
@@ -515,7 +389,4 @@ class DiskStore:
                 try:
                     self._released.close()
                 finally:
-                    try:
-                        self._files.release(self.folder)
-                    finally:
-                        self._lock.close()
+                    self._owned.release()

@@ -1,6 +1,6 @@
 """What a store says of itself: format, mode, hosts. Written once, at creation.
 
-Next: disk_store.py.
+Next: owned_folder.py.
 """
 
 import stat

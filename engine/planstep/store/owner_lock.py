@@ -4,7 +4,7 @@
          ▲                                           └ no: moved or replaced by another store
          └───────────────────────────────────────────┘
 
-Next: disk_store.py.
+Next: owned_folder.py.
 """
 
 import contextlib

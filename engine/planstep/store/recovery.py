@@ -9,7 +9,7 @@ history, or the owner's mark says that it was synced. Otherwise it and all behin
 zeros, or no file, are in place of records that the checkpoint covers, later ones may be gone alike:
 corruption too.
 
-Next: disk_store.py.
+Next: resuming.py.
 """
 
 from dataclasses import dataclass, field

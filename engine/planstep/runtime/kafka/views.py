@@ -23,7 +23,8 @@ from ...proto.kafka.settings import KafkaSettings
 from ...proxy.read_filter import Kinds, aborted_between, visible
 from ...tablets.intervals import Ranges
 from ...tablets.kafka.rows import EMPTY, Bounds, Entry
-from ..snapshot_reads import ROWS, Slice, Snapshot, Views, trimmed_error
+from ..log_entries import ROWS
+from ..snapshot_reads import Slice, Snapshot, Views, trimmed_error
 from .errors import kafka_error
 
 NO_PLACE = Place(0, None)

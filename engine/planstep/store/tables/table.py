@@ -12,7 +12,6 @@ the checkpoint.
 Next: ../disk_store.py.
 """
 
-import errno
 import hashlib
 import os
 from collections.abc import Callable, Iterator
@@ -22,17 +21,8 @@ from typing import Any
 
 import lmdb
 
-from ...errors import (
-    Corruption,
-    EngineClosed,
-    FormatError,
-    IoError,
-    NoSpace,
-    PlanstepError,
-    StoreClosed,
-    StoreInUse,
-)
-from ..files import io_error, shown
+from ...errors import Corruption, IoError, PlanstepError, StoreClosed
+from ..files import shown
 from ..layers import GONE
 from ..log.extents import (
     Extent,
@@ -46,7 +36,8 @@ from ..log.extents import (
 from .checksums import FOREIGN, Beside, backwards, between, look_up, seal, unseal
 from .create import READERS_MAX, allocate_lock, make_file
 from .fork_safe_open import close_environment, open_environment
-from .header_check import check_size, is_full
+from .header_check import check_size
+from .lmdb_errors import given_up, not_opened, not_written, unreadable
 from .page_check import check_tree
 from .reader_slots import SPARED, Slots, admit, all_taken
 
@@ -88,7 +79,7 @@ def _environment(folder: Path, read_only: bool) -> tuple[Any, tuple[int, int]]:
                 if size < 1 << 24:
                     raise IoError("the memory map for the tables could not be reserved") from None
     except lmdb.Error as error:
-        raise _not_opened(folder, error) from error
+        raise not_opened(folder, error) from error
 
 
 class Table:
@@ -134,14 +125,14 @@ class Table:
         try:
             self._env.begin(write=True).abort()
         except lmdb.Error as error:
-            raise _not_opened(folder, error) from error
+            raise not_opened(folder, error) from error
 
     def pin(self) -> Any:
         """A read transaction for the other methods' `txn`: all of them then see one moment. TooManyReaders."""
         try:
             txn = self._begin()
         except lmdb.Error as error:
-            raise _unreadable(error, self._folder) from error
+            raise unreadable(error, self._folder) from error
         if self._slots is None:  # another process's, which leaves some free to the owner
             try:
                 admit(self._env)
@@ -168,7 +159,7 @@ class Table:
                 with self._begin() as own:
                     yield own
         except (lmdb.Error, *FOREIGN) as error:
-            raise _unreadable(error, self._folder) from error
+            raise unreadable(error, self._folder) from error
         except Corruption as error:
             self.damaged = error
             raise
@@ -186,7 +177,7 @@ class Table:
             with begun as reading:
                 return look_up(reading, b"k" + key, self._beside)
         except (lmdb.Error, *FOREIGN) as error:
-            raise _unreadable(error, self._folder) from error
+            raise unreadable(error, self._folder) from error
         except Corruption as error:
             self.damaged = error
             raise
@@ -353,15 +344,11 @@ class Table:
         try:
             self._env.begin().abort()
         except lmdb.PanicError as fatal:
-            self.gave_up = _given_up(fatal)
+            self.gave_up = given_up(fatal)
             return self.gave_up
         except lmdb.Error:
             pass  # the first says more
-        # LMDB's word for a write that was cut short, because the disk's last pages went to it.
-        short = _code(error) == errno.EIO and is_full(self._folder)
-        if short or isinstance(error, (lmdb.MapFullError, lmdb.DiskError)):
-            return NoSpace(f"{what} found no space: {error}")
-        return IoError(f"{what} failed: {error}")
+        return not_written(what, error, self._folder)
 
     def entries(self) -> Iterator[tuple[bytes, bytes]]:
         """Every (LMDB key, raw value): for verification."""
@@ -377,43 +364,3 @@ class Table:
         self._users -= 1
         if self._users <= 0:
             close_environment(self._env, self._file)
-
-
-def _not_opened(folder: Path, error: lmdb.Error) -> PlanstepError:
-    if isinstance(error, lmdb.ReadersFullError):
-        return all_taken(folder)
-    if (code := _code(error)) == errno.ENOENT:
-        return FormatError(
-            f"{shown(folder)} holds no tables: if the store's creation was not finished, open it for writing"
-        )
-    if code > 0:
-        return io_error(OSError(code, os.strerror(code)), folder)
-    if code == 0 and "already open" in str(
-        error
-    ):  # the binding's own refusal, as others of its are
-        return StoreInUse(os.getpid(), None)
-    return Corruption(f"{shown(folder)}: the tables cannot be opened: {error}")
-
-
-def _unreadable(error: Exception, folder: Path) -> PlanstepError:
-    if "closed/deleted/dropped" in str(error):
-        return EngineClosed("the store was closed while it was read")
-    if isinstance(error, lmdb.PanicError):
-        return _given_up(error)
-    if isinstance(error, lmdb.ReadersFullError):
-        return all_taken(folder)
-    if isinstance(error, lmdb.Error) and (_code(error) > 0 or isinstance(error, lmdb.TlsFullError)):
-        return IoError(f"the tables cannot be read now: {error}")
-    return Corruption(f"the tables cannot be read: {error}")
-
-
-def _given_up(error: lmdb.PanicError) -> StoreClosed:
-    what = f"the tables gave up after a failed write ({error})"
-    return StoreClosed(
-        f"{what}; close the store and open it anew: nothing that was committed is lost"
-    )
-
-
-def _code(error: lmdb.Error) -> int:
-    """LMDB's own are negative, the operating system's positive; 0 is the binding's."""
-    return int(getattr(error, "code", 0))

@@ -1,0 +1,80 @@
+"""One host's folder, made where there is none, and this process's own until it is released.
+
+    not a link ─▶ lock (owner_lock.py) ─▶ the folder by its descriptor ─▶ meta.pb: read, or written ─▶ as asked?
+
+Next: disk_store.py.
+"""
+
+import os
+from pathlib import Path
+
+from ..errors import FormatError, WrongMode
+from .files import Files
+from .meta import FORMAT, Meta, check_belongs, check_folders, load_meta, make_folder, save_meta
+from .owner_lock import OwnerLock
+
+
+class OwnedFolder:
+    """Held from `take` to `release`. Invariant: `lock` is that of the folder which `files` has at `path`."""
+
+    def __init__(self, path: Path, meta: Meta, lock: OwnerLock, files: Files) -> None:
+        self.path = path
+        self.meta = meta
+        self.lock = lock
+        self.files = files
+
+    @classmethod
+    def take(
+        cls,
+        path: Path,
+        files: Files,
+        *,
+        create: bool,
+        mode: str | None,
+        hosts: int | None,
+        host: int,
+        first_id: bytes,
+        wait: float,
+    ) -> "OwnedFolder":
+        """As DiskStore.open. StoreInUse, WrongMode, FormatError, IoError."""
+        check_folders(path, files)
+        if not (path / "meta.pb").exists():
+            if not create:
+                raise FormatError(f"{path} is not a store; create one with create=True")
+            make_folder(path, files)
+        lock = OwnerLock(path / "lock", wait)
+        try:
+            files.hold(path, lock.folder)
+            meta = load_meta(path, files)
+            if meta is None:
+                if not create:
+                    raise FormatError(f"{path} is not a store any more")
+                meta = Meta(
+                    format=FORMAT,
+                    store_id=os.urandom(16),
+                    mode=mode or "deterministic",
+                    hosts=hosts or 1,
+                    host=host,
+                    first_id=first_id,
+                )
+                files.make_folder(path / "table")
+                save_meta(path, meta, files)
+            files.make_folder(path / "table")  # removed: all may be in the log
+            for name, asked in (("mode", mode), ("hosts", hosts), ("host", host)):
+                if asked not in (None, getattr(meta, name)):
+                    raise WrongMode(name, getattr(meta, name), asked)
+            check_belongs(path, meta, first_id)
+            return cls(path, meta, lock, files)
+        except BaseException:
+            _release(path, lock, files)
+            raise
+
+    def release(self) -> None:
+        _release(self.path, self.lock, self.files)
+
+
+def _release(path: Path, lock: OwnerLock, files: Files) -> None:
+    try:
+        files.release(path)
+    finally:
+        lock.close()
