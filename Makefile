@@ -46,7 +46,7 @@ docs: setup
 	@echo "build/docs/html/index.html"
 
 # Three lanes, for much of it waits: for Spark, kernels, runs of a second; for disks; for processes.
-SPARK := tests/bench tests/notebooks tests/spark
+SPARK := tests/compare tests/judges tests/report tests/notebooks tests/spark
 PROOFS := tests/proof tests/test_packaging.py
 test: lint docs
 	@mkdir -p build; \
@@ -59,7 +59,7 @@ test: lint docs
 	exit $$((first ? first : second ? second : third))
 
 # Without Spark, Arrow, command line: what the engine itself needs.
-OTHERS := arrow bench cli docs notebooks operations reshard spark typing
+OTHERS := arrow cli compare docs judges micro notebooks operations report reshard spark typing
 test-core: $(CORE)
 	$(BIN)/pytest -q $(OTHERS:%=--ignore=tests/%) --ignore=tests/test_packaging.py --ignore=tests/test_readme.py
 

@@ -7,7 +7,7 @@
 Only what is changed is copied. A record that goes or comes moves those behind it, as it would in a store; what
 the concurrent reader saw is left out then, for it would contradict every one of them.
 
-Next: ../../../../tests/bench/test_check_planted.py.
+Next: ../../../../tests/judges/test_check_planted.py.
 """
 
 import random

@@ -46,13 +46,13 @@ _NOT_MEASURED = tuple(
 )
 """They count allocations, and coverage allocates."""
 FULL = (
-    ("tests/bench",),
+    ("tests/compare", "tests/judges", "tests/report", "tests/micro"),
     ("tests/cli",),
     ("tests/spark",),
     ("tests/store", "tests/kafka", "tests/protocol", "tests/golden", "tests/proto"),
     ("tests/api", "tests/tablets", "tests/sim", "tests/aio"),
     ("tests/reshard", "tests/operations", "tests/arrow"),
-    ("tests/proof", *_NOT_MEASURED, "tests/test_history.py", "tests/test_testing.py"),
+    ("tests/proof", *_NOT_MEASURED),
 )
 """The longest first: two run at a time."""
 _PATIENCE_S = 1800.0

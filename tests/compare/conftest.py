@@ -43,27 +43,3 @@ def call(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     from comparing import caller
 
     return caller(monkeypatch)
-
-
-# for the report ---------------------------------------------------------------------------
-
-
-@pytest.fixture
-def summary() -> dict[str, Any]:
-    """Of all workloads, at both durabilities."""
-    import comparisons
-
-    return comparisons.summary(*comparisons.outcome(durability="both", find_rate=True))
-
-
-@pytest.fixture(scope="session")
-def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """Its figures; not to be changed."""
-    import comparisons
-
-    from planstep.bench.report.html.figures import figures
-
-    folder = tmp_path_factory.mktemp("all")
-    asked, outcome = comparisons.outcome(durability="both", find_rate=True)
-    comparisons.save_traces(folder, outcome)
-    return figures(folder, comparisons.summary(asked, outcome))

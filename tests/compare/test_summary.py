@@ -1,6 +1,6 @@
 """From results to what is printed: the JSON's fields, medians and ranges, rules, and the text as a golden.
 
-`PLANSTEP_GOLDEN=write pytest tests/bench/test_summary.py` writes the golden anew; read it, then commit it.
+`PLANSTEP_GOLDEN=write pytest tests/compare/test_summary.py` writes the golden anew; read it, then commit it.
 """
 
 import json
