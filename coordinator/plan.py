@@ -34,6 +34,7 @@ from ..proto.messages import (
     Executed,
     Message,
     Never,
+    Part,
     Plan,
     PlanEntry,
     PlanRefused,
@@ -196,19 +197,15 @@ class Coordinator:
             self._dropped(request.tx, committed)
 
     def _announce(self, requests: list[tuple[int, PlanRequest]]) -> None:
-        plans: dict[int, list[PlanEntry]] = {}
+        plans: dict[int, list[PlanEntry[Part]]] = {}
         for n, request in requests:
             tx, participants, bodies = request.tx, request.participants, request.bodies
             kept = participants if self.keeps_participants else ()
             self.space.put(b"o" + tx, OutcomeRow(PLANNED, self.step, n, self.step_ms, kept))
             for i, tablet in enumerate(participants):
-                entry = PlanEntry(
-                    n,
-                    tx,
-                    request.proxy,
-                    request.voters,
-                    request.receivers,
-                    bodies[i] if bodies else None,
+                body: Part | None = bodies[i] if bodies else None
+                entry: PlanEntry[Part] = PlanEntry(
+                    n, tx, request.proxy, request.voters, request.receivers, body
                 )
                 if tablet in plans:
                     plans[tablet].append(entry)

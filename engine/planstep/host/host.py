@@ -34,6 +34,7 @@ from ..proto.messages import (
     NOBODY,
     Ask,
     Message,
+    Part,
     Plan,
     PlanRequest,
     Propose,
@@ -408,12 +409,12 @@ class Host:
         """Whether it is dropped: its client is at it, so it will be planned, or withdrawn."""
         return self.proxy is not None and self.proxy.knows(message.tx)
 
-    def _see_proposal(self, target: int, message: Propose | Stage) -> bool:
+    def _see_proposal(self, target: int, message: Propose[Part] | Stage) -> bool:
         if self._several:
             self._proposals.came(target, message.tx, self._now_ms)
         return False
 
-    def _see_plan(self, target: int, message: Plan) -> bool:
+    def _see_plan(self, target: int, message: Plan[Part]) -> bool:
         if self.number:
             self._horizon = max(self._horizon or 0, message.horizon)
             if message.step > (self._keys.get(b"s") or 0):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...errors import NotSupported, PlanstepError
 from ...proto.ids import CATALOGUE, PARTITION, kind_of
-from ...proto.messages import PartitionPart
+from ...proto.messages import PartitionPart, Slice
 from ..deferred_signals import room_for_a_turn
 from ..group_commit import Ending, Waiter
 from ..outcome import Commit, undetermined
@@ -63,7 +63,7 @@ class KafkaTransactions(Transactions):
         return self._waited(tx, self._ask(tx, _sorted_out(parts), None, timeout), timeout)
 
     def commit_moving(
-        self, tx: bytes, parts: dict[int, PartitionPart], group: str, timeout: float | None
+        self, tx: bytes, parts: dict[int, PartitionPart[Slice]], group: str, timeout: float | None
     ) -> Commit:
         """A writer's transaction: its records, and the numbers behind them as a group's positions."""
         batches: dict[int, Any] = {tablet: part.slices for tablet, part in parts.items()}
