@@ -27,7 +27,8 @@ Transitions of one transaction, all of them:
 Next: proxy/deterministic.py.
 """
 
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple, Protocol
 
 from ..proto.messages import (
     Ask,
@@ -41,6 +42,7 @@ from ..proto.messages import (
     PlanRequest,
     Resolve,
 )
+from ..proto.stored import AnyRow, Stored
 
 PLANNED, COMMITTED, ABORTED, REFUSED, EXPIRED = 1, 2, 3, 4, 5
 STATES = {
@@ -53,6 +55,17 @@ STATES = {
 OUTCOMES_KEPT = 1_000_000
 OUTCOME_MS_KEPT = 3_600_000
 _PRUNE_EVERY = 512
+
+
+class Space(Protocol):
+    """The coordinator's own keys in the turn that runs."""
+
+    def get(self, key: bytes) -> AnyRow: ...
+    def put(self, key: bytes, value: Stored) -> None: ...
+    def delete(self, key: bytes) -> None: ...
+    def scan(
+        self, begin: bytes, end: bytes, *, limit: int | None = None
+    ) -> list[tuple[bytes, AnyRow]]: ...
 
 
 class OutcomeRow(NamedTuple):
@@ -84,7 +97,7 @@ class Coordinator:
         "step_ms",
     )
 
-    def __init__(self, tablet: int, space: Any, send: Any) -> None:
+    def __init__(self, tablet: int, space: Space, send: Callable[[int, Message], None]) -> None:
         self.id = tablet
         self.space = space
         self.send = send
@@ -116,7 +129,7 @@ class Coordinator:
             raise AssertionError(f"coordinator got {message!r}")
 
     def _outcome(self, tx: bytes) -> OutcomeRow | None:
-        row = self.space.get(b"o" + tx)
+        row: Iterable[Any] | None = self.space.get(b"o" + tx)
         return None if row is None else OutcomeRow._make(row)
 
     def _ended(self, tx: bytes) -> bool:
@@ -127,7 +140,7 @@ class Coordinator:
     def _refuse(self, tx: bytes) -> bool:
         if self.space.get(b"o" + tx) is not None or tx in self.pending:
             return False
-        forgotten = self.space.get(b"f")
+        forgotten: bytes | None = self.space.get(b"f")
         state = EXPIRED if forgotten is not None and tx <= forgotten else REFUSED
         self.space.put(b"o" + tx, OutcomeRow(state, 0, 0, self.now_ms, ()))
         self.space.put(b"k", (self.space.get(b"k") or 0) + 1)
@@ -147,7 +160,7 @@ class Coordinator:
         requests = list(self.pending.values())
         self.pending = {}
         requests = self._live(requests)
-        kept = (self.space.get(b"k") or 0) + len(requests)
+        kept: int = (self.space.get(b"k") or 0) + len(requests)
         if kept > OUTCOMES_KEPT and step % _PRUNE_EVERY == 0:
             kept -= self._prune(kept - OUTCOMES_KEPT, now_ms)
         self.space.put(b"k", kept)
@@ -177,7 +190,7 @@ class Coordinator:
         return live
 
     def _dropped(self, tx: bytes, committed: bool) -> None:
-        drops = self.space.get(b"d" + tx)
+        drops: tuple[int, ...] | None = self.space.get(b"d" + tx)
         if drops is not None:
             self.space.delete(b"d" + tx)
             for tablet in () if committed else drops:

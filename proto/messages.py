@@ -104,7 +104,7 @@ Body: TypeAlias = PartitionPart[Kept] | ShardPart | CataloguePart
 """The same as the participant keeps it; out of the store it comes as the plain tuple of its fields."""
 Parts: TypeAlias = dict[int, Part]
 """By tablet."""
-Ahead: TypeAlias = dict[int, tuple[int, Slices]]
+AheadSlices: TypeAlias = dict[int, tuple[int, Slices]]
 """Slices ahead of a commit, and the number of the first of them, by partition's tablet."""
 Detail: TypeAlias = tuple[int, int] | None
 """What a participant tells of a commit: a partition the offsets [begin, end) that it has published."""

@@ -1,7 +1,7 @@
 """What a row may be: the one vocabulary of values that a turn changes, the log holds and a table gives back.
 
     put(key, value: Stored) ─▶ Turn ─▶ log record, Layer ─▶ LMDB       nobody looks into it
-    get(key) ─▶ Found, or None                                         the line that reads says what it is
+    get(key) ─▶ AnyRow, or None                                    the line that reads says what it is
 
 A core puts NamedTuples and finds tuples of the same fields: in memory the very object, out of a record what
 msgpack made of it. Hence a reading line names the tuple (`bounds: BoundsRow = space.get(META) or EMPTY`), and
@@ -15,8 +15,7 @@ from typing import Any, TypeAlias
 Stored: TypeAlias = "bool | int | float | str | bytes | tuple[Stored, ...] | list[Stored] | None"
 """What msgpack keeps as it is."""
 
-Found: TypeAlias = Any
+AnyRow: TypeAlias = Any
 """A row as it is read: what its key says, which types do not see. Never passed on as such."""
-
-Changes: TypeAlias = "dict[bytes, Stored]"
-"""Row by key; in a layer and a turn a deleted one is there as `GONE`."""
+Versioned: TypeAlias = tuple[int, *tuple[Stored, ...]]
+"""A row that snapshots read as of a step: the step that wrote it stands first."""

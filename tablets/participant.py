@@ -48,19 +48,21 @@ from ..proto.messages import (
     Withdraw,
 )
 from ..proto.reasons import Why, kept_as
-from ..proto.stored import Found, Stored
+from ..proto.stored import AnyRow, Stored, Versioned
 
 
 class Space(Protocol):
     """A tablet's own keys in the turn that runs, and the turn's payloads."""
 
-    def get(self, key: bytes) -> Found: ...
+    def get(self, key: bytes) -> AnyRow: ...
     def put(self, key: bytes, value: Stored) -> None: ...
     def delete(self, key: bytes) -> None: ...
     def scan(
         self, begin: bytes, end: bytes, *, reverse: bool = False, limit: int | None = None
-    ) -> list[tuple[bytes, Found]]: ...
-    def put_version(self, key: bytes, old: Stored, new: Stored, step: int) -> None:
+    ) -> list[tuple[bytes, AnyRow]]: ...
+    def put_version(
+        self, key: bytes, old: Versioned | None, new: Versioned | None, step: int
+    ) -> None:
         """Like put (or delete when `new` is None); keeps `old` for snapshots before `step`."""
 
     def append_payload(self, data: bytes) -> int: ...
@@ -147,7 +149,7 @@ class Participant(ABC, Generic[P, B]):
         """Gives back what `stage` kept."""
         return  # nothing, unless a tablet says otherwise
 
-    def removed(self, key: bytes, value: Found) -> None:
+    def removed(self, key: bytes, value: AnyRow) -> None:
         """A key goes since the tablet was dropped: gives back what it refers to."""
         return  # nothing, unless a tablet says otherwise
 

@@ -35,7 +35,7 @@ from ..proto.reasons import (
     Why,
     WrongKind,
 )
-from ..proto.stored import Found
+from ..proto.stored import AnyRow
 from .intervals import RANGES_MAX, Ranges, consumed, raised, taken
 from .participant import DROPPED, Participant
 
@@ -404,7 +404,7 @@ class Partition(Participant[PartitionPart[Slice], PartitionPart[Kept]]):
         consumers = {consumer: None for consumer, _, _ in mine}
         return any(consumer in consumers for consumer, _, _ in theirs)
 
-    def removed(self, key: bytes, value: Found) -> None:
+    def removed(self, key: bytes, value: AnyRow) -> None:
         if key[:1] == b"b":
             entry = Entry._make(value)
             self.space.drop_payload(entry.address, entry.length)

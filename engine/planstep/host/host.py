@@ -33,6 +33,7 @@ from ..proto.ids import (
 from ..proto.messages import (
     NOBODY,
     Ask,
+    Detail,
     Message,
     Part,
     Plan,
@@ -70,7 +71,7 @@ from .modes import MODES
 from .pending_proposals import Proposals
 from .tablet_registry import Residents
 from .tablet_space import HostSpace
-from .versions import History
+from .versions import History, Superseded
 
 
 class Host:
@@ -100,7 +101,7 @@ class Host:
         self.at_once = not (self.trace or separate)  # else every message is sent
         self.observe = observe
         self.turn: Turn
-        self.superseded: list[tuple[bytes, Any, int]] = []
+        self.superseded: list[Superseded] = []
         self.messages = 0
         self.stopped: BaseException | None = None
         self._now_ms = 0
@@ -352,7 +353,7 @@ class Host:
         for tablet, body in zip(tablets, request.bodies, strict=True):
             if reason is None and tablet.id in request.voters:
                 reason = tablet.vote(tx, body)
-        details: dict[int, Any] = {}
+        details: dict[int, Detail] = {}
         step = coordinator.step
         if reason is None:
             for tablet, body in zip(tablets, request.bodies, strict=True):

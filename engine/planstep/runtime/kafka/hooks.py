@@ -16,7 +16,7 @@ from ...host.modes import coordinator_of, group_of
 from ...proto.ids import GROUPS, TRANSACTIONS, host_of, kind_of, tablet_id, tablet_text
 from ...proto.kafka.messages import ExpireProducers, Produce, SwitchLog
 from ...proto.kafka.settings import KafkaSettings
-from ...proto.messages import PartitionPart
+from ...proto.messages import PartitionPart, Parts
 from ...proxy.kafka import client as core
 from ..core_client import Client
 from ..deferred_signals import Uninterrupted, room_for_a_turn
@@ -221,7 +221,7 @@ class KafkaHooks(ModeHooks):
         now_ms = time.time_ns() // 1_000_000
         return (under_way if only_open else identities)(stores, self.runtime.names, now_ms)
 
-    def statement(self, parts: dict[int, Any]) -> dict[int, Any]:
+    def statement(self, parts: Parts) -> Parts:
         """A write by itself is a plain one: no transaction."""
         return {
             tablet: part._replace(producer=PLAIN) if isinstance(part, PartitionPart) else part
