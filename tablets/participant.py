@@ -162,8 +162,9 @@ class Participant(ABC, Generic[P, B]):
     def handle(self, message: Message) -> None:
         kind = type(message)
         if kind is Plan:
-            for entry in message.entries:
-                self._plan(message.step, entry)
+            plan: Plan[P] = message
+            for entry in plan.entries:
+                self._plan(plan.step, entry)
         elif kind is ReadSet:
             self._readset(message)
         elif kind is Propose:

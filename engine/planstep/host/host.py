@@ -33,6 +33,7 @@ from ..proto.ids import (
 from ..proto.messages import (
     NOBODY,
     Ask,
+    Body,
     Detail,
     Message,
     Part,
@@ -51,6 +52,7 @@ from ..proto.records_pb2 import LinkFrame
 from ..proto.shell import Wake
 from ..proxy.deterministic import Proxy
 from ..store import Store, Turn
+from ..tablets.participant import Participant
 from .delivery import Delivery
 from .inputs import (
     Ahead,
@@ -342,7 +344,7 @@ class Host:
         What the messages would have brought about, without sending them. Where something undecided
         is in the way, they are sent.
         """
-        tablets = [self._tablet(tablet) for tablet in request.participants]
+        tablets: list[Participant[Part, Body]] = [self._tablet(t) for t in request.participants]
         if not all([tablet.idle() for tablet in tablets]):
             self.delivery.sender = coordinator.id
             coordinator.announce(n, request)
