@@ -27,19 +27,22 @@ Transitions of one transaction, all of them:
 Next: proxy/deterministic.py.
 """
 
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple, Protocol
 
 from ..proto.messages import (
     Ask,
     Executed,
     Message,
     Never,
+    Part,
     Plan,
     PlanEntry,
     PlanRefused,
     PlanRequest,
     Resolve,
 )
+from ..proto.stored import AnyRow, Stored
 
 PLANNED, COMMITTED, ABORTED, REFUSED, EXPIRED = 1, 2, 3, 4, 5
 STATES = {
@@ -52,6 +55,17 @@ STATES = {
 OUTCOMES_KEPT = 1_000_000
 OUTCOME_MS_KEPT = 3_600_000
 _PRUNE_EVERY = 512
+
+
+class Space(Protocol):
+    """The coordinator's own keys in the turn that runs."""
+
+    def get(self, key: bytes) -> AnyRow: ...
+    def put(self, key: bytes, value: Stored) -> None: ...
+    def delete(self, key: bytes) -> None: ...
+    def scan(
+        self, begin: bytes, end: bytes, *, limit: int | None = None
+    ) -> list[tuple[bytes, AnyRow]]: ...
 
 
 class OutcomeRow(NamedTuple):
@@ -83,7 +97,7 @@ class Coordinator:
         "step_ms",
     )
 
-    def __init__(self, tablet: int, space: Any, send: Any) -> None:
+    def __init__(self, tablet: int, space: Space, send: Callable[[int, Message], None]) -> None:
         self.id = tablet
         self.space = space
         self.send = send
@@ -115,7 +129,7 @@ class Coordinator:
             raise AssertionError(f"coordinator got {message!r}")
 
     def _outcome(self, tx: bytes) -> OutcomeRow | None:
-        row = self.space.get(b"o" + tx)
+        row: Iterable[Any] | None = self.space.get(b"o" + tx)
         return None if row is None else OutcomeRow._make(row)
 
     def _ended(self, tx: bytes) -> bool:
@@ -126,7 +140,7 @@ class Coordinator:
     def _refuse(self, tx: bytes) -> bool:
         if self.space.get(b"o" + tx) is not None or tx in self.pending:
             return False
-        forgotten = self.space.get(b"f")
+        forgotten: bytes | None = self.space.get(b"f")
         state = EXPIRED if forgotten is not None and tx <= forgotten else REFUSED
         self.space.put(b"o" + tx, OutcomeRow(state, 0, 0, self.now_ms, ()))
         self.space.put(b"k", (self.space.get(b"k") or 0) + 1)
@@ -146,7 +160,7 @@ class Coordinator:
         requests = list(self.pending.values())
         self.pending = {}
         requests = self._live(requests)
-        kept = (self.space.get(b"k") or 0) + len(requests)
+        kept: int = (self.space.get(b"k") or 0) + len(requests)
         if kept > OUTCOMES_KEPT and step % _PRUNE_EVERY == 0:
             kept -= self._prune(kept - OUTCOMES_KEPT, now_ms)
         self.space.put(b"k", kept)
@@ -176,7 +190,7 @@ class Coordinator:
         return live
 
     def _dropped(self, tx: bytes, committed: bool) -> None:
-        drops = self.space.get(b"d" + tx)
+        drops: tuple[int, ...] | None = self.space.get(b"d" + tx)
         if drops is not None:
             self.space.delete(b"d" + tx)
             for tablet in () if committed else drops:
@@ -196,19 +210,15 @@ class Coordinator:
             self._dropped(request.tx, committed)
 
     def _announce(self, requests: list[tuple[int, PlanRequest]]) -> None:
-        plans: dict[int, list[PlanEntry]] = {}
+        plans: dict[int, list[PlanEntry[Part]]] = {}
         for n, request in requests:
             tx, participants, bodies = request.tx, request.participants, request.bodies
             kept = participants if self.keeps_participants else ()
             self.space.put(b"o" + tx, OutcomeRow(PLANNED, self.step, n, self.step_ms, kept))
             for i, tablet in enumerate(participants):
-                entry = PlanEntry(
-                    n,
-                    tx,
-                    request.proxy,
-                    request.voters,
-                    request.receivers,
-                    bodies[i] if bodies else None,
+                body: Part | None = bodies[i] if bodies else None
+                entry: PlanEntry[Part] = PlanEntry(
+                    n, tx, request.proxy, request.voters, request.receivers, body
                 )
                 if tablet in plans:
                     plans[tablet].append(entry)

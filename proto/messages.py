@@ -16,38 +16,48 @@ link's number does.
 Next: tablets/participant.py, which answers them.
 """
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 import msgpack
 
 from .ids import CATALOGUE, PARTITION, SHARD, kind_of
 from .kafka import messages as kafka
 from .shell import Answer
+from .stored import Stored
 
 PUT, DELETE, ADD, MAX, MIN, PUT_IF_ABSENT = range(6)
 """What a table write does to its row; all but PUT and DELETE are evaluated at execution."""
 
-Version: TypeAlias = "tuple[int, int] | None"
+Version: TypeAlias = tuple[int, int] | None
 """The place (step, n) of the transaction that wrote a row; None when the row is absent."""
 
 
-class PartitionPart(NamedTuple):
+Slice: TypeAlias = tuple[bytes, int]
+"""One encoded batch and its records, on the way to a partition."""
+Slices: TypeAlias = tuple[Slice, ...]
+Kept: TypeAlias = tuple[int, int, int]
+"""(address, length, records): a slice that is in the partition's log."""
+S = TypeVar("S", Slice, Kept)
+
+
+class PartitionPart(NamedTuple, Generic[S]):
     """What a transaction asks of one topic partition.
 
-    `slices` are (data, records) with data one encoded batch while the part travels, and
-    (address, length, records) once the partition has staged them. `staged` of them went ahead under
-    the transaction's id, and come before these. `ranges` are (consumer, begin, end) of cumulative
-    consumers, `acks` the same of individual ones, `seeks` are (consumer, offset or None to forget
-    it, individual), `trim` the offset that the log is to begin with, or None. `producer` is (id, first
-    and last number); numbers up to the producer's last are a conflict, or with `dedupe` a repeat: from
-    `session` only, where the writer gave them itself, since another's same number is other data.
-    `fences` are (consumer, step that last moved it, as it was seen); of a consumer that is not among
-    them 0 was seen: it never was moved. `end` is the log's end that was seen and must be it still, or None.
+    `slices` are `Slice`s while the part travels, and `Kept` once the partition has staged them.
+    `staged` of them went ahead under the transaction's id, and come before these. `ranges` are
+    (consumer, begin, end) of cumulative consumers, `acks` the same of individual ones, `seeks` are
+    (consumer, offset or None to forget it, individual), `trim` the offset that the log is to begin
+    with, or None. `producer` is (id, first and last number); numbers up to the producer's last are
+    a conflict, or with `dedupe` a repeat: from `session` only, where the writer gave them itself,
+    since another's same number is other data. `fences` are (consumer, step that last moved it, as
+    it was seen); of a consumer that is not among them 0 was seen: it never was moved. `end` is the
+    log's end that was seen and must be it still, or None.
     """
 
     ranges: tuple[tuple[str, int, int], ...] = ()
-    slices: tuple[tuple[Any, ...], ...] = ()
+    slices: tuple[S, ...] = ()
     producer: tuple[bytes, int, int] | None = None
     dedupe: bool = False
     staged: int = 0
@@ -84,18 +94,31 @@ class CataloguePart(NamedTuple):
     hosts: int
     op: int = CREATE
     id: int = 0
-    options: tuple[tuple[str, Any], ...] = ()
+    options: tuple[tuple[str, Stored], ...] = ()
     consumer: str = ""
 
 
-Part: TypeAlias = PartitionPart | ShardPart | CataloguePart
-Reason: TypeAlias = tuple[Any, ...]
+Part: TypeAlias = PartitionPart[Slice] | ShardPart | CataloguePart
+"""What a transaction asks of one participant."""
+Body: TypeAlias = PartitionPart[Kept] | ShardPart | CataloguePart
+"""The same as the participant keeps it; out of the store it comes as the plain tuple of its fields."""
+Parts: TypeAlias = dict[int, Part]
+"""By tablet."""
+AheadSlices: TypeAlias = dict[int, tuple[int, Slices]]
+"""Slices ahead of a commit, and the number of the first of them, by partition's tablet."""
+Detail: TypeAlias = tuple[int, int] | None
+"""What a participant tells of a commit: a partition the offsets [begin, end) that it has published."""
+Reason: TypeAlias = tuple[int, str, *tuple[Stored, ...]]
 """Why a transaction does not commit: (tablet, cause, detail…), see reasons.py."""
 
-_PARTS: dict[int, Any] = {PARTITION: PartitionPart, SHARD: ShardPart, CATALOGUE: CataloguePart}
+_PARTS: dict[int, Callable[..., Part]] = {
+    PARTITION: PartitionPart,
+    SHARD: ShardPart,
+    CATALOGUE: CataloguePart,
+}
 
 
-def as_part(tablet: int, fields: Any) -> Any:
+def as_part(tablet: int, fields: Iterable[Any]) -> Any:
     """Gives a decoded tuple its class back, by the kind of the tablet that it is meant for."""
     return _PARTS[kind_of(tablet)](*fields)
 
@@ -107,7 +130,7 @@ class Stage:
     tx: bytes
     proxy: int
     first: int
-    slices: tuple[tuple[bytes, int], ...]
+    slices: Slices
 
 
 @dataclass(slots=True)
@@ -119,11 +142,15 @@ class Staged:
     count: int
 
 
+P = TypeVar("P")
+"""The part that a participant is asked: which class it is follows from the tablet, which types do not see."""
+
+
 @dataclass(slots=True)
-class Propose:
+class Propose(Generic[P]):
     tx: bytes
     proxy: int
-    part: Any
+    part: P
 
 
 @dataclass(slots=True)
@@ -156,7 +183,7 @@ class PlanRequest:
     participants: tuple[int, ...]
     voters: tuple[int, ...]
     receivers: tuple[int, ...]
-    bodies: tuple[Any, ...] = ()
+    bodies: tuple[Part, ...] = ()
     drops: tuple[int, ...] = ()
 
 
@@ -169,7 +196,7 @@ class PlanRefused:
     tablet: int = 0
 
 
-class PlanEntry(NamedTuple):
+class PlanEntry(NamedTuple, Generic[P]):
     """One transaction of a plan, at place (step, n); `body` is its part, or None where that was proposed."""
 
     n: int
@@ -177,16 +204,16 @@ class PlanEntry(NamedTuple):
     proxy: int
     voters: tuple[int, ...]
     receivers: tuple[int, ...]
-    body: Any
+    body: P | None
 
 
 @dataclass(slots=True)
-class Plan:
+class Plan(Generic[P]):
     """One step's transactions for one tablet."""
 
     step: int
     horizon: int
-    entries: tuple[PlanEntry, ...]
+    entries: tuple[PlanEntry[P], ...]
 
 
 @dataclass(slots=True)
@@ -198,14 +225,14 @@ class ReadSet:
 
 @dataclass(slots=True)
 class Done:
-    """A receiver has published or dropped its part; detail is its result or the reason."""
+    """A receiver has published or dropped its part; detail is a `Detail` if it committed, else a `Reason`."""
 
     tx: bytes
     tablet: int
     step: int
     n: int
     committed: bool
-    detail: Any
+    detail: tuple[Any, ...] | None
 
 
 @dataclass(slots=True)
@@ -313,7 +340,7 @@ def size_of(message: Message) -> int:
     return size
 
 
-def _size(field: Any) -> int:
+def _size(field: object) -> int:
     if isinstance(field, (bytes, str)):
         return 3 + len(field)
     if isinstance(field, (tuple, list)):

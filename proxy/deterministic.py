@@ -22,11 +22,14 @@ from ..proto.messages import (
     ADD,
     MAX,
     MIN,
+    AheadSlices,
     CataloguePart,
+    Detail,
     Done,
     Message,
     Part,
     PartitionPart,
+    Parts,
     PlanRefused,
     PlanRequest,
     Prepared,
@@ -77,7 +80,7 @@ class Result:
     step: int = 0
     n: int = 0
     reason: Reason | None = None
-    details: dict[int, Any] = field(default_factory=dict)
+    details: dict[int, Detail] = field(default_factory=dict)
 
 
 class _Again:
@@ -101,7 +104,7 @@ class _Staging:
     """Every partition that holds something, and what is under way: (first, slices) by tablet."""
 
     tablets: dict[int, None]
-    waiting: dict[int, tuple[int, Any]]
+    waiting: AheadSlices
     again: _Again = field(default_factory=_Again)
 
 
@@ -109,7 +112,7 @@ class _Staging:
 class _Open:
     """`again` is None where nothing is repeated: the plan is asked for at once."""
 
-    parts: dict[int, Any]
+    parts: Parts
     waiting: dict[int, None]
     request: PlanRequest
     planned: bool
@@ -128,7 +131,9 @@ class Proxy:
 
     __slots__ = ("finished", "id", "inputs", "journal", "merge", "open", "send", "staging")
 
-    def __init__(self, address: int, send: Any, merge: bool = True) -> None:
+    def __init__(
+        self, address: int, send: Callable[[int, Message], None], merge: bool = True
+    ) -> None:
         self.id = address
         self.send = send
         self.merge = merge
@@ -174,7 +179,7 @@ class Proxy:
             self.journal.append((self.open, old.tx, before))
             entry.touched = self.inputs
 
-    def commit(self, tx: bytes, parts: dict[int, Part]) -> None:
+    def commit(self, tx: bytes, parts: Parts) -> None:
         if tx in self.open:
             return
         asked = sorted(parts.items())
@@ -198,7 +203,7 @@ class Proxy:
             for tablet in participants:
                 self.send(tablet, Propose(tx, self.id, parts[tablet]))
 
-    def stage(self, tx: bytes, slices: dict[int, tuple[int, Any]]) -> None:
+    def stage(self, tx: bytes, slices: AheadSlices) -> None:
         """Sends slices ahead: (first, slices) by partition, `first` counting the transaction's there."""
         old = self.staging.get(tx)
         self.journal.append((self.staging, tx, old))
@@ -296,7 +301,7 @@ class Proxy:
         step: int,
         n: int,
         reason: Reason | None,
-        details: dict[int, Any],
+        details: dict[int, Detail],
         late: bool = False,
     ) -> None:
         """The host decided it at its place, with every participant there: the answer in one.

@@ -18,7 +18,7 @@ What it leaves out: other numbers of partitions and shards for what exists.
 Next: coordinator/plan.py.
 """
 
-from typing import Any
+from typing import TypeAlias
 
 from ..proto.ids import TABLETS_MAX, tablet_id
 from ..proto.messages import (
@@ -31,6 +31,7 @@ from ..proto.messages import (
     CataloguePart,
 )
 from ..proto.reasons import NameExists, NameGone, NumbersUsedUp, Why
+from ..proto.stored import Stored
 from .participant import Participant
 
 SEQUENCE = b"s"
@@ -48,44 +49,52 @@ def dropped_key(first: int) -> bytes:
     return b"d" + first.to_bytes(4, "big")
 
 
-class Catalogue(Participant):
+NameRow: TypeAlias = tuple[int, tuple[int, ...], str, int, tuple[tuple[str, Stored], ...]]
+"""(id, tablets, format, step, options)"""
+
+
+class Catalogue(Participant[CataloguePart, CataloguePart]):
     __slots__ = ()
 
-    def check(self, body: Any, early: bool) -> Why | None:
+    def check(self, body: CataloguePart, early: bool) -> Why | None:
         part = CataloguePart(*body)
         if part.op == CLEANED:
             return None
-        known = self.space.get(name_key(part.kind, part.name))
+        known: NameRow | None = self.space.get(name_key(part.kind, part.name))
         if part.op != CREATE:
-            first, *_ = known or (None,)
-            if first != part.id:
+            if known is None or known[0] != part.id:
                 return NameGone(part.kind, part.name)
-            consumer = self.space.get(consumer_key(part.id, part.consumer))
+            consumer: tuple[bool, int] | None = self.space.get(consumer_key(part.id, part.consumer))
             if part.op == CREATE_CONSUMER and consumer is not None:
                 return NameExists(part.consumer)
             return None
         if known is not None:
             return NameExists(part.name)
-        first = self.space.get(SEQUENCE) or 1
+        first: int = self.space.get(SEQUENCE) or 1
         if first + part.parts > TABLETS_MAX:
             return NumbersUsedUp(part.name, part.parts, TABLETS_MAX - first)
         return None
 
-    def apply(self, body: Any, step: int, n: int) -> Any:
+    def stage(self, tx: bytes, part: CataloguePart) -> CataloguePart:
+        return part
+
+    def apply(self, body: CataloguePart, step: int, n: int) -> None:
         part = CataloguePart(*body)
         space = self.space
         key = name_key(part.kind, part.name)
         if part.op == CREATE:
-            first = space.get(SEQUENCE) or 1
+            first: int = space.get(SEQUENCE) or 1
             tablets = tuple(
                 tablet_id(part.kind, (first + i) % part.hosts, first + i) for i in range(part.parts)
             )
             space.put(SEQUENCE, first + part.parts)
             space.put(key, (first, tablets, part.format, step, part.options))
         elif part.op == ALTER:
-            space.put(key, (*space.get(key)[:4], part.options))
+            known: NameRow = space.get(key)
+            space.put(key, (*known[:4], part.options))
         elif part.op == DROP:
-            _, tablets, _, _, _ = space.get(key)
+            gone: NameRow = space.get(key)
+            _, tablets, _, _, _ = gone
             space.put(dropped_key(part.id), (part.kind, part.name, tablets, step))
             space.delete(key)
             begin = consumer_key(part.id, "")
@@ -99,5 +108,5 @@ class Catalogue(Participant):
         elif part.op == DROP_CONSUMER:
             space.delete(consumer_key(part.id, part.consumer))
 
-    def meets(self, earlier: Any, later: Any) -> bool:
+    def meets(self, earlier: CataloguePart, later: CataloguePart) -> bool:
         return True

@@ -24,17 +24,20 @@ Next: partition.py, shard.py, catalogue.py.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Iterable
+from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from ..proto.ids import COORDINATOR_ID
 from ..proto.messages import (
     Ask,
+    Body,
     Clean,
+    Detail,
     Done,
     Executed,
     Message,
     Never,
+    Part,
     Plan,
     PlanEntry,
     Prepared,
@@ -45,18 +48,21 @@ from ..proto.messages import (
     Withdraw,
 )
 from ..proto.reasons import Why, kept_as
+from ..proto.stored import AnyRow, Stored, Versioned
 
 
 class Space(Protocol):
     """A tablet's own keys in the turn that runs, and the turn's payloads."""
 
-    def get(self, key: bytes) -> Any: ...
-    def put(self, key: bytes, value: Any) -> None: ...
+    def get(self, key: bytes) -> AnyRow: ...
+    def put(self, key: bytes, value: Stored) -> None: ...
     def delete(self, key: bytes) -> None: ...
     def scan(
         self, begin: bytes, end: bytes, *, reverse: bool = False, limit: int | None = None
-    ) -> list[tuple[bytes, Any]]: ...
-    def put_version(self, key: bytes, old: Any, new: Any, step: int) -> None:
+    ) -> list[tuple[bytes, AnyRow]]: ...
+    def put_version(
+        self, key: bytes, old: Versioned | None, new: Versioned | None, step: int
+    ) -> None:
         """Like put (or delete when `new` is None); keeps `old` for snapshots before `step`."""
 
     def append_payload(self, data: bytes) -> int: ...
@@ -64,11 +70,17 @@ class Space(Protocol):
 
 
 Send = Callable[[int, Message], None]
+P = TypeVar("P", bound=Part)
+"""What a tablet is asked, as it travels."""
+B = TypeVar("B", bound=Body)
+"""The same as it is kept, once `stage` has been at it."""
+Queue: TypeAlias = tuple[tuple[int, int, bytes], ...]
+"""(step, n, tx) of what is planned and undecided, in place order."""
 QUEUE = b"q"
 DROPPED = b"x"
 
 
-class TxRecord(NamedTuple):
+class TxRecord(NamedTuple, Generic[B]):
     """What a tablet keeps of a transaction from its proposal or plan until it is decided.
 
     Its place (step, n), its voters and its receivers come with the plan: a proposal has zeros and ().
@@ -79,7 +91,7 @@ class TxRecord(NamedTuple):
     proxy: int
     voters: tuple[int, ...]
     receivers: tuple[int, ...]
-    body: Any
+    body: B
     missing: tuple[int, ...] | None
     """The voters not heard of yet. Of a proposal those that were heard of already, None for none."""
     reason: Reason | None
@@ -92,12 +104,12 @@ class TxRecord(NamedTuple):
     """All that is earlier in `q` ends before it."""
 
 
-def proposal(proxy: int, body: Any) -> TxRecord:
+def proposal(proxy: int, body: B) -> TxRecord[B]:
     """The record of a transaction that has no plan."""
     return TxRecord(0, 0, proxy, (), (), body, None, None, (), (), False)
 
 
-class Participant(ABC):
+class Participant(ABC, Generic[P, B]):
     """The protocol's half of a tablet; subclasses bring check, stage, apply, discard, meets."""
 
     __slots__ = ("id", "send", "space")
@@ -110,12 +122,12 @@ class Participant(ABC):
     # what the concrete tablet brings -------------------------------------------------------
 
     @abstractmethod
-    def check(self, body: Any, early: bool) -> Why | None:
+    def check(self, body: P | B, early: bool) -> Why | None:
         """None, or why the body's conditions do not hold now; `early`: why they never will."""
 
-    def stage(self, tx: bytes, part: Any) -> Any:
+    @abstractmethod
+    def stage(self, tx: bytes, part: P) -> B:
         """The body to keep: payloads go into the log, invisible; what went ahead joins them."""
-        return part
 
     def take(self, message: Message) -> None:
         """Messages that only this kind of tablet knows."""
@@ -125,24 +137,24 @@ class Participant(ABC):
         """Gives back what went ahead of a proposal that will not be."""
         return  # nothing, unless a tablet says otherwise
 
-    def lacks(self, tx: bytes, part: Any) -> Why | None:
+    def lacks(self, tx: bytes, part: P | B) -> Why | None:
         """None, or why what went ahead is not all here."""
         return None
 
     @abstractmethod
-    def apply(self, body: Any, step: int, n: int) -> Any:
+    def apply(self, body: B, step: int, n: int) -> Detail:
         """Publishes; the returned detail goes to the proxy."""
 
-    def discard(self, body: Any) -> None:
+    def discard(self, body: B) -> None:
         """Gives back what `stage` kept."""
         return  # nothing, unless a tablet says otherwise
 
-    def removed(self, key: bytes, value: Any) -> None:
+    def removed(self, key: bytes, value: AnyRow) -> None:
         """A key goes since the tablet was dropped: gives back what it refers to."""
         return  # nothing, unless a tablet says otherwise
 
     @abstractmethod
-    def meets(self, earlier: Any, later: Any) -> bool:
+    def meets(self, earlier: B, later: B) -> bool:
         """Whether the later has to wait for the earlier while that is undecided."""
 
     # messages ------------------------------------------------------------------------------
@@ -150,8 +162,9 @@ class Participant(ABC):
     def handle(self, message: Message) -> None:
         kind = type(message)
         if kind is Plan:
-            for entry in message.entries:
-                self._plan(message.step, entry)
+            plan: Plan[P] = message
+            for entry in plan.entries:
+                self._plan(plan.step, entry)
         elif kind is ReadSet:
             self._readset(message)
         elif kind is Propose:
@@ -169,13 +182,13 @@ class Participant(ABC):
         """Nothing planned is undecided here."""
         return not self.space.get(QUEUE)
 
-    def vote(self, tx: bytes, body: Any) -> Reason | None:
+    def vote(self, tx: bytes, body: P) -> Reason | None:
         """None, or why the conditions do not hold at this place; this tablet named in front."""
         return self._vote(tx, body, False)
 
-    def publish(self, tx: bytes, body: Any, step: int, n: int) -> Any:
+    def publish(self, tx: bytes, part: P, step: int, n: int) -> Detail:
         """Stages and applies a part that every voter agreed to; the detail for the proxy."""
-        return self.apply(self.stage(tx, body), step, n)
+        return self.apply(self.stage(tx, part), step, n)
 
     def ask_about(self, tx: bytes) -> None:
         """Called by the host when a proposal has waited long: the coordinator ends it or plans it."""
@@ -183,8 +196,8 @@ class Participant(ABC):
         if record is not None and not record.step:
             self.send(COORDINATOR_ID, Ask(tx, self.id))
 
-    def _record(self, tx: bytes) -> TxRecord | None:
-        row = self.space.get(b"t" + tx)
+    def _record(self, tx: bytes) -> TxRecord[B] | None:
+        row: Iterable[Any] | None = self.space.get(b"t" + tx)
         return None if row is None else TxRecord._make(row)
 
     def _clean(self, most: int) -> None:
@@ -200,14 +213,14 @@ class Participant(ABC):
         if len(rows) == 1:
             space.delete(DROPPED)
 
-    def _vote(self, tx: bytes, body: Any, early: bool) -> Reason | None:
+    def _vote(self, tx: bytes, body: P | B, early: bool) -> Reason | None:
         """The check's answer with this tablet named in front: it travels to other tablets."""
         why = self.check(body, early)
         if why is None:
             why = self.lacks(tx, body)
         return None if why is None else kept_as(self.id, why)
 
-    def _propose(self, message: Propose) -> None:
+    def _propose(self, message: Propose[P]) -> None:
         key = b"t" + message.tx
         if self.space.get(key) is None:
             reason = self._vote(message.tx, message.part, True)
@@ -227,32 +240,36 @@ class Participant(ABC):
             self.discard(record.body)
             self.space.delete(b"t" + tx)
 
-    def _plan(self, step: int, entry: PlanEntry) -> None:
+    def _plan(self, step: int, entry: PlanEntry[P]) -> None:
         n, tx, proxy, voters, receivers, part = entry
         space = self.space
-        queue = space.get(QUEUE) or ()
+        queue: Queue = space.get(QUEUE) or ()
         got: tuple[int, ...] = ()
         reason: Reason | None = None
+        body: B | None = None  # until it is staged
+        asked: P | B
         if part is not None:
-            body = part
+            asked = part
         else:
             known = self._record(tx)
             assert known is not None and not known.step, "a planned transaction was prepared here"
             body, got, reason = known.body, known.missing or (), known.reason
+            asked = body
         # Alone, and nothing in the way: decided here and now, and `t` and `q` stay untouched.
         if not queue and voters in ((), (self.id,)) and receivers == (self.id,):
             if voters:
-                reason = self._vote(tx, body, False)
+                reason = self._vote(tx, asked, False)
             if part is not None:
                 if reason is None:
-                    body = self.stage(tx, body)
+                    body = self.stage(tx, part)
                 else:
                     self.unstage(tx)
             place = step, n
             self._publish(place, tx, proxy, receivers, body, reason=reason, kept=part is None)
             return
         if part is not None:
-            body = self.stage(tx, body)
+            body = self.stage(tx, part)
+        assert body is not None
         missing = tuple(v for v in voters if v not in got)
         blockers, last = self._block(queue, tx, body)
         record = TxRecord(
@@ -263,7 +280,7 @@ class Participant(ABC):
         if not blockers:
             self._go(tx)
 
-    def _block(self, queue: Any, tx: bytes, body: Any) -> tuple[tuple[bytes, ...], bool]:
+    def _block(self, queue: Queue, tx: bytes, body: B) -> tuple[tuple[bytes, ...], bool]:
         """What in the queue `tx` has to wait for itself, noted there as well, and its `last`.
 
         Latest first, and no further than one that is `last`: a long queue on one row is not walked.
@@ -273,7 +290,7 @@ class Participant(ABC):
         last = True
         waited_for: dict[bytes, None] = {}  # by a blocker, or by what a blocker waits for
         for _, _, other in reversed(queue):
-            record = TxRecord._make(space.get(b"t" + other))
+            record: TxRecord[B] = TxRecord._make(space.get(b"t" + other))
             if other not in waited_for:
                 if not self.meets(record.body, body):
                     last = False
@@ -308,7 +325,7 @@ class Participant(ABC):
         self._settle([tx])
 
     def _cast(self, tx: bytes) -> None:
-        record = TxRecord._make(self.space.get(b"t" + tx))
+        record: TxRecord[B] = TxRecord._make(self.space.get(b"t" + tx))
         if self.id in record.voters:
             own = self._vote(tx, record.body, False)
             for receiver in record.receivers:
@@ -328,7 +345,7 @@ class Participant(ABC):
         while voted:
             freed: list[bytes] = []
             for tx in voted:
-                record = TxRecord._make(space.get(b"t" + tx))
+                record: TxRecord[B] = TxRecord._make(space.get(b"t" + tx))
                 if self.id in record.receivers:
                     if record.missing and record.reason is None:
                         continue
@@ -345,7 +362,7 @@ class Participant(ABC):
                     space.delete(b"t" + tx)
                 ended[tx] = None
                 for other in record.waiters:
-                    waiting = TxRecord._make(space.get(b"t" + other))
+                    waiting: TxRecord[B] = TxRecord._make(space.get(b"t" + other))
                     blockers = tuple(b for b in waiting.blockers if b != tx)
                     space.put(b"t" + other, waiting._replace(blockers=blockers))
                     if not blockers:
@@ -354,7 +371,7 @@ class Participant(ABC):
                 self._cast(tx)
             voted = freed
         if ended:
-            rows = space.get(QUEUE)
+            rows: Queue = space.get(QUEUE)
             queue = tuple((step, n, tx) for step, n, tx in rows if tx not in ended)
             if queue:
                 space.put(QUEUE, queue)
@@ -367,15 +384,17 @@ class Participant(ABC):
         tx: bytes,
         proxy: int,
         receivers: tuple[int, ...],
-        body: Any,
+        body: B | None,
         *,
         reason: Reason | None,
         kept: bool,
     ) -> None:
         step, n = place
         committed = reason is None
-        detail: Any = reason
-        if committed:
+        detail: Detail | Reason = reason
+        if body is None:
+            pass  # refused before it was staged
+        elif committed:
             detail = self.apply(body, step, n)
         elif kept:
             self.discard(body)

@@ -21,9 +21,9 @@ keeps the step of its consumer's last move, and whoever consumes says which move
 Next: intervals.py, shard.py.
 """
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
-from ..proto.messages import PartitionPart, Stage, Staged
+from ..proto.messages import Detail, Kept, Message, PartitionPart, Slice, Slices, Stage, Staged
 from ..proto.reasons import (
     ConsumerMoved,
     MoreRecords,
@@ -35,6 +35,7 @@ from ..proto.reasons import (
     Why,
     WrongKind,
 )
+from ..proto.stored import AnyRow
 from .intervals import RANGES_MAX, Ranges, consumed, raised, taken
 from .participant import DROPPED, Participant
 
@@ -53,6 +54,8 @@ class Bounds(NamedTuple):
     end: int = 0
 
 
+BoundsRow: TypeAlias = tuple[int, int, int, int]
+"""A `Bounds` as it is found."""
 EMPTY = Bounds()
 """Of a log to which nothing was ever published."""
 
@@ -67,12 +70,22 @@ class Entry(NamedTuple):
     n: int
 
 
+EntryRow: TypeAlias = tuple[int, int, int, int, int]
+"""An `Entry` as it is found."""
+
+
 class Numbers(NamedTuple):
     """The last number that a producer has published, the step of that, and its writer's session."""
 
     last: int
     step: int
     session: bytes | None
+
+
+NumbersRow: TypeAlias = tuple[int, int, bytes | None]
+"""A `Numbers` as it is found."""
+Asked: TypeAlias = PartitionPart[Slice] | PartitionPart[Kept]
+"""A part with its slices on the way, or as the body that was kept of it."""
 
 
 class Standing(NamedTuple):
@@ -88,14 +101,22 @@ class Standing(NamedTuple):
     ranges: Ranges | None = None
     moved: int = 0
 
-    def row(self) -> tuple[Any, ...]:
+    def row(self) -> "StandingRow":
         """As it is stored: without what it does not need, as all rows were before there were moves."""
         if self.moved:
-            return tuple(self)
+            return self[:]
         return self[:4] if self.ranges is None else self[:5]
 
 
-def standing(row: "tuple[Any, ...] | None", forgotten: "tuple[Any, ...] | None") -> Standing:
+StandingRow: TypeAlias = (
+    tuple[int, int, int, int]
+    | tuple[int, int, int, int, Ranges | None]
+    | tuple[int, int, int, int, Ranges | None, int]
+)
+"""A `Standing` as it is found: without what it does not need."""
+
+
+def standing(row: StandingRow | None, forgotten: tuple[int, int] | None) -> Standing:
     """From a consumer's row, and the partition's row of what was forgotten."""
     if row is not None:
         return Standing(*row)
@@ -110,7 +131,7 @@ def _check_gaps(held: dict[str, tuple[int, Ranges]]) -> Why | None:
     return None
 
 
-def _check_offsets(body: PartitionPart, start: int, end: int) -> Why | None:
+def _check_offsets(body: Asked, start: int, end: int) -> Why | None:
     """At the place: what is sought, and what the log is to begin with, is within the log."""
     for consumer, offset, _ in body.seeks:
         if offset is not None and not start <= offset <= end:
@@ -120,7 +141,7 @@ def _check_offsets(body: PartitionPart, start: int, end: int) -> Why | None:
     return None
 
 
-def _check_repeat(body: PartitionPart, known: Numbers) -> Why | None:
+def _check_repeat(body: Asked, known: Numbers) -> Why | None:
     """The producer's first number is not beyond the last that is known."""
     assert body.producer is not None
     producer, first, last = body.producer
@@ -130,15 +151,16 @@ def _check_repeat(body: PartitionPart, known: Numbers) -> Why | None:
     return None
 
 
-class Partition(Participant):
+class Partition(Participant[PartitionPart[Slice], PartitionPart[Kept]]):
     """Invariants: entries tile [log start, log end); only a seek lowers a position."""
 
     __slots__ = ()
 
-    def check(self, body: Any, early: bool) -> Why | None:
+    def check(self, body: Asked, early: bool) -> Why | None:
         body = body if type(body) is PartitionPart else PartitionPart(*body)
         space = self.space
-        _, _, start, end = space.get(META) or EMPTY
+        bounds: BoundsRow = space.get(META) or EMPTY
+        _, _, start, end = bounds
         held: dict[str, tuple[int, Ranges]] = {}
         if body.ranges and (why := self._check_ranges(body, start, end, early)) is not None:
             return why
@@ -156,13 +178,13 @@ class Partition(Participant):
                 return why
         if body.producer is not None:
             producer, first, _ = body.producer
-            row = space.get(b"p" + producer)
+            row: NumbersRow | None = space.get(b"p" + producer)
             known = None if row is None else tuple.__new__(Numbers, row)
             if known is not None and first <= known.last:
                 return _check_repeat(body, known)
         return None
 
-    def _check_ranges(self, body: PartitionPart, start: int, end: int, early: bool) -> Why | None:
+    def _check_ranges(self, body: Asked, start: int, end: int, early: bool) -> Why | None:
         fences = dict(body.fences)
         for consumer, begin, stop in body.ranges:
             at = self._standing(consumer)
@@ -180,7 +202,7 @@ class Partition(Participant):
 
     def _check_acks(
         self,
-        body: PartitionPart,
+        body: Asked,
         start: int,
         end: int,
         early: bool,
@@ -204,7 +226,7 @@ class Partition(Participant):
             held[consumer] = consumed(*held[consumer], begin, stop)
         return None
 
-    def _check_fences(self, body: PartitionPart) -> Why | None:
+    def _check_fences(self, body: Asked) -> Why | None:
         for consumer, seen in body.fences:
             moved = self._standing(consumer).moved
             if moved != seen:
@@ -212,14 +234,14 @@ class Partition(Participant):
         return None
 
     def _standing(self, consumer: str) -> Standing:
-        row = self.space.get(b"c" + consumer.encode())
+        row: StandingRow | None = self.space.get(b"c" + consumer.encode())
         return Standing(*row) if row is not None else standing(None, self.space.get(FORGOTTEN))
 
     def _stand(self, consumer: str, at: Standing, new: Standing) -> None:
         row = at.row() if at.step else None
         self.space.put_version(b"c" + consumer.encode(), row, new.row(), new.step)
 
-    def take(self, message: Any) -> None:
+    def take(self, message: Message) -> None:
         if type(message) is not Stage:
             super().take(message)
         tx = message.tx
@@ -236,24 +258,25 @@ class Partition(Participant):
 
     def ask_about(self, tx: bytes) -> None:
         """Also of what was sent ahead: its proxy is told once more, and may know it no more."""
-        held = self.space.get(b"s" + tx)
+        held: tuple[Any, ...] | None = self.space.get(b"s" + tx)
         if held is not None:
             proxy, *slices = held
             self.send(proxy, Staged(tx, self.id, len(slices)))
         super().ask_about(tx)
 
-    def _ahead(self, tx: bytes) -> tuple[Any, ...]:
-        held = self.space.get(b"s" + tx)
+    def _ahead(self, tx: bytes) -> tuple[Kept, ...]:
+        held: tuple[Any, ...] | None = self.space.get(b"s" + tx)
         return () if held is None else held[1:]
 
-    def _append(self, slices: Any) -> tuple[tuple[int, int, int], ...]:
+    def _append(self, slices: Slices) -> tuple[Kept, ...]:
         append = self.space.append_payload
         return tuple((append(data), len(data), count) for data, count in slices)
 
-    def stage(self, tx: bytes, part: PartitionPart) -> PartitionPart:
+    def stage(self, tx: bytes, part: PartitionPart[Slice]) -> PartitionPart[Kept]:
         if not part.slices and not part.staged:
-            return part
-        ahead: tuple[Any, ...] = ()
+            none: PartitionPart[Any] = part  # of either kind
+            return none
+        ahead: tuple[Kept, ...] = ()
         if part.staged and self.lacks(tx, part) is None:
             ahead = self._ahead(tx)
             self.space.delete(b"s" + tx)
@@ -262,7 +285,7 @@ class Partition(Participant):
         # part._replace(slices=…), without its calls: each commit that publishes comes by here.
         return tuple.__new__(PartitionPart, (part.ranges, slices, *part[2:]))
 
-    def lacks(self, tx: bytes, part: Any) -> Why | None:
+    def lacks(self, tx: bytes, part: Asked) -> Why | None:
         staged = PartitionPart(*part).staged
         held = len(self._ahead(tx)) if staged else 0
         return None if held == staged else StagedLost(staged, held)
@@ -274,11 +297,11 @@ class Partition(Participant):
                 self.space.drop_payload(address, length)
             self.space.delete(b"s" + tx)
 
-    def discard(self, body: Any) -> None:
+    def discard(self, body: PartitionPart[Kept]) -> None:
         for address, length, _ in PartitionPart(*body).slices:
             self.space.drop_payload(address, length)
 
-    def apply(self, body: Any, step: int, n: int) -> Any:
+    def apply(self, body: PartitionPart[Kept], step: int, n: int) -> Detail:
         body = body if type(body) is PartitionPart else PartitionPart(*body)
         space = self.space
         for consumer, begin, stop in body.ranges:
@@ -295,7 +318,7 @@ class Partition(Participant):
         if body.producer is not None:
             producer, _, last = body.producer
             key = b"p" + producer
-            row = space.get(key)
+            row: NumbersRow | None = space.get(key)
             if row is not None and last <= tuple.__new__(Numbers, row).last:
                 self.discard(body)  # a repeat of what was published: accepted, without effect
                 return None
@@ -304,7 +327,7 @@ class Partition(Participant):
             space.put(DROPPED, step)
         if not body.slices:
             return None
-        old = space.get(META)
+        old: BoundsRow | None = space.get(META)
         _, _, start, begin = old or EMPTY
         end = begin
         for address, length, count in body.slices:
@@ -313,9 +336,10 @@ class Partition(Participant):
         space.put_version(META, old, (step, n, start, end), step)
         return (begin, end)
 
-    def _acknowledge(self, acks: Any, step: int, n: int) -> None:
+    def _acknowledge(self, acks: tuple[tuple[str, int, int], ...], step: int, n: int) -> None:
         space = self.space
-        _, _, start, _ = space.get(META) or EMPTY
+        bounds: BoundsRow = space.get(META) or EMPTY
+        _, _, start, _ = bounds
         for consumer, begin, stop in acks:
             at = self._standing(consumer)
             position, ranges, missed = raised(at.position, at.ranges or (), start)
@@ -323,7 +347,7 @@ class Partition(Participant):
             new = Standing(step, n, position, at.missed + missed, ranges, at.moved)
             self._stand(consumer, at, new)
 
-    def _seek(self, seeks: Any, step: int, n: int) -> None:
+    def _seek(self, seeks: tuple[tuple[str, int | None, bool], ...], step: int, n: int) -> None:
         space = self.space
         for consumer, offset, individual in seeks:
             at = self._standing(consumer)
@@ -338,12 +362,14 @@ class Partition(Participant):
     def _trim(self, offset: int, step: int, n: int) -> None:
         """The log begins at `offset`, or before it where that are too many slices for one time."""
         space = self.space
-        old = space.get(META)
+        old: BoundsRow | None = space.get(META)
         _, _, start, end = old or EMPTY
         if offset <= start:
             return
         # The slice that holds the start may begin before it.
-        slices = space.scan(b"b", b"b" + offset.to_bytes(8, "big"), limit=TRIM_SLICES_MAX)
+        slices: list[tuple[bytes, EntryRow]] = space.scan(
+            b"b", b"b" + offset.to_bytes(8, "big"), limit=TRIM_SLICES_MAX
+        )
         for key, (address, length, count, _, _) in slices:
             behind = int.from_bytes(key[1:], "big") + count
             if behind > offset:
@@ -354,7 +380,7 @@ class Partition(Participant):
             offset = min(offset, behind)
         space.put_version(META, old, (step, n, offset, end), step)
 
-    def meets(self, earlier: Any, later: Any) -> bool:
+    def meets(self, earlier: PartitionPart[Kept], later: PartitionPart[Kept]) -> bool:
         a, b = PartitionPart(*earlier), PartitionPart(*later)
         if a.drop or b.drop:
             return True
@@ -378,7 +404,7 @@ class Partition(Participant):
         consumers = {consumer: None for consumer, _, _ in mine}
         return any(consumer in consumers for consumer, _, _ in theirs)
 
-    def removed(self, key: bytes, value: Any) -> None:
+    def removed(self, key: bytes, value: AnyRow) -> None:
         if key[:1] == b"b":
             entry = Entry._make(value)
             self.space.drop_payload(entry.address, entry.length)

@@ -13,7 +13,7 @@ Next: catalogue.py.
 
 from collections.abc import Iterable
 from math import isfinite
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import msgpack
 
@@ -35,6 +35,8 @@ class Row(NamedTuple):
         return self.step, self.n
 
 
+RowFields: TypeAlias = tuple[int, int, bytes]
+"""A `Row` as it is found."""
 _ABSENT = (None, None, None)
 """In a row's place where there is none."""
 
@@ -71,30 +73,31 @@ def _in_ranges(
     return any(begin <= key < end for key in keys for begin, end, _, _, _ in ranges)
 
 
-class Shard(Participant):
+class Shard(Participant[ShardPart, ShardPart]):
     """Invariant: a row's place is the place of the last transaction that changed it."""
 
     __slots__ = ()
 
-    def check(self, body: Any, early: bool) -> Why | None:
+    def check(self, body: ShardPart, early: bool) -> Why | None:
         part = ShardPart(*body)
         space = self.space
         for key, version in part.reads:
-            row = space.get(b"r" + key)
+            row: RowFields | None = space.get(b"r" + key)
             actual = row[:2] if row is not None else None
             if actual != (tuple(version) if version is not None else None):
                 return RowChanged(key, version, actual)
         for begin, end, limit, count, digest in part.ranges:
-            rows = space.scan(b"r" + begin, b"r" + end, limit=limit)
-            seen, found = range_digest((key[1:], step, n) for key, (step, n, _) in rows)
-            if (seen, found) != (count, digest):
+            rows: list[tuple[bytes, RowFields]] = space.scan(b"r" + begin, b"r" + end, limit=limit)
+            seen, hashed = range_digest((key[1:], step, n) for key, (step, n, _) in rows)
+            if (seen, hashed) != (count, digest):
                 return RangeChanged(begin, count, seen)
         held: dict[bytes, bytes | None] = {}
         for key, op, value in part.writes:
             if key in held:
                 old = held[key]
             else:
-                _, _, old = space.get(b"r" + key) or _ABSENT
+                found: RowFields | None = space.get(b"r" + key)
+                _, _, old = found or _ABSENT
             if op in (ADD, MAX, MIN) and old is not None:
                 total = number_of(old)
                 if total is None:
@@ -104,14 +107,17 @@ class Shard(Participant):
             held[key] = evaluate(op, old, value)
         return None
 
-    def apply(self, body: Any, step: int, n: int) -> None:
+    def stage(self, tx: bytes, part: ShardPart) -> ShardPart:
+        return part
+
+    def apply(self, body: ShardPart, step: int, n: int) -> None:
         space = self.space
         part = ShardPart(*body)
         if part.drop:
             space.put(DROPPED, step)
         for key, op, value in part.writes:
             row_key = b"r" + key
-            row = space.get(row_key)
+            row: RowFields | None = space.get(row_key)
             _, _, old = row or _ABSENT
             new = evaluate(op, old, value)
             if op == PUT_IF_ABSENT and old is not None:
@@ -122,7 +128,7 @@ class Shard(Participant):
             else:
                 space.put_version(row_key, row, (step, n, new), step)
 
-    def meets(self, earlier: Any, later: Any) -> bool:
+    def meets(self, earlier: ShardPart, later: ShardPart) -> bool:
         a, b = ShardPart(*earlier), ShardPart(*later)
         if a.drop or b.drop:
             return True

@@ -25,7 +25,8 @@ from .api.open_engine import MEMORY, Settings, Slot
 from .errors import Conflict, NotSupported, PlanstepError, Undetermined
 from .host.inputs import Ahead
 from .host.inputs import Commit as CommitInput
-from .proto.ids import PARTITION, SHARD, kind_of, tx_text
+from .proto.ids import tx_text
+from .proto.messages import PartitionPart, ShardPart
 from .proxy.deterministic import votes
 from .runtime.catalog import Names
 from .runtime.group_commit import Ending, Node, Waiter
@@ -102,9 +103,9 @@ class _FaultyTurns(TurnLoop):
     def _of_a_user(self, item: CommitInput) -> bool:
         """Not what the engine does for itself, nor changes of names and positions."""
         return all(
-            kind_of(tablet) == SHARD
-            or (kind_of(tablet) == PARTITION and not part.seeks and part.trim is None)
-            for tablet, part in item.parts.items()
+            isinstance(part, ShardPart)
+            or (isinstance(part, PartitionPart) and not part.seeks and part.trim is None)
+            for part in item.parts.values()
         )
 
     def _answered_with(self, item: CommitInput, future: Ending | None, error: Exception) -> Waiter:

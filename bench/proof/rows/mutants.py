@@ -101,8 +101,8 @@ SAME = Mutant(
     "nothing: an empty queue is written otherwise",
     "tablets.participant",
     "Participant._plan",
-    "queue = space.get(QUEUE) or ()",
-    "queue = space.get(QUEUE) or tuple()",
+    "queue: Queue = space.get(QUEUE) or ()",
+    "queue: Queue = space.get(QUEUE) or tuple()",
 )
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import msgpack
 
 from ....proto.ids import PARTITION, SHARD, tablet_id, tablet_prefix
-from ....proto.messages import ADD, PUT, PartitionPart, ShardPart
+from ....proto.messages import ADD, PUT, PartitionPart, ShardPart, Slice
 from ....tablets.partition import EMPTY, FORGOTTEN, Bounds, Numbers, Standing, standing
 from ....tablets.shard import Row
 from ..simulator.world import World
@@ -64,7 +64,7 @@ class Workload:
         row = self.read(tablet, b"p" + producer)
         return 0 if row is None else Numbers._make(row).last
 
-    def individual(self, tablet: int, part: PartitionPart) -> PartitionPart:
+    def individual(self, tablet: int, part: PartitionPart[Slice]) -> PartitionPart[Slice]:
         """Some records of an individual consumer, which the first time is created."""
         row = self.read(tablet, b"cI")
         _, _, start, end = self.bounds(tablet)
@@ -113,7 +113,7 @@ class Workload:
                 asked[tablet] = row_part
         return asked
 
-    def consuming_and_publishing(self, tablet: int) -> PartitionPart:
+    def consuming_and_publishing(self, tablet: int) -> PartitionPart[Slice]:
         """Some records of a cumulative consumer, some new ones, each or neither."""
         draw = self.random
         ranges: tuple[tuple[str, int, int], ...] = ()
@@ -133,7 +133,7 @@ class Workload:
             producer = (b"P", number, number + count)
         return PartitionPart(ranges, slices, producer, fences=fences)
 
-    def moving(self, tablet: int, part: PartitionPart) -> PartitionPart:
+    def moving(self, tablet: int, part: PartitionPart[Slice]) -> PartitionPart[Slice]:
         """Now and then an individual consumer beside it, or a trim or a seek in place of what it consumes."""
         draw = self.random
         kind = draw.random()

@@ -13,7 +13,7 @@ from typing import Any
 
 from ....coordinator.plan import STATES, OutcomeRow
 from ....proto.ids import COORDINATOR, HOST, PARTITION, SHARD, tablet_id, tablet_text, tx_text
-from ....proto.messages import PartitionPart
+from ....proto.messages import Body, PartitionPart
 from ....proto.reasons import cause_of
 from ....proxy.deterministic import Result
 from ....store import Turn
@@ -169,7 +169,7 @@ class Watch:
                     self._took("participant", before, after)
                 before = "none"
                 continue
-            record = TxRecord._make(value)
+            record: TxRecord[Body] = TxRecord._make(value)
             after = "planned" if record.step else "prepared"
             self._took("participant", before, after)
             before = after

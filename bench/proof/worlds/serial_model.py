@@ -14,7 +14,7 @@ import msgpack
 
 from ....coordinator.plan import COMMITTED, PLANNED, REFUSED, STATES, OutcomeRow
 from ....proto.ids import COORDINATOR_ID, tablet_prefix, tx_text
-from ....proto.messages import ADD, PartitionPart, ShardPart
+from ....proto.messages import ADD, PartitionPart, ShardPart, Slice
 from ....tablets.partition import EMPTY, FORGOTTEN, Bounds, Entry, Numbers, standing
 from ....tablets.shard import Row
 from ..simulator.world import World
@@ -156,14 +156,16 @@ def _holds(model: dict[bytes, Any], tablet: int, part: Any) -> bool:
     )
 
 
-def _are_known(model: dict[bytes, Any], at: bytes, part: PartitionPart) -> bool:
+def _are_known(model: dict[bytes, Any], at: bytes, part: PartitionPart[Slice]) -> bool:
     """Each consumer's last move is the one that the transaction knows of."""
     fences = dict(part.fences)
     consumers = {**fences, **{name: 0 for name, _, _ in part.ranges + part.acks}}
     return all(_moved(model, at, name) == fences.get(name, 0) for name in consumers)
 
 
-def _are_next(model: dict[bytes, Any], at: bytes, bounds: Bounds, part: PartitionPart) -> bool:
+def _are_next(
+    model: dict[bytes, Any], at: bytes, bounds: Bounds, part: PartitionPart[Slice]
+) -> bool:
     """Each range begins where its consumer is, and ends within the log."""
     for consumer, begin, stop in part.ranges:
         known = model.get(at + b"c" + consumer.encode(), Consumer(position=0))
@@ -172,7 +174,9 @@ def _are_next(model: dict[bytes, Any], at: bytes, bounds: Bounds, part: Partitio
     return True
 
 
-def _are_untaken(model: dict[bytes, Any], at: bytes, bounds: Bounds, part: PartitionPart) -> bool:
+def _are_untaken(
+    model: dict[bytes, Any], at: bytes, bounds: Bounds, part: PartitionPart[Slice]
+) -> bool:
     """Offsets that an individual consumer takes are there, and not taken yet."""
     for _, begin, stop in part.acks:
         row = model.get(at + b"cI")
@@ -183,7 +187,7 @@ def _are_untaken(model: dict[bytes, Any], at: bytes, bounds: Bounds, part: Parti
     return True
 
 
-def _are_within(bounds: Bounds, part: PartitionPart) -> bool:
+def _are_within(bounds: Bounds, part: PartitionPart[Slice]) -> bool:
     """Seeks go to what is there, trims not beyond the end."""
     start, end = bounds.start, bounds.end
     if any(offset is not None and not start <= offset <= end for _, offset, _ in part.seeks):
@@ -191,7 +195,7 @@ def _are_within(bounds: Bounds, part: PartitionPart) -> bool:
     return part.trim is None or part.trim <= end
 
 
-def _is_new(model: dict[bytes, Any], at: bytes, part: PartitionPart) -> bool:
+def _is_new(model: dict[bytes, Any], at: bytes, part: PartitionPart[Slice]) -> bool:
     """A producer's numbers follow what it has published; or repeat it, where that is accepted."""
     if part.producer is None:
         return True
@@ -226,7 +230,7 @@ def _write(model: dict[bytes, Any], at: bytes, part: ShardPart, place: Place) ->
         model[at + b"r" + key] = Row(*place, value)
 
 
-def _consume(model: dict[bytes, Any], at: bytes, part: PartitionPart, place: Place) -> None:
+def _consume(model: dict[bytes, Any], at: bytes, part: PartitionPart[Slice], place: Place) -> None:
     for consumer, begin, stop in part.ranges:
         row = model.get(at + b"c" + consumer.encode())
         missed = 0 if row is None else row.missed + begin - row.position
@@ -240,7 +244,7 @@ def _consume(model: dict[bytes, Any], at: bytes, part: PartitionPart, place: Pla
         model[at + b"cI"] = Consumer(*place, None, row.missed + len(below), taken, row.moved)
 
 
-def _seek(model: dict[bytes, Any], at: bytes, part: PartitionPart, place: Place) -> None:
+def _seek(model: dict[bytes, Any], at: bytes, part: PartitionPart[Slice], place: Place) -> None:
     """Without an offset the consumer is forgotten."""
     step, _ = place
     for consumer, offset, individual in part.seeks:
@@ -256,7 +260,7 @@ def _seek(model: dict[bytes, Any], at: bytes, part: PartitionPart, place: Place)
         model[at + b"c" + consumer.encode()] = known
 
 
-def _trim(model: dict[bytes, Any], at: bytes, part: PartitionPart, place: Place) -> None:
+def _trim(model: dict[bytes, Any], at: bytes, part: PartitionPart[Slice], place: Place) -> None:
     bounds = model.get(at + b"m", EMPTY)
     if part.trim is None or part.trim <= bounds.start:
         return
@@ -266,7 +270,7 @@ def _trim(model: dict[bytes, Any], at: bytes, part: PartitionPart, place: Place)
             del model[key]
 
 
-def _publish(model: dict[bytes, Any], at: bytes, part: PartitionPart, place: Place) -> None:
+def _publish(model: dict[bytes, Any], at: bytes, part: PartitionPart[Slice], place: Place) -> None:
     if part.producer is not None:
         producer, _, last = part.producer
         numbers = model.get(at + b"p" + producer)

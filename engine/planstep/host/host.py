@@ -33,7 +33,10 @@ from ..proto.ids import (
 from ..proto.messages import (
     NOBODY,
     Ask,
+    Body,
+    Detail,
     Message,
+    Part,
     Plan,
     PlanRequest,
     Propose,
@@ -49,6 +52,7 @@ from ..proto.records_pb2 import LinkFrame
 from ..proto.shell import Wake
 from ..proxy.deterministic import Proxy
 from ..store import Store, Turn
+from ..tablets.participant import Participant
 from .delivery import Delivery
 from .inputs import (
     Ahead,
@@ -69,7 +73,7 @@ from .modes import MODES
 from .pending_proposals import Proposals
 from .tablet_registry import Residents
 from .tablet_space import HostSpace
-from .versions import History
+from .versions import History, Superseded
 
 
 class Host:
@@ -99,7 +103,7 @@ class Host:
         self.at_once = not (self.trace or separate)  # else every message is sent
         self.observe = observe
         self.turn: Turn
-        self.superseded: list[tuple[bytes, Any, int]] = []
+        self.superseded: list[Superseded] = []
         self.messages = 0
         self.stopped: BaseException | None = None
         self._now_ms = 0
@@ -340,7 +344,7 @@ class Host:
         What the messages would have brought about, without sending them. Where something undecided
         is in the way, they are sent.
         """
-        tablets = [self._tablet(tablet) for tablet in request.participants]
+        tablets: list[Participant[Part, Body]] = [self._tablet(t) for t in request.participants]
         if not all([tablet.idle() for tablet in tablets]):
             self.delivery.sender = coordinator.id
             coordinator.announce(n, request)
@@ -351,7 +355,7 @@ class Host:
         for tablet, body in zip(tablets, request.bodies, strict=True):
             if reason is None and tablet.id in request.voters:
                 reason = tablet.vote(tx, body)
-        details: dict[int, Any] = {}
+        details: dict[int, Detail] = {}
         step = coordinator.step
         if reason is None:
             for tablet, body in zip(tablets, request.bodies, strict=True):
@@ -408,12 +412,12 @@ class Host:
         """Whether it is dropped: its client is at it, so it will be planned, or withdrawn."""
         return self.proxy is not None and self.proxy.knows(message.tx)
 
-    def _see_proposal(self, target: int, message: Propose | Stage) -> bool:
+    def _see_proposal(self, target: int, message: Propose[Part] | Stage) -> bool:
         if self._several:
             self._proposals.came(target, message.tx, self._now_ms)
         return False
 
-    def _see_plan(self, target: int, message: Plan) -> bool:
+    def _see_plan(self, target: int, message: Plan[Part]) -> bool:
         if self.number:
             self._horizon = max(self._horizon or 0, message.horizon)
             if message.step > (self._keys.get(b"s") or 0):

@@ -4,7 +4,7 @@ Next: host.py.
 """
 
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from ..proto.messages import (
     CLEANED,
@@ -12,9 +12,13 @@ from ..proto.messages import (
     DROP,
     DROP_CONSUMER,
     NOBODY,
+    AheadSlices,
     Cause,
+    Detail,
     Message,
+    Part,
     PartitionPart,
+    Parts,
     Reason,
     ShardPart,
 )
@@ -28,7 +32,7 @@ class Commit:
     """A client commits: its parts by tablet. `size`: bytes that came from the client, for the counters."""
 
     tx: bytes
-    parts: dict[int, Any]
+    parts: Parts
     size: int = 0
 
 
@@ -37,7 +41,7 @@ class Ahead:
     """A client sends payloads ahead of its commit: (first, slices) by partition."""
 
     tx: bytes
-    slices: dict[int, tuple[int, Any]]
+    slices: AheadSlices
     size: int = 0
 
 
@@ -80,7 +84,7 @@ class Decided:
     step: int
     n: int
     reason: Reason | None
-    details: dict[int, Any]
+    details: dict[int, Detail]
 
 
 @dataclass(slots=True)
@@ -117,7 +121,7 @@ class Released:
     """Of the results: durable steps in series that lie behind them."""
 
 
-def frees(part: Any) -> bool:
+def frees(part: Part) -> bool:
     """A part that only deletes, trims or drops: it may use what was put aside for a full disk."""
     if isinstance(part, ShardPart):
         return all(op == DELETE for _, op, _ in part.writes)

@@ -16,10 +16,11 @@ Next: host.py.
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 from ..errors import Corruption
 from ..proto.records_pb2 import LinkFrame
+from ..proto.stored import AnyRow, Stored
 
 _FRAME_BYTES = 4 << 20
 _FRAME_MESSAGES = 1000
@@ -28,8 +29,8 @@ _FRAME_MESSAGES = 1000
 class Keys(Protocol):
     """The host's own key space in the running turn."""
 
-    def get(self, key: bytes) -> Any: ...
-    def put(self, key: bytes, value: Any) -> None: ...
+    def get(self, key: bytes) -> AnyRow: ...
+    def put(self, key: bytes, value: Stored) -> None: ...
     def delete(self, key: bytes) -> None: ...
 
 
@@ -147,7 +148,7 @@ def _out(target: int, number: int) -> bytes:
 
 
 def open_link(
-    source: int, target: int, stored: list[tuple[bytes, Any]], last: Any, taken: Any
+    source: int, target: int, stored: list[tuple[bytes, bytes]], last: int | None, taken: int | None
 ) -> Link:
     """Rebuilds a link's end from the host's keys: `stored` is the scan of O<target>. Corruption."""
     queue = [(int.from_bytes(key[-8:], "big"), data) for key, data in stored]

@@ -4,7 +4,7 @@ Next: host.py.
 """
 
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Protocol
 
 from ..proto.ids import (
     CATALOGUE,
@@ -14,15 +14,17 @@ from ..proto.ids import (
     tablet_id,
     tablet_prefix,
 )
+from ..proto.stored import AnyRow, Stored, Versioned
 from ..store import Store, Turn
-from ..store.layers import GONE, MISSING
+from ..store.layers import GONE, MISSING, Rows
+from .versions import Superseded
 
 
 class _Running(Protocol):
     """A host: its open turn, and the versions that the turn has put others in place of."""
 
     turn: Turn
-    superseded: list[tuple[bytes, Any, int]]
+    superseded: list[Superseded]
 
 
 class HostSpace:
@@ -34,7 +36,7 @@ class HostSpace:
         self._host = host
         self._prefix = tablet_prefix(tablet)
 
-    def get(self, key: bytes) -> Any:
+    def get(self, key: bytes) -> AnyRow:
         # Turn.get, without the call: cores read more than anything else.
         turn = self._host.turn
         key = self._prefix + key
@@ -43,7 +45,7 @@ class HostSpace:
             return turn.below(key)
         return None if value is GONE else value
 
-    def put(self, key: bytes, value: Any) -> None:
+    def put(self, key: bytes, value: Stored) -> None:
         # Turn.put, without the call: each commit writes four rows.
         turn = self._host.turn
         key = self._prefix + key
@@ -55,12 +57,14 @@ class HostSpace:
 
     def scan(
         self, begin: bytes, end: bytes, *, reverse: bool = False, limit: int | None = None
-    ) -> list[tuple[bytes, Any]]:
+    ) -> Rows:
         prefix = self._prefix
         rows = self._host.turn.scan(prefix + begin, prefix + end, reverse=reverse, limit=limit)
         return [(key[4:], value) for key, value in rows]
 
-    def put_version(self, key: bytes, old: Any, new: Any, step: int) -> None:
+    def put_version(
+        self, key: bytes, old: Versioned | None, new: Versioned | None, step: int
+    ) -> None:
         turn = self._host.turn
         key = self._prefix + key
         if old is not None:

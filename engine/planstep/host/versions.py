@@ -20,13 +20,15 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from ..errors import SnapshotTooOld
+from ..proto.stored import AnyRow, Versioned
 
-Superseded = Sequence[tuple[bytes, Any, int]]
+Superseded = tuple[bytes, Versioned, int]
+"""(key, what it was, the step that put another in its place)"""
 BYTES_MAX = 64 << 20
 MS_MAX = 60_000
 
 
-def _superseded(version: tuple[Any, int]) -> int:
+def _superseded(version: tuple[Versioned, int]) -> int:
     return version[1]
 
 
@@ -82,7 +84,7 @@ class History:
         self._retired = False
         self._open: dict[int, int] = {}
         self._since: dict[int, float] = {}
-        self._versions: dict[bytes, list[tuple[Any, int]]] = {}
+        self._versions: dict[bytes, list[tuple[Versioned, int]]] = {}
         self._order: deque[tuple[int, bytes, int, int]] = deque()
         self._lock = lock or OneThread()
         self._clock = clock
@@ -130,7 +132,7 @@ class History:
     def release(
         self,
         step: int,
-        superseded: Superseded = (),
+        superseded: Sequence[Superseded] = (),
         now_ms: int = 0,
         show: Callable[[], None] | None = None,
     ) -> None:
@@ -175,7 +177,7 @@ class History:
                 if not versions:
                     del self._versions[key]
 
-    def value_at(self, key: bytes, newest: Any, step: int) -> Any:
+    def value_at(self, key: bytes, newest: Versioned | None, step: int) -> AnyRow:
         """The version of `key` that the snapshot at `step` sees, None when absent then."""
         if newest is not None and newest[0] <= step:
             return newest

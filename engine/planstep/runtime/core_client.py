@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from ..host.inputs import Deliver, Together, each_of
 from ..proto.ids import host_of
-from ..proto.messages import Cause, size_of
+from ..proto.messages import Cause, Slices, size_of
 from ..proto.shell import Answer
 from ..proxy.requests import Ended
 from .deferred_signals import Uninterrupted
@@ -119,7 +119,7 @@ class Client(Generic[C]):
 
     # room ----------------------------------------------------------------------------------
 
-    def admit(self, tx: bytes, batches: dict[int, Any], wait: float | None) -> None:
+    def admit(self, tx: bytes, batches: dict[int, Slices], wait: float | None) -> None:
         """Waits for room, under no lock; Overloaded after `wait` seconds. Let go as answers come, or at once when
         it was refused or interrupted.
 

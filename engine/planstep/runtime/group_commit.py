@@ -21,6 +21,7 @@ from typing import Protocol
 from ..histogram import COUNTS, SECONDS, Histogram
 from ..host.host import Host
 from ..host.inputs import Ahead, Commit, Input
+from ..proto.messages import PartitionPart, ShardPart
 from .deferred_signals import Uninterrupted
 from .outcome import Commit as Committed
 from .wait_primitives import Bell, Signal, wait_for
@@ -119,10 +120,12 @@ def bytes_of(item: Commit | Ahead) -> int:
     """Payload bytes that a client's input carries."""
     size = 0
     if isinstance(item, Ahead):
-        return sum(len(piece[0]) for _, slices in item.slices.values() for piece in slices)
+        return sum(len(data) for _, slices in item.slices.values() for data, _ in slices)
     for part in item.parts.values():
-        for piece in getattr(part, "slices", ()):
-            size += len(piece[0])
-        for write in getattr(part, "writes", ()):
-            size += len(write[2])
+        if type(part) is PartitionPart:
+            for data, _ in part.slices:
+                size += len(data)
+        elif type(part) is ShardPart:
+            for _, _, value in part.writes:
+                size += len(value)
     return size

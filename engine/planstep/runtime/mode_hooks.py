@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..errors import NotSupported
+from ..proto.messages import Parts
 from .identity import ByName, Identity
 from .outcomes import Outcomes
 from .schema import Schema
@@ -86,7 +87,7 @@ class ModeHooks:
         """Whether what a transaction has gathered leaves now: so many bytes, by topic with a column a partition."""
         return False
 
-    def statement(self, parts: dict[int, Any]) -> dict[int, Any]:
+    def statement(self, parts: Parts) -> Parts:
         """The parts of a statement of its own, which is more than one write of a transaction here."""
         return parts
 

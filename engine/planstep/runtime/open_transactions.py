@@ -32,7 +32,7 @@ from ..proto.ids import (
     tablet_text,
     tx_text,
 )
-from ..proto.messages import PartitionPart, ShardPart
+from ..proto.messages import Body, PartitionPart, ShardPart
 from ..store import Store
 from ..store.files import Files
 from ..store.meta import load_meta
@@ -165,7 +165,7 @@ def _staged(names: Names, tablet: int, value: Any) -> tuple[Held, Any]:
 
 
 def _proposed(names: Names, tablet: int, row: Any) -> tuple[Held, Any]:
-    record = TxRecord._make(row)
+    record: TxRecord[Body] = TxRecord._make(row)
     records = size = keys = 0
     consumers: tuple[str, ...] = ()
     slices: Any = ()

@@ -21,6 +21,7 @@ from ..proto.messages import (
     DROP_CONSUMER,
     CataloguePart,
     PartitionPart,
+    Parts,
     ShardPart,
 )
 from .catalog import Name, TableInfo, TopicInfo
@@ -50,7 +51,7 @@ class Schema:
     def tell_dropped(self, tablet: int) -> None:
         """A tablet hears of the drop of its topic or table, where that was not planned with it."""
 
-    def _commit(self, parts: dict[int, Any]) -> Commit:
+    def _commit(self, parts: Parts) -> Commit:
         runtime = self._runtime
         part = parts.get(CATALOGUE_ID)
         settled = True
@@ -60,7 +61,7 @@ class Schema:
             settled = isinstance(error, PlanstepError) and not isinstance(error, Undetermined)
             raise
         finally:
-            if part is not None:
+            if isinstance(part, CataloguePart):
                 runtime.names.look(Name(part.kind, part.name, part.id), settled)
 
     def _part(self, info: "TopicInfo | TableInfo", op: int, **fields: Any) -> CataloguePart:
@@ -96,7 +97,7 @@ class Schema:
         return self._topic(info.name)
 
     def drop(self, info: "TopicInfo | TableInfo") -> None:
-        parts: dict[int, Any] = {CATALOGUE_ID: self._part(info, DROP)}
+        parts: Parts = {CATALOGUE_ID: self._part(info, DROP)}
         if isinstance(info, TopicInfo):
             parts.update(dict.fromkeys(info.partitions, PartitionPart(drop=True)))
         else:
@@ -126,9 +127,7 @@ class Schema:
         individual = consumer in info.individual
         return self._commit(self._seeks(info, consumer, individual, offsets))
 
-    def _seeks(
-        self, info: TopicInfo, consumer: str, individual: bool, offsets: Any
-    ) -> dict[int, Any]:
+    def _seeks(self, info: TopicInfo, consumer: str, individual: bool, offsets: Any) -> Parts:
         return {
             info.partitions[partition]: PartitionPart(seeks=((consumer, offset, individual),))
             for partition, offset in offsets.items()

@@ -10,7 +10,7 @@ Next: runtime.py.
 
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import Corruption, IoError, PlanstepError, SnapshotTooOld
 from ..host.versions import Retired
@@ -19,10 +19,14 @@ from ..proto.ids import Place, host_of, tablet_prefix
 from ..proto.messages import PartitionPart, ShardPart
 from ..tablets.intervals import Ranges, raised
 from ..tablets.participant import TxRecord
-from ..tablets.partition import EMPTY, FORGOTTEN, Bounds, Entry, Numbers, standing
+from ..tablets.partition import EMPTY, FORGOTTEN, Bounds, Entry, EntryRow, Numbers, standing
+from ..tablets.shard import RowFields
 from .batch_cache import BatchCache
 from .log_entries import entries_between, first_behind
 from .wait_primitives import wait_for
+
+if TYPE_CHECKING:
+    from ..store import Store
 
 _WAIT_SECONDS = 30.0
 
@@ -155,7 +159,7 @@ class Views:
             snap, tablet, lambda body: any(key == k for k, _, _ in ShardPart(*body).writes)
         )
         full = tablet_prefix(tablet) + b"r" + key
-        row = host.history.value_at(full, host.store.get(full), snap.step)
+        row: RowFields | None = host.history.value_at(full, host.store.get(full), snap.step)
         if row is None:
             return None
         step, n, value = row
@@ -183,7 +187,7 @@ class Views:
         # The history is asked after the scan: what the scan missed is in there by then.
         hidden = host.history.keys_between(first, last)
         if hidden or any(written > step for _, (written, _, _) in rows):
-            newest: dict[bytes, Any] = dict.fromkeys(hidden)
+            newest: dict[bytes, RowFields | None] = dict.fromkeys(hidden)
             newest.update(host.store.scan(first, last))
             for key in host.history.keys_between(first, last):
                 newest.setdefault(key, None)
@@ -321,6 +325,7 @@ class Views:
         result: list[Slice] = []
         records = size = 0
         # The batch that holds the offset; those behind it only if there is room for more.
+        entries: list[tuple[bytes, EntryRow]]
         entries = store.scan(prefix, at + b"\x00", reverse=True, limit=1)
         while entries and offset < end:
             for key, (address, length, count, step, n) in entries:
@@ -370,7 +375,7 @@ class Views:
         )
 
     def _batch(
-        self, store: Any, tablet: int, begin: int, lo: int, address: int, length: int
+        self, store: "Store", tablet: int, begin: int, lo: int, address: int, length: int
     ) -> Batch:
         batch = self._cache.get((tablet, begin))
         if batch is None:

@@ -7,12 +7,12 @@ Next: outcomes.py.
 """
 
 from concurrent.futures import Future
-from typing import Any
 
 from ..errors import Aborted, Undetermined
 from ..host.inputs import Ahead, Rollback
 from ..host.inputs import Commit as CommitInput
 from ..proto.ids import tx_text
+from ..proto.messages import AheadSlices, Parts
 from .group_commit import Ending, Node, Waiter
 from .outcome import Commit, undetermined
 from .replies import ReplyBook
@@ -39,7 +39,7 @@ class Transactions:
         self._replies = replies
         self._views = views
 
-    def submit(self, tx: bytes, parts: dict[int, Any]) -> "Future[Commit]":
+    def submit(self, tx: bytes, parts: Parts) -> "Future[Commit]":
         """Commits without waiting; the service thread runs the turn if nobody else does.
 
         Overloaded when there is no room for its bytes within 30 s.
@@ -49,9 +49,7 @@ class Transactions:
         self.send(tx, parts, future, None)
         return future
 
-    def send(
-        self, tx: bytes, parts: dict[int, Any], ending: Ending, wait: float | None = 0.0
-    ) -> None:
+    def send(self, tx: bytes, parts: Parts, ending: Ending, wait: float | None = 0.0) -> None:
         """As `submit`, with something of the caller's to end; Overloaded after `wait` seconds."""
         self._turns.enqueue(CommitInput(tx, parts), ending, wait)
         self._turns.poke(self._nodes[0])
@@ -60,7 +58,7 @@ class Transactions:
         """What a transaction reads in."""
         return self._views.snapshot()
 
-    def commit(self, tx: bytes, parts: dict[int, Any], timeout: float | None = None) -> Commit:
+    def commit(self, tx: bytes, parts: Parts, timeout: float | None = None) -> Commit:
         """Commits and waits. Conflict, Aborted, Overloaded, or Undetermined after `timeout` seconds.
 
         MemoryError: not sent; or no memory was left to make an Undetermined from, so take it for one.
@@ -87,7 +85,7 @@ class Transactions:
             raise undetermined(tx, timeout)
         return waiter.result()
 
-    def send_ahead(self, tx: bytes, slices: dict[int, tuple[int, Any]]) -> None:
+    def send_ahead(self, tx: bytes, slices: AheadSlices) -> None:
         """Makes payloads durable at their partitions, ahead of the commit; returns when they are.
 
         `slices`: (number of the first, ((batch, records), …)) by partition's tablet. Aborted,

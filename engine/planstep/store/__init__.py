@@ -7,9 +7,11 @@ Next: layers.py, turn.py, log/records.py, disk_store.py.
 """
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Protocol
 
+from ..proto.stored import AnyRow
 from .disk_store import DiskStore
+from .layers import Rows
 from .memory_store import MemoryStore
 from .turn import Show, StoreCounters, Turn
 
@@ -28,10 +30,10 @@ class Store(Protocol):
     def generation(self) -> int: ...
     @property
     def last_turn(self) -> int: ...
-    def get(self, key: bytes) -> Any: ...
+    def get(self, key: bytes) -> AnyRow: ...
     def scan(
         self, begin: bytes, end: bytes, *, reverse: bool = False, limit: int | None = None
-    ) -> list[tuple[bytes, Any]]: ...
+    ) -> Rows: ...
     def begin(self) -> Turn: ...
     def commit(self, turn: Turn, show: Show | None = None) -> None:
         """One append, one sync, then visible; nothing for an empty turn. IoError: the turn never was."""

@@ -28,9 +28,10 @@ from ..errors import (
     reason,
 )
 from ..logs import SLOW_SYNC_SECONDS, chore_failed, slow_sync
+from ..proto.stored import AnyRow
 from .checkpointing import Checkpointer, Rest
 from .files import Files, check_there, io_error, way_into
-from .layers import GONE, MISSING, layered, merged_scan
+from .layers import GONE, MISSING, Changes, Rows, layered, merged_scan
 from .log.extents import Extent
 from .log.log_writer import LogEnd
 from .log.records import OVERHEAD, RECORD_BYTES_MAX, encode_pairs
@@ -159,7 +160,7 @@ class DiskStore:
 
     # reading -------------------------------------------------------------------------------
 
-    def get(self, key: bytes) -> Any:
+    def get(self, key: bytes) -> AnyRow:
         live, frozen = self._unsaved.layers
         value = live.values.get(key, MISSING)
         if value is MISSING:
@@ -171,7 +172,7 @@ class DiskStore:
 
     def scan(
         self, begin: bytes, end: bytes, *, reverse: bool = False, limit: int | None = None
-    ) -> list[tuple[bytes, Any]]:
+    ) -> Rows:
         with self._unsaved.mutex:
             live, frozen = self._unsaved.layers
             layers = [live] if frozen is None else [live, frozen]
@@ -298,7 +299,7 @@ class DiskStore:
         if isinstance(error, MemoryError) and self._log.broken is None:
             raise PlanstepError(f"there is no room to write the turn: {error!r}") from error
 
-    def _append(self, turn: Turn, net: dict[bytes, Any], show: Show | None) -> int:
+    def _append(self, turn: Turn, net: Changes, show: Show | None) -> int:
         """Returns the record's size."""
         changes = encode_changes(net)
         dropped = encode_pairs(turn.dropped) if turn.dropped else b""
@@ -314,7 +315,7 @@ class DiskStore:
             show(visible)
         return size
 
-    def _visible(self, net: dict[bytes, Any]) -> None:
+    def _visible(self, net: Changes) -> None:
         """To other processes first: what is seen here, without a snapshot too, they can see by then."""
         log = self._log
         self._released.show(log.generation, log.turn, log.synced)  # as _show, without the call

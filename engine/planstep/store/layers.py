@@ -10,7 +10,9 @@ Next: turn.py.
 
 from bisect import bisect_left, insort
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final, TypeAlias
+
+from ..proto.stored import AnyRow, Stored
 
 
 class _Gone:
@@ -22,6 +24,13 @@ class _Gone:
 
 GONE: Final = _Gone()
 MISSING: Final = _Gone()
+Change: TypeAlias = "Stored | _Gone"
+"""What a key is from now on: a row, or `GONE`."""
+Changes: TypeAlias = dict[bytes, Change]
+Changed: TypeAlias = list[tuple[bytes, Change]]
+"""Changes in the order of a scan."""
+Rows: TypeAlias = list[tuple[bytes, AnyRow]]
+"""What a scan gives: keys and rows, none of them deleted."""
 
 
 class Layer:
@@ -30,13 +39,13 @@ class Layer:
     __slots__ = ("order", "values")
 
     def __init__(self) -> None:
-        self.values: dict[bytes, Any] = {}
+        self.values: Changes = {}
         self.order: dict[bytes, list[bytes]] = {}
 
     def __len__(self) -> int:
         return len(self.values)
 
-    def update(self, changes: dict[bytes, Any]) -> None:
+    def update(self, changes: Changes) -> None:
         values = self.values
         for key in changes:
             if key not in values:
@@ -57,7 +66,7 @@ class Layer:
 
     def between(
         self, begin: bytes, end: bytes, reverse: bool = False, limit: int | None = None
-    ) -> list[tuple[bytes, Any]]:
+    ) -> Changed:
         """(key, value or GONE) with begin <= key < end, in the order of the scan.
 
         With `limit` only as far as so many that are not GONE.
@@ -68,7 +77,7 @@ class Layer:
             tablets = [begin[:4]]
         else:
             tablets = sorted(t for t in self.order if begin[:4] <= t <= end[:4])
-        rows: list[tuple[bytes, Any]] = []
+        rows: Changed = []
         values = self.values
         for tablet in reversed(tablets) if reverse else tablets:
             keys = self.order.get(tablet)
@@ -89,8 +98,8 @@ class Layer:
 
 
 def merge(
-    upper: list[tuple[bytes, Any]], lower: Iterator[tuple[bytes, Any]], reverse: bool
-) -> Iterator[tuple[bytes, Any]]:
+    upper: Changed, lower: Iterator[tuple[bytes, Change]], reverse: bool
+) -> Iterator[tuple[bytes, Change]]:
     """Two ordered runs as one; on equal keys the upper wins. `upper` in the order of `lower`."""
     at = 0
     count = len(upper)
@@ -108,7 +117,7 @@ def merge(
 
 def layered(
     layers: list[Layer], begin: bytes, end: bytes, reverse: bool, limit: int | None
-) -> list[list[tuple[bytes, Any]]]:
+) -> list[Changed]:
     """What of each layer, newest first, a scan can need.
 
     A deletion above may hide one row below: so many more are taken there.
@@ -123,17 +132,17 @@ def layered(
 
 
 def merged_scan(
-    layers: list[list[tuple[bytes, Any]]],
-    base: Iterator[tuple[bytes, Any]],
+    layers: list[Changed],
+    base: Iterator[tuple[bytes, Change]],
     reverse: bool,
     limit: int | None,
-) -> list[tuple[bytes, Any]]:
+) -> Rows:
     """Scans the base under layers, newest layer first, all in the scan's order; deletions vanish."""
     rows = base
     for layer in reversed(layers):
         if layer:
             rows = merge(layer, rows, reverse)
-    result: list[tuple[bytes, Any]] = []
+    result: Rows = []
     if limit == 0:
         return result
     for key, value in rows:

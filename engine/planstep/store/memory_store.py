@@ -11,10 +11,11 @@ import threading
 from collections.abc import Callable
 from copy import copy
 from functools import partial
-from typing import Any, Self
+from typing import Self
 
 from ..errors import Corruption, EngineClosed
-from .layers import GONE, Layer, merged_scan
+from ..proto.stored import AnyRow
+from .layers import GONE, Changes, Layer, Rows, merged_scan
 from .turn import Show, StoreCounters, Turn, decode_changes
 
 
@@ -33,13 +34,13 @@ class MemoryStore:
         self._closed = False
         self._mutex = threading.Lock()
 
-    def get(self, key: bytes) -> Any:
+    def get(self, key: bytes) -> AnyRow:
         value = self._layer.values.get(key)
         return None if value is GONE else value
 
     def scan(
         self, begin: bytes, end: bytes, *, reverse: bool = False, limit: int | None = None
-    ) -> list[tuple[bytes, Any]]:
+    ) -> Rows:
         with self._mutex:
             rows = self._layer.between(begin, end, reverse, limit)
         return merged_scan([rows], iter(()), reverse, limit)
@@ -75,7 +76,7 @@ class MemoryStore:
         self.counters.syncs += 1
         self.counters.payload_bytes += turn.payload_bytes
 
-    def _visible(self, changes: dict[bytes, Any]) -> None:
+    def _visible(self, changes: Changes) -> None:
         with self._mutex:
             self._layer.update(changes)
             for key, value in changes.items():
@@ -98,7 +99,7 @@ class MemoryStore:
     def close(self) -> None:
         self._closed = True
 
-    def picture(self) -> tuple[dict[bytes, Any], list[tuple[int, bytes]], int]:
+    def picture(self) -> tuple[Changes, list[tuple[int, bytes]], int]:
         """Takes what is there at one moment: (values, payloads by address, the next address)."""
         with self._mutex:
             return dict(self._layer.values), sorted(self._payloads.items()), self._next

@@ -10,13 +10,14 @@ Next: log/records.py.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 import msgpack
 
 from ..errors import TransactionTooLarge
 from ..histogram import BYTES, SECONDS, Histogram
-from .layers import GONE, MISSING, Layer, merged_scan
+from ..proto.stored import AnyRow, Stored
+from .layers import GONE, MISSING, Change, Changed, Changes, Layer, Rows, merged_scan
 
 Show = Callable[[Callable[[], None]], None]
 """Called once a turn is durable, with what makes it visible, which it calls in its own moment."""
@@ -52,10 +53,10 @@ Savepoint: TypeAlias = tuple[int, int, int]
 
 
 class _Base(Protocol):
-    def get(self, key: bytes) -> Any: ...
+    def get(self, key: bytes) -> AnyRow: ...
     def scan(
         self, begin: bytes, end: bytes, *, reverse: bool = False, limit: int | None = None
-    ) -> list[tuple[bytes, Any]]: ...
+    ) -> Rows: ...
 
 
 class Turn:
@@ -77,14 +78,14 @@ class Turn:
         self._store = store
         self.below = store.get  # under the overlay
         self._address = address
-        self.undo: list[tuple[bytes, Any]] = []
-        self.overlay: dict[bytes, Any] = {}
+        self.undo: Changed = []
+        self.overlay: Changes = {}
         self.payloads: list[bytes] = []
         self.payload_bytes = 0
         self.dropped: list[tuple[int, int]] = []
         self.reserve = False  # frees space: may use the reserve segment
 
-    def get(self, key: bytes) -> Any:
+    def get(self, key: bytes) -> AnyRow:
         value = self.overlay.get(key, MISSING)
         if value is MISSING:
             return self._store.get(key)
@@ -95,7 +96,7 @@ class Turn:
         """How often something was changed so far; only whether it rises tells something."""
         return len(self.undo) + len(self.payloads) + len(self.dropped)
 
-    def put(self, key: bytes, value: Any) -> None:
+    def put(self, key: bytes, value: Stored) -> None:
         self.undo.append((key, self.overlay.get(key, MISSING)))
         self.overlay[key] = value
 
@@ -105,7 +106,7 @@ class Turn:
 
     def scan(
         self, begin: bytes, end: bytes, *, reverse: bool = False, limit: int | None = None
-    ) -> list[tuple[bytes, Any]]:
+    ) -> Rows:
         own = Layer()
         own.update({key: v for key, v in self.overlay.items() if begin <= key < end})
         rows = own.between(begin, end, reverse)
@@ -142,9 +143,9 @@ class Turn:
             self.payload_bytes -= len(self.payloads.pop())
         del self.dropped[dropped:]
 
-    def courses(self) -> dict[bytes, list[Any]]:
+    def courses(self) -> dict[bytes, list[Change]]:
         """For each key all that it was in this turn, one after the other; for those that look on."""
-        found: dict[bytes, list[Any]] = {}
+        found: dict[bytes, list[Change]] = {}
         for key, before in self.undo:
             if before is MISSING:
                 found[key] = []
@@ -154,7 +155,7 @@ class Turn:
             course.append(self.overlay[key])
         return found
 
-    def net(self) -> dict[bytes, Any]:
+    def net(self) -> Changes:
         """The changes that remain: without what came and went within the turn."""
         overlay = self.overlay
         if GONE not in overlay.values():
@@ -170,19 +171,19 @@ class Turn:
         return encode_changes(self.net())
 
 
-def encode_changes(changes: dict[bytes, Any]) -> bytes:
+def encode_changes(changes: Changes) -> bytes:
     """TransactionTooLarge for a key that the tables could not hold: no checkpoint would succeed."""
     longest = max(map(len, changes), default=0)
     if longest > KEY_BYTES_MAX:
         raise TransactionTooLarge(f"a key of {longest} bytes: the store holds {KEY_BYTES_MAX}")
-    flat: list[Any] = [None] * (2 * len(changes))
+    flat: list[Change | None] = [None] * (2 * len(changes))
     flat[::2] = changes
     flat[1::2] = [None if value is GONE else value for value in changes.values()]
     data: bytes = msgpack.Packer(use_bin_type=True).pack(flat)  # packb, without the call
     return data
 
 
-def decode_changes(data: bytes) -> dict[bytes, Any]:
+def decode_changes(data: bytes) -> Changes:
     flat = msgpack.unpackb(data, use_list=False)
     keys, values = flat[::2], flat[1::2]
     return {k: GONE if v is None else v for k, v in zip(keys, values, strict=True)}

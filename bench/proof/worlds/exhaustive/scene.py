@@ -10,7 +10,7 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 from .....proto.ids import PARTITION, SHARD, tablet_id
-from .....proto.messages import ADD, PUT, PartitionPart, ShardPart
+from .....proto.messages import ADD, PUT, PartitionPart, ShardPart, Slice
 
 ONE = b"\x01"  # msgpack's
 
@@ -42,7 +42,7 @@ def parts_of(scene: Scene, kind: str) -> dict[int, Any]:
     return {partition: first, shard: second}
 
 
-KINDS: dict[str, tuple[PartitionPart, ShardPart]] = {
+KINDS: dict[str, tuple[PartitionPart[Slice], ShardPart]] = {
     # Consumes, writes a record and a row: two of them are in each other's way at both tablets.
     "consume": (
         PartitionPart((("c", 0, 1),), ((b"out", 1),)),

@@ -13,6 +13,7 @@ Next: bench/proof/rows/model.py.
 from collections import deque
 from dataclasses import dataclass, field
 
+from .....proto.messages import Body
 from .....tablets.participant import TxRecord
 from .invariants import PLANNED, judge, outcomes, unresolved
 from .scene import Scene
@@ -114,7 +115,7 @@ def _note(small: Small, state: State) -> None:
     for host in state.hosts:
         for key, row in host.values.items():
             if key[4:5] == b"t" and len(key) == 17 and key[0] >> 4 in (3, 4):
-                record = TxRecord._make(row)
+                record: TxRecord[Body] = TxRecord._make(row)
                 if record.step and record.blockers:
                     small.note(WAITS)
                 if not record.step and record.missing:

@@ -26,7 +26,7 @@ from .....proto.ids import (
     tablet_prefix,
     tx_text,
 )
-from .....proto.messages import ADD, CREATE, DELETE, PartitionPart, ShardPart
+from .....proto.messages import ADD, CREATE, DELETE, PartitionPart, ShardPart, Slice
 from .....store import MemoryStore
 
 Contents = dict[tuple[int, bytes], Any]
@@ -146,7 +146,7 @@ def _holds(found: Contents, tablet: int, part: Any) -> bool:
     return True
 
 
-def _are_next(found: Contents, tablet: int, part: PartitionPart) -> bool:
+def _are_next(found: Contents, tablet: int, part: PartitionPart[Slice]) -> bool:
     """Each range begins where its consumer is, which nobody has moved since, and ends within the log."""
     start, end = _meta(found, tablet)
     for consumer, begin, stop in part.ranges:
@@ -194,7 +194,7 @@ def _write(found: Contents, tablet: int, part: ShardPart, place: Place) -> None:
             found[tablet, b"r" + key] = (*place, value)
 
 
-def _consume(found: Contents, tablet: int, part: PartitionPart, place: Place) -> None:
+def _consume(found: Contents, tablet: int, part: PartitionPart[Slice], place: Place) -> None:
     """Positions go on, or where a seek wants them."""
     for consumer, begin, stop in part.ranges:
         row = found.get((tablet, b"c" + consumer.encode()))
@@ -206,7 +206,7 @@ def _consume(found: Contents, tablet: int, part: PartitionPart, place: Place) ->
         found[tablet, b"c" + consumer.encode()] = (*place, offset, missed, None, step)
 
 
-def _trim(found: Contents, tablet: int, part: PartitionPart, place: Place) -> None:
+def _trim(found: Contents, tablet: int, part: PartitionPart[Slice], place: Place) -> None:
     start, end = _meta(found, tablet)
     if part.trim is None or part.trim <= start:
         return
@@ -218,7 +218,7 @@ def _trim(found: Contents, tablet: int, part: PartitionPart, place: Place) -> No
                 del found[one, key]
 
 
-def _publish(found: Contents, tablet: int, part: PartitionPart, place: Place) -> None:
+def _publish(found: Contents, tablet: int, part: PartitionPart[Slice], place: Place) -> None:
     if part.producer is not None:
         producer, _, last = part.producer
         if last <= found.get((tablet, b"p" + producer), 0):

@@ -24,6 +24,7 @@ from .....proto.messages import (
     CataloguePart,
     PartitionPart,
     ShardPart,
+    Slice,
 )
 from .....tablets.catalogue import name_key
 from .....tablets.shard import Row
@@ -51,11 +52,11 @@ class Tablets:
         self.s = [tablet_id(SHARD, (i + 1) % hosts, 20 + i) for i in range(3)]
 
 
-def _write(*values: bytes, **fields: Any) -> PartitionPart:
+def _write(*values: bytes, **fields: Any) -> PartitionPart[Slice]:
     return PartitionPart(slices=tuple((value, 1) for value in values), **fields)
 
 
-def _consume(begin: int, end: int) -> PartitionPart:
+def _consume(begin: int, end: int) -> PartitionPart[Slice]:
     return PartitionPart(ranges=(("c", begin, end),))
 
 

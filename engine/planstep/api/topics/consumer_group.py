@@ -25,9 +25,10 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...errors import Conflict, LeaseLost, ProtocolError
+from ...proto.messages import Parts
 from ...runtime.deferred_signals import Uninterrupted
 from .group_state import ENDED, HANDED, OPEN, READY, Flight, Lane, Member, first_gap
 from .lane_shares import LaneShares
@@ -261,7 +262,7 @@ class Group:
 
     # commits -------------------------------------------------------------------------------
 
-    def hand(self, flight: Flight, tx: bytes, parts: dict[int, Any], ending: "Ending") -> None:
+    def hand(self, flight: Flight, tx: bytes, parts: Parts, ending: "Ending") -> None:
         """Commits a flight's transaction, in its turn. Conflict, LeaseLost: it never will; Overloaded:
         try again."""
         with self._locked():

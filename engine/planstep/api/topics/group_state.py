@@ -7,6 +7,8 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from ...proto.messages import Parts
+
 if TYPE_CHECKING:
     from ...runtime.group_commit import Ending
 
@@ -86,7 +88,7 @@ class Flight:
         self.until = until
         self.state = OPEN
         self.sent = False  # by its owner, who need do nothing more for it
-        self.pending: tuple[bytes, dict[int, Any], Ending] | None = None
+        self.pending: tuple[bytes, Parts, Ending] | None = None
 
     def __lt__(self, other: "Flight") -> bool:
         return self.begin < other.begin

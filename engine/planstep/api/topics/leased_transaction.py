@@ -11,11 +11,11 @@ from concurrent.futures import Future
 from typing import Any, NamedTuple
 
 from ...errors import Conflict, LeaseLost, Overloaded, Undetermined
+from ...proto.messages import Parts
 from ...runtime.outcome import Commit
 from ...runtime.wait_primitives import CommitFuture
 from ..columns.batch import ReadBatch
 from ..transaction.lifecycle import Lifecycle
-from ..transaction.participant_parts import Parts
 from ..transaction.snapshot_reader import Reading
 from ..transaction.topic_writes import Outbox
 from ..transaction.transaction import Transaction

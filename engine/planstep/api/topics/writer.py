@@ -27,7 +27,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from ...errors import Conflict, SequenceError, TransactionClosed, Undetermined
-from ...proto.messages import PartitionPart
+from ...proto.messages import PartitionPart, Parts
 from ...runtime.outcome import Commit
 from ..arguments import INT_MAX, seconds_or_none, whole
 from ..columns.batch import counted
@@ -255,7 +255,7 @@ class Writer:
             self._records = self._bytes = 0  # a flush that was struck behind its end leaves them
             return None
 
-    def _parts(self) -> dict[int, Any]:
+    def _parts(self) -> Parts:
         outbox = Outbox(self._info, 0)
         for partition, items in self._buffers.items():
             if items:
@@ -263,7 +263,7 @@ class Writer:
                 outbox.add(values, keys, headers, partition)
         slices = encode_outboxes([outbox])
         session = None if self._numbered else self._session
-        parts: dict[int, Any] = {}
+        parts: Parts = {}
         for partition, items in self._buffers.items():
             if items:
                 tablet = self._info.partitions[partition]

@@ -24,10 +24,11 @@ from ...errors import (
     TransactionClosed,
 )
 from ...proto.ids import Place, tx_text
+from ...proto.messages import Parts
 from ...runtime.outcome import Commit, Outcome
 from ...runtime.wait_primitives import CommitFuture
 from ..arguments import seconds_or_none
-from .participant_parts import Contents, Parts
+from .participant_parts import Contents
 from .snapshot_reader import Reading
 
 if TYPE_CHECKING:

@@ -10,11 +10,11 @@ Next: engine/planstep/runtime/runtime.py, which takes them.
 
 import time
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...errors import TransactionTooLarge
 from ...proto.keys import Key, encode_key
-from ...proto.messages import PartitionPart, ShardPart
+from ...proto.messages import PartitionPart, Parts, ShardPart, Slices
 from ..limits import INDEX_ENTRIES_MAX, TRANSACTION_BYTES_MAX
 from .read_set import Conditions
 from .routing import shard_of
@@ -24,8 +24,6 @@ from .topic_writes import Outbox
 if TYPE_CHECKING:
     from ...runtime.catalog import TableInfo
     from ..context import Context
-
-Parts = dict[int, Any]
 
 
 class Contents:
@@ -120,9 +118,7 @@ def build_parts(
     return parts
 
 
-def encode_outboxes(
-    outboxes: Iterable[Outbox], ahead: int = 0
-) -> dict[int, tuple[tuple[bytes, int], ...]]:
+def encode_outboxes(outboxes: Iterable[Outbox], ahead: int = 0) -> dict[int, Slices]:
     """Tablet → its batches (bytes, records), stamped with the time of writing.
 
     `ahead`: batches that the transaction has sent already.

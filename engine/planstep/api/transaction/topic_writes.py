@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ...errors import RecordTooLarge
 from ...proto.batch import Batch, decode_headers, encode_batch, encode_headers
+from ...proto.messages import Slices
 from ..arguments import items_of, shown
 from ..columns.batch import Record
 from ..columns.codecs import (
@@ -54,7 +55,7 @@ def pack_headers(headers: Headers | None, where: str) -> bytes | None:
 class Sealed(Protocol):
     """Records that are columns already."""
 
-    def batches(self, timestamp_ms: int) -> tuple[tuple[bytes, int], ...]: ...
+    def batches(self, timestamp_ms: int) -> Slices: ...
 
 
 class Column:
@@ -68,7 +69,7 @@ class Column:
         self.keys: list[bytes | None] = []
         self.headers: list[bytes | None] | None = None  # until a record has some
 
-    def batches(self, timestamp_ms: int) -> tuple[tuple[bytes, int], ...]:
+    def batches(self, timestamp_ms: int) -> Slices:
         """(encoded batch, records), each of about BATCH_BYTES at most."""
         keys = self.keys if self.keys.count(None) < len(self.keys) else None
         headers = self.headers

@@ -16,7 +16,7 @@ from ...proto.ids import GROUPS, TRANSACTIONS, host_of, kind_of, tablet_id, tabl
 from ...proto.kafka.coordinators import coordinator_of, group_of
 from ...proto.kafka.messages import ExpireProducers, Produce, SwitchLog
 from ...proto.kafka.settings import KafkaSettings
-from ...proto.messages import PartitionPart
+from ...proto.messages import PartitionPart, Parts
 from ...proxy.kafka import client as core
 from ..core_client import Client
 from ..deferred_signals import Uninterrupted, room_for_a_turn
@@ -224,7 +224,7 @@ class KafkaHooks(ModeHooks):
             stores, self.runtime.names, now_ms
         )
 
-    def statement(self, parts: dict[int, Any]) -> dict[int, Any]:
+    def statement(self, parts: Parts) -> Parts:
         """A write by itself is a plain one: no transaction."""
         return {
             tablet: part._replace(producer=PLAIN) if isinstance(part, PartitionPart) else part

@@ -15,7 +15,7 @@ import threading
 from base64 import b64encode
 from typing import TYPE_CHECKING, Any
 
-from ...proto.messages import PartitionPart
+from ...proto.messages import PartitionPart, Slice
 from ...proto.reasons import NumberTaken, cause_of, kept_as
 from ..outcome import Commit, failure
 from .views import NO_PLACE, WRITER
@@ -62,7 +62,9 @@ class Numbers:
             position = self._mode.kafka_views.settled(tablet, name)
         return None if position is None else position - 1
 
-    def commit(self, tx: bytes, parts: dict[int, PartitionPart], timeout: float | None) -> Commit:
+    def commit(
+        self, tx: bytes, parts: dict[int, PartitionPart[Slice]], timeout: float | None
+    ) -> Commit:
         """Publishes what is new; Conflict as in mode "deterministic"."""
         producer = next(iter(parts.values())).producer
         assert producer is not None
@@ -88,7 +90,7 @@ class Numbers:
         return done._replace(details={**done.details, **repeats})
 
     def _new(
-        self, tx: bytes, tablet: int, part: PartitionPart, known: dict[int, int | None]
+        self, tx: bytes, tablet: int, part: PartitionPart[Slice], known: dict[int, int | None]
     ) -> bool:
         """Whether a part is to be written; what was published already is not."""
         assert part.producer is not None
@@ -105,7 +107,7 @@ class Numbers:
         return False
 
     def _remember(
-        self, name: str, parts: dict[int, PartitionPart], known: dict[int, int | None]
+        self, name: str, parts: dict[int, PartitionPart[Slice]], known: dict[int, int | None]
     ) -> None:
         """Before it is known how it ends: then the position tells which number was the last."""
         for tablet, part in parts.items():

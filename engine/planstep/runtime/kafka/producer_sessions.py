@@ -11,6 +11,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from ...proto.messages import AheadSlices
 from ...proxy.kafka.client import UNKNOWN_END
 from ..group_commit import Waiter
 from ..outcome import Commit, undetermined
@@ -206,7 +207,7 @@ class Writing:
 
     # transactions --------------------------------------------------------------------------
 
-    def send_ahead(self, tx: bytes, slices: dict[int, tuple[int, Any]]) -> None:
+    def send_ahead(self, tx: bytes, slices: AheadSlices) -> None:
         """Sends batches to their partitions, where they are written in place; does not wait for it.
 
         Overloaded: nothing of it was sent.

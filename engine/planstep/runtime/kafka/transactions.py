@@ -11,11 +11,11 @@ leaves when the turn is durable. What names topics is the deterministic half: th
 Next: hooks.py, producer_sessions.py, requests.py, views.py.
 """
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ...errors import NotSupported, PlanstepError
 from ...proto.ids import CATALOGUE, PARTITION, kind_of
-from ...proto.messages import PartitionPart
+from ...proto.messages import AheadSlices, PartitionPart, Parts, Slice, Slices
 from ..deferred_signals import room_for_a_turn
 from ..group_commit import Ending, Waiter
 from ..outcome import Commit, undetermined
@@ -46,7 +46,7 @@ class KafkaTransactions(Transactions):
     def last_sequence(self, snap: Snapshot, tablet: int, producer: bytes) -> int | None:
         return self._mode.numbers.last(snap, tablet, producer)
 
-    def send_ahead(self, tx: bytes, slices: dict[int, tuple[int, Any]]) -> None:
+    def send_ahead(self, tx: bytes, slices: AheadSlices) -> None:
         room_for_a_turn()
         self._mode.lingering.pop(tx, None)
         self._mode.writing.send_ahead(tx, slices)
@@ -55,18 +55,24 @@ class KafkaTransactions(Transactions):
         self._mode.lingering.pop(tx, None)
         self._mode.writing.rollback(tx)
 
-    def commit(self, tx: bytes, parts: dict[int, Any], timeout: float | None = None) -> Commit:
+    def commit(self, tx: bytes, parts: Parts, timeout: float | None = None) -> Commit:
         if any(kind_of(tablet) == CATALOGUE for tablet in parts):
             return super().commit(tx, parts, timeout)
-        if any(part.producer not in (None, PLAIN) for part in parts.values()):
-            return self._mode.numbers.commit(tx, parts, timeout)
+        numbered = {
+            tablet: part
+            for tablet, part in parts.items()
+            if type(part) is PartitionPart and part.producer not in (None, PLAIN)
+        }
+        if numbered:
+            assert len(numbered) == len(parts), "a writer's parts are all numbered"
+            return self._mode.numbers.commit(tx, numbered, timeout)
         return self._waited(tx, self._ask(tx, _sorted_out(parts), None, timeout), timeout)
 
     def commit_moving(
-        self, tx: bytes, parts: dict[int, PartitionPart], group: str, timeout: float | None
+        self, tx: bytes, parts: dict[int, PartitionPart[Slice]], group: str, timeout: float | None
     ) -> Commit:
         """A writer's transaction: its records, and the numbers behind them as a group's positions."""
-        batches: dict[int, Any] = {tablet: part.slices for tablet, part in parts.items()}
+        batches: dict[int, Slices] = {tablet: part.slices for tablet, part in parts.items()}
         moved = {tablet: part.producer[2] + 1 for tablet, part in parts.items() if part.producer}
         asked = _Asked(batches, {group: moved}, False, None)
         return self._waited(tx, self._ask(tx, asked, None, timeout), timeout)
@@ -77,9 +83,7 @@ class KafkaTransactions(Transactions):
             raise undetermined(tx, timeout)
         return waiter.result()
 
-    def send(
-        self, tx: bytes, parts: dict[int, Any], ending: Ending, wait: float | None = 0.0
-    ) -> None:
+    def send(self, tx: bytes, parts: Parts, ending: Ending, wait: float | None = 0.0) -> None:
         if any(kind_of(tablet) == CATALOGUE for tablet in parts):
             super().send(tx, parts, ending, wait)
         else:
@@ -132,7 +136,7 @@ class KafkaTransactions(Transactions):
 class _Asked(NamedTuple):
     """A transaction's parts, as this mode does them."""
 
-    batches: dict[int, Any]
+    batches: dict[int, Slices]
     positions: dict[str, dict[int, int]]
     plain: bool
     """Without a transaction."""
@@ -140,8 +144,8 @@ class _Asked(NamedTuple):
     """(tablet, offset): nothing else then."""
 
 
-def _sorted_out(parts: dict[int, Any]) -> _Asked:
-    batches: dict[int, Any] = {}
+def _sorted_out(parts: Parts) -> _Asked:
+    batches: dict[int, Slices] = {}
     positions: dict[str, dict[int, int]] = {}
     plain, trim = False, None
     for tablet, part in parts.items():

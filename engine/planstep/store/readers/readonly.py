@@ -24,8 +24,9 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import Corruption, EngineClosed, FormatError, IoError, NotSupported
+from ...proto.stored import AnyRow
 from ..files import Files, check_there, io_error, open_folder, way_into
-from ..layers import GONE, MISSING, Layer, layered, merged_scan
+from ..layers import GONE, MISSING, Layer, Rows, layered, merged_scan
 from ..log.extents import Extent
 from ..log.records import Record
 from ..log.segments import Folder
@@ -240,7 +241,7 @@ class ReadOnlyStore:
             raise IoError(f"{self.folder}: its owner goes on elsewhere again and again")
         return mark if mark.generation == generation else None
 
-    def get(self, key: bytes) -> Any:
+    def get(self, key: bytes) -> AnyRow:
         value = self._layer.values.get(key, MISSING)
         if value is MISSING:
             with self._lock:
@@ -252,16 +253,14 @@ class ReadOnlyStore:
 
     def scan(
         self, begin: bytes, end: bytes, *, reverse: bool = False, limit: int | None = None
-    ) -> list[tuple[bytes, Any]]:
+    ) -> Rows:
         with self._lock:
             if self._later is None:
                 self._check_open()
                 base = self._table.scan(begin, end, reverse, self._txn)
                 rows = layered([self._layer], begin, end, reverse, limit)
                 return merged_scan(rows, base, reverse, limit)
-        found: list[tuple[bytes, Any]] = self._later().scan(
-            begin, end, reverse=reverse, limit=limit
-        )
+        found: Rows = self._later().scan(begin, end, reverse=reverse, limit=limit)
         return found
 
     def read_payload(self, address: int, length: int) -> bytes:

@@ -22,8 +22,9 @@ from typing import Any
 import lmdb
 
 from ...errors import Corruption, IoError, PlanstepError, StoreClosed
+from ...proto.stored import AnyRow
 from ..files import shown
-from ..layers import GONE
+from ..layers import GONE, Changes
 from ..log.extents import (
     Extent,
     address_key,
@@ -164,7 +165,7 @@ class Table:
             self.damaged = error
             raise
 
-    def get(self, key: bytes, txn: Any = None) -> Any:
+    def get(self, key: bytes, txn: Any = None) -> AnyRow:
         try:
             if txn is not None:
                 return look_up(txn, b"k" + key, self._beside)
@@ -184,7 +185,7 @@ class Table:
 
     def scan(
         self, begin: bytes, end: bytes, reverse: bool, txn: Any = None
-    ) -> Iterator[tuple[bytes, Any]]:
+    ) -> Iterator[tuple[bytes, AnyRow]]:
         """Lazily, in one read transaction that ends with the iterator."""
         first, last = b"k" + begin, b"k" + end
         with self._reading(txn) as reading, reading.cursor() as cursor:
@@ -259,7 +260,7 @@ class Table:
 
     def checkpoint(
         self,
-        changes: dict[bytes, Any],
+        changes: Changes,
         payloads: list[Extent],
         dropped: list[tuple[int, int]],
         state: tuple[Any, ...],
@@ -293,9 +294,7 @@ class Table:
             raise
         return written, live
 
-    def _put_rows(
-        self, txn: Any, before: Any, changes: dict[bytes, Any], rest: Callable[[], None]
-    ) -> int:
+    def _put_rows(self, txn: Any, before: Any, changes: Changes, rest: Callable[[], None]) -> int:
         """With each tablet's digest over its rows; returns the bytes. `before`: as the tables were."""
         written = 0
         digests: dict[bytes, list[int]] = {}
