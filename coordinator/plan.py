@@ -27,8 +27,8 @@ Transitions of one transaction, all of them:
 Next: proxy/deterministic.py.
 """
 
-from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable
+from typing import NamedTuple, Protocol, TypeAlias
 
 from ..proto.messages import (
     Ask,
@@ -81,6 +81,10 @@ class OutcomeRow(NamedTuple):
     participants: tuple[int, ...]
 
 
+OutcomeFields: TypeAlias = tuple[int, int, int, int, tuple[int, ...]]
+"""An `OutcomeRow` as it is found."""
+
+
 class Coordinator:
     """Invariants: steps strictly increase; a transaction has at most one place; it is written before
     any participant sees it, since both leave the turn together."""
@@ -109,7 +113,7 @@ class Coordinator:
     def handle(self, message: Message) -> None:
         kind = type(message)
         if kind is PlanRequest:
-            row = self.space.get(b"o" + message.tx)
+            row: OutcomeFields | None = self.space.get(b"o" + message.tx)
             if row is None:
                 self.pending.setdefault(message.tx, message)
             elif OutcomeRow._make(row).state in (REFUSED, EXPIRED):
@@ -129,7 +133,7 @@ class Coordinator:
             raise AssertionError(f"coordinator got {message!r}")
 
     def _outcome(self, tx: bytes) -> OutcomeRow | None:
-        row: Iterable[Any] | None = self.space.get(b"o" + tx)
+        row: OutcomeFields | None = self.space.get(b"o" + tx)
         return None if row is None else OutcomeRow._make(row)
 
     def _ended(self, tx: bytes) -> bool:
@@ -234,7 +238,8 @@ class Coordinator:
 
     def _prune(self, most: int, now_ms: int) -> int:
         """Forgets the oldest outcomes, by id; ids grow with time. Planned ones stay."""
-        dropped, last = 0, self.space.get(b"f") or b""
+        dropped = 0
+        last: bytes = self.space.get(b"f") or b""
         for key, value in self.space.scan(b"o", b"p", limit=min(most, 100_000)):
             known = OutcomeRow._make(value)
             if known.state != PLANNED and known.when_ms < now_ms - OUTCOME_MS_KEPT:

@@ -292,6 +292,7 @@ DATAGRAMS = (Propose, Prepared, Refused, Withdraw, Stage, Staged, Answer, *_OF_M
 """Messages that may be lost: whoever sends them sends them again."""
 
 Message: TypeAlias = Any
+"""One of the classes above, or of a mode's. Only its class says which: whoever takes one asks for that first."""
 Cause: TypeAlias = "tuple[bytes | None, int]"
 """For whose sake a message is: (transaction, durable hops that lie behind it). Only counters look at it."""
 NOBODY: Cause = (None, 0)

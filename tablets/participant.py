@@ -205,7 +205,7 @@ class Participant(ABC, Generic[P, B]):
         space = self.space
         if space.get(DROPPED) is None:
             return  # not yet, or all gone
-        rows = space.scan(b"", b"\xff", limit=most)
+        rows: list[tuple[bytes, AnyRow]] = space.scan(b"", b"\xff", limit=most)
         for key, value in rows:
             if key not in (DROPPED, QUEUE) and key[:1] not in (b"t", b"s"):
                 self.removed(key, value)

@@ -41,7 +41,7 @@ def check_format(name: str) -> Format:
     return name
 
 
-def _refusal(where: str, format_name: str, value: Any) -> TypeError:
+def _refusal(where: str, format_name: str, value: object) -> TypeError:
     kind = type(value).__name__
     if isinstance(value, (bytes, bytearray, memoryview)):
         fits = 'format="bytes" or format="msgpack"'
@@ -54,7 +54,7 @@ def _refusal(where: str, format_name: str, value: Any) -> TypeError:
     )
 
 
-def _encode_bytes(value: Any, where: str) -> bytes:
+def _encode_bytes(value: object, where: str) -> bytes:
     if type(value) is bytes:
         return value
     if isinstance(value, (bytes, bytearray, memoryview)):
@@ -62,7 +62,7 @@ def _encode_bytes(value: Any, where: str) -> bytes:
     raise _refusal(where, "bytes", value)
 
 
-def _encode_utf8(value: Any, where: str) -> bytes:
+def _encode_utf8(value: object, where: str) -> bytes:
     if not isinstance(value, str):
         raise _refusal(where, "utf8", value)
     return encode_text(value, where)
@@ -78,7 +78,7 @@ def encode_text(text: str, where: str) -> bytes:
         ) from None
 
 
-def _encode_json(value: Any, where: str) -> bytes:
+def _encode_json(value: object, where: str) -> bytes:
     try:
         data = _dumps(value).encode()
     except (TypeError, ValueError, RecursionError) as error:
@@ -98,7 +98,7 @@ def _advice(error: Exception) -> str:
     return "; pass dates as .isoformat(), NumPy values as .item() or .tolist(), others as text"
 
 
-def _depth(value: Any) -> int:
+def _depth(value: object) -> int:
     depth, level = 0, [value]
     while level := [item for item in level if isinstance(item, (dict, list, tuple))]:
         depth += 1
@@ -108,7 +108,7 @@ def _depth(value: Any) -> int:
     return depth
 
 
-def _encode_msgpack(value: Any, where: str) -> bytes:
+def _encode_msgpack(value: object, where: str) -> bytes:
     try:
         data: bytes = msgpack.packb(value)
         if len(data) > _MSGPACK_DEPTH_MAX and not isinstance(value, (str, bytes)):
@@ -132,7 +132,7 @@ def _decode_msgpack(data: bytes) -> Any:
         return msgpack.unpackb(data, strict_map_key=False, use_list=False)
 
 
-_ENCODE: dict[str, Callable[[Any, str], bytes]] = {
+_ENCODE: dict[str, Callable[[object, str], bytes]] = {
     "bytes": _encode_bytes,
     "utf8": _encode_utf8,
     "json": _encode_json,
@@ -146,7 +146,7 @@ _DECODE: dict[str, Callable[[bytes], Any]] = {
 }
 
 
-def encode_value(format_name: str, value: Any, where: str) -> bytes:
+def encode_value(format_name: str, value: object, where: str) -> bytes:
     """The stored bytes of one value; TypeError names `where`, as in "topic 'clicks'"."""
     return _ENCODE[format_name](value, where)
 
@@ -181,7 +181,7 @@ def decode_values(format_name: str, column: list[bytes]) -> list[Any]:
         raise Corruption(f"a stored value is no {format_name}: {error}") from error
 
 
-def encode_record_key(format_name: str, key: Any, where: str) -> bytes | None:
+def encode_record_key(format_name: str, key: object, where: str) -> bytes | None:
     if key is None:
         return None
     if isinstance(key, str):

@@ -10,7 +10,6 @@ Next: transaction.py.
 """
 
 from math import isfinite
-from typing import Any
 
 import msgpack
 
@@ -79,7 +78,7 @@ class RowWrites:
         return old
 
 
-def pack_value(table: str, format_name: str, value: Any) -> bytes:
+def pack_value(table: str, format_name: str, value: object) -> bytes:
     """A row's value as stored."""
     data = encode_value(format_name, value, f"table {table!r}")
     if len(data) > RECORD_BYTES_MAX:
