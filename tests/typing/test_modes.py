@@ -8,7 +8,7 @@ import pytest
 from planstep.host.modes import MODES
 from planstep.runtime.open_stores import HOOKS
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 FOLDERS = ("engine/planstep", "tablets", "coordinator", "proxy", "proto")
 NOT_HERE = {"bench", *FOLDERS[1:], *MODES}
 """Below the folders: what is linked there, and the rooms; bench compares modes, by name."""
