@@ -21,10 +21,10 @@ from ...proto.kafka.settings import KafkaSettings, kind_of_error
 from ...proto.shell import Answer
 from ..requests import TIMED_OUT, Asking, Ended, Exchange
 from .idempotent_producer import Plain
-from .producer import UNKNOWN_END, Offsets, Producer
+from .producer import FENCED, UNKNOWN_END, Offsets, Producer
 from .states import State
 
-__all__ = ["PLAIN", "UNKNOWN_END", "Client", "Ended"]
+__all__ = ["FENCED", "PLAIN", "UNKNOWN_END", "Client", "Ended"]
 PLAIN = 0
 """The handle of the producer without transactions: it takes no begin."""
 

@@ -213,6 +213,107 @@ def test_an_identity_is_taken_over_from_who_waits_for_a_rollback_before_it(
     sees(db, "out", "b")
 
 
+def commits(db: planstep.Engine, value: str) -> None:
+    """The worker w is at work, and nobody fences it."""
+    with db.transaction(worker="w") as tx:
+        tx.write("out", value)
+
+
+def test_a_transaction_without_effects_takes_nobodys_identity(db: planstep.Engine) -> None:
+    empty = db.transaction(worker="w")
+    running = db.transaction(worker="w")
+    running.write("out", "a")
+    assert empty.commit().place == (0, None)
+    running.commit()
+    with db.transaction(worker="v"):  # does nothing itself
+        db.run(lambda tx: tx.write("out", "b"), worker="v")
+    db.run(lambda tx: tx.write("out", "c"), worker="v")
+    sees(db, "out", "a", "b", "c")
+
+
+def test_who_began_before_the_one_that_took_the_identity_does_not_take_it_back(
+    db: planstep.Engine,
+) -> None:
+    """It has sent nothing so far: neither what it writes now nor what it reads is in anybody's way."""
+    db.topic("in").write("x", partition=0)
+    writes, reads, looks = (db.transaction(worker="w") for _ in range(3))
+    running = db.transaction(worker="w")
+    running.write("out", "a")
+    writes.write("out", "late")
+    assert reads.read("in", "c").values == ["x"]
+    assert looks.read("in", "c", partition=1).values == []
+    for late in (writes, reads):
+        aborted = db.stats()["transactions"]["conflicts"]
+        with pytest.raises(planstep.ProducerFenced):
+            late.commit()
+        assert late.outcome().state == "aborted"
+        assert db.stats()["transactions"]["conflicts"] == aborted + 1
+    looks.commit()
+    running.commit()
+    commits(db, "b")
+    sees(db, "out", "a", "b")
+    assert db.topic("in").lag("c") == 1
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_what_lingered_does_not_commit_behind_its_successor(version: int) -> None:
+    with opened(protocol_version=version, linger_ms=60_000) as db:
+        create(db)
+        old = db.transaction(worker="w")
+        old.write("out", "old")
+        commits(db, "new")
+        with pytest.raises(planstep.ProducerFenced):
+            old.commit()
+        commits(db, "next")
+        sees(db, "out", "new", "next")
+
+
+@pytest.mark.parametrize("ends", ["commit", "rollback", "flush"])
+def test_who_began_later_and_asked_for_nothing_fences_nobody(
+    db: planstep.Engine, ends: str
+) -> None:
+    old = db.transaction(worker="w")
+    new = db.transaction(worker="w")
+    old.write("out", "a")
+    getattr(new, ends)()
+    old.commit()
+    commits(db, "b")
+    sees(db, "out", "a", "b")
+
+
+def test_who_is_put_off_while_it_asks_for_the_identity_does_not_take_it_back() -> None:
+    """The coordinator still ends the transaction before, says so, and is asked again after the back-off."""
+    with opened(retry_backoff_ms=300) as db:
+        create(db)
+        left = db.transaction(worker="w")
+        left.write("out", "left")
+        in_the_log(db, left)
+        old = db.transaction(worker="w")
+        old.write("out", "old")
+        until(lambda: db.transactional_ids()[0].state == "CompleteAbort")
+        with db.transaction(worker="w") as new:
+            new.write("out", "new")
+        with pytest.raises(planstep.ProducerFenced):
+            old.commit()
+        commits(db, "next")
+        sees(db, "out", "new", "next")
+
+
+def test_a_reader_whose_name_another_one_had_takes_it_with_its_own_transaction(
+    db: planstep.Engine,
+) -> None:
+    db.topic("in").write("x", partition=0)
+    with db.reader("in", "c", name="w") as reader:
+        idle = db.transaction(worker="w")
+        commits(db, "a")
+        leased = reader.read(timeout=10)
+        assert leased is not None
+        leased.tx.write("out", "b")
+        leased.tx.commit()
+        idle.rollback()
+    sees(db, "out", "a", "b")
+
+
 def test_names_of_the_engines_own_producers_are_not_a_workers(db: planstep.Engine) -> None:
     with pytest.raises(ValueError, match="pool-"):
         db.transaction(worker="pool-0")

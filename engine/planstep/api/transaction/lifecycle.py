@@ -183,7 +183,8 @@ class Lifecycle:
         parts = self.contents.parts()
         step: int | None = None
         if parts is None:
-            step = self.view().snap.step
+            # Where there are no places, to look would be to take the worker's name.
+            step = self.view().snap.step if self._runtime.hooks.has_places else 0
         self.state = "sent"
         self.release()
         if step is not None:

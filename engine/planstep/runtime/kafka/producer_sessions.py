@@ -12,12 +12,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ...proto.messages import AheadSlices
-from ...proxy.kafka.client import UNKNOWN_END
+from ...proxy.kafka.client import FENCED, UNKNOWN_END
 from ..group_commit import Waiter
 from ..outcome import Commit, undetermined
 from .batches import bounded
 from .errors import kafka_error
-from .producers import Open, Pool, Producer
+from .producers import Open, Pool, Producer, Workers
 from .views import NO_PLACE, Look
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class Writing:
     def __init__(self, mode: "KafkaHooks") -> None:
         self.open: dict[bytes, Open] = {}
         self.ended: dict[bytes, str] = {}  # the newest transactions' ends, in memory only
-        self.producers: dict[str, Producer] = {}  # of workers, by transactional id
+        self.producers = Workers()
         self._assigned: dict[bytes, Producer] = {}
         self._pool = Pool()
         self._ready: dict[Producer, list[bytes]] = {}  # calls that wait for it to be initialized
@@ -50,7 +50,8 @@ class Writing:
     def producer(self, name: str) -> Producer:
         """A new incarnation of a transactional id: its first transaction fences whoever has it."""
         made = Producer(name)
-        self.producers[name] = made
+        with self._client.locked():
+            self.producers.stand_last(made)
         return made
 
     def assign(self, tx: bytes, worker: "str | Producer | None") -> None:
@@ -66,6 +67,9 @@ class Writing:
             ):
                 found = self.producer(worker)
             worker = found
+        elif worker is not None and worker.later is not None and not worker.asked:
+            with self._client.locked():  # its owner, a reader, begins now
+                self.producers.stand_last(worker)
         if worker is not None:
             self._assigned[tx] = worker
 
@@ -83,11 +87,11 @@ class Writing:
         tx = self._runtime.new_tx()
         with self._client.locked():
             waiter = self._runtime.replies.waiting[tx] = Waiter(tx, 0, None)
-            if producer.handle is not None or producer.dead is not None:  # since it was asked
-                self._runtime.replies.answers[tx] = Commit(tx, NO_PLACE, {})
-            else:
+            self._initialize(producer)
+            if producer.initializing:
                 self._ready.setdefault(producer, []).append(tx)
-                self._initialize(producer)
+            else:
+                self._runtime.replies.answers[tx] = Commit(tx, NO_PLACE, {})
         self._mode.kafka_transactions.asked()
         self._runtime.threads.wait_for(waiter, None)
         waiter.result()
@@ -161,13 +165,23 @@ class Writing:
         return found
 
     def _initialize(self, producer: Producer) -> None:
-        if producer.handle is None and not producer.initializing and producer.dead is None:
-            producer.initializing = True
-            call = self._client.call(partial(self._initialized, producer))
-            self._core.init(call, producer.name)
+        if producer.handle is not None or producer.initializing or producer.dead is not None:
+            return
+        if producer.is_passed:
+            producer.dead = FENCED, ""
+            return
+        producer.asked = producer.initializing = True
+        if self.producers.asks(producer):
+            self._ask(producer)
+
+    def _ask(self, producer: Producer) -> None:
+        self._core.init(self._client.call(partial(self._initialized, producer)), producer.name)
 
     def _initialized(self, producer: Producer, error: str, handle: Any, detail: str) -> None:
         producer.initializing = False
+        following = self.producers.answered(producer)
+        if following is not None:
+            self._ask(following)
         for tx in self._ready.pop(producer, ()):
             done = Commit(tx, NO_PLACE, {}) if not error else kafka_error(error, detail)
             self._runtime.replies.answers[tx] = done
@@ -201,7 +215,8 @@ class Writing:
         opened.wants.append(want)
         producer = opened.producer
         if producer.dead is not None:
-            self._end(opened, *producer.dead)
+            if opened.tx in self.open:  # it may have ended with what it wanted before
+                self._end(opened, *producer.dead)
         elif producer.tx == opened.tx:
             self._go_on(producer)
 

@@ -4,7 +4,8 @@
                                                                      └ not yet: what it asks for waits
 
 A worker's producer is one incarnation: `Producer(name)` initialized anew takes the transactional id over,
-and fences whoever held it. Transactions without a worker take producers from a pool, last used first,
+and fences whoever held it. One that has asked for nothing when a later one does is fenced without asking: the
+id never goes back to it. Transactions without a worker take producers from a pool, last used first,
 so that after a crash the same few ids are initialized again and end what was left open.
 
 Next: hooks.py.
@@ -29,13 +30,16 @@ def check_identity(name: str) -> None:
 class Producer:
     """One incarnation of a transactional id. `handle` is the client core's, None before it is initialized.
 
-    Invariants: `tx` is the transaction that has it, None when it is free; `waiting` begins in order.
+    Invariants: `tx` is the transaction that has it, None when it is free; `waiting` begins in order. `later` is
+    the next incarnation that was made while this one had not asked for the id: None otherwise.
     """
 
     __slots__ = (
+        "asked",
         "dead",
         "handle",
         "initializing",
+        "later",
         "name",
         "pooled",
         "positions",
@@ -48,7 +52,9 @@ class Producer:
         self.name = name
         self.pooled = pooled
         self.handle: int | None = None
+        self.asked = False  # for the id, be it given or not
         self.initializing = False
+        self.later: Producer | None = None
         self.dead: tuple[str, str] | None = None  # (error name, detail): it is at its end
         self.retired = False  # nobody begins with it any more
         self.tx: bytes | None = None
@@ -59,8 +65,47 @@ class Producer:
     def busy(self) -> bool:
         return self.tx is not None or bool(self.waiting)
 
+    @property
+    def is_passed(self) -> bool:
+        """A later incarnation has asked for the id."""
+        later = self.later
+        while later is not None and not later.asked:
+            later = later.later
+        return later is not None
+
     def __repr__(self) -> str:
         return f"<Producer {self.name!r}>"
+
+
+class Workers(dict[str, Producer]):
+    """By transactional id, its last incarnation.
+
+    One of a name asks at a time: who is put off asks again, and would take the id back from one behind it.
+    """
+
+    def __init__(self) -> None:
+        self._asking: dict[str, list[Producer]] = {}
+
+    def stand_last(self, producer: Producer) -> None:
+        """Those of its name before it do not take the id any more once it has asked for it."""
+        before = self.get(producer.name)
+        if before is not None and before is not producer and not before.asked:
+            before.later = producer
+        producer.later = None
+        self[producer.name] = producer
+
+    def asks(self, producer: Producer) -> bool:
+        """Whether it is its turn now."""
+        asking = self._asking.setdefault(producer.name, [])
+        asking.append(producer)
+        return asking[0] is producer
+
+    def answered(self, producer: Producer) -> Producer | None:
+        """Whose turn it is then."""
+        _, *asking = self._asking.pop(producer.name)
+        if asking:
+            self._asking[producer.name] = asking
+        return asking[0] if asking else None
 
 
 class Open:
