@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -374,6 +375,70 @@ def test_a_changelog_restores_what_the_worker_before_has_committed(db: planstep.
             log.add(tx, "n", 1)
         db._runtime.hooks.writing.producers.clear()
         assert dict(db.changelog("state", worker="w").items()) == {"n": n + 1}
+
+
+@pytest.mark.parametrize("how", ["put", "write", "sent", "restored"])
+@pytest.mark.parametrize("linger_ms", [0, 60_000])
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_changelog_ends_what_the_same_engine_has_open_under_the_name(
+    version: int, linger_ms: int, how: str
+) -> None:
+    """Else that would commit behind the view, and what is built on the view would undo it."""
+    with opened(protocol_version=version, linger_ms=linger_ms) as db:
+        db.create_topic("state", format="msgpack")
+        log = db.changelog("state", worker="w")
+        if how == "restored":  # a producer that has committed before
+            with db.transaction(worker="w") as tx:
+                log.put(tx, "m", 1)
+        former = db.transaction(worker="w")
+        if how in ("put", "restored"):
+            log.add(former, "n", 1)
+        else:
+            former.write("state", 1, key="n")
+        if how == "sent":
+            former.flush()
+        successor = db.changelog("state", worker="w")
+        assert "n" not in dict(successor.items())
+        with pytest.raises(planstep.ProducerFenced):
+            former.commit()
+        with db.transaction(worker="w") as tx:
+            successor.add(tx, "n", 1)
+        assert dict(db.changelog("state", worker="w").items())["n"] == 1
+        until(lambda: values(db, "state")[-1] == 1)
+        assert sum(record.key == "n" for record in db.topic("state").read()) == 1
+
+
+def test_a_changelog_waits_for_what_is_being_committed_under_the_name(db: planstep.Engine) -> None:
+    db.create_topic("state", format="json")
+    runtime: Any = db._runtime
+    log = db.changelog("state", worker="w")
+    tx = db.transaction(worker="w")
+    log.add(tx, "n", 1)
+    through = runtime.hooks.client.line
+    runtime.hooks.client.line = held = HeldLine(through, lambda message: type(message) is Produce)
+    sent = tx.submit()
+    until(lambda: held.held)
+    runtime.hooks.client.line = through
+    with ThreadPoolExecutor(1) as pool:
+        following = pool.submit(db.changelog, "state", worker="w")
+        time.sleep(0.01)
+        held.let_go()
+        assert dict(following.result(30).items()) == {"n": 1}
+    assert sent.result(30)
+
+
+def test_a_changelog_that_is_restored_again_leaves_its_workers_transaction_alone(
+    db: planstep.Engine,
+) -> None:
+    """By hand, or since a commit's end was not known: what has begun meanwhile is the worker's own."""
+    db.create_topic("state", format="json")
+    log = db.changelog("state", worker="w")
+    with db.transaction(worker="w") as tx:
+        log.add(tx, "n", 1)
+        log.restore()
+        log.add(tx, "n", 2)
+    until(lambda: values(db, "state"))
+    assert dict(log.items()) == {"n": 2}
 
 
 # many at once ------------------------------------------------------------------------------------

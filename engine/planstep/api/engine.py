@@ -224,7 +224,8 @@ class Engine:
     def changelog(self, topic: str, partition: int = 0, worker: str | None = None) -> Changelog:
         """State of one partition, kept in a keyed topic of format msgpack or json; see topics/changelog.py.
 
-        `worker`: mode "kafka": the transactional id whose unfinished transaction is ended first.
+        `worker`: mode "kafka": the transactional id whose unfinished transaction is ended first, this engine's
+        too: open the changelog before the transaction that is to use it.
         """
         return Changelog(self.context, topic, partition, worker)
 

@@ -127,6 +127,7 @@ def _claim(db: planstep.Engine, source: Source, partitions: int) -> Kept:
                 "STORE"
             )
         kept.make(JOB)
+        kept.peek(JOB, "job")  # a changelog is opened before its worker's transaction
         db.run(lambda tx: kept.put(tx, JOB, "job", mine), worker=LOADER)
         return kept
     stored["files"] = list(stored["files"])

@@ -108,8 +108,9 @@ class ModeHooks:
         """Who writes under a name, where writers have identities."""
         return None
 
-    def ready(self, worker: str) -> None:
-        """What another one left under this name is ended, where writers have identities."""
+    def ready(self, worker: str, alone: bool = False) -> None:
+        """What another one left under this name is ended, where writers have identities; `alone`: also what this
+        engine has open under it."""
 
     def wait_stable(self, tablet: int) -> None:
         """All that is committed in a partition can be read, where that may take a while."""

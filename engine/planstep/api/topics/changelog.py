@@ -10,7 +10,7 @@ state of the partition: tables (mode "deterministic") need neither that nor the 
 
 One writer at a time may hold a partition's changelog; what makes that so is the consumer whose records it
 processes: its transactions conflict, or are fenced. Mode "kafka": name the worker, so that what another
-one left under its transactional id is ended before the view is restored.
+one left under its transactional id, or has open, is ended before the view is restored.
 
 What it leaves out: snapshots of the view on disk, and removing superseded records from the topic.
 Next: ../transaction/transaction.py.
@@ -71,6 +71,8 @@ class Changelog:
         self._context = context
         self._values: dict[str, Any] = {}
         self._layers: list[_Layer] = []
+        if self._worker is not None:
+            context.runtime.hooks.ready(self._worker, alone=True)
         self.restore()
 
     def restore(self) -> int:

@@ -165,9 +165,9 @@ class KafkaHooks(ModeHooks):
     def retire(self, producer: Producer) -> None:
         self.writing.retire(producer)
 
-    def ready(self, worker: str) -> None:
+    def ready(self, worker: str, alone: bool = False) -> None:
         check_identity(worker)
-        self.writing.ready(worker)
+        self.writing.ready(worker, alone)
 
     def forget(self, tx: bytes) -> None:
         self.writing.forget(tx)

@@ -8,6 +8,7 @@ Next: producers.py.
 """
 
 import time
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -59,12 +60,7 @@ class Writing:
         transaction open, for another one."""
         if isinstance(worker, str):
             found = self.producers.get(worker)
-            if (
-                found is None
-                or found.dead is not None
-                or (found.busy and not self._is_ending(found))
-                or any(found is other for other in list(self._assigned.values()))
-            ):
+            if found is None or found.dead is not None or self._is_taken(found):
                 found = self.producer(worker)
             worker = found
         elif worker is not None and worker.later is not None and not worker.asked:
@@ -73,15 +69,23 @@ class Writing:
         if worker is not None:
             self._assigned[tx] = worker
 
-    def ready(self, worker: str) -> None:
-        """The worker's producer is initialized: what was left under its transactional id has ended."""
+    def _is_taken(self, producer: Producer) -> bool:
+        """Somebody has begun with it what does not end by itself."""
+        if producer.busy and not self._is_ending(producer):
+            return True
+        return producer in list(self._assigned.values())
+
+    def ready(self, worker: str, alone: bool = False) -> None:
+        """The worker's producer is initialized: what was left under its transactional id has ended. `alone`: also
+        what this engine has open under it; what it is committing there is waited for."""
         self._runtime.turns.check_open()
         found = self.producers.get(worker)
-        if found is not None and found.handle is not None and found.dead is None:
-            return
-        if found is None or found.dead is not None:
+        if alone and found is not None:
+            self._wait_while(found, lambda one: one.busy and self._is_ending(one))
+        if found is None or found.dead is not None or (alone and self._is_taken(found)):
             found = self.producer(worker)
-        self._make_ready(found)
+        if found.handle is None:
+            self._make_ready(found)
 
     def _make_ready(self, producer: Producer) -> None:
         tx = self._runtime.new_tx()
@@ -132,13 +136,17 @@ class Writing:
         producer = self._assigned.get(tx) if self._mode.writes else None
         if producer is not None and producer.handle is None and producer.dead is None:
             self._make_ready(producer)
+        if producer is not None and self._is_moving(producer, tx):
+            self._wait_while(producer, lambda one: self._is_moving(one, tx))
+        return Look(None if producer is None else producer.positions, stable=True)
+
+    def _wait_while(self, producer: Producer, goes_on: Callable[[Producer], bool]) -> None:
         deadline = time.monotonic() + self._settings.max_block_ms / 1000
-        while producer is not None and self._is_moving(producer, tx):
+        while goes_on(producer):
             self._runtime.turns.check_open()
             if time.monotonic() > deadline:
                 raise kafka_error("CONCURRENT_TRANSACTIONS", f"producer {producer.name!r}")
             time.sleep(LOOK_SECONDS)
-        return Look(None if producer is None else producer.positions, stable=True)
 
     def _is_moving(self, producer: Producer, tx: bytes) -> bool:
         with self._client.locked():
