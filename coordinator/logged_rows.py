@@ -42,7 +42,7 @@ Then: TypeAlias = Callable[[str, R], None]
 """Goes on after an append: the error ("" is none), and the row as it is then meant to be."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Kind(Generic[R]):
     """What a mode says of its rows. `check_move` asserts that a state may follow another; a row of state `dead`
     is a tombstone in the log; `former` is the error of who is no coordinator any more, and `errors` are what

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from .....coordinator import logged_rows
+from .....coordinator.kafka import ends
 from .....coordinator.kafka import transactions as coordinator
 from .....coordinator.kafka.states import (
     CAME_FROM,
@@ -139,7 +139,7 @@ def watching() -> Iterator[Counter[str]]:
 
     wrapped: list[tuple[Any, str, Callable[..., Any]]] = [
         (coordinator, "check_move", move),
-        (logged_rows, "check_move", move),
+        (ends.ROWS, "check_move", move),
         (coordinator, "end_1", ended_1),
         (coordinator, "end_2", ended_2),
         (producer, "moved", went),
