@@ -116,6 +116,8 @@ def test_wrong_usage_is_said() -> None:
     assert run("reshard", status=2).stdout == ""
     assert "no count" in run("reshard", "--generate", "many", status=2).stderr
     assert "reshard" in run("--help").stdout
+    ended = run("reshard", "--generate", "9", "--protocol-version", "2", status=1)
+    assert "protocol_version= is a setting of mode 'kafka'" in ended.stderr
 
 
 # bad input: one line, and the store is as it was ----------------------------------------------
