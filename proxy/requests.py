@@ -74,15 +74,21 @@ class Exchange(Generic[S]):
         "out",
         "requests",
         "settings",
+        "tablet_words",
         "timers",
     )
 
     def __init__(
-        self, address: int, settings: S, kind_of_error: Callable[[str], ErrorKind]
+        self,
+        address: int,
+        settings: S,
+        kind_of_error: Callable[[str], ErrorKind],
+        tablet_words: Callable[[int], str],
     ) -> None:
         self.address = address
         self.kind_of_error = kind_of_error
         self.settings = settings
+        self.tablet_words = tablet_words
         self.out: list[tuple[int, Any, bytes | None]] = []
         self.timers: list[tuple[float, int]] = []
         self.ended: list[Ended] = []

@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from ..proto.ids import host_of, tablet_text
+from ..proto.ids import host_of
 from ..proto.shell import Answer
 from .requests import Exchange, RequestSettings
 
@@ -317,8 +317,9 @@ class Sender:
             del self._partitions[tablet]
 
 
-def batch_detail(batch: Batch, error: str) -> str:
-    where = tablet_text(batch.tablet)
+def batch_detail(batch: Batch, error: str, words: Callable[[int], str]) -> str:
+    """What became of a batch, for people: `words` for its tablet."""
+    where = words(batch.tablet)
     if error == EXPIRED:
         return f"{where} did not answer for a batch in time: whether it is written is not known"
     return f"{where} refused a batch: {error}"

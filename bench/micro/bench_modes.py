@@ -15,8 +15,8 @@ import planstep
 
 ROUNDS = 500
 WAYS = [
-    ("deterministic", "shared", 1),
-    ("deterministic", "separate", 1),
+    ("deterministic", "shared", None),
+    ("deterministic", "separate", None),
     ("kafka", "shared", 1),
     ("kafka", "shared", 2),
     ("kafka", "separate", 1),

@@ -26,6 +26,7 @@ class Conflict(Aborted):
     `foreign`: another writer numbers records under this producer name. No conflict of a `producer` is helped by
     trying again.
     `moved`: the consumer was moved by seek, or dropped; `expected` and `actual` are steps of moves then.
+    `consumed`: before this transaction began, so trying again does not help either.
     """
 
     retryable = True
@@ -43,12 +44,13 @@ class Conflict(Aborted):
         actual: Any = None,
         foreign: bool = False,
         moved: bool = False,
+        consumed: bool = False,
     ) -> None:
-        self.moved = moved
+        self.moved, self.consumed = moved, consumed
         self.kind, self.name, self.part = kind, name, part
         self.key, self.consumer, self.producer = key, consumer, producer
         self.expected, self.actual, self.foreign = expected, actual, foreign
-        self.retryable = producer is None
+        self.retryable = producer is None and not consumed
         what = (
             f"consumer {consumer!r}"
             if consumer is not None
@@ -66,6 +68,8 @@ class Conflict(Aborted):
             else "these numbers were published before: go on behind them, or let the writer skip them "
             "(dedupe=True)"
             if producer is not None
+            else "this was consumed before the transaction began: tx.read gives what is left, and seek goes back"
+            if consumed
             else "run the transaction again (db.run does)"
         )
         where = f"{kind} {name!r}, {'partition' if kind == 'topic' else 'shard'} {part}, {what}"

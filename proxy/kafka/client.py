@@ -17,6 +17,7 @@ Next: states.py, producer.py; the other side is coordinator/kafka/transactions.p
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from ...proto.ids import tablet_text
 from ...proto.kafka.settings import KafkaSettings, kind_of_error
 from ...proto.shell import Answer
 from ..requests import TIMED_OUT, Asking, Ended, Exchange
@@ -44,8 +45,10 @@ class Client:
         settings: KafkaSettings,
         coordinator_of: Callable[[str], int],
         group_of: Callable[[str], int],
+        tablet_words: Callable[[int], str] = tablet_text,
     ) -> None:
-        self._exchange = Exchange(address, settings, kind_of_error)
+        """`tablet_words`: how details of errors call a tablet."""
+        self._exchange = Exchange(address, settings, kind_of_error, tablet_words)
         self._coordinator_of = coordinator_of
         self._group_of = group_of
         self._producers: dict[int, Producer] = {}

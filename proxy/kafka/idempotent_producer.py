@@ -132,7 +132,8 @@ class Plain:
                 if error != EXPIRED and not kind.abortable:
                     self._has_id = False  # another is asked for when the rest is answered
             name = TIMED_OUT if error == EXPIRED else error
-            write.errors.setdefault(tablet, (name, batch_detail(batch, error)))
+            detail = batch_detail(batch, error, self._exchange.tablet_words)
+            write.errors.setdefault(tablet, (name, detail))
         write.left[tablet] -= 1
         if not any(write.left.values()):
             self._finish(batch.owner)

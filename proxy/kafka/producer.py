@@ -284,7 +284,7 @@ class Producer:
             end = max(end, offset + batch.records)
             self._written[batch.tablet] = (min(first, offset), end)
             return
-        detail = batch_detail(batch, error)
+        detail = batch_detail(batch, error, self._exchange.tablet_words)
         if error == EXPIRED:
             error = ABORTABLE
         if error == FENCED:

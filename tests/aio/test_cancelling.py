@@ -1,10 +1,12 @@
 """Cancelled, timed out, interrupted, or never closed: nothing stays open, and what was sent has an outcome."""
 
 import asyncio
+import gc
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from aio_kit import nothing_is_open, run, until
@@ -118,6 +120,52 @@ def test_a_process_ends_when_cancelled_and_when_told() -> None:
         assert await db.table("totals").get("n") == 40
 
     run(program)
+
+
+@pytest.mark.parametrize("mode", ["deterministic", "kafka"])
+def test_nothing_is_printed_of_batches_that_a_cancelled_process_gave_up(mode: Any) -> None:
+    complaints: list[dict[str, Any]] = []
+
+    async def main() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, told: complaints.append(told))
+        async with planstep.open_async(":memory:", mode=mode) as db:
+            topic = await db.create_topic("clicks", partitions=3)
+            await db.create_topic("out")
+            await topic.write_batch([b"x"] * 3000, partition=[n % 3 for n in range(3000)])
+
+            async def copy(tx: AsyncTransaction, batch: planstep.ReadBatch) -> None:
+                await asyncio.sleep(0.002)
+                await tx.write_batch("out", batch.values)
+
+            for turns in range(20):
+                running = db.process(copy, "clicks", "c", workers=3, in_flight=3, max_records=3)
+                with pytest.raises(TimeoutError):
+                    await asyncio.wait_for(running, 0.01 + 0.005 * turns)
+            await asyncio.sleep(0.1)  # what was sent ends
+
+    asyncio.run(main())
+    gc.collect()
+    assert not complaints
+
+
+def test_a_submit_that_failed_and_is_not_asked_about_prints_nothing() -> None:
+    """As the future of an engine of threads: the transaction says how it ended."""
+    complaints: list[dict[str, Any]] = []
+
+    async def program(db: AsyncEngine) -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, told: complaints.append(told))
+        tx = db.transaction()
+        await tx.get("totals", "k")
+        await db.table("totals").put("k", 1)
+        await tx.put("totals", "k", 2)
+        waited = asyncio.wait([tx.submit()])
+        await waited
+        assert (await tx.outcome(20)).state == "aborted"
+        del tx, waited
+
+    run(program)
+    gc.collect()
+    assert not complaints
 
 
 def test_a_submit_that_was_cancelled_before_it_began_did_nothing() -> None:

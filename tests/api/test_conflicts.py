@@ -220,3 +220,38 @@ def test_a_conflict_says_what_was_seen(shop: planstep.Engine) -> None:
     told = f"'k': expected no row, found that of {tuple(place)};"
     assert told in str(caught.value) and ", shard " in str(caught.value)
     assert caught.value.expected is None
+
+
+def test_a_row_that_was_absent_and_is_so_again_is_as_it_was_read(shop: planstep.Engine) -> None:
+    """It was made and removed meanwhile: what was read still holds at the place."""
+    totals = shop.table("totals")
+    one, other = shop.transaction(), shop.transaction()
+    assert one.get("totals", "k") is None and not other.scan("totals")
+    totals.put("k", 1)
+    totals.delete("k")
+    one.add("totals", "n", 1)
+    one.commit()
+    totals.delete("n")
+    other.add("totals", "n", 1)
+    other.commit()
+    late = shop.transaction()
+    assert late.get("totals", "n") == 1
+    totals.delete("n")
+    totals.put("n", 1)  # as it was, but written since
+    late.put("totals", "n", 2)
+    with pytest.raises(planstep.Conflict):
+        late.commit()
+
+
+def test_a_row_of_its_own_fixes_no_snapshot(shop: planstep.Engine) -> None:
+    totals = shop.table("totals")
+    totals.put("k", 1)
+    with shop.transaction() as tx:
+        tx.put("totals", "own", 1)
+        tx.delete("totals", "gone")
+        assert tx.get("totals", "own") == 1 and tx.get("totals", "gone") is None
+        totals.put("k", 2)
+        assert tx.get("totals", "k") == 2
+        totals.put("l", 3)
+        assert tx.get("totals", "l") is None
+        tx.rollback()

@@ -131,14 +131,45 @@ def test_an_individual_consumer_takes_any_records_once(db: planstep.Engine) -> N
     one.commit()
     two.commit()  # no conflict: they share nothing
     assert topic.position("i") == {0: 0, 1: 0} and topic.lag("i") == 5
-    again = db.transaction()
-    again.consume("a", "i", 0, 4, 6)
-    with pytest.raises(planstep.Conflict) as caught:
-        again.commit()
+    with db.transaction() as again, pytest.raises(planstep.Conflict) as caught:
+        again.consume("a", "i", 0, 4, 6)
     assert (caught.value.expected, caught.value.actual) == (4, 5)
     assert take(db, "i", max_records=3) == [b"0", b"1", b"5"]
     assert take(db, "i") == [b"6", b"9"]
     assert topic.position("i")[0] == 10
+
+
+@pytest.mark.parametrize("kind", ["individual", "cumulative"])
+def test_what_was_consumed_before_is_refused_at_the_call(db: planstep.Engine, kind: str) -> None:
+    """Whoever runs it again meets the same; consumed meanwhile it is a conflict of the commit."""
+    fill(db, 10)
+    topic = db.topic("a")
+    topic.create_consumer("x", kind=kind)  # type: ignore[arg-type]
+    late = db.transaction()
+    late.consume("a", "x", 0, 0, 5)
+    with db.transaction() as tx:
+        tx.consume("a", "x", 0, 0, 3)
+    runs = []
+
+    def again(tx: planstep.Transaction) -> None:
+        runs.append(tx)
+        tx.add("n", "n", 1)
+        tx.consume("a", "x", 0, 2, 5)
+
+    db.create_table("n")
+    with pytest.raises(planstep.Conflict, match=r"before .* began: .*seek") as caught:
+        db.run(again)
+    error = caught.value
+    assert len(runs) == 1 and not error.retryable and error.consumer == "x"
+    assert (error.kind, error.name, error.part) == ("topic", "a", 0)
+    assert (error.expected, error.actual) == (2, 3)
+    with pytest.raises(planstep.Conflict) as caught:
+        late.commit()
+    assert caught.value.retryable
+    topic.seek("x", 0, partition=0)
+    db.run(again) if kind == "individual" else None
+    with db.transaction() as tx:
+        tx.consume("a", "x", 0, 0, 2)
 
 
 def test_own_ranges_do_not_meet(db: planstep.Engine) -> None:

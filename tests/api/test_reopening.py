@@ -11,7 +11,7 @@ import planstep
 
 SETTINGS: dict[str, tuple[Any, Any]] = {
     # what the engine has          what is asked for in vain
-    "mode": ("deterministic", "kafka"),
+    "mode": ("kafka", "deterministic"),
     "hosts": (1, 2),
     "read_only": (False, True),
     "durability": ("os", "full"),
@@ -23,12 +23,13 @@ SETTINGS: dict[str, tuple[Any, Any]] = {
     "snapshot_bytes": (1 << 20, 64 << 20),
     "kafka": (planstep.KafkaSettings(linger_ms=7, protocol_version=2), planstep.KafkaSettings()),
 }
+OF_A_MODE = ("protocol_version", "kafka")
 OF_THE_CALL = ("path", "create", "wait", "switch_interval")
 """These say how it is opened, and are no engine's."""
 HERE = {name: here for name, (here, _) in SETTINGS.items()}
 
 
-def opened(way: str, path: Path, **settings: Any) -> planstep.Engine:
+def opened(way: str, path: Path | str, **settings: Any) -> planstep.Engine:
     if way == "open":
         return planstep.open(path, **settings)
 
@@ -65,11 +66,36 @@ def test_what_is_asked_for_and_not_there_is_an_error(tmp_path: Path, name: str, 
 def test_a_default_is_a_setting_like_others_once_asked_for(tmp_path: Path, name: str) -> None:
     """An engine that was opened without a word has the defaults; an open without a word takes any."""
     here, asked = SETTINGS[name]
-    if here in ("deterministic", 1, False):
+    if here in (1, False):
         here, asked = asked, here
-    with planstep.open(tmp_path / "s"), pytest.raises(planstep.WrongMode) as caught:
+    mode: Any = "kafka" if name in OF_A_MODE else None
+    with planstep.open(tmp_path / "s", mode=mode), pytest.raises(planstep.WrongMode) as caught:
         planstep.open(tmp_path / "s", **{name: here})
     assert (caught.value.setting, caught.value.stored) == (name, asked)
+
+
+@pytest.mark.parametrize("way", ["open", "open_async"])
+@pytest.mark.parametrize("setting", OF_A_MODE)
+def test_settings_of_another_mode_are_refused(tmp_path: Path, setting: str, way: str) -> None:
+    """Of a new store, of one that is there, of one that is open, and in memory; nothing is made."""
+    for number, value in enumerate(SETTINGS[setting]):
+        path = tmp_path / f"{number}"
+        asked = {setting: value}
+        refused = pytest.raises(planstep.WrongMode, match=f"{setting}= is .* mode 'kafka'")
+        for settings in (asked, {"mode": "deterministic", **asked}):
+            with refused as caught:
+                opened(way, path, **settings)
+            with refused:
+                opened(way, ":memory:", **settings)
+        error = caught.value
+        assert (error.setting, error.stored, error.asked) == ("mode", "deterministic", "kafka")
+        assert not path.exists()
+        planstep.open(path).close()
+        for read_only in (False, True):
+            with refused:
+                opened(way, path, read_only=read_only, **asked)
+        with planstep.open(path, **{setting: None}), refused:
+            opened(way, path, **asked)
 
 
 def test_the_kafka_style_store_says_so(tmp_path: Path) -> None:

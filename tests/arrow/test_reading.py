@@ -1,5 +1,6 @@
 """Topics and tables as Arrow and pandas: what is read equals what iteration gives, and is not copied."""
 
+from functools import partial
 from typing import Any
 
 import pandas
@@ -130,6 +131,13 @@ def test_parts_of_a_topic(db: planstep.Engine) -> None:
         topic.iter_arrow(batch_rows=0)
     with pytest.raises(TypeError, match="an offset is an int"):
         topic.to_arrow(end="3", partition=0)
+    with db.snapshot() as view:
+        for wrong in ("x", 1.5, True):
+            for read in (topic.to_arrow, topic.to_pandas, partial(view.to_arrow, "t")):
+                with pytest.raises(TypeError, match=f"max_records is an int, not {wrong!r}"):
+                    read(max_records=wrong)
+        with pytest.raises(ValueError, match="max_records is at least 1, not 0"):
+            view.to_pandas("t", max_records=0)
 
 
 def test_a_stream_shows_the_step_at_which_it_began(db: planstep.Engine) -> None:

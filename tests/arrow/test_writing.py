@@ -289,6 +289,7 @@ def test_a_load_that_fails_says_how_far_it_came(db: planstep.Engine) -> None:
         ("text", {}, TypeError, "rows are pairs"),
         ([], {"batch_rows": 0}, ValueError, "batch_rows"),
         ([], {"key": []}, TypeError, "key= is the name"),
+        ([{"a": 1}], {"key": 5}, TypeError, "key= is the name of a column, .* not 5"),
     ],
 )
 def test_rows_that_do_not_fit(

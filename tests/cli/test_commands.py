@@ -88,7 +88,8 @@ def test_a_transaction_is_explained(tmp_path: Path) -> None:
                 tx.put("t", i, i)
         ident = tx.id
     told = as_json("tx", "explain", store, ident)
-    assert told["state"] == "committed" and len(told["participants"]) == 2
+    assert told["state"] == "committed" and told["participants"] == ["table t/0", "table t/1"]
+    assert {m["to"] for m in told["messages"]} >= {"table t/0", "table t/1"}
     assert {m["message"] for m in told["messages"]} == {"PlanRequest", "Plan", "Done", "Executed"}
     assert told["syncs"] == 1
     assert "committed" in run("tx", "list", store).stdout
@@ -115,6 +116,8 @@ def test_wrong_usage_is_said() -> None:
     assert run("reshard", status=2).stdout == ""
     assert "no count" in run("reshard", "--generate", "many", status=2).stderr
     assert "reshard" in run("--help").stdout
+    ended = run("reshard", "--generate", "9", "--protocol-version", "2", status=1)
+    assert "protocol_version= is a setting of mode 'kafka'" in ended.stderr
 
 
 # bad input: one line, and the store is as it was ----------------------------------------------

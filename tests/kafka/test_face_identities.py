@@ -56,6 +56,7 @@ def test_a_producer_that_was_too_slow_goes_on_in_version_2() -> None:
         with pytest.raises(planstep.KafkaError) as error:
             tx.commit()
         assert error.value.name == "INVALID_PRODUCER_EPOCH" and error.value.retryable
+        assert "topic 'out', partition 0 refused a batch" in str(error.value)
         until(lambda: in_time(db, "again"))
         sees(db, "out", "again")
 

@@ -132,12 +132,14 @@ class AsyncTransaction:
         """
         parts = self.sync.life.send()
         task = asyncio.ensure_future(self._ended(parts, None))
-        task.add_done_callback(self._if_never_sent)
+        task.add_done_callback(self._task_ended)
         self.future = task
         return task
 
-    def _if_never_sent(self, task: "asyncio.Future[Commit]") -> None:
-        if task.cancelled() and not self._sent:  # before it began
+    def _task_ended(self, task: "asyncio.Future[Commit]") -> None:
+        if not task.cancelled():
+            task.exception()  # looked at: the transaction knows it, whether or not somebody asks the future
+        elif not self._sent:  # before it began
             self._give_up()
 
     def _give_up(self) -> None:

@@ -37,6 +37,8 @@ _RTT_MAX = 60
 Durability: TypeAlias = Literal["full", "os"]
 OF_MODES: dict[str, type[ModeSettings]] = {"kafka": KafkaSettings}
 """The parameters of `open` that are a mode's own settings, each named as its mode."""
+_MODE_OF = {**{name: name for name in OF_MODES}, "protocol_version": "kafka"}
+"""Each parameter that only one mode has."""
 ProtocolVersion: TypeAlias = Literal[1, 2]
 Placement: TypeAlias = Literal["shared", "separate"]
 Trace: TypeAlias = Literal["off", "summary", "messages"]
@@ -240,10 +242,10 @@ def open(
     snapshot_bytes   of such versions, at most, on each host; None: 64 MiB. What needs more is SnapshotTooOld
 
     The same path opened again in this process gives the same engine, which closes with the last `close`;
-    WrongMode where a setting that is given is not what that engine has. None never differs, not even from
-    read_only=True. Every ":memory:" is an engine of its own.
+    WrongMode where a setting that is given is not what that engine has, or is another mode's than the store's.
+    None never differs, not even from read_only=True. Every ":memory:" is an engine of its own.
     """
-    from ..runtime.open_stores import let_go, open_runtime, switch_at_least_every
+    from ..runtime.open_stores import check_of_modes, let_go, open_runtime, switch_at_least_every
     from .engine import Engine
 
     if protocol_version is not None and isinstance(kafka, ModeSettings):
@@ -267,6 +269,7 @@ def open(
         if kafka is None:
             settings = replace(settings, kafka=settings.kafka.with_version(protocol_version))
     settings.check()
+    of_modes = {name: _MODE_OF[name] for name in given if name in _MODE_OF}
     wait = seconds("wait", wait)
     if switch_interval is not None and not seconds("switch_interval", switch_interval):
         raise ValueError("switch_interval is more than 0 seconds, or None")
@@ -284,6 +287,7 @@ def open(
             context = engine.context
             if context.runtime.turns.stopped is not None:
                 raise _stopped(real, context.runtime.turns.stopped)
+            check_of_modes(of_modes, context.runtime.mode)
             context.settings.agree(real, given)
             switch_at_least_every(switch_interval)
             engine.lifetime.opens += 1
@@ -303,6 +307,7 @@ def open(
                 switch_interval=switch_interval,
                 rtt_ms=1000 * settings.rtt,
                 settings=settings.of_modes,
+                of_modes=of_modes,
                 snapshots=settings.snapshots,
                 opened=slot.opened,
             )

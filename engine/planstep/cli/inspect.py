@@ -14,7 +14,7 @@ from ..api.engine import Engine
 from ..api.snapshot import SnapshotView
 from ..errors import Corruption, PlanstepError
 from ..host.describe import Nameless, appends
-from ..proto.ids import tablet_text
+from ..runtime.catalog import Names
 from ..runtime.identity import ByName
 from ..runtime.open_stores import HOOKS, is_store
 from ..runtime.open_transactions import OpenTransaction, look_undecided, tablet_name
@@ -36,14 +36,14 @@ Transaction = Annotated[
 ]
 
 
-def _fields(outcome: Outcome) -> dict[str, Any]:
+def _fields(outcome: Outcome, names: Names) -> dict[str, Any]:
     when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(outcome.when_ms / 1000))
     return {
         "tx": outcome.tx,
         "state": outcome.state,
         "place": outcome.place,
         "when": when if outcome.when_ms else None,
-        "participants": [tablet_text(tablet) for tablet in outcome.participants],
+        "participants": [tablet_name(names, tablet) for tablet in outcome.participants],
     }
 
 
@@ -108,11 +108,10 @@ def list_transactions(
         names = db.context.runtime.names
     found = [
         {
-            **_fields(outcome),
+            **_fields(outcome, names),
             "age_seconds": round(max(0.0, now - outcome.when_ms / 1000), 3)
             if outcome.when_ms
             else None,
-            "participants": [tablet_name(names, tablet) for tablet in outcome.participants],
         }
         for outcome in outcomes
     ]
@@ -190,9 +189,10 @@ def explain(store: Store, transaction: Transaction, as_json: Json = False) -> No
         identities.explain(lists, store, hosts, transaction, as_json)
         return
     with existing(store) as db:
-        fields = _fields(_known(db, transaction))
+        names = db.context.runtime.names
+        fields = _fields(_known(db, transaction), names)
         messages = [
-            {"host": host, "turn": turn, "to": tablet_text(tablet), "message": message}
+            {"host": host, "turn": turn, "to": tablet_name(names, tablet), "message": message}
             for host, turn, tablet, message in db.recorded(transaction)
         ]
     missing = _not_recorded(fields, messages)
@@ -250,7 +250,7 @@ def resolve(store: Store, transaction: Transaction, as_json: Json = False) -> No
         return
     with existing(store, read_only=False) as db:
         _known(db, transaction)
-        fields = _fields(db.resolve(transaction))
+        fields = _fields(db.resolve(transaction), db.context.runtime.names)
     if as_json:
         print_json(fields)
     else:

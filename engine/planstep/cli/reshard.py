@@ -65,8 +65,11 @@ def reshard(
         str, typer.Option(help="shared: tablets of a host share its turns; separate: they do not.")
     ] = "shared",
     protocol_version: Annotated[
-        int, typer.Option(min=1, max=2, help="Of mode kafka: 1, as Python clients; 2, KIP-890.")
-    ] = 1,
+        int | None,
+        typer.Option(
+            min=1, max=2, help="Of mode kafka: 1, as Python clients, unless said; 2, KIP-890."
+        ),
+    ] = None,
     rtt: Annotated[float, typer.Option(min=0, help="Milliseconds there and back.")] = 0.0,
     as_json: Json = False,
 ) -> None:

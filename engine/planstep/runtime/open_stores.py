@@ -53,6 +53,7 @@ def _open_stores(
     separate: bool,
     rtt_ms: float,
     settings: Mapping[str, ModeSettings],
+    of_modes: Mapping[str, str],
     snapshots: tuple[int, int],
     files: Files,
     segment_bytes: int,
@@ -67,6 +68,7 @@ def _open_stores(
         _check_asked(meta, mode, hosts)
     count = meta.hosts if meta is not None else hosts or 1
     kind = meta.mode if meta is not None else mode or "deterministic"
+    check_of_modes(of_modes, kind)
     _check_durability(durability, count)
 
     if read_only:
@@ -124,8 +126,9 @@ def _open_stores(
             stores.append(opened[-1])
             number += 1
         _check_durability(durability, len(stores))
+        kind = stores[0].meta.mode
+        check_of_modes(of_modes, kind)
         with _making_sense(path):
-            kind = stores[0].meta.mode
             runtime = Runtime(
                 stores,
                 HOOKS[kind],
@@ -178,6 +181,18 @@ def _check_asked(meta: Meta, mode: str | None, hosts: int | None) -> None:
         raise WrongMode("hosts", meta.hosts, hosts)
     if mode is not None and mode != meta.mode:
         raise WrongMode("mode", meta.mode, mode)
+
+
+def check_of_modes(of_modes: Mapping[str, str], kind: str) -> None:
+    """WrongMode where a setting was given that is another mode's than the store's: setting → mode."""
+    for setting, mode in of_modes.items():
+        if mode != kind:
+            error = WrongMode("mode", kind, mode)
+            error.args = (
+                f"{setting}= is a setting of mode {mode!r}, and the store's mode is {kind!r}: leave it out, or "
+                f"make a store with mode={mode!r}",
+            )
+            raise error
 
 
 def _check_durability(durability: str, hosts: int) -> None:
@@ -270,6 +285,7 @@ def open_runtime(
     network: Network | None = None,
     rtt_ms: float = 0.0,
     settings: Mapping[str, ModeSettings] | None = None,
+    of_modes: Mapping[str, str] | None = None,
     snapshots: tuple[int, int] = (BYTES_MAX, MS_MAX),
     files: Files | None = None,
     segment_bytes: int = SEGMENT_BYTES,
@@ -277,18 +293,20 @@ def open_runtime(
 ) -> Runtime:
     """Opens the stores of all hosts under `path`, or in memory for ":memory:".
 
-    `settings` by mode: those of the store's own count. `files` in place of the operating system's, and shorter
+    `settings` by mode: those of the store's own count. `of_modes`: settings that were asked for, each with the mode
+    that has it; WrongMode where that is not the store's. `files` in place of the operating system's, and shorter
     segments: to see what a bad disk does. `opened` has what an attempt before this one opened and could not close;
     what this one opens is added.
     """
     room_for_a_turn()
     opened = [] if opened is None else opened
     let_go(opened)
-    settings = settings or {}
+    settings, of_modes = settings or {}, of_modes or {}
     separate = placement == "separate"
     switch_at_least_every(switch_interval)
     if path == ":memory:":
         kind = mode or "deterministic"
+        check_of_modes(of_modes, kind)
         runtime = Runtime(
             [MemoryStore() for _ in range(hosts or 1)],
             HOOKS[kind],
@@ -301,8 +319,11 @@ def open_runtime(
         )
         opened.append(runtime)
         return runtime
+    make = create and not read_only
     try:
-        with _alone_at_unfinished(Path(path), create and not read_only, files or Files()):
+        if make and not Path(path).exists():
+            check_of_modes(of_modes, mode or "deterministic")  # before there is a folder
+        with _alone_at_unfinished(Path(path), make, files or Files()):
             return _open_stores(
                 Path(path),
                 create=create,
@@ -316,6 +337,7 @@ def open_runtime(
                 separate=separate,
                 rtt_ms=rtt_ms,
                 settings=settings,
+                of_modes=of_modes,
                 snapshots=snapshots,
                 files=files or Files(),
                 segment_bytes=segment_bytes,

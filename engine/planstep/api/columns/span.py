@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import OffsetOutOfRange, SnapshotTooOld
 from ...proto.keys import decode_key
-from ..arguments import shown
+from ..arguments import INT_MAX, shown, whole
 from ..transaction.snapshot_reader import check_partition
 from .batch import ReadBatch, Segment, behind
 from .codecs import decode_values
@@ -94,9 +94,7 @@ class Span:
 
     def batch(self, max_records: int | None) -> ReadBatch:
         """All of it, or the first `max_records`."""
-        if max_records is not None and max_records < 1:
-            raise ValueError("max_records is at least 1")
-        rows = 1 << 62 if max_records is None else max_records
+        rows = INT_MAX if max_records is None else whole("max_records", max_records, 1)
         segments = next(self.pieces(rows, 1 << 62), [])
         return ReadBatch(self.info.name, self.info.format, segments)
 

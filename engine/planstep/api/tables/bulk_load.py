@@ -78,7 +78,7 @@ class Columns:
     def __init__(self, where: str, key: str | Sequence[str], value: str | None) -> None:
         self.where = where
         self.single = isinstance(key, str)
-        self.key = [key] if isinstance(key, str) else list(key)
+        self.key = [key] if isinstance(key, str) else list(key) if isinstance(key, Iterable) else []
         self.value = value
         if not self.key or not all(isinstance(name, str) for name in self.key):
             raise TypeError(

@@ -9,7 +9,8 @@ Next: transaction.py.
 
 from typing import TYPE_CHECKING
 
-from ...errors import OffsetOutOfRange
+from ...errors import Conflict, OffsetOutOfRange
+from ...tablets.intervals import taken
 from ..arguments import integer
 from ..columns.batch import Segment
 from .read_set import Conditions
@@ -125,7 +126,8 @@ def consume_range(
     end: int,
 ) -> None:
     """Enters [begin, end) for a consumer without reading it. Offsets that are no int are a TypeError:
-    a position that is none would hold the consumer for ever."""
+    a position that is none would hold the consumer for ever. What was consumed before the snapshot is a
+    Conflict here: the commit would only say it later."""
     integer("begin", begin)
     integer("end", end)
     tablet = topic.partitions[partition]
@@ -140,8 +142,12 @@ def consume_range(
                 f"{where}: this transaction consumed part of [{begin}, {end}) already"
             )
         if begin < end:
+            position, _, ranges, moved = reading.standing(tablet, consumer)
+            before = taken(position, ranges, begin, end)
+            if before is not None:
+                raise _consumed_before(topic, partition, consumer, begin, before)
             conditions.acknowledge(tablet, consumer, begin, end)
-            conditions.fence(tablet, consumer, reading.moved(tablet, consumer))
+            conditions.fence(tablet, consumer, moved)
         return
     known = conditions.consumed_to(tablet, consumer)
     if known is not None and known != begin:
@@ -150,5 +156,23 @@ def consume_range(
             f"there, not at {begin}"
         )
     if begin < end:
+        if known is None and reading.runtime.hooks.has_places:
+            position = reading.position(tablet, consumer)
+            if begin < position:
+                raise _consumed_before(topic, partition, consumer, begin, position)
         conditions.consume(tablet, consumer, begin, end)
         conditions.fence(tablet, consumer, reading.moved(tablet, consumer))
+
+
+def _consumed_before(
+    topic: "TopicInfo", partition: int, consumer: str, begin: int, actual: int
+) -> Conflict:
+    return Conflict(
+        kind="topic",
+        name=topic.name,
+        part=partition,
+        consumer=consumer,
+        expected=begin,
+        actual=actual,
+        consumed=True,
+    )

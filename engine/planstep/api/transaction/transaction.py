@@ -195,8 +195,9 @@ class Transaction:
         """Consumes the offsets [begin, end) without reading them, for callers that read elsewhere.
 
         `begin` must be the consumer's position when the transaction commits, else Conflict; for an
-        individual consumer nothing of the range may be consumed by then. OffsetOutOfRange here when
-        the range is not inside the log.
+        individual consumer nothing of the range may be consumed by then. Conflict here, not retryable,
+        when it was consumed before this transaction's snapshot; OffsetOutOfRange when the range is not
+        inside the log.
         """
         self.life.check_open()
         info = self._context.topic(topic)

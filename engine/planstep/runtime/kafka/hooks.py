@@ -84,7 +84,9 @@ class KafkaHooks(ModeHooks):
 
     def begin(self) -> None:
         runtime = self.runtime
-        made = core.Client(runtime.proxy, self.settings, self.coordinator_of, self.group_of)
+        made = core.Client(
+            runtime.proxy, self.settings, self.coordinator_of, self.group_of, self.partition_words
+        )
         self.client = Client(runtime, runtime.proxy, made, Produce)
         self.writing = Writing(self)
         self.client.pumped = self.writing.end_flushes
@@ -140,6 +142,12 @@ class KafkaHooks(ModeHooks):
     def group_of(self, group: str) -> int:
         return group_of(group, self.runtime.hosts)
 
+    def partition_words(self, tablet: int) -> str:
+        """As errors name it: "topic 'clicks', partition 3"."""
+        kind, name, part = self.runtime.names.of_tablet(tablet)
+        known = name != f"{tablet:#x}"
+        return f"{kind} {name!r}, partition {part}" if known else tablet_text(tablet)
+
     # what the face asks ---------------------------------------------------------------------
 
     @property
@@ -183,7 +191,7 @@ class KafkaHooks(ModeHooks):
         while self.kafka_views.log_bounds(tablet)[1] < end:
             self.runtime.turns.check_open()
             if time.monotonic() > deadline:
-                raise kafka_error("CONCURRENT_TRANSACTIONS", tablet_text(tablet))
+                raise kafka_error("CONCURRENT_TRANSACTIONS", self.partition_words(tablet))
             time.sleep(LOOK_SECONDS)
 
     def flush(self, tx: bytes) -> None:
