@@ -139,10 +139,11 @@ def _consume(begin: int) -> Step:
 
 
 def _conflict(stage: Stage) -> None:
-    """Nothing of it counts."""
+    """Nothing of it counts. Its condition is given as it is: the face refuses what was consumed before."""
     try:
         with stage.transaction() as tx:
-            tx.consume("t", "c", 0, 0, 1)
+            tablet = stage.db.context.topic("t").partitions[0]
+            tx.contents.conditions.consume(tablet, "c", 0, 1)
             tx.write("t", b"never", partition=2)
             tx.add("rows", "n", 1)
     except Conflict:
