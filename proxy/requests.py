@@ -37,10 +37,6 @@ class ErrorKind(Protocol):
     def retriable(self) -> bool:
         """The client asks again by itself."""
 
-    @property
-    def untouched(self) -> bool:
-        """Nothing of the request was done, nor will be."""
-
 
 S = TypeVar("S", bound=RequestSettings, covariant=True)
 
@@ -177,11 +173,10 @@ class Asking:
     the answer says so. `ended(error, value)` is told the final one.
 
     An answer to a former number is ignored; that the former request is still under way is not known
-    here, nor to Kafka's clients: `doubtful`, one of them may have been done. `delays_ms`: errors that
-    have a back-off of their own.
+    here, nor to Kafka's clients. `delays_ms`: errors that have a back-off of their own.
     """
 
-    __slots__ = ("delays_ms", "doubtful", "ended", "exchange", "make", "number", "target", "tx")
+    __slots__ = ("attempts", "delays_ms", "ended", "exchange", "make", "number", "target", "tx")
 
     def __init__(
         self,
@@ -198,13 +193,14 @@ class Asking:
         self.ended = ended
         self.tx = tx
         self.delays_ms = delays_ms
-        self.doubtful = False
+        self.attempts = 0
         self._send()
 
     def cancel(self) -> None:
         self.exchange.forget(self.number)
 
     def _send(self) -> None:
+        self.attempts += 1
         self.number = self.exchange.post(
             lambda address, number: ((self.target, self.make(address, number), self.tx),),
             self._answered,
@@ -213,15 +209,13 @@ class Asking:
 
     def _late(self) -> None:
         self.cancel()
-        self.doubtful = True
         self._send()
 
     def _answered(self, answer: Answer) -> None:
         self.cancel()
         error = answer.error
-        if not error or not (kind := self.exchange.kind_of_error(error)).retriable:
+        if not error or not self.exchange.kind_of_error(error).retriable:
             self.ended(answer.error, answer.value)
             return
-        self.doubtful = self.doubtful or not kind.untouched
         delay = self.delays_ms.get(error, self.exchange.settings.retry_backoff_ms)
         self.number = self.exchange.later(delay, self._send)

@@ -16,13 +16,11 @@ from ..mode_settings import ModeSettings
 class ErrorKind(NamedTuple):
     """`code` is the number on Kafka's wire. `retriable`: the client asks again by itself. `abortable`: the
     transaction is to be aborted, and the next may succeed. Neither: the producer is at its end; of a batch
-    only PRODUCER_FENCED is that, whatever else is not retriable aborts. `untouched`: whoever says so has done
-    nothing of the request, nor will."""
+    only PRODUCER_FENCED is that, whatever else is not retriable aborts."""
 
     code: int
     retriable: bool = False
     abortable: bool = False
-    untouched: bool = False
 
 
 ERRORS: dict[str, ErrorKind] = {
@@ -42,7 +40,7 @@ ERRORS: dict[str, ErrorKind] = {
     "INVALID_TXN_STATE": ErrorKind(48),
     "INVALID_PRODUCER_ID_MAPPING": ErrorKind(49, abortable=True),
     "INVALID_TRANSACTION_TIMEOUT": ErrorKind(50),
-    "CONCURRENT_TRANSACTIONS": ErrorKind(51, retriable=True, untouched=True),
+    "CONCURRENT_TRANSACTIONS": ErrorKind(51, retriable=True),
     "TRANSACTION_COORDINATOR_FENCED": ErrorKind(52),
     "KAFKA_STORAGE_ERROR": ErrorKind(56, retriable=True),
     "NO_SPACE": ErrorKind(56, abortable=True),

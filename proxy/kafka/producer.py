@@ -34,7 +34,7 @@ from .states import State, moved
 Offsets = Mapping[str, tuple[int, str, tuple[tuple[int, int], ...]]]
 """By group: generation, member, (tablet, offset)…; group metadata as KIP-447 has it."""
 UNKNOWN_END = "whether it is committed is not known"
-"""The detail of a fatal answer to a commit that was asked before, and may have been done then."""
+"""The detail of a fatal answer to a commit that was asked more than once."""
 FENCED, ABORTABLE = "PRODUCER_FENCED", "TRANSACTION_ABORTABLE"
 MAPPING = "INVALID_PRODUCER_ID_MAPPING"
 SEQUENCES_UNKNOWN = (OUT_OF_ORDER, "UNKNOWN_PRODUCER_ID", MAPPING)
@@ -73,7 +73,7 @@ class Producer:
         self._calls: dict[bytes, bool] = {}
         self._last: tuple[bytes, bool, str, Any, str] | None = None
         self._unknown = self._id_lost = False
-        self._doubtful = False
+        self._attempts = 0
         self._forget_transaction()
 
     def _forget_transaction(self) -> None:
@@ -209,7 +209,7 @@ class Producer:
     ) -> None:
         def answered(error: str, value: Any) -> None:
             assert self._asking is not None
-            self._doubtful, self._asking = self._asking.doubtful, None
+            self._attempts, self._asking = self._asking.attempts, None
             if not error:
                 ended(value)
             elif error == "INVALID_PRODUCER_EPOCH":  # to other requests than Produce it says this
@@ -324,7 +324,7 @@ class Producer:
         )
 
     def _end_refused(self, error: str) -> None:
-        unknown = self.state is State.COMMITTING and self._doubtful
+        unknown = self.state is State.COMMITTING and self._attempts > 1
         # Who says that the id is another's now does not know what became of it before.
         if not kind_of_error(error).abortable or (unknown and error == MAPPING):
             self._die(error, UNKNOWN_END if unknown else "")

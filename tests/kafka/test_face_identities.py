@@ -75,23 +75,6 @@ def test_a_worker_takes_its_identity_back(db: planstep.Engine) -> None:
     assert old.outcome().state == "aborted"
 
 
-@pytest.mark.parametrize("batching", [False, True])
-@pytest.mark.parametrize("version", [1, 2])
-def test_who_was_taken_over_from_knows_that_it_is_aborted(version: int, batching: bool) -> None:
-    """Also when its coordinator is still writing its successor's end, and puts it off first."""
-    with opened(protocol_version=version, log_batching=batching) as db:
-        create(db)
-        old = db.transaction(worker="w")
-        old.write("in", "old", partition=1)
-        old.flush()
-        old.write("in", "old", partition=0)
-        with db.transaction(worker="w") as new:
-            new.write("in", "new", partition=0)
-        with pytest.raises(planstep.ProducerFenced):
-            old.commit()
-        assert db.outcome(old.id).state == "aborted"
-
-
 def test_a_fenced_producer_is_told_at_its_next_write_or_commit(db: planstep.Engine) -> None:
     old = db.transaction(worker="w")
     old.write("out", "old")

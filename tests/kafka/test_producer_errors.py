@@ -276,28 +276,6 @@ def test_a_commit_that_was_asked_twice_and_then_refused_says_that_it_may_be_comm
     assert end.error == error and "not known" in end.detail
 
 
-@pytest.mark.parametrize(
-    ("first", "known"),
-    [(error, error == "CONCURRENT_TRANSACTIONS") for error in RETRIABLE],
-)
-def test_a_commit_that_was_only_put_off_and_then_refused_is_known_to_be_aborted(
-    first: str, known: bool
-) -> None:
-    """Who is busy with the transaction before has done nothing of this one; what failed at a log may be there."""
-    broker = added(f"""
-        commit t
-        ok Produce
-        -> EndTxn 7/0 commit
-        {first} End
-        wait 100
-        -> EndTxn 7/0 commit
-    """)
-    refused = Answer(broker.find("last End")[2].request, COORDINATOR, "PRODUCER_FENCED")
-    broker.client.handle(refused)
-    (end,) = broker.client.ended
-    assert end.error == "PRODUCER_FENCED" and ("not known" not in end.detail) == known
-
-
 @pytest.mark.parametrize("error", RETRIABLE)
 def test_what_can_be_retried_is(error: str) -> None:
     added(
