@@ -324,6 +324,7 @@ class Producer:
         )
 
     def _end_refused(self, error: str) -> None:
+        # Also where the first was only put off: what was put off may be a copy, and the request itself done.
         unknown = self.state is State.COMMITTING and self._attempts > 1
         # Who says that the id is another's now does not know what became of it before.
         if not kind_of_error(error).abortable or (unknown and error == MAPPING):

@@ -259,16 +259,19 @@ def test_a_fenced_producer_is_told_so_whatever_the_requests_version_says(name: s
     """)
 
 
+@pytest.mark.parametrize("first", ["late", *RETRIABLE])
 @pytest.mark.parametrize("error", ["PRODUCER_FENCED", "INVALID_PRODUCER_ID_MAPPING"])
 def test_a_commit_that_was_asked_twice_and_then_refused_says_that_it_may_be_committed(
-    error: str,
+    error: str, first: str
 ) -> None:
-    """Its coordinator may have forgotten the id since, or given it another producer id."""
-    broker = added("""
+    """Its coordinator may have forgotten the id since, or given it another producer id. Nor does an answer that puts
+    off tell: it may be to a copy of the request, which itself was done."""
+    broker = added(f"""
         commit t
         ok Produce
         -> EndTxn 7/0 commit
-        late End
+        {first} End
+        {"" if first == "late" else "wait 100"}
         -> EndTxn 7/0 commit
     """)
     broker.client.handle(Answer(broker.find("last End")[2].request, COORDINATOR, error))
