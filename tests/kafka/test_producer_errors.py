@@ -264,8 +264,8 @@ def test_a_fenced_producer_is_told_so_whatever_the_requests_version_says(name: s
 def test_a_commit_that_was_asked_twice_and_then_refused_says_that_it_may_be_committed(
     error: str, first: str
 ) -> None:
-    """Its coordinator may have forgotten the id since, or given it another producer id. Nor does an answer that puts
-    off tell: it may be to a copy of the request, which itself was done."""
+    """Its coordinator may have forgotten the id since, or given it another producer id. One that was only put off
+    is in doubt too: the answer may be to a copy of the request, which itself was done."""
     broker = added(f"""
         commit t
         ok Produce
