@@ -26,6 +26,8 @@ WAITS = 4.0
 FILLS = 400
 CYCLES = 2
 REFUSALS = 6
+_ROOM_WITHIN = 10.0
+"""Seconds in which what was freed is there again: twice those of ext4's journal."""
 
 
 @dataclass
@@ -191,10 +193,12 @@ class Filling:
             if self.told.wrong:
                 return
 
-    def go_on(self, attempts: int = 12) -> None:
-        """Room was made: what is late ends, and writing goes on."""
+    def go_on(self) -> None:
+        """Room was made: what is late ends, and writing goes on. ext4 gives freed blocks back when its journal
+        commits, which is seconds later."""
         last: str = ""
-        for _ in range(attempts):
+        deadline = time.monotonic() + _ROOM_WITHIN
+        while time.monotonic() < deadline:
             for node in self.db.context.runtime.nodes:
                 store: Any = node.host.store
                 try:
