@@ -5,13 +5,14 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from face_kit import create, in_the_log, opened, sees, until, values
 
 import planstep
 from planstep.proto.kafka.messages import EndTxn, Produce
+from planstep.runtime.kafka import identities
 from planstep.runtime.network import HeldLine
 
 # time-outs and identities ------------------------------------------------------------------------
@@ -513,3 +514,17 @@ def test_a_worker_whose_name_is_no_text_is_refused_at_once(db: planstep.Engine) 
     with pytest.raises(ValueError, match="Unicode"):
         db.transaction(worker="\ud800")
     assert not db._runtime.replies.waiting
+
+
+def test_a_pending_position_that_ends_while_it_is_looked_for_is_passed_over() -> None:
+    """Turns go on beside who looks: the group's list of a producer was read, and what it lists is gone."""
+
+    class Ended:
+        def scan(self, begin: bytes, end: bytes) -> list[tuple[bytes, Any]]:
+            return [(begin + b"c\0" + b"\0\0\0\1", None)]
+
+        def get(self, key: bytes) -> None:
+            return None
+
+    names: Any = None
+    assert list(identities._pending(cast(Any, Ended()), names, 1, 7)) == []

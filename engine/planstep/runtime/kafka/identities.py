@@ -144,6 +144,9 @@ def _pending(store: Store, names: Names, tablet: int, producer: int) -> Iterator
     number, prefix = producer.to_bytes(8, "big"), tablet_prefix(tablet)
     for key, _ in store.scan(prefix + b"q" + number, prefix + b"q" + number + b"\xff" * 4):
         part = key[13:]
-        position, _ = store.get(prefix + b"n" + part + number)
+        pending = store.get(prefix + b"n" + part + number)
+        if pending is None:  # it has ended since: other turns go on meanwhile
+            continue
+        position, _ = pending
         group, partition = part[:-5].decode(), int.from_bytes(part[-4:], "big")
         yield f"{group} {part_name(names, partition)} = {position}"
