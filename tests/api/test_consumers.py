@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -140,11 +140,13 @@ def test_an_individual_consumer_takes_any_records_once(db: planstep.Engine) -> N
 
 
 @pytest.mark.parametrize("kind", ["individual", "cumulative"])
-def test_what_was_consumed_before_is_refused_at_the_call(db: planstep.Engine, kind: str) -> None:
+def test_what_was_consumed_before_is_refused_at_the_call(
+    db: planstep.Engine, kind: Literal["individual", "cumulative"]
+) -> None:
     """Whoever runs it again meets the same; consumed meanwhile it is a conflict of the commit."""
     fill(db, 10)
     topic = db.topic("a")
-    topic.create_consumer("x", kind=kind)  # type: ignore[arg-type]
+    topic.create_consumer("x", kind=kind)
     late = db.transaction()
     late.consume("a", "x", 0, 0, 5)
     with db.transaction() as tx:

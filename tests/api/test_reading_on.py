@@ -92,8 +92,9 @@ def test_what_was_asked_for_is_told() -> None:
             tx.consume("t", "each", 1, 1, 2)
             assert tx.read("t", "each", max_records=1).more
             assert not tx.read("t", "each", max_records=1).more
-        for wrong in (0, -1, True, "1"):
+        odd: list[Any] = [0, -1, True, "1"]
+        for wrong in odd:
             with pytest.raises((TypeError, ValueError)):
-                topic.read(max_records=wrong)  # type: ignore[arg-type]
+                topic.read(max_records=wrong)
             with pytest.raises((TypeError, ValueError)):
-                topic.iter_batches(max_records=wrong)  # type: ignore[arg-type]
+                topic.iter_batches(max_records=wrong)

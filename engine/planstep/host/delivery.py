@@ -264,7 +264,7 @@ class Delivery:
         for result in released.results:
             hops = self.reached.pop(result.tx, 0)
             mine = spent.get(result.tx)
-            if mine is not None and (mine.appends or mine.tablets):
+            if mine is not None and (mine.appends or mine.tablets):  # `wrote`, without the call
                 hops = max(hops, mine.hops + 1)
             released.hops[result.tx] = hops
         if self.links:
