@@ -1,6 +1,7 @@
 """Space: what is dropped comes back, a full disk can be freed, readers keep what they look at."""
 
 import errno
+import os
 import threading
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,10 @@ from storekit import TABLETS, FastFiles, FaultyFiles, contents, crash, write
 
 from planstep.errors import NoSpace
 from planstep.store import DiskStore
+from planstep.store.files import io_error
 from planstep.store.log.compaction import SMALL_FILES_MAX, choose
 from planstep.store.log.extents import address_key
-from planstep.store.log.segments import data_files, segment_files
+from planstep.store.log.segments import Folder, data_files, segment_files
 from planstep.store.readers.readonly import ReadOnlyStore
 from planstep.store.tables.table import Extent, Table
 from planstep.store.verify import verify
@@ -401,3 +403,65 @@ def test_a_checkpoint_has_room_put_aside_on_a_full_disk(quick_path: Path) -> Non
     store.checkpoint()
     assert cushion.stat().st_size == SMALL
     store.close()
+
+
+class SlowDisk(FastFiles):
+    """Full, and `meanwhile` runs while it looks for room: ext4 waits there for what was removed to be free."""
+
+    def __init__(self, waits_for: str) -> None:
+        self.waits_for = waits_for
+        self.meanwhile: list[threading.Thread] = []
+        self.room = False
+
+    def free(self, folder: Path) -> int:
+        return SMALL * self.room
+
+    def remove(self, path: Path) -> None:
+        self.room = self.room or path.name == "cushion"
+        super().remove(path)
+
+    def allocate(self, path: Path, size: int) -> None:
+        if path.name.startswith(self.waits_for) and self.meanwhile:
+            self.meanwhile[0].start()
+            self.meanwhile.pop().join(0.2)
+            if not self.room:
+                raise NoSpace("full")
+        super().allocate(path, size)
+
+
+@pytest.mark.parametrize("takes", ["reserve.new", "log-"])
+def test_what_waits_for_room_does_not_take_what_a_checkpoint_is_lent(
+    tmp_path: Path, takes: str
+) -> None:
+    files = SlowDisk(takes)
+    folder = Folder(tmp_path, STORE, files, SMALL)
+    folder.keep_reserve()
+    if takes == "reserve.new":
+        (tmp_path / "reserve").unlink()
+    lending = threading.Thread(target=folder.give_back_cushion)
+    files.meanwhile.append(lending)
+    with pytest.raises(NoSpace):
+        folder.make_reserve()
+        folder.create_segment("log-00000001-00000001", 100)
+    lending.join()
+    for call in (folder.make_reserve, lambda: folder.create_segment("log-00000001-00000001", 100)):
+        with pytest.raises(NoSpace, match="what was put aside is in use"):
+            call()
+    assert not (tmp_path / "cushion").exists()
+    folder.close()
+
+
+def test_a_name_that_takes_room_has_the_cushion_s(tmp_path: Path) -> None:
+    """On a wholly full ext4 a folder whose block has no place for one more name takes another block."""
+
+    class FullFolder(FastFiles):
+        def rename(self, source: Path, target: Path) -> None:
+            if target.name.startswith("log-") and (tmp_path / "cushion").exists():
+                raise io_error(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), source)
+            super().rename(source, target)
+
+    folder = Folder(tmp_path, STORE, FullFolder(), SMALL)
+    folder.keep_reserve()
+    folder.create_from_reserve("log-00000001-00000001", 100)
+    assert sorted(os.listdir(tmp_path)) == ["log-00000001-00000001"]
+    folder.close()

@@ -100,6 +100,8 @@ class Folder:
         self._reserve = path / "reserve"
         self._cushion = path / "cushion"
         self._lent = False  # is the cushion's room a checkpoint's?
+        # Held while room is looked for, for a file system takes its time, and while the cushion is lent.
+        self._room = threading.Lock()  # taken before `_lock`
         self._unneeded_since: dict[str, int] = {}
 
     # making --------------------------------------------------------------------------------
@@ -123,27 +125,38 @@ class Folder:
         return min(self._most, max(self._least, self.grown))
 
     def create_segment(self, name: str, needed: int) -> tuple[int, int]:
-        """(descriptor, size) of a segment with room for `needed` bytes: the spare, or a new file."""
-        size = self.files.size_of(self._spare)
-        if size >= needed:
-            fd = self._rename(self._spare, name)
-        else:
-            least, wanted = max(needed, self._least), max(needed, self.segment_bytes)
-            make = partial(self.create, name)
-            try:
-                fd, size = self._as_large(make, least, wanted)
-            except NoSpace:
-                if not self.give_back_spare():  # too small for this one
-                    raise
-                fd, size = self._as_large(make, needed, needed)
+        """(descriptor, size) of a segment with room for `needed` bytes: the spare, or a new file. NoSpace, also
+        while a checkpoint needs the cushion's room."""
+        with self._room:
+            size = self.files.size_of(self._spare)
+            if size >= needed:
+                fd = self._rename(self._spare, name)
+            else:
+                fd, size = self._create_segment(name, needed)
         self.grown += size
         return fd, size
+
+    def _create_segment(self, name: str, needed: int) -> tuple[int, int]:
+        least, wanted = max(needed, self._least), max(needed, self.segment_bytes)
+        self._leave_what_is_lent(least + self._reserve_bytes)
+        make = partial(self.create, name)
+        try:
+            return self._as_large(make, least, wanted)
+        except NoSpace:
+            if not self.give_back_spare():  # too small for this one
+                raise
+            return self._as_large(make, needed, needed)
 
     def create_from_reserve(self, name: str, size: int) -> tuple[int, int]:
         """As `create_segment`, of what was put aside for this; else what there is, or NoSpace."""
         held = self.files.size_of(self._reserve)
         if held >= size:
-            return self._rename(self._reserve, name), held
+            try:
+                return self._rename(self._reserve, name), held
+            except NoSpace:  # ext4: one more name may take a block of the folder's own
+                if not self.give_back_cushion():
+                    raise
+                return self._rename(self._reserve, name), held
         room = max(size, self._reserve_bytes)
         while True:
             try:
@@ -210,13 +223,16 @@ class Folder:
     def make_reserve(self) -> None:
         """Where none is left, before a segment that would take its room. NoSpace, also while a checkpoint needs
         the cushion's."""
-        short = self._least + 2 * self._reserve_bytes
-        if self._lent and self.files.free(self.path) < short:
+        with self._room:
+            self._leave_what_is_lent(self._least + 2 * self._reserve_bytes)
+            self._keep_first(self._reserve)
+
+    def _leave_what_is_lent(self, needed: int) -> None:
+        if self._lent and self.files.free(self.path) < needed:
             raise NoSpace(
                 f"{self.path}: the disk is full, and what was put aside is in use: free some space; "
                 "nothing was written or lost"
             )
-        self._keep_first(self._reserve)
 
     def keep_cushion(self) -> None:
         """Where none is left, as soon as a checkpoint has succeeded."""
@@ -266,8 +282,9 @@ class Folder:
 
     def give_back_cushion(self) -> bool:
         """As `give_back_spare`, of what was put aside for LMDB."""
-        self._lent = True
-        return self._give_back(self._cushion)
+        with self._room:
+            self._lent = True
+            return self._give_back(self._cushion)
 
     def _give_back(self, path: Path) -> bool:
         if self.files.size_of(path) <= 0:
