@@ -1,4 +1,5 @@
 # make test      everything that CI runs: lint, types, documentation, tests
+# make prose     sentences of pages and docstrings that are long, or open without a subject
 # make docs      the documentation, as pages: build/docs/html/index.html
 # make compare   every system at the same work on real events, proven by Spark; report: build/compare/report.html
 # make check     every proof of RELIABILITY.md, whole: most of an hour
@@ -17,7 +18,7 @@ STAMP := .venv/stamp-$(VERSION)$(if $(JAVA),,-jre)
 CORE := .venv/core-$(VERSION)
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: test test-core docs lint check compare bench bench-instructions proto clean setup
+.PHONY: test test-core docs lint prose check compare bench bench-instructions proto clean setup
 setup: $(STAMP)
 
 $(CORE):
@@ -40,6 +41,11 @@ lint: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python tests/docs/prose.py
+
+# The rules of prose, over all pages and docstrings: which files break them, and where.
+prose: setup
+	$(BIN)/python tests/docs/prose.py --all
 
 docs: setup
 	$(BIN)/sphinx-build -q -E -W --keep-going -n -b html docs build/docs/html
