@@ -20,6 +20,9 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
 STRICT = (
+    "CONTRIBUTING.md",
+    "docs/index.md",
+    "setup.py",
     "tests/docs/prose.py",
     "tests/docs/test_prose.py",
 )
