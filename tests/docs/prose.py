@@ -21,7 +21,9 @@ from typing import NamedTuple
 ROOT = Path(__file__).parents[2]
 STRICT = (
     "CONTRIBUTING.md",
+    "README.md",
     "docs/index.md",
+    "docs/guide/",
     "setup.py",
     "tests/docs/prose.py",
     "tests/docs/test_prose.py",
