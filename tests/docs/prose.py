@@ -22,6 +22,7 @@ ROOT = Path(__file__).parents[2]
 STRICT = (
     "CONTRIBUTING.md",
     "README.md",
+    "RELIABILITY.md",
     "docs/index.md",
     "docs/guide/",
     "setup.py",
