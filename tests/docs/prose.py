@@ -29,6 +29,7 @@ STRICT = (
     "docs/examples.md",
     "docs/guide/",
     "docs/how.md",
+    "docs/kafka.md",
     "docs/operations.md",
     "docs/peers.md",
     "docs/performance.md",
