@@ -1,4 +1,6 @@
 # make test      everything that CI runs: lint, types, documentation, tests
+# make quick     the inner loop: lint, and the tests of the cores; under a minute
+# make prose     sentences of pages and docstrings that are long, or open without a subject
 # make docs      the documentation, as pages: build/docs/html/index.html
 # make compare   every system at the same work on real events, proven by Spark; report: build/compare/report.html
 # make check     every proof of RELIABILITY.md, whole: most of an hour
@@ -17,11 +19,12 @@ STAMP := .venv/stamp-$(VERSION)$(if $(JAVA),,-jre)
 CORE := .venv/core-$(VERSION)
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: test test-core docs lint check compare bench bench-instructions proto clean setup
+.PHONY: test test-core docs lint quick prose check compare bench bench-instructions proto clean setup
 setup: $(STAMP)
 
 $(CORE):
 	@test -n "$(PYTHON)" || { echo "planstep needs Python 3.11 or newer with venv; on Debian: apt install python3 python3-venv"; exit 1; }
+	@$(PYTHON) setup.py
 	@echo "Setting up .venv with $(PYTHON)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@$(PIP) --upgrade "pip>=25.1"
@@ -36,10 +39,16 @@ $(STAMP): $(CORE)
 	@rm -f .venv/stamp-*; touch $@
 
 lint: setup
+	$(BIN)/python setup.py
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python tests/docs/prose.py
+
+# The rules of prose, over all pages and docstrings: which files break them, and where.
+prose: setup
+	$(BIN)/python tests/docs/prose.py --all
 
 docs: setup
 	$(BIN)/sphinx-build -q -E -W --keep-going -n -b html docs build/docs/html
@@ -57,6 +66,14 @@ test: lint docs
 	wait $$proofs; second=$$?; cat build/tests-proofs.txt; \
 	wait $$spark; third=$$?; cat build/tests-spark.txt; \
 	exit $$((first ? first : second ? second : third))
+
+# The inner loop: what finds most mistakes in a minute. Types and the rest are `make test`'s.
+QUICK := $(addprefix tests/,proto tablets protocol sim golden docs/test_names.py docs/test_prose.py) \
+  $(addprefix tests/api/test_,acid.py conflicts.py consumers.py tables.py topics.py)
+quick: setup
+	$(BIN)/ruff check --quiet .
+	$(BIN)/ruff format --check --quiet .
+	$(BIN)/pytest -q $(QUICK)
 
 # Without Spark, Arrow, command line: what the engine itself needs.
 OTHERS := arrow cli compare docs judges micro notebooks operations report reshard spark typing

@@ -6,6 +6,7 @@ Docstrings here are plain text, not reStructuredText: `names` in backticks, tabl
 
 import builtins
 import re
+from pathlib import Path
 from typing import Any
 
 from docutils.nodes import Text
@@ -19,14 +20,15 @@ copyright = author
 version = release = planstep.__version__
 extensions = ["myst_parser", "sphinx.ext.autodoc"]
 exclude_patterns = ["examples/*"]
+ROOT_PAGES = ("RELIABILITY.md", "CHANGELOG.md", "ARCHITECTURE.md", "CONTRIBUTING.md")
+"""Pages of the repository's top folder; each has a stub in docs/, of its name in small letters."""
 myst_heading_anchors = 3
 smartquotes = False
-html_theme = "alabaster"
-html_theme_options = {
-    "description": "Topics and tables that commit together",
-    "page_width": "1100px",
-    "fixed_sidebar": True,
-}
+html_theme = "furo"
+html_title = "Planstep"
+html_static_path = ["_static"]
+html_css_files = ["planstep.css"]
+html_theme_options = {"sidebar_hide_name": False, "navigation_with_keys": True}
 html_copy_source = False
 nitpicky = True
 # Only this library's own names must resolve: without a network the others have nowhere to lead.
@@ -112,6 +114,16 @@ def signature(
     return given, result
 
 
+def root_page(app: Any, docname: str, source: list[str]) -> None:
+    """Puts a page of the top folder in place of its stub; its links lead to pages here."""
+    for name in ROOT_PAGES:
+        if docname == name.removesuffix(".md").lower():
+            text = (Path(app.srcdir).parent / name).read_text(encoding="utf-8")
+            for other in ROOT_PAGES:
+                text = text.replace(f"]({other}", f"]({other.lower()}")
+            source[0] = text.replace("](docs/", "](")
+
+
 def plain_builtins(app: Any, doctree: Any) -> None:
     """`bytes` in a signature is Python's, not the field of that name of some class here."""
     for node in list(doctree.findall(pending_xref)):
@@ -120,6 +132,7 @@ def plain_builtins(app: Any, doctree: Any) -> None:
 
 
 def setup(app: Any) -> None:
+    app.connect("source-read", root_page)
     app.connect("autodoc-process-docstring", plain_docstring)
     app.connect("autodoc-process-signature", signature)
     app.connect("doctree-read", plain_builtins)

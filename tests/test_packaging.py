@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -9,6 +10,8 @@ import sysconfig
 import tomllib
 import venv
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parent.parent
 
@@ -55,6 +58,32 @@ def test_the_wheel_works_outside_the_repository(tmp_path: Path) -> None:
     assert json.loads(out)["rows"][0]["runs"] == 3
     page = (tmp_path / "results" / "report.html").read_text()
     assert "<svg" in page and list((tmp_path / "results" / "png").glob("*.png"))
+
+
+def test_a_broken_link_inside_the_package_says_how_it_is_mended(tmp_path: Path) -> None:
+    git = shutil.which("git")
+    if git is None or not (ROOT / ".git").exists():
+        pytest.skip("no checkout to clone")
+    clone = tmp_path / "clone"
+    # As git for Windows does it: a text file in place of a link.
+    options = ["-c", "core.symlinks=false", "--no-hardlinks", "--depth=1", "--quiet"]
+    run(git, "clone", *options, ROOT.as_uri(), clone, cwd=tmp_path)
+    links = sorted(link for link in (ROOT / "engine/planstep").iterdir() if link.is_symlink())
+    (clone / "engine/planstep" / links[0].name).unlink()
+    shutil.copy(ROOT / "setup.py", clone)
+    check = [sys.executable, "setup.py"]
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "wheel"]
+    pip += ["--no-build-isolation", "--no-deps", "--wheel-dir", str(tmp_path), "."]
+    for command in (check, pip):
+        ended = subprocess.run(command, cwd=clone, capture_output=True, text=True, check=False)
+        said = ended.stdout + ended.stderr
+        assert ended.returncode, said
+        assert all(f"engine/planstep/{link.name}" in said for link in links)
+        assert "git config core.symlinks true" in said
+    for line in re.findall(r"^ *((?:git|rm) .*)$", ended.stdout + ended.stderr, re.MULTILINE):
+        run(*line.split(), cwd=clone)
+    run(*check, cwd=clone)
+    assert all((clone / link.relative_to(ROOT)).is_symlink() for link in links)
 
 
 def test_every_package_is_listed() -> None:

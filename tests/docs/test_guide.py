@@ -111,6 +111,13 @@ def test_the_page_says_what_happens(
                 slot.engine.close()
 
 
+def test_the_first_page_fits_a_narrow_screen() -> None:
+    lines = [
+        line for block in blocks(ROOT / "docs" / "index.md") for line in block.text.split("\n")
+    ]
+    assert max(map(len, lines)) <= 45  # docs/_static/planstep.css has room for that at 400 pixels
+
+
 def test_the_pages_show_code() -> None:
     shown = [block for page in PAGES for block in blocks(page) if block.language == "python"]
     assert len(shown) > 30

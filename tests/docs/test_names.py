@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-HEAD_PAGES = ("README.md", "ARCHITECTURE.md", "RELIABILITY.md", "CHANGELOG.md")
+HEAD_PAGES = ("README.md", "ARCHITECTURE.md", "RELIABILITY.md", "CHANGELOG.md", "CONTRIBUTING.md")
 PAGES = [*(ROOT / name for name in HEAD_PAGES), *sorted((ROOT / "docs").rglob("*.md"))]
 SCENARIOS = ROOT / "tests" / "SCENARIOS.md"
 IDS = [str(page.relative_to(ROOT)) for page in PAGES]

@@ -90,14 +90,14 @@ def in_one_transaction(store: Store) -> None:
     store.shows("lines", "0", "1", "2", "3")
 
 
-@promise("writers.md", "with `linger=SECONDS` also what has waited for so long")
+@promise("writers.md", "With `linger=SECONDS` a thread of the engine also publishes")
 def lingers(store: Store) -> None:
     with lines(store).writer(linger=0.01) as writer:
         writer.write("a")
         store.shows("lines", "a")
 
 
-@promise("writers.md", "Left by an error, the `with` drops what is not flushed.")
+@promise("writers.md", "When an error leaves the `with`, records that are not flushed are dropped.")
 def drops(store: Store) -> None:
     with pytest.raises(KeyError), lines(store).writer() as writer:
         writer.write("lost")
@@ -113,7 +113,7 @@ def cut(commit: Any, late: bool, error: BaseException, *args: Any) -> Any:
 
 
 @promise(
-    "writers.md", "A `flush` that ended `Undetermined` or was interrupted is simply flushed again"
+    "writers.md", "After a `flush` that ended `Undetermined` or was interrupted, simply flush again"
 )
 def flushed_again(store: Store) -> None:
     runtime: Any = store.db._runtime
@@ -133,7 +133,7 @@ def flushed_again(store: Store) -> None:
     assert len(found) == len(set(found)) == 16
 
 
-@promise("writers.md", "published before is skipped.")
+@promise("writers.md", "It skips records that were published before.")
 def repeated_input(store: Store) -> None:
     source = [(n, f"line {n}") for n in range(10, 22)]
 
@@ -204,7 +204,7 @@ def two_of_one_name(store: Store) -> None:
 # transactions.md ---------------------------------------------------------------------------------
 
 
-@promise("transactions.md", "durable, or there are none.")
+@promise("transactions.md", "together, or there are none.")
 def all_or_nothing(store: Store) -> None:
     with pytest.raises(KeyError), store.db.transaction() as tx:
         for partition in range(2):
@@ -220,7 +220,7 @@ def all_or_nothing(store: Store) -> None:
 
 @promise(
     "transactions.md",
-    "All its effects become visible together",
+    "All its effects become visible and durable together",
     otherwise="one may be seen before the other; no snapshots",
 )
 def together(store: Store) -> None:
@@ -243,7 +243,7 @@ def submits(store: Store) -> None:
     store.shows("lines", *map(str, range(20)))
 
 
-@promise("transactions.md", "where nobody sees it before the commit")
+@promise("transactions.md", "where nobody sees them before the commit")
 def flushes(store: Store) -> None:
     with store.db.transaction() as tx:
         tx.write("lines", "a")
@@ -280,7 +280,7 @@ def tables(store: Store) -> None:
 # topics.md ---------------------------------------------------------------------------------------
 
 
-@promise("topics.md", "`read` looks at records for nobody: nothing moves.")
+@promise("topics.md", "`topic.read` only looks: it moves no consumer.")
 def looks(store: Store) -> None:
     lines(store).write_batch(["a", "b"], partition=0)
     for _ in range(2):
@@ -288,7 +288,7 @@ def looks(store: Store) -> None:
     assert lines(store).lag("c") == 2
 
 
-@promise("topics.md", "`batch.ends` says where to read on")
+@promise("topics.md", "`batch.ends` is where to read on")
 def reads_on(store: Store) -> None:
     lines(store).write_batch(["a", "b"], partition=0)
     with store.db.transaction() as tx:
@@ -313,7 +313,7 @@ def in_order(store: Store) -> None:
     assert lines(store).read().values == [str(n) for n in range(50)]
 
 
-@promise("topics.md", "What a consumer had not consumed when it went is counted in `missed`")
+@promise("topics.md", "`missed` counts records that were removed before the consumer had them")
 def missed(store: Store) -> None:
     lines(store).write_batch(["a", "b"], partition=0)
     lines(store).create_consumer("c")
@@ -325,7 +325,7 @@ def missed(store: Store) -> None:
         assert tx.read("lines", "c").values == ["b"]
 
 
-@promise("topics.md", "**Individual**", refused=True)
+@promise("topics.md", "An **individual** consumer", refused=True)
 def individual(store: Store) -> None:
     lines(store).create_consumer("c", kind="individual")
 
@@ -367,7 +367,7 @@ def dead_letters(store: Store) -> None:
     store.shows("letters", "two")
 
 
-@promise("readers.md", "What is rolled back, or conflicts, is read again")
+@promise("readers.md", "A batch that is rolled back, or conflicts, is read again")
 def read_again(store: Store) -> None:
     lines(store).write_batch(["a", "b", "c"], partition=0)
     with store.db.reader("lines", consumer="c", max_records=1) as reader:
