@@ -13,9 +13,9 @@ import os
 import threading
 from collections.abc import Callable
 from datetime import timedelta
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from ..closing import Closing
 from ..runtime.ledger import Costs, Phases
 from ..runtime.outcome import Outcome
 from .admin import Admin
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Engine:
+class Engine(Closing):
     """An open store. Threads share it; each takes its own transactions.
 
     Invariants: closed once the last open is closed; never usable in a forked child.
@@ -402,17 +402,9 @@ class Engine:
         """
         self.lifetime.close()
 
-    def __enter__(self) -> "Engine":
+    def __enter__(self) -> Self:
         self.context.check()
         return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"<Engine {self.path!r}{' closed' if self.closed else ''}>"

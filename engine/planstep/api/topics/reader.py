@@ -18,9 +18,9 @@ import weakref
 from collections.abc import Iterator
 from functools import partial
 from queue import SimpleQueue
-from types import TracebackType
 from typing import TYPE_CHECKING
 
+from ...closing import Closing
 from ...errors import NotSupported, TransactionClosed
 from ...proto.keys import check_name
 from ...runtime.wait_primitives import wait_for
@@ -48,7 +48,7 @@ def window_of(runtime: "Runtime", in_flight: int | None) -> int:
     return in_flight
 
 
-class Reader:
+class Reader(Closing):
     """Reads batches for one consumer; of one thread, or shared by several.
 
     Invariant: it holds leases from its first batch to `close`, or until it is garbage.
@@ -168,17 +168,6 @@ class Reader:
             if leased is None:
                 return
             yield leased
-
-    def __enter__(self) -> "Reader":
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         name = f" {self.name!r}" if self.name else ""
