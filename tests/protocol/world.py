@@ -8,7 +8,7 @@ from typing import Any
 from planstep.proto.batch import encode_batch
 from planstep.proto.messages import PUT, PartitionPart, ShardPart
 from planstep.runtime.network import FaultyNetwork, Network
-from planstep.runtime.open_stores import open_runtime
+from planstep.runtime.open_stores import OpenOptions, open_runtime
 from planstep.runtime.outcome import Commit
 from planstep.runtime.runtime import Runtime
 
@@ -60,9 +60,8 @@ def world(
     hosts: int, faults: int | None = None, placement: str = "shared", rtt_ms: float = 0.0
 ) -> Iterator[World]:
     network: Network = Network() if faults is None else FaultyNetwork(faults)
-    runtime = open_runtime(
-        ":memory:", hosts=hosts, network=network, placement=placement, rtt_ms=rtt_ms
-    )
+    options = OpenOptions(hosts=hosts, network=network, placement=placement, rtt_ms=rtt_ms)
+    runtime = open_runtime(":memory:", options)
     try:
         yield World(runtime)
     finally:

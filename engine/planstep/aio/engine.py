@@ -25,12 +25,11 @@ from ..api.engine import Engine
 from ..api.limits import READ_BYTES
 from ..api.open_engine import open as open_sync
 from ..api.retry import RETRIED, Attempts
-from ..api.topics.batch_search import Limits
 from ..api.topics.changelog import Changelog
 from ..api.topics.consumer_group import LEASE_SECONDS
 from ..api.topics.description import Written
 from ..api.topics.process_policy import IN_FLIGHT as PROCESS_IN_FLIGHT
-from ..api.topics.process_policy import OnError, Progress
+from ..api.topics.process_policy import OnError, ProcessOptions, Progress
 from ..api.transaction.lifecycle import ended_by
 from ..closing import AsyncClosing
 from .bridge import Bridge, like, on_thread, show, wrapped, wrapped_on_thread
@@ -126,13 +125,11 @@ class AsyncEngine(AsyncClosing):
 
         The workers are tasks. Cancelled, it cancels them: what was not submitted is rolled back.
         """
-        return await process(
-            self,
-            fn,
-            topic,
-            consumer,
+        options = ProcessOptions(
             workers=workers,
-            limits=Limits(max_records, max_bytes, in_flight),
+            in_flight=in_flight,
+            max_records=max_records,
+            max_bytes=max_bytes,
             on_error=on_error,
             dead_letter=dead_letter,
             until_idle=until_idle,
@@ -142,6 +139,7 @@ class AsyncEngine(AsyncClosing):
             attempts=attempts,
             lease_seconds=lease_seconds,
         )
+        return await process(self, fn, topic, consumer, options)
 
     @like(Engine.write)
     async def write(self, topic: str, *record: Any, **options: Any) -> Written:

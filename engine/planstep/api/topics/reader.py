@@ -26,7 +26,7 @@ from ...proto.keys import check_name
 from ...runtime.wait_primitives import wait_for
 from ..arguments import seconds, whole
 from ..transaction.snapshot_reader import check_limits
-from .batch_search import BatchSearch, Limits, Wait
+from .batch_search import BatchSearch, ReaderOptions, Wait
 from .leased_transaction import Leased
 
 if TYPE_CHECKING:
@@ -59,18 +59,13 @@ class Reader(Closing):
         context: "Context",
         topic: str,
         consumer: str,
-        limits: Limits,
-        *,
-        lease_seconds: float,
-        name: str,
-        until_idle: bool,
+        options: ReaderOptions,
     ) -> None:
-        max_records, max_bytes, in_flight = limits
         context.check_writable()
         check_name(consumer)
-        check_limits(max_records, max_bytes)
-        whole("in_flight", in_flight, 1)
-        lease_seconds = seconds("lease_seconds", lease_seconds)
+        check_limits(options.max_records, options.max_bytes)
+        in_flight = whole("in_flight", options.in_flight, 1)
+        lease_seconds = seconds("lease_seconds", options.lease_seconds)
         if not lease_seconds:
             raise ValueError("lease_seconds is more than 0 seconds")
         self.topic = topic
@@ -78,12 +73,10 @@ class Reader(Closing):
         if context.runtime.hooks.one_at_a_time:
             in_flight = 1
         self.group, self.member = context.groups.join(
-            context.topic(topic), consumer, lease_seconds, name, in_flight
+            context.topic(topic), consumer, lease_seconds, options.name, in_flight
         )
         self.closed = False
-        self.search = BatchSearch(
-            context, self.group, self.member, limits, until_idle=until_idle, who=repr(self)
-        )
+        self.search = BatchSearch(context, self.group, self.member, options, repr(self))
         weakref.finalize(self, self.group.gone.append, self.member).atexit = False
 
     @property
