@@ -1,9 +1,8 @@
-"""`with` and `async with` close a thing at their end: these are the two bases for whatever has a `close`.
+"""The bases of whatever has a `close`: one for `with`, one for `async with`.
 
 Next: api/topics/reader.py.
 """
 
-from types import TracebackType
 from typing import Self
 
 
@@ -18,12 +17,7 @@ class Closing:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self.close()
 
 
@@ -38,10 +32,5 @@ class AsyncClosing:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         await self.close()

@@ -120,8 +120,8 @@ class AsyncWriter(AsyncHandle[_Inner], AsyncClosing):
         """Flushes and closes. When the flush fails the writer stays open."""
         await self.bridge.call(self.sync.close)
 
-    async def __aexit__(self, *exc: Any) -> None:
-        await self.bridge.call(self.sync.__exit__, *exc)
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        await self.bridge.call(self.sync.__exit__, kind, error, trace)
 
 
 class AsyncTopic(AsyncHandle[Topic]):

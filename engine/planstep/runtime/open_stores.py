@@ -41,7 +41,7 @@ HOOKS: dict[str, type[ModeHooks]] = {"deterministic": ModeHooks, "kafka": KafkaH
 
 @dataclass(frozen=True, kw_only=True)
 class OpenOptions:
-    """How to open a store. A setting left None is taken as stored."""
+    """The options of opening a store. A setting left None is taken as stored."""
 
     create: bool = True
     read_only: bool = False

@@ -30,7 +30,7 @@ _LOOK_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReaderOptions:
-    """How a reader reads; see Engine.reader. Invariant: checked by the reader that is made with it."""
+    """The options of a reader; see Engine.reader. The reader that takes them checks them."""
 
     max_records: int
     max_bytes: int

@@ -111,7 +111,7 @@ class Event(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessOptions:
-    """How to process; see Engine.process."""
+    """The options of one call of process; see Engine.process."""
 
     workers: int
     in_flight: int

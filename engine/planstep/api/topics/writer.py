@@ -23,7 +23,6 @@ import threading
 import warnings
 from collections import defaultdict
 from collections.abc import Callable
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from ...closing import Closing
@@ -301,12 +300,7 @@ class Writer(Closing):
                 if self._anonymous:  # all of its numbers are decided: another may go on behind them
                     self._context.give_producer(self.producer)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if error is None:
             self.close()
         else:
