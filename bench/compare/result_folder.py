@@ -20,7 +20,6 @@ import shutil
 import tempfile
 import time
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from planstep.errors import PlanstepError
@@ -65,12 +64,7 @@ class Kept:
                 _remove(scratch)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         _remove(self.path if self.out is None else self.path / "cells")
         if self._lock is not None:
             os.close(self._lock)

@@ -5,7 +5,6 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import pytest
 
@@ -17,8 +16,7 @@ from planstep.bench.proof.rows import kill9, killpoints, soak
 from planstep.bench.proof.rows.kill9 import LANES, Killer, kill_again
 from planstep.bench.proof.rows.killpoints import Work, kill_at_points
 from planstep.bench.proof.rows.registry import Asked
-from planstep.runtime import open_stores
-from planstep.store import checkpointing
+from planstep.store import checkpointing, disk_store
 
 
 @pytest.fixture
@@ -43,8 +41,7 @@ def test_segments_are_as_small_as_the_row_means(
     memory: Path, monkeypatch: pytest.MonkeyPatch, make_small: Callable[[], None], size: int
 ) -> None:
     """With those of every day nothing would be rewritten or removed while there is somebody to kill."""
-    defaults: Any = open_stores.open_runtime.__kwdefaults__
-    monkeypatch.setitem(defaults, "segment_bytes", defaults["segment_bytes"])
+    monkeypatch.setattr(disk_store, "SEGMENT_BYTES", disk_store.SEGMENT_BYTES)
     for name in ("CHECKPOINT_BYTES", "CHECKPOINT_KEYS"):
         monkeypatch.setattr(checkpointing, name, getattr(checkpointing, name))
     make_small()

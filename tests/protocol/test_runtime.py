@@ -13,7 +13,7 @@ import planstep
 from planstep.errors import HostStopped, PlanstepError, Undetermined
 from planstep.proto.ids import COORDINATOR_ID, host_of
 from planstep.proto.messages import PUT, PartitionPart, Resolve, ShardPart
-from planstep.runtime.open_stores import open_runtime
+from planstep.runtime.open_stores import OpenOptions, open_runtime
 
 
 def test_a_host_that_stopped_is_named_at_once() -> None:
@@ -35,7 +35,7 @@ def test_a_host_that_stopped_is_named_at_once() -> None:
 
 
 def test_those_that_wait_hear_of_it_when_the_first_host_is_stopped(tmp_path: Path) -> None:
-    runtime = open_runtime(tmp_path / "s", hosts=3)
+    runtime = open_runtime(tmp_path / "s", OpenOptions(hosts=3))
     w = World(runtime)
     on = {host_of(tablet): tablet for tablet in w.a}
     runtime.stop_host(2)
@@ -90,7 +90,7 @@ from planstep.proto.batch import encode_batch
 from planstep.proto.ids import COORDINATOR_ID, host_of
 from planstep.proto.messages import PartitionPart
 from planstep.proto.records_pb2 import LinkFrame
-from planstep.runtime.open_stores import open_runtime
+from planstep.runtime.open_stores import OpenOptions, open_runtime
 
 class Gate(Network):
     lost = threading.Event()
@@ -103,7 +103,7 @@ class Gate(Network):
             super().send(source, target, data)
 
 network = Gate()
-runtime = open_runtime(sys.argv[1], hosts=3, network=network)
+runtime = open_runtime(sys.argv[1], OpenOptions(hosts=3, network=network))
 tablets = runtime.schema.create_topic("t", 3, "bytes").partitions
 (tablet,) = [tablet for tablet in tablets if host_of(tablet) == 1]
 

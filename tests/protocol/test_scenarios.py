@@ -192,9 +192,9 @@ def test_no_side_keys_are_left(w: World) -> None:
 
 
 def test_one_host_can_go_and_come_back_while_the_others_run(tmp_path: Any) -> None:
-    from planstep.runtime.open_stores import open_runtime
+    from planstep.runtime.open_stores import OpenOptions, open_runtime
 
-    runtime = open_runtime(tmp_path / "s", hosts=4)
+    runtime = open_runtime(tmp_path / "s", OpenOptions(hosts=4))
     w = World(runtime)
     on = {tablet >> 20 & 0xFF: tablet for tablet in w.a}
     w.write(on[1], b"1")

@@ -1,5 +1,7 @@
 """A small table and topic on an in-memory engine, for scenarios that talk to the runtime."""
 
+import random
+import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -7,8 +9,8 @@ from typing import Any
 
 from planstep.proto.batch import encode_batch
 from planstep.proto.messages import PUT, PartitionPart, ShardPart
-from planstep.runtime.network import FaultyNetwork, Network
-from planstep.runtime.open_stores import open_runtime
+from planstep.runtime.network import Network
+from planstep.runtime.open_stores import OpenOptions, open_runtime
 from planstep.runtime.outcome import Commit
 from planstep.runtime.runtime import Runtime
 
@@ -55,14 +57,44 @@ class World:
         return position
 
 
+class FaultyNetwork(Network):
+    """Loses and repeats frames, each with a probability, and holds some back past later ones."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self._random = random.Random(seed)
+        self._held: list[tuple[int, int, bytes]] = []
+        self._lock = threading.Lock()
+
+    def send(self, source: int, target: int, data: bytes) -> None:
+        with self._lock:
+            chance = self._random.random
+            copies = 0 if chance() < 0.05 else 2 if chance() < 0.05 else 1
+            now = 0
+            for _ in range(copies):
+                if chance() < 0.2:
+                    self._held.append((self._random.randrange(1, 4), target, data))
+                else:
+                    now += 1
+        for _ in range(now):
+            super().send(source, target, data)
+
+    def tick(self) -> None:
+        with self._lock:
+            due = [(target, data) for ticks, target, data in self._held if ticks <= 1]
+            self._held = [(ticks - 1, t, data) for ticks, t, data in self._held if ticks > 1]
+            self._random.shuffle(due)
+        for target, data in due:
+            super().send(-1, target, data)
+
+
 @contextmanager
 def world(
     hosts: int, faults: int | None = None, placement: str = "shared", rtt_ms: float = 0.0
 ) -> Iterator[World]:
     network: Network = Network() if faults is None else FaultyNetwork(faults)
-    runtime = open_runtime(
-        ":memory:", hosts=hosts, network=network, placement=placement, rtt_ms=rtt_ms
-    )
+    options = OpenOptions(hosts=hosts, network=network, placement=placement, rtt_ms=rtt_ms)
+    runtime = open_runtime(":memory:", options)
     try:
         yield World(runtime)
     finally:

@@ -14,8 +14,7 @@ from typing import Any
 
 import planstep
 from planstep.reshard import events, job
-from planstep.runtime import open_stores
-from planstep.store import checkpointing
+from planstep.store import checkpointing, disk_store
 from planstep.store.tables import table
 
 
@@ -53,7 +52,7 @@ def main() -> None:
     store, hosts, count = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
     mode, placement = sys.argv[4], sys.argv[5]
     size = 1 << 18 if count else 1 << 22
-    open_stores.open_runtime.__kwdefaults__["segment_bytes"] = size
+    disk_store.SEGMENT_BYTES = size
     checkpointing.CHECKPOINT_BYTES = size // 4
     checkpointing.choose = any_two
     table.Table.checkpoint = said("checkpoint", table.Table.checkpoint)

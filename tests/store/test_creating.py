@@ -16,7 +16,7 @@ from storekit import TABLETS, FastFiles, contents, open_files, write
 
 import planstep
 from planstep.errors import FormatError
-from planstep.runtime.open_stores import open_runtime
+from planstep.runtime.open_stores import OpenOptions, open_runtime
 from planstep.store import DiskStore
 from planstep.store.files import Files
 from planstep.store.meta import load_meta
@@ -96,14 +96,14 @@ def test_a_store_that_is_being_made_is_waited_for(
                 raise
 
         monkeypatch.setattr(fcntl, "flock", told)
-        runtime = open_runtime(path, wait=60, create=how == "as its owner")
+        runtime = open_runtime(path, OpenOptions(wait=60, create=how == "as its owner"))
         assert runtime.hosts == 3 and runtime.mode == "kafka"
         runtime.close()
     maker.join()
 
 
 def make(path: Path) -> None:
-    open_runtime(path, hosts=3, mode="kafka").close()
+    open_runtime(path, OpenOptions(hosts=3, mode="kafka")).close()
 
 
 def test_who_makes_for_ever_is_not_waited_for(

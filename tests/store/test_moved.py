@@ -15,7 +15,7 @@ from storekit import TABLETS, FastFiles, contents, crash, write
 import planstep
 from planstep.errors import FormatError, IoError, StoreClosed
 from planstep.runtime import consistent_cut
-from planstep.runtime.open_stores import open_runtime
+from planstep.runtime.open_stores import OpenOptions, open_runtime
 from planstep.store import DiskStore
 from planstep.store import files as files_module
 from planstep.store.readers.pinned import PinnedStore
@@ -232,7 +232,7 @@ def test_a_host_that_begins_anew_is_of_the_same_store(tmp_path: Path) -> None:
     reopen = db._runtime._reopen
     crash(db._runtime.nodes[1].host.store)
     (tmp_path / "s").rename(tmp_path / "moved")
-    open_runtime(tmp_path / "s", hosts=2).close()
+    open_runtime(tmp_path / "s", OpenOptions(hosts=2)).close()
     before = picture(tmp_path / "s")
     with pytest.raises(FormatError, match="another store"):
         reopen(1)

@@ -14,7 +14,7 @@ from ....api.engine import Engine
 from ....api.open_engine import Durability, Mode, Settings, Slot
 from ....errors import EngineClosed, PlanstepError
 from ....proto.kafka.settings import KafkaSettings
-from ....runtime.open_stores import open_runtime
+from ....runtime.open_stores import OpenOptions, open_runtime
 from ....store import DiskStore
 from ....store.files import Files
 
@@ -40,8 +40,7 @@ def open_engine(
         mode=mode, hosts=hosts, durability=durability, kafka=kafka or KafkaSettings()
     )
     settings.check()
-    runtime = open_runtime(
-        path,
+    options = OpenOptions(
         mode=mode,
         hosts=hosts,
         durability=durability,
@@ -49,6 +48,7 @@ def open_engine(
         files=files,
         segment_bytes=segment_bytes,
     )
+    runtime = open_runtime(path, options)
     slot = Slot()
     slot.engine = db = Engine(str(path), runtime, settings, slot)
     return db

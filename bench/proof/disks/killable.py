@@ -23,8 +23,7 @@ from typing import Any
 
 from ....api import engine
 from ....errors import PlanstepError
-from ....runtime import open_stores
-from ....store import checkpointing
+from ....store import checkpointing, disk_store
 
 WARM = engine.__name__
 """What an open store needs is imported before a child is forked, once for all of them."""
@@ -123,8 +122,7 @@ def _say(fd: int, line: str) -> None:
 
 def small_steps() -> None:
     """In a child: small segments, and checkpoints and rewriting all the time, so that a kill meets them."""
-    opening: Any = open_stores.open_runtime
-    opening.__kwdefaults__["segment_bytes"] = SMALL_BYTES
+    disk_store.SEGMENT_BYTES = SMALL_BYTES
     checkpointing.CHECKPOINT_BYTES = SMALL_BYTES // 4
 
 

@@ -166,13 +166,11 @@ def sample(db: planstep.Engine, began: float) -> dict[str, float]:
 
 
 def _make_small() -> None:
-    from planstep.runtime import open_stores
-    from planstep.store import checkpointing
+    from planstep.store import checkpointing, disk_store
 
     checkpointing.CHECKPOINT_BYTES = 1 << 20
     checkpointing.CHECKPOINT_KEYS = 5_000
-    opening: Any = open_stores.open_runtime
-    opening.__kwdefaults__["segment_bytes"] = 1 << 20
+    disk_store.SEGMENT_BYTES = 1 << 20
 
 
 def read(store: str, seconds: float) -> int:

@@ -15,7 +15,17 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial, wraps
-from typing import Any, Concatenate, ParamSpec, TypeVar, cast
+from inspect import signature
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Generic,
+    ParamSpec,
+    TypeAlias,
+    TypeVar,
+    cast,
+)
 
 from ..errors import EngineClosed, Overloaded, Undetermined
 from ..proto.ids import tx_text
@@ -23,8 +33,14 @@ from ..runtime.group_commit import Ending
 from ..runtime.outcome import Commit
 from ..runtime.runtime import Runtime
 
+if TYPE_CHECKING:
+    from .engine import AsyncEngine
+
 P = ParamSpec("P")
 R = TypeVar("R")
+W = TypeVar("W")
+Method: TypeAlias = Callable[Concatenate[Any, P], R]
+AsyncMethod: TypeAlias = Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]
 
 _END = object()
 _THREADS = 8
@@ -186,9 +202,19 @@ class Bridge:
             self._pool.shutdown(wait=False)
 
 
-def on_thread(
-    method: Callable[Concatenate[Any, P], R],
-) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]:
+class AsyncHandle(Generic[W]):
+    """One object of the other face, `sync`, as the tasks of an event loop use it."""
+
+    def __init__(self, engine: "AsyncEngine", sync: W) -> None:
+        self.engine = engine
+        self.bridge = engine.bridge
+        self.sync = sync
+
+    def __repr__(self) -> str:
+        return f"<Async{repr(self.sync)[1:]}"
+
+
+def on_thread(method: Method[P, R]) -> AsyncMethod[P, R]:
     """The awaitable form of a method of the wrapped object that may block."""
 
     @wraps(method)
@@ -199,10 +225,8 @@ def on_thread(
     return call
 
 
-def in_loop(
-    method: Callable[Concatenate[Any, P], R],
-) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]:
-    """The awaitable form of a method of the wrapped object that only reads or changes memory."""
+def in_loop(method: Method[P, R]) -> AsyncMethod[P, R]:
+    """The awaitable form of a method of the wrapped object that reads what the engine has in memory."""
 
     @wraps(method)
     async def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -212,9 +236,17 @@ def in_loop(
     return call
 
 
-def step_by_step(
-    method: Callable[Concatenate[Any, P], Iterator[R]],
-) -> Callable[Concatenate[Any, P], AsyncIterator[R]]:
+def in_memory(method: Method[P, R]) -> AsyncMethod[P, R]:
+    """The awaitable form of a method of the wrapped object that waits for nothing: it runs at once."""
+
+    @wraps(method)
+    async def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return method(self.sync, *args, **kwargs)
+
+    return call
+
+
+def step_by_step(method: Method[P, Iterator[R]]) -> Method[P, AsyncIterator[R]]:
     """The `async for` form of a method of the wrapped object that gives an iterator: each step may
     read from disk, and runs on a thread."""
 
@@ -226,3 +258,44 @@ def step_by_step(
             yield cast(R, item)
 
     return steps
+
+
+def wrapped(method: Method[P, R], kind: Callable[[Any, R], W]) -> Method[P, W]:
+    """A method that gives what the wrapped object's gives, wrapped in a class of this face."""
+
+    @wraps(method)
+    def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> W:
+        return kind(self, method(self.sync, *args, **kwargs))
+
+    show(call, method, kind)
+    return call
+
+
+def wrapped_on_thread(method: Method[P, R], kind: Callable[[Any, R], W]) -> AsyncMethod[P, W]:
+    """As `wrapped`, for a method that may block."""
+
+    @wraps(method)
+    async def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> W:
+        bridge: Bridge = self.bridge
+        return kind(self, await bridge.call(method, self.sync, *args, **kwargs))
+
+    show(call, method, kind)
+    return call
+
+
+def like(method: Method[P, Any]) -> Callable[[Callable[..., R]], Method[P, R]]:
+    """Decorates a method whose parameters and docstring are those of `method`; its result is its own."""
+
+    def same(own: Callable[..., R]) -> Method[P, R]:
+        result = own.__annotations__["return"]
+        call = wraps(method)(own)
+        show(call, method, result)
+        return call
+
+    return same
+
+
+def show(call: Callable[..., Any], method: Callable[..., Any], result: Any) -> None:
+    """Makes `help` and the reference show the parameters of `method`, and this result."""
+    call.__annotations__ = {**method.__annotations__, "return": result}
+    vars(call)["__signature__"] = signature(method).replace(return_annotation=result)

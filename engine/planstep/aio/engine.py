@@ -15,39 +15,35 @@ import asyncio
 import os
 import threading
 from collections.abc import Awaitable, Callable, Generator
-from datetime import timedelta
 from functools import partial
 from inspect import isawaitable
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
 
 from ..api.arguments import check_worker
 from ..api.columns.batch import ReadBatch
-from ..api.columns.codecs import Format
 from ..api.engine import Engine
 from ..api.limits import READ_BYTES
-from ..api.open_engine import Durability, Mode, Placement, ProtocolVersion, Trace
 from ..api.open_engine import open as open_sync
 from ..api.retry import RETRIED, Attempts
-from ..api.topics.batch_search import Limits
 from ..api.topics.changelog import Changelog
 from ..api.topics.consumer_group import LEASE_SECONDS
 from ..api.topics.description import Written
 from ..api.topics.process_policy import IN_FLIGHT as PROCESS_IN_FLIGHT
-from ..api.topics.process_policy import OnError, Progress
+from ..api.topics.process_policy import OnError, ProcessOptions, Progress
 from ..api.transaction.lifecycle import ended_by
-from ..api.transaction.topic_writes import Headers
-from ..proto.kafka.settings import KafkaSettings
-from .bridge import Bridge, on_thread
+from ..closing import AsyncClosing
+from .bridge import Bridge, like, on_thread, show, wrapped, wrapped_on_thread
 from .handles import AsyncSnapshotView, AsyncTable, AsyncTopic
 from .process import process
 from .reader import AsyncReader
-from .transaction import AsyncTransaction
+from .transaction import AsyncTransaction, Inner
 
+P = ParamSpec("P")
+R = TypeVar("R")
 T = TypeVar("T")
 
 
-class AsyncEngine:
+class AsyncEngine(AsyncClosing):
     """An open store, for the tasks of one event loop. Invariant: closed once, by `close`."""
 
     def __init__(self, sync: Engine) -> None:
@@ -71,7 +67,7 @@ class AsyncEngine:
         `worker` as in Engine.transaction."""
         self.sync.context.check()
         self.sync.context.drop()
-        return AsyncTransaction(self, check_worker(worker))
+        return AsyncTransaction(self, Inner(self.sync.context, check_worker(worker)))
 
     async def run(
         self,
@@ -103,37 +99,8 @@ class AsyncEngine:
         and not awaited; they take this engine's transactions."""
         return await self.bridge.call(self.sync.changelog, topic, partition, worker)
 
-    def snapshot(self) -> AsyncSnapshotView:
-        """A view of everything as of the last released step; use it in an `async with`."""
-        self.sync.context.check()
-        self.sync.context.drop()
-        self.sync.context.runtime.schema.check_snapshots()
-        return AsyncSnapshotView(self)
-
-    def reader(
-        self,
-        topic: str,
-        consumer: str,
-        *,
-        max_records: int = 1000,
-        max_bytes: int = READ_BYTES,
-        in_flight: int | None = None,
-        lease_seconds: float = LEASE_SECONDS,
-        name: str = "",
-        until_idle: bool = False,
-    ) -> AsyncReader:
-        """A reader of batches, each with its transaction; see Engine.reader."""
-        made = self.sync.reader(
-            topic,
-            consumer,
-            max_records=max_records,
-            max_bytes=max_bytes,
-            in_flight=in_flight,
-            lease_seconds=lease_seconds,
-            name=name,
-            until_idle=until_idle,
-        )
-        return AsyncReader(self, made)
+    snapshot = wrapped(Engine.snapshot, AsyncSnapshotView)
+    reader = wrapped(Engine.reader, AsyncReader)
 
     async def process(
         self,
@@ -158,13 +125,11 @@ class AsyncEngine:
 
         The workers are tasks. Cancelled, it cancels them: what was not submitted is rolled back.
         """
-        return await process(
-            self,
-            fn,
-            topic,
-            consumer,
+        options = ProcessOptions(
             workers=workers,
-            limits=Limits(max_records, max_bytes, in_flight),
+            in_flight=in_flight,
+            max_records=max_records,
+            max_bytes=max_bytes,
             on_error=on_error,
             dead_letter=dead_letter,
             until_idle=until_idle,
@@ -174,17 +139,11 @@ class AsyncEngine:
             attempts=attempts,
             lease_seconds=lease_seconds,
         )
+        return await process(self, fn, topic, consumer, options)
 
-    async def write(
-        self,
-        topic: str,
-        value: Any,
-        key: Any = None,
-        headers: Headers | None = None,
-        partition: int | None = None,
-    ) -> Written:
-        """Writes one record in a transaction of its own; returns where it is."""
-        return await self.topic(topic).write(value, key, headers, partition)
+    @like(Engine.write)
+    async def write(self, topic: str, *record: Any, **options: Any) -> Written:
+        return await self.topic(topic).write(*record, **options)
 
     outcome = on_thread(Engine.outcome)
     resolve = on_thread(Engine.resolve)
@@ -200,38 +159,8 @@ class AsyncEngine:
 
     # names ---------------------------------------------------------------------------------
 
-    async def create_topic(
-        self,
-        name: str,
-        partitions: int | None = None,
-        format: Format | None = None,
-        exist_ok: bool = False,
-        retention: timedelta | float | None = None,
-        retention_bytes: int | None = None,
-    ) -> AsyncTopic:
-        """Creates a topic; see Engine.create_topic."""
-        made = await self.bridge.call(
-            self.sync.create_topic,
-            name,
-            partitions,
-            format,
-            exist_ok,
-            retention,
-            retention_bytes,
-        )
-        return AsyncTopic(self, made)
-
-    async def create_table(
-        self,
-        name: str,
-        shards: int | None = None,
-        format: Format | None = None,
-        exist_ok: bool = False,
-    ) -> AsyncTable:
-        """Creates a table; see Engine.create_table."""
-        made = await self.bridge.call(self.sync.create_table, name, shards, format, exist_ok)
-        return AsyncTable(self, made)
-
+    create_topic = wrapped_on_thread(Engine.create_topic, AsyncTopic)
+    create_table = wrapped_on_thread(Engine.create_table, AsyncTable)
     drop_topic = on_thread(Engine.drop_topic)
     drop_table = on_thread(Engine.drop_table)
 
@@ -243,13 +172,8 @@ class AsyncEngine:
         """All tables by name, in order of name."""
         return {name: AsyncTable(self, table) for name, table in self.sync.tables().items()}
 
-    def topic(self, name: str) -> AsyncTopic:
-        """The topic of that name; UnknownName suggests the nearest."""
-        return AsyncTopic(self, self.sync.topic(name))
-
-    def table(self, name: str) -> AsyncTable:
-        """The table of that name; UnknownName suggests the nearest."""
-        return AsyncTable(self, self.sync.table(name))
+    topic = wrapped(Engine.topic, AsyncTopic)
+    table = wrapped(Engine.table, AsyncTable)
 
     # the end -------------------------------------------------------------------------------
 
@@ -269,17 +193,9 @@ class AsyncEngine:
             self.bridge.wake_all()
             self.bridge.close()
 
-    async def __aenter__(self) -> "AsyncEngine":
+    async def __aenter__(self) -> Self:
         self.sync.context.check()
         return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()
 
     def __repr__(self) -> str:
         return f"<Async{repr(self.sync)[1:]}"
@@ -288,8 +204,8 @@ class AsyncEngine:
 class Opening:
     """What `open_async` gives: await it, or use it in an `async with`."""
 
-    def __init__(self, path: str | os.PathLike[str], settings: dict[str, Any]) -> None:
-        self._open = partial(open_sync, path, **settings)
+    def __init__(self, opener: Callable[[], Engine]) -> None:
+        self._open = opener
         self._engine: AsyncEngine | None = None
 
     if not TYPE_CHECKING:  # type checkers know already that it has none
@@ -317,58 +233,29 @@ class Opening:
         self._engine = await self._opened()
         return self._engine
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *exc: object) -> None:
         if self._engine is not None:
             await self._engine.close()
 
 
-def open_async(
-    path: str | os.PathLike[str],
-    *,
-    create: bool = True,
-    read_only: bool | None = None,
-    wait: float = 0,
-    mode: Mode | None = None,
-    hosts: int | None = None,
-    durability: Durability | None = None,
-    placement: Placement | None = None,
-    trace: Trace | None = None,
-    switch_interval: float | None = 0.0005,
-    rtt: float | None = None,
-    protocol_version: ProtocolVersion | None = None,
-    kafka: KafkaSettings | None = None,
-    snapshot_seconds: float | None = None,
-    snapshot_bytes: int | None = None,
-) -> Opening:
+def _opening(opener: Callable[P, Engine]) -> Callable[[Callable[..., R]], Callable[P, R]]:
+    """Decorates a function whose parameters are those of `opener`."""
+
+    def same(own: Callable[..., R]) -> Callable[P, R]:
+        show(own, opener, own.__annotations__["return"])
+        return own
+
+    return same
+
+
+@_opening(open_sync)
+def open_async(path: str | os.PathLike[str], **settings: Any) -> Opening:
     """Opens the store at `path` for asyncio; settings as in `open`.
 
     `async with planstep.open_async(path) as db:` closes it at the end, `await planstep.open_async(path)`
     leaves that to `await db.close()`. It belongs to the event loop that it was opened in.
     """
-    return Opening(
-        path,
-        {
-            "create": create,
-            "read_only": read_only,
-            "wait": wait,
-            "mode": mode,
-            "hosts": hosts,
-            "durability": durability,
-            "placement": placement,
-            "trace": trace,
-            "switch_interval": switch_interval,
-            "rtt": rtt,
-            "protocol_version": protocol_version,
-            "kafka": kafka,
-            "snapshot_seconds": snapshot_seconds,
-            "snapshot_bytes": snapshot_bytes,
-        },
-    )
+    return Opening(partial(open_sync, path, **settings))
 
 
 def _close_unwanted(job: "asyncio.Future[Engine]") -> None:

@@ -7,9 +7,9 @@ Next: engine.py.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from collections.abc import Callable, Coroutine, Mapping
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, overload
 
 from ..api.arguments import seconds
 from ..api.columns.batch import ReadBatch
@@ -19,40 +19,123 @@ from ..api.tables.table import Table
 from ..api.topics.description import Written
 from ..api.topics.topic import Topic
 from ..api.topics.topic_read import read_now
-from ..api.topics.writer import LINGER_BYTES, LINGER_RECORDS, Partitioner, Writer
-from ..api.transaction.topic_writes import Headers
+from ..api.topics.writer import Writer
+from ..closing import AsyncClosing
 from ..proto.ids import Place
 from ..proto.keys import Key
-from ..runtime.outcome import Commit
-from .bridge import Bridge, in_loop, on_thread, step_by_step
-from .transaction import AsyncTransaction
+from .bridge import (
+    AsyncHandle,
+    AsyncMethod,
+    Method,
+    in_loop,
+    like,
+    on_thread,
+    step_by_step,
+    wrapped,
+)
+from .transaction import AsyncTransaction, Inner
 
 if TYPE_CHECKING:
-    from ..runtime.catalog import TopicInfo
     from .engine import AsyncEngine
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class AsyncTopic:
+class _Inner(Writer):
+    """A flush waits for a sync: a write that makes it due says so, and it runs on a thread."""
+
+    due = False
+
+    def _flush_full(self) -> None:
+        self.due = True
+
+    def write_at_once(self, *record: Any, **options: Any) -> int | None:
+        """Writes a record; None where a flush is under way."""
+        if not self._lock.acquire(blocking=False):
+            return None
+        try:
+            return self.write(*record, **options)
+        finally:
+            self._lock.release()
+
+    def flush_due(self) -> None:
+        with self._lock:
+            if self.due:
+                self.due = False
+                try:
+                    self.flush()
+                except Exception as error:
+                    self._late = error  # the record is in the buffer: the next call raises it
+
+
+class _Topic(Topic):
+    _writer_kind = _Inner
+
+
+def in_transaction(
+    method: Method[P, Place],
+    write: Callable[Concatenate[AsyncTransaction, str, P], Coroutine[Any, Any, None]],
+) -> AsyncMethod[P, Place]:
+    """The awaitable form of a method that is one write: in a transaction of its own, which it commits."""
+
+    @wraps(method)
+    async def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> Place:
+        tx: AsyncTransaction = self._begin()
+        async with tx:
+            await write(tx, self.name, *args, **kwargs)
+            return (await tx.commit()).place
+
+    return call
+
+
+class AsyncWriter(AsyncHandle[_Inner], AsyncClosing):
+    """A buffered writer of one topic; see Writer. Tasks may share it."""
+
+    def __init__(self, topic: "AsyncTopic", sync: Writer) -> None:
+        assert isinstance(sync, _Inner)
+        super().__init__(topic.engine, sync)
+
+    @property
+    def topic(self) -> str:
+        return self.sync.topic
+
+    @property
+    def buffered(self) -> int:
+        """Records that wait for a flush."""
+        return self.sync.buffered
+
+    @like(Writer.write)
+    async def write(self, *record: Any, **options: Any) -> int:
+        number = None if self.bridge.several else self.sync.write_at_once(*record, **options)
+        if number is None:  # a flush has the lock, and waits for a sync
+            number = await self.bridge.call(self.sync.write, *record, **options)
+        if self.sync.due:
+            await self.bridge.call(self.sync.flush_due)
+        return number
+
+    flush = on_thread(Writer.flush)
+
+    async def close(self) -> None:
+        """Flushes and closes. When the flush fails the writer stays open."""
+        await self.bridge.call(self.sync.close)
+
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        await self.bridge.call(self.sync.__exit__, kind, error, trace)
+
+
+class AsyncTopic(AsyncHandle[Topic]):
     """A topic by name; see Topic."""
 
     def __init__(self, engine: "AsyncEngine", sync: Topic) -> None:
-        self._engine = engine
-        self.bridge = engine.bridge
-        self.sync = sync
+        super().__init__(engine, _Topic(engine.sync.context, sync.name))
         self.name = sync.name
 
-    def _info(self) -> "TopicInfo":
-        context = self._engine.sync.context
-        context.check()
-        return context.topic(self.name)
-
-    def _statement(self) -> AsyncTransaction:
-        context = self._engine.sync.context
+    def _begin(self) -> AsyncTransaction:
+        context = self.engine.sync.context
         context.check()
         context.drop()
-        return AsyncTransaction(self._engine, statement=True)
+        return AsyncTransaction(self.engine, Inner(context, statement=True))
 
     @property
     def format(self) -> str:
@@ -63,60 +146,17 @@ class AsyncTopic:
         """How many partitions it has."""
         return self.sync.partitions
 
-    async def write(
-        self,
-        value: Any,
-        key: Any = None,
-        headers: Headers | None = None,
-        partition: int | None = None,
-    ) -> Written:
-        """Writes one record in a transaction of its own; returns where it is."""
-        info = self._info()
-        async with self._statement() as tx:
-            await tx.write(self.name, value, key, headers, partition)
+    @like(Topic.write)
+    async def write(self, *record: Any, **options: Any) -> Written:
+        async with self._begin() as tx:
+            info = self.engine.sync.context.topic(self.name)
+            await tx.write(self.name, *record, **options)
             done = await tx.commit()
         ((tablet, published),) = done.details.items()
         return Written(info.partitions.index(tablet), published[0], done.place)
 
-    async def write_batch(
-        self,
-        values: Any,
-        keys: Any = None,
-        headers: Any = None,
-        partition: int | Sequence[int] | None = None,
-        *,
-        key: str | None = None,
-        value: str | None = None,
-    ) -> Place:
-        """Writes many records, or a table of columns, in one transaction of their own."""
-        async with self._statement() as tx:
-            await tx.write_batch(self.name, values, keys, headers, partition, key=key, value=value)
-            return (await tx.commit()).place
-
-    def writer(
-        self,
-        producer: str | bytes | None = None,
-        dedupe: bool = True,
-        linger_records: int = LINGER_RECORDS,
-        linger_bytes: int = LINGER_BYTES,
-        linger: float | None = None,
-        partitioner: Partitioner | None = None,
-    ) -> "AsyncWriter":
-        """A buffered writer whose records are numbered, so that repeats are published once."""
-        self._engine.sync.context.check_writable()
-        self._info()
-        inner = _Inner(
-            self._engine.sync.context,
-            self.name,
-            producer,
-            dedupe=dedupe,
-            linger_records=linger_records,
-            linger_bytes=linger_bytes,
-            linger=linger,
-            partitioner=partitioner,
-        )
-        return AsyncWriter(self.bridge, inner)
-
+    write_batch = in_transaction(Topic.write_batch, AsyncTransaction.write_batch)
+    writer = wrapped(Topic.writer, AsyncWriter)
     describe = in_loop(Topic.describe)
 
     async def read(
@@ -134,7 +174,7 @@ class AsyncTopic:
         while True:
             batch, ends = await self.bridge.call(
                 read_now,
-                self._engine.sync.context,
+                self.engine.sync.context,
                 self.name,
                 start,
                 partition,
@@ -164,18 +204,17 @@ class AsyncTopic:
 
     iter_arrow = step_by_step(Topic.iter_arrow)
 
-    def __repr__(self) -> str:
-        return f"<AsyncTopic {self.name!r}>"
 
-
-class AsyncTable:
+class AsyncTable(AsyncHandle[Table]):
     """A table by name; see Table."""
 
     def __init__(self, engine: "AsyncEngine", sync: Table) -> None:
-        self._engine = engine
-        self.bridge = engine.bridge
-        self.sync = sync
+        super().__init__(engine, sync)
         self.name = sync.name
+
+    def _begin(self) -> AsyncTransaction:
+        self.engine.sync.context.check_writable()
+        return self.engine.transaction()
 
     @property
     def format(self) -> str:
@@ -189,46 +228,12 @@ class AsyncTable:
         """The row's value, `default` when there is none."""
         return await self.bridge.look(self.sync.get, key, default)
 
-    async def put(self, key: Key, value: Any) -> Place:
-        """Writes a row, whatever is there; like all writes here, a transaction of its own."""
-        async with self._begin() as tx:
-            await tx.put(self.name, key, value)
-            return (await tx.commit()).place
-
-    async def put_if_absent(self, key: Key, value: Any) -> Place:
-        """Writes a row if none is there."""
-        async with self._begin() as tx:
-            await tx.put_if_absent(self.name, key, value)
-            return (await tx.commit()).place
-
-    async def delete(self, key: Key) -> Place:
-        """Removes a row; nothing happens when there is none."""
-        async with self._begin() as tx:
-            await tx.delete(self.name, key)
-            return (await tx.commit()).place
-
-    async def add(self, key: Key, n: int | float) -> Place:
-        """Adds to the number in a row, 0 when absent."""
-        async with self._begin() as tx:
-            await tx.add(self.name, key, n)
-            return (await tx.commit()).place
-
-    async def max(self, key: Key, n: int | float) -> Place:
-        """Raises the number in a row to `n` if it is below."""
-        async with self._begin() as tx:
-            await tx.max(self.name, key, n)
-            return (await tx.commit()).place
-
-    async def min(self, key: Key, n: int | float) -> Place:
-        """Lowers the number in a row to `n` if it is above."""
-        async with self._begin() as tx:
-            await tx.min(self.name, key, n)
-            return (await tx.commit()).place
-
-    def _begin(self) -> AsyncTransaction:
-        self._engine.sync.context.check_writable()
-        return self._engine.transaction()
-
+    put = in_transaction(Table.put, AsyncTransaction.put)
+    put_if_absent = in_transaction(Table.put_if_absent, AsyncTransaction.put_if_absent)
+    delete = in_transaction(Table.delete, AsyncTransaction.delete)
+    add = in_transaction(Table.add, AsyncTransaction.add)
+    max = in_transaction(Table.max, AsyncTransaction.max)
+    min = in_transaction(Table.min, AsyncTransaction.min)
     describe = in_loop(Table.describe)
     to_pandas = on_thread(Table.to_pandas)
     scan = on_thread(Table.scan)
@@ -237,17 +242,13 @@ class AsyncTable:
 
     scan_arrow = step_by_step(Table.scan_arrow)
 
-    def __repr__(self) -> str:
-        return f"<AsyncTable {self.name!r}>"
 
-
-class AsyncSnapshotView:
+class AsyncSnapshotView(AsyncHandle[SnapshotView], AsyncClosing):
     """A view of the whole store as of one step; see SnapshotView."""
 
-    def __init__(self, engine: "AsyncEngine") -> None:
-        self.bridge = engine.bridge
-        self.sync = SnapshotView(engine.sync.context)
-        self.step = self.sync.step
+    def __init__(self, engine: "AsyncEngine", sync: SnapshotView) -> None:
+        super().__init__(engine, sync)
+        self.step = sync.step
 
     @overload
     async def get(self, table: str, key: Key, default: None = None) -> Any | None: ...
@@ -275,100 +276,3 @@ class AsyncSnapshotView:
     async def close(self) -> None:
         """Lets go of the step. A second close does nothing."""
         self.sync.close()
-
-    async def __aenter__(self) -> "AsyncSnapshotView":
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.sync.close()
-
-    def __repr__(self) -> str:
-        return f"<Async{repr(self.sync)[1:]}"
-
-
-class _Inner(Writer):
-    """A flush waits for a sync: a write that makes it due says so, and it runs on a thread."""
-
-    due = False
-
-    def _flush_full(self) -> None:
-        self.due = True
-
-    def write_at_once(self, *item: Any) -> int | None:
-        """Writes a record; None where a flush is under way."""
-        if not self._lock.acquire(blocking=False):
-            return None
-        try:
-            return self.write(*item)
-        finally:
-            self._lock.release()
-
-    def flush_due(self) -> None:
-        with self._lock:
-            if self.due:
-                self.due = False
-                try:
-                    self.flush()
-                except Exception as error:
-                    self._late = error  # the record is in the buffer: the next call raises it
-
-
-class AsyncWriter:
-    """A buffered writer of one topic; see Writer. Tasks may share it."""
-
-    def __init__(self, bridge: Bridge, inner: _Inner) -> None:
-        self.bridge = bridge
-        self.sync = inner
-
-    @property
-    def topic(self) -> str:
-        return self.sync.topic
-
-    @property
-    def buffered(self) -> int:
-        """Records that wait for a flush."""
-        return self.sync.buffered
-
-    async def write(
-        self,
-        value: Any,
-        key: Any = None,
-        headers: Headers | None = None,
-        partition: int | None = None,
-        sequence: int | None = None,
-    ) -> int:
-        """Buffers one record and returns its number; flushes when enough has gathered."""
-        sync, item = self.sync, (value, key, headers, partition, sequence)
-        number = None if self.bridge.several else sync.write_at_once(*item)
-        if number is None:  # a flush has the lock, and waits for a sync
-            number = await self.bridge.call(sync.write, *item)
-        if self.sync.due:
-            await self.bridge.call(self.sync.flush_due)
-        return number
-
-    async def flush(self) -> Commit | None:
-        """Publishes what is buffered, in one transaction; None when there was nothing new."""
-        return await self.bridge.call(self.sync.flush)
-
-    async def close(self) -> None:
-        """Flushes and closes. When the flush fails the writer stays open."""
-        await self.bridge.call(self.sync.close)
-
-    async def __aenter__(self) -> "AsyncWriter":
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.bridge.call(self.sync.__exit__, kind, error, trace)
-
-    def __repr__(self) -> str:
-        return f"<Async{repr(self.sync)[1:]}"

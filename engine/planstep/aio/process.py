@@ -6,22 +6,19 @@ Next: engine.py.
 """
 
 import asyncio
-import threading
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
-from functools import partial
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any
 
 from ..api.columns.batch import ReadBatch
-from ..api.topics.batch_search import Limits
-from ..api.topics.process import Minding, check_workers, report, worker_name
+from ..api.topics.process import Minding, check_workers, report
 from ..api.topics.process_policy import (
     Course,
     Courser,
     Misused,
-    OnError,
+    ProcessOptions,
     Progress,
     refuse_rolled_back,
 )
@@ -123,42 +120,29 @@ async def process(
     fn: _Fn,
     topic: str,
     consumer: str,
-    *,
-    workers: int,
-    limits: Limits,
-    on_error: OnError | None,
-    dead_letter: str | None,
-    until_idle: bool,
-    progress: bool | Callable[[Progress], Any],
-    stop: asyncio.Event | threading.Event | None,
-    worker: str | None,
-    attempts: int | None,
-    lease_seconds: float,
+    options: ProcessOptions,
 ) -> Progress:
     """See AsyncEngine.process."""
-    check_workers(fn, workers)
+    check_workers(fn, options.workers)
     bridge, sync = engine.bridge, engine.sync
-    policy = partial(Course, on_error=on_error, dead_letter=dead_letter, attempts=attempts)
-    course = await bridge.call(policy, sync.context, topic, consumer)
+    course = await bridge.call(Course, sync.context, topic, consumer, options)
     tasks: list[asyncio.Task[None]] = []
     readers: list[Courser] = []
     try:
-        for number in range(workers):
-            name = worker_name(worker, topic, consumer, number, workers)
-            reader = course.reader(
-                limits, lease_seconds=lease_seconds, name=name, until_idle=until_idle
-            )
+        for number in range(options.workers):
+            name = course.worker_name(number)
+            reader = course.reader(name)
             readers.append(reader)
-            one = _Worker(course, _Reader(engine, reader), fn, limits.in_flight)
+            one = _Worker(course, _Reader(engine, reader), fn, options.in_flight)
             tasks.append(asyncio.create_task(one.run(), name=name))
-        minding = Minding(course, readers, stop, progress)
+        minding = Minding(course, readers)
         running = set(tasks)
         while running:
             _, running = await asyncio.wait(
                 running, timeout=minding.seconds, return_when=asyncio.FIRST_COMPLETED
             )
             if minding.look():
-                report(progress, await bridge.call(course.progress), False)
+                report(options.progress, await bridge.call(course.progress), False)
     except BaseException:
         for task in tasks:
             task.cancel()
@@ -171,5 +155,5 @@ async def process(
     if course.error is not None:
         raise course.error
     done = await bridge.call(course.progress)
-    report(progress, done, True)
+    report(options.progress, done, True)
     return done

@@ -13,7 +13,6 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from functools import partial
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..api.arguments import seconds
@@ -21,10 +20,11 @@ from ..api.columns.batch import ReadBatch
 from ..api.topics.batch_search import Wait
 from ..api.topics.leased_transaction import Leased, LeasedTransaction
 from ..api.topics.reader import Reader
+from ..closing import AsyncClosing
 from ..errors import TransactionClosed
 from ..runtime.group_commit import Ending
 from ..runtime.outcome import Commit
-from .bridge import on_thread
+from .bridge import AsyncHandle, in_memory, on_thread
 from .transaction import AsyncTransaction, Inner
 
 if TYPE_CHECKING:
@@ -45,13 +45,6 @@ class _LeasedInner(LeasedTransaction, Inner):
 class _AsyncLeasedTransaction(AsyncTransaction):
     sync: _LeasedInner
 
-    def __init__(self, engine: "AsyncEngine", sync: _LeasedInner) -> None:
-        self._engine = engine
-        self.bridge = engine.bridge
-        self.sync = sync
-        self._sent = False
-        self.future = None
-
     async def _send(self, parts: Any, timeout: float | None) -> Commit:
         tx = self.sync
 
@@ -63,13 +56,11 @@ class _AsyncLeasedTransaction(AsyncTransaction):
         return await self.bridge.ended(tx.life.tx, send, timeout)
 
 
-class AsyncReader:
+class AsyncReader(AsyncHandle[Reader], AsyncClosing):
     """Reads batches for one consumer; its tasks may share it. See Reader."""
 
     def __init__(self, engine: "AsyncEngine", sync: Reader) -> None:
-        self._engine = engine
-        self.bridge = engine.bridge
-        self.sync = sync
+        super().__init__(engine, sync)
         self.topic = sync.topic
         self.consumer = sync.consumer
         self.max_records = sync.max_records
@@ -135,14 +126,11 @@ class AsyncReader:
             raise
         for tx, batch in found:
             assert isinstance(tx, _LeasedInner)
-            return AsyncLeased(_AsyncLeasedTransaction(self._engine, tx), batch), left
+            return AsyncLeased(_AsyncLeasedTransaction(self.engine, tx), batch), left
         return None, left
 
     idle = on_thread(Reader.idle)
-
-    async def keep_alive(self) -> None:
-        """Renews the leases of a batch that takes longer than `lease_seconds`."""
-        self.sync.keep_alive()
+    keep_alive = in_memory(Reader.keep_alive)
 
     async def close(self) -> None:
         """Gives its partitions to others; batches that were not submitted are read again by them."""
@@ -157,17 +145,3 @@ class AsyncReader:
             if leased is None:
                 return
             yield leased
-
-    async def __aenter__(self) -> "AsyncReader":
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.sync.close()
-
-    def __repr__(self) -> str:
-        return f"<Async{repr(self.sync)[1:]}"

@@ -10,9 +10,8 @@ Next: engine.py.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
 from ..api.arguments import seconds, seconds_or_none
 from ..api.columns.batch import ReadBatch
@@ -23,7 +22,7 @@ from ..proto.ids import Place
 from ..proto.keys import Key
 from ..runtime.group_commit import Ending
 from ..runtime.outcome import Commit, Outcome
-from .bridge import in_loop, on_thread
+from .bridge import AsyncHandle, in_loop, in_memory, like, on_thread
 
 if TYPE_CHECKING:
     from .engine import AsyncEngine
@@ -104,14 +103,12 @@ class AsyncCommitHandle:
         return f"<commit of {self._tx!r}>"
 
 
-class AsyncTransaction:
+class AsyncTransaction(AsyncHandle[Inner]):
     """One transaction of one task. `async with db.transaction() as tx:` commits at the end, rolls
     back on an error or when cancelled."""
 
-    def __init__(self, engine: "AsyncEngine", worker: Any = None, statement: bool = False) -> None:
-        self._engine = engine
-        self.bridge = engine.bridge
-        self.sync = Inner(engine.sync.context, worker, statement)
+    def __init__(self, engine: "AsyncEngine", sync: Inner) -> None:
+        super().__init__(engine, sync)
         self._sent = False  # to the engine: from then on it has an outcome
         self.future: asyncio.Future[Commit] | None = None
 
@@ -146,9 +143,7 @@ class AsyncTransaction:
         self.sync.life.state = "aborted"
         self.sync.life.take_back()
 
-    async def rollback(self) -> None:
-        """Ends the transaction without effect."""
-        self.sync.rollback()
+    rollback = in_memory(Transaction.rollback)
 
     async def outcome(self, timeout: float | None = None) -> Outcome:
         """How the transaction ended; waits for that, at most `timeout` seconds, once it was sent."""
@@ -192,16 +187,11 @@ class AsyncTransaction:
 
         return await self.bridge.ended(tx, send, timeout)
 
-    async def __aenter__(self) -> "AsyncTransaction":
+    async def __aenter__(self) -> Self:
         self.sync.life.check_open()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if self.sync.life.state != "open":
             return
         try:
@@ -250,38 +240,19 @@ class AsyncTransaction:
         """Makes the topic writes so far durable at their partitions, and returns when they are."""
         await self.bridge.call(self.sync.flush_now)
 
-    async def write(
-        self,
-        topic: str,
-        value: Any,
-        key: Any = None,
-        headers: Any = None,
-        partition: int | None = None,
-    ) -> None:
-        """Writes one record: to `partition`, else by its key, else where keyless records go."""
-        self.sync.write(topic, value, key, headers, partition)
+    @like(Transaction.write)
+    async def write(self, *record: Any, **options: Any) -> None:
+        self.sync.write(*record, **options)
         if self.sync.due:
             await self.bridge.call(self.sync.send_due)
 
-    async def write_batch(
-        self,
-        topic: str,
-        values: Any,
-        keys: Any = None,
-        headers: Any = None,
-        partition: int | Sequence[int] | None = None,
-        *,
-        key: str | None = None,
-        value: str | None = None,
-    ) -> None:
-        """Writes many records, or a table of columns; as Transaction.write_batch."""
+    @like(Transaction.write_batch)
+    async def write_batch(self, topic: str, values: Any, *rest: Any, **options: Any) -> None:
         tx = self.sync
         if is_frame(values):
-            await self.bridge.call(
-                tx.write_frame, topic, values, keys, headers, partition, key=key, value=value
-            )
+            await self.bridge.call(tx.write_frame, topic, values, *rest, **options)
             return
-        tx.write_batch(topic, values, keys, headers, partition, key=key, value=value)
+        tx.write_batch(topic, values, *rest, **options)
         if tx.due:
             await self.bridge.call(tx.send_due)
 
@@ -297,29 +268,9 @@ class AsyncTransaction:
 
     scan = on_thread(Transaction.scan)
 
-    async def put(self, table: str, key: Key, value: Any) -> None:
-        """Writes a row, whatever is there."""
-        self.sync.put(table, key, value)
-
-    async def put_if_absent(self, table: str, key: Key, value: Any) -> None:
-        """Writes a row if none is there when the transaction commits. Never conflicts."""
-        self.sync.put_if_absent(table, key, value)
-
-    async def delete(self, table: str, key: Key) -> None:
-        """Removes a row; nothing happens when there is none."""
-        self.sync.delete(table, key)
-
-    async def add(self, table: str, key: Key, n: int | float) -> None:
-        """Adds to the number in a row (0 when absent), evaluated at commit: counters never conflict."""
-        self.sync.add(table, key, n)
-
-    async def max(self, table: str, key: Key, n: int | float) -> None:
-        """Raises the number in a row to `n` if it is below, evaluated at commit like `add`."""
-        self.sync.max(table, key, n)
-
-    async def min(self, table: str, key: Key, n: int | float) -> None:
-        """Lowers the number in a row to `n` if it is above, evaluated at commit like `add`."""
-        self.sync.min(table, key, n)
-
-    def __repr__(self) -> str:
-        return f"<Async{repr(self.sync)[1:]}"
+    put = in_memory(Transaction.put)
+    put_if_absent = in_memory(Transaction.put_if_absent)
+    delete = in_memory(Transaction.delete)
+    add = in_memory(Transaction.add)
+    max = in_memory(Transaction.max)
+    min = in_memory(Transaction.min)

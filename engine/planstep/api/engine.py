@@ -13,9 +13,9 @@ import os
 import threading
 from collections.abc import Callable
 from datetime import timedelta
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from ..closing import Closing
 from ..runtime.ledger import Costs, Phases
 from ..runtime.outcome import Outcome
 from .admin import Admin
@@ -30,13 +30,13 @@ from .open_engine import Settings, Slot
 from .retry import run
 from .snapshot import SnapshotView
 from .tables.table import Table
-from .topics.batch_search import Limits
+from .topics.batch_search import ReaderOptions
 from .topics.changelog import Changelog
 from .topics.consumer_group import LEASE_SECONDS
 from .topics.description import Written
 from .topics.process import process
 from .topics.process_policy import IN_FLIGHT as PROCESS_IN_FLIGHT
-from .topics.process_policy import OnError, Progress
+from .topics.process_policy import OnError, ProcessOptions, Progress
 from .topics.reader import Reader, window_of
 from .topics.topic import Topic
 from .transaction.topic_writes import Headers
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Engine:
+class Engine(Closing):
     """An open store. Threads share it; each takes its own transactions.
 
     Invariants: closed once the last open is closed; never usable in a forked child.
@@ -152,16 +152,15 @@ class Engine:
         """
         if name != "":
             check_worker(name, "a reader's name")
-        limits = Limits(max_records, max_bytes, window_of(self._runtime, in_flight))
-        return Reader(
-            self.context,
-            topic,
-            consumer,
-            limits,
+        options = ReaderOptions(
+            max_records=max_records,
+            max_bytes=max_bytes,
+            in_flight=window_of(self._runtime, in_flight),
             lease_seconds=lease_seconds,
             name=name,
             until_idle=until_idle,
         )
+        return Reader(self.context, topic, consumer, options)
 
     def process(
         self,
@@ -204,13 +203,11 @@ class Engine:
         attempts     runs of one batch that may end in a Conflict, one after the other: then it is raised. If not
                      given, the batch runs again for as long as it takes, up to 0.25 s apart, warned of once
         """
-        return process(
-            self.context,
-            fn,
-            topic,
-            consumer,
+        options = ProcessOptions(
             workers=workers,
-            limits=Limits(max_records, max_bytes, in_flight),
+            in_flight=in_flight,
+            max_records=max_records,
+            max_bytes=max_bytes,
             on_error=on_error,
             dead_letter=dead_letter,
             until_idle=until_idle,
@@ -220,6 +217,7 @@ class Engine:
             attempts=attempts,
             lease_seconds=lease_seconds,
         )
+        return process(self.context, fn, topic, consumer, options)
 
     def changelog(self, topic: str, partition: int = 0, worker: str | None = None) -> Changelog:
         """State of one partition, kept in a keyed topic of format msgpack or json; see topics/changelog.py.
@@ -402,17 +400,9 @@ class Engine:
         """
         self.lifetime.close()
 
-    def __enter__(self) -> "Engine":
+    def __enter__(self) -> Self:
         self.context.check()
         return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"<Engine {self.path!r}{' closed' if self.closed else ''}>"

@@ -245,7 +245,13 @@ def open(
     WrongMode where a setting that is given is not what that engine has, or is another mode's than the store's.
     None never differs, not even from read_only=True. Every ":memory:" is an engine of its own.
     """
-    from ..runtime.open_stores import check_of_modes, let_go, open_runtime, switch_at_least_every
+    from ..runtime.open_stores import (
+        OpenOptions,
+        check_of_modes,
+        let_go,
+        open_runtime,
+        switch_at_least_every,
+    )
     from .engine import Engine
 
     if protocol_version is not None and isinstance(kafka, ModeSettings):
@@ -294,8 +300,7 @@ def open(
             return engine
         began = time.monotonic()
         try:
-            runtime = open_runtime(
-                text,
+            options = OpenOptions(
                 create=create,
                 read_only=settings.read_only,
                 wait=wait,
@@ -304,12 +309,13 @@ def open(
                 durability=settings.durability,
                 placement=settings.placement,
                 trace=settings.trace,
-                switch_interval=switch_interval,
                 rtt_ms=1000 * settings.rtt,
                 settings=settings.of_modes,
                 of_modes=of_modes,
                 snapshots=settings.snapshots,
-                opened=slot.opened,
+            )
+            runtime = open_runtime(
+                text, options, switch_interval=switch_interval, opened=slot.opened
             )
             fixed: dict[str, Any] = {"mode": runtime.mode, "hosts": runtime.hosts}
             engine = Engine(real, runtime, replace(settings, **fixed), slot)

@@ -9,9 +9,9 @@ Next: columns/span.py.
 """
 
 from collections.abc import Iterator, Mapping
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
+from ..closing import Closing
 from ..errors import TransactionClosed
 from ..proto.keys import Key, check_name, encode_key
 from .arguments import whole
@@ -60,7 +60,7 @@ class Pinned:
             self._context.dropped.append(reading.snap)
 
 
-class SnapshotView:
+class SnapshotView(Closing):
     """Reads as of `step`. Invariant: what it shows never changes."""
 
     def __init__(self, context: "Context") -> None:
@@ -225,17 +225,6 @@ class SnapshotView:
     def close(self) -> None:
         """Lets go of the step. A second close does nothing."""
         self.pinned.close()
-
-    def __enter__(self) -> "SnapshotView":
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         state = "closed" if self.pinned.closed else "open"

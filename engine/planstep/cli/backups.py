@@ -1,18 +1,18 @@
 """`planstep backup`, `planstep restore`: a store copied at one step, and back. Next: inspect.py."""
 
-import contextlib
-from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
 
 from ..api.columns.batch import counted
-from ..runtime.backup import Backup, Telling, backup_store
+from ..runtime.backup import Backup, backup_store
 from ..runtime.backup import restore as restore_store
-from .output import Json, Store, errors, print_json, say
+from .output import Json, Store, interruptible, print_json, progress
 from .values import readable
+
+_NOTHING = "nothing was made or replaced"
 
 
 def backup(
@@ -31,8 +31,8 @@ def backup(
 
     Example: planstep backup shop.planstep shop-monday.planstep
     """
-    with _stopping(), _progress("backup") as tell:
-        done = backup_store(store, to, tell)
+    with interruptible(_NOTHING), progress("records", 1_000_000) as tell:
+        done = backup_store(store, to, partial(tell, "backup"))
     _print("backed up to", done, as_json)
 
 
@@ -61,8 +61,8 @@ def restore(
 
     Example: planstep restore shop-monday.planstep shop.planstep --force
     """
-    with _stopping(), _progress("restore") as tell:
-        done = restore_store(source, store, force, tell)
+    with interruptible(_NOTHING), progress("records", 1_000_000) as tell:
+        done = restore_store(source, store, force, partial(tell, "restore"))
     _print("restored to", done, as_json)
 
 
@@ -74,37 +74,3 @@ def _print(what: str, done: Backup, as_json: bool) -> None:
             f"{what} {done.path}: step {done.step}, {counted(done.records, 'record')} "
             f"({readable(done.bytes)}), {counted(done.rows, 'row')}, verified"
         )
-
-
-@contextlib.contextmanager
-def _stopping() -> Iterator[None]:
-    try:
-        yield
-    except KeyboardInterrupt:
-        say("interrupted; nothing was made or replaced")
-        raise typer.Exit(130) from None
-
-
-@contextlib.contextmanager
-def _progress(word: str) -> Iterator[Telling]:
-    """A bar on a terminal; else a line for each million records."""
-    if errors.is_terminal:
-        columns = (
-            SpinnerColumn(),
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-        )
-        with Progress(*columns, console=errors, transient=True) as bars:
-            task = bars.add_task(f"{word}: records", total=None)
-            yield lambda done, total: bars.update(task, completed=done, total=total)
-        return
-    told = 0
-
-    def tell(done: int, total: int) -> None:
-        nonlocal told
-        if done // 1_000_000 > told:
-            told = done // 1_000_000
-            say(f"{word}: {done} of {total} records")
-
-    yield tell

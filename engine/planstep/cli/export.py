@@ -3,15 +3,18 @@
 import contextlib
 import os
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
 
 from ..errors import AlreadyExists, NoCommonType
 from ..store.files import check_parent
-from .output import Json, Store, errors, existing, print_json, print_rows, say
+from .output import Json, Store, existing, interruptible, print_json, print_rows, progress
+
+if TYPE_CHECKING:
+    from ..api.columns.parquet import Source
 
 
 def export(
@@ -49,32 +52,33 @@ def export(
     if taken:
         raise AlreadyExists(f"{taken[0]} exists; --force replaces it")
     found: list[dict[str, Any]] = []
-    try:
-        with contextlib.ExitStack() as undo, existing(store) as db, db.context.look() as view:
-            sources = [Source(view, kind, name, not raw) for kind, name in wanted]
-            for source, file in zip(sources, files, strict=True):
-                _make_folder(file.parent, undo)
-                partial = partial_of(file)
-                undo.callback(partial.unlink, missing_ok=True)
-                with _progress(source.name, source.rows) as tell, _advised():
-                    rows = write(source, file, tell)
-                size = partial.stat().st_size
-                found.append(
-                    {
-                        "kind": source.kind,
-                        "name": source.name,
-                        "file": str(file),
-                        "rows": rows,
-                        "bytes": size,
-                    }
-                )
-            step = view.step if db.context.runtime.hooks.has_places else None
-            for file in files:
-                os.replace(partial_of(file), file)
-            undo.pop_all()
-    except KeyboardInterrupt:
-        say("interrupted; nothing was written")
-        raise typer.Exit(130) from None
+    with (
+        interruptible("nothing was written"),
+        contextlib.ExitStack() as undo,
+        existing(store) as db,
+        db.context.look() as view,
+    ):
+        sources = [Source(view, kind, name, not raw) for kind, name in wanted]
+        for source, file in zip(sources, files, strict=True):
+            _make_folder(file.parent, undo)
+            unfinished = partial_of(file)
+            undo.callback(unfinished.unlink, missing_ok=True)
+            with progress("rows", 1_000_000) as tell, _advised():
+                rows = write(source, file, partial(_tell, tell, source))
+            size = unfinished.stat().st_size
+            found.append(
+                {
+                    "kind": source.kind,
+                    "name": source.name,
+                    "file": str(file),
+                    "rows": rows,
+                    "bytes": size,
+                }
+            )
+        step = view.step if db.context.runtime.hooks.has_places else None
+        for file in files:
+            os.replace(partial_of(file), file)
+        undo.pop_all()
     if as_json:
         print_json({"step": step, "files": found})
     else:
@@ -123,36 +127,8 @@ def _advised() -> Iterator[None]:
         raise NoCommonType(f"{what}; {advice}") from error
 
 
-@contextlib.contextmanager
-def _progress(name: str, total: int | None) -> Iterator[Callable[[str, int], object]]:
-    """A bar on a terminal; else a line for each million rows."""
-    words = {"types": f"{name}: finding types", "write": f"{name}: writing"}
-    if errors.is_terminal:
-        columns = (
-            SpinnerColumn(),
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-        )
-        with Progress(*columns, console=errors, transient=True) as bars:
-            tasks: dict[str, Any] = {}
-
-            def draw(phase: str, done: int) -> None:
-                if phase not in tasks:
-                    tasks[phase] = bars.add_task(words[phase], total=total)
-                bars.update(tasks[phase], completed=done)
-
-            yield draw
-        return
-    told: dict[str, int] = {}
-
-    def tell(phase: str, done: int) -> None:
-        if done // 1_000_000 > told.get(phase, 0):
-            told[phase] = done // 1_000_000
-            say(
-                f"{words[phase]}: {done} of {total} rows"
-                if total
-                else f"{words[phase]}: {done} rows"
-            )
-
-    yield tell
+def _tell(
+    tell: Callable[[str, int, int | None], None], source: "Source", phase: str, done: int
+) -> None:
+    word = {"types": "finding types", "write": "writing"}[phase]
+    tell(f"{source.name}: {word}", done, source.rows)

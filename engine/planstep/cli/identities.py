@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ..api.columns.batch import counted
+from ..closing import Closing
 from ..errors import PlanstepError
 from ..runtime.catalog import Names
 from ..runtime.consistent_cut import look
@@ -22,7 +23,7 @@ from .output import existing, print_json, print_rows
 from .values import age
 
 
-class _Looked:
+class _Looked(Closing):
     """All hosts' stores as they are, nothing taken further, for as long as it is in a `with`."""
 
     def __init__(self, by_name: ByName, store: Path, hosts: int) -> None:
@@ -32,10 +33,7 @@ class _Looked:
         self.names = Names(self._views[0])
         self.now_ms = time.time_ns() // 1_000_000
 
-    def __enter__(self) -> "_Looked":
-        return self
-
-    def __exit__(self, *exc: object) -> None:
+    def close(self) -> None:
         for view in self._views:
             view.close()
 

@@ -22,7 +22,7 @@ from ..api import optional_packages
 from ..api.columns.batch import counted
 from ..errors import PlanstepError
 from .names import TableName
-from .output import Json, Store, counting, existing, print_json, say
+from .output import Json, Store, existing, print_json, progress, say
 
 _BLOCK_BYTES = 8 << 20
 
@@ -68,10 +68,10 @@ def load(
     def told(rows: int) -> None:
         nonlocal done
         done = rows
-        tell(rows)
+        tell("loading", rows, None)
 
     try:
-        with existing(store, read_only=False) as db, counting("rows") as tell:
+        with existing(store, read_only=False) as db, progress("rows") as tell:
             handle = db.table(table)
             rows = _READERS[kind](file, columns, text or [])
             done = handle.load(rows, key[0] if len(key) == 1 else key, value, progress=told)

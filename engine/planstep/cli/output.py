@@ -11,13 +11,21 @@ import json
 import math
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TaskID,
+    TextColumn,
+)
 from rich.table import Table
 from rich.text import Text
 
@@ -40,7 +48,6 @@ Yes = Annotated[
 ]
 
 errors = Console(stderr=True)
-_TOLD_EACH = 100_000
 _CONTROLS = {n: f"\\x{n:02x}" for n in (*range(32), *range(127, 160))}
 _CONTROLS |= {ord("\t"): "\\t", ord("\n"): "\\n", ord("\r"): "\\r"}
 
@@ -111,27 +118,46 @@ def print_rows(title: str, columns: list[str], rows: list[list[Any]]) -> None:
 
 
 @contextlib.contextmanager
-def counting(unit: str) -> Iterator[Callable[[int], object]]:
-    """Progress on stderr where no total is known: a count on a terminal, else a line now and then."""
+def progress(unit: str, each: int = 100_000) -> Iterator[Callable[[str, int, int | None], None]]:
+    """Progress on stderr, phase by phase: bars on a terminal, else a line for each so many. Threads share it."""
+    lock = threading.Lock()
     if errors.is_terminal:
-        with Progress(
+        columns = (
             SpinnerColumn(),
-            TextColumn("{task.completed:,} " + unit),
-            console=errors,
-            transient=True,
-        ) as bars:
-            task = bars.add_task(unit, total=None)
-            yield lambda done: bars.update(task, completed=done)
-        return
-    told = 0
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+        )
+        with Progress(*columns, console=errors, transient=True) as bars:
+            tasks: dict[str, TaskID] = {}
 
-    def tell(done: int) -> None:
-        nonlocal told
-        if done // _TOLD_EACH > told:
-            told = done // _TOLD_EACH
-            say(f"{done} {unit}")
+            def draw(phase: str, done: int, total: int | None) -> None:
+                with lock:
+                    if phase not in tasks:
+                        tasks[phase] = bars.add_task(phase, total=None)
+                    bars.update(tasks[phase], completed=done, total=total)
+
+            yield draw
+        return
+    told: dict[str, int] = {}
+
+    def tell(phase: str, done: int, total: int | None) -> None:
+        with lock:
+            if done // each > told.get(phase, 0):
+                told[phase] = done // each
+                say(f"{phase}: {done} of {total} {unit}" if total else f"{phase}: {done} {unit}")
 
     yield tell
+
+
+@contextlib.contextmanager
+def interruptible(then: str) -> Iterator[None]:
+    """Ctrl-C ends the command with exit 130, and this line says how things stand."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        say(f"interrupted; {then}")
+        raise typer.Exit(130) from None
 
 
 def confirm(question: str, yes: bool) -> None:

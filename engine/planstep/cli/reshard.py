@@ -3,26 +3,22 @@
 Next: topics.py.
 """
 
-import contextlib
 import json
 import os
 import subprocess
 import sys
 import tempfile
-import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
 
 import planstep
 
 from ..errors import PlanstepError
 from ..reshard import events, job
 from ..reshard.verify import describe
-from .output import Json, errors, print_json, say
+from .output import Json, interruptible, print_json, progress, say
 
 _SUFFIXES = {"k": 10**3, "m": 10**6, "g": 10**9}
 
@@ -112,7 +108,8 @@ def reshard(
         source = events.from_files(files)
     with tempfile.TemporaryDirectory(prefix="planstep-") as folder:
         path = store if store is not None else Path(folder) / "reshard.planstep"
-        try:
+        again = "the same command goes on where it stopped" if store else "nothing is kept"
+        with interruptible(again):
             result = _run(
                 path,
                 source,
@@ -125,10 +122,6 @@ def reshard(
                 protocol_version=protocol_version,
                 rtt=rtt / 1000,
             )
-        except KeyboardInterrupt:
-            again = "the same command goes on where it stopped" if store else "nothing is kept"
-            say(f"interrupted; {again}")
-            raise typer.Exit(130) from None
     if as_json:
         print_json(result)
     else:
@@ -153,7 +146,7 @@ def _run(
     **opening: Any,
 ) -> dict[str, Any]:
     with planstep.open(path, **opening) as db:
-        with _progress() as tell:
+        with progress("records") as tell:
             done = job.run(
                 db,
                 source,
@@ -213,40 +206,6 @@ def verify_apart(path: Path, source: events.Source) -> dict[str, Any]:
         raise PlanstepError(f"the verifier could not say: {why[0]}")
     verdict: dict[str, Any] = json.loads(ended.stdout)
     return verdict
-
-
-@contextlib.contextmanager
-def _progress() -> Iterator[job.Progress]:
-    """A bar on a terminal; else a line for each tenth of a million records."""
-    lock = threading.Lock()
-    if errors.is_terminal:
-        with Progress(
-            SpinnerColumn(),
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            console=errors,
-            transient=True,
-        ) as bars:
-            tasks: dict[str, Any] = {}
-
-            def draw(phase: str, done: int, total: int | None) -> None:
-                with lock:
-                    if phase not in tasks:
-                        tasks[phase] = bars.add_task(phase, total=None)
-                    bars.update(tasks[phase], completed=done, total=total)
-
-            yield draw
-        return
-    told: dict[str, int] = {}
-
-    def tell(phase: str, done: int, total: int | None) -> None:
-        with lock:
-            if done // 100_000 > told.get(phase, 0):
-                told[phase] = done // 100_000
-                say(f"{phase}: {done} of {total} records" if total else f"{phase}: {done} records")
-
-    yield tell
 
 
 def _print(result: dict[str, Any]) -> None:

@@ -23,7 +23,7 @@ from ..api.columns.batch import counted
 from ..api.limits import AHEAD_BYTES, RECORD_BYTES_MAX
 from ..errors import PlanstepError, RecordTooLarge, Undetermined
 from .names import TopicName
-from .output import Json, Store, counting, existing, print_json, say
+from .output import Json, Store, existing, print_json, progress, say
 from .values import headers as headers_of
 
 _LINES = 10_000
@@ -91,7 +91,7 @@ def write(
             batches = _batches(_input(file, opened))
         db = opened.enter_context(existing(store, read_only=False))
         form = db.topic(topic).format
-        tell = opened.enter_context(counting("records"))
+        tell = opened.enter_context(progress("records"))
         try:
             for lines in batches:
                 records = [
@@ -108,7 +108,7 @@ def write(
                     )
                 done, transactions = done + len(records), transactions + 1
                 place = tx.commit.place if db.context.runtime.hooks.has_places else None
-                tell(done)
+                tell("writing", done, None)
         except KeyboardInterrupt:
             say(f"interrupted: at least {done} records are written")
             raise typer.Exit(130) from None

@@ -59,7 +59,7 @@ from ..store.verify import verify
 from ..tablets.participant import TxRecord
 from .consistent_cut import look, settle
 from .deferred_signals import Uninterrupted
-from .open_stores import open_runtime
+from .open_stores import OpenOptions, open_runtime
 from .replace_store import refuse_readers, replace
 from .runtime import Runtime
 
@@ -270,7 +270,7 @@ def _alone_in(around: Path) -> OwnerLock:
 def _copy(views: list[ReadOnlyStore], made: Path, to: Path, progress: Telling | None) -> Backup:
     hosts, mode = len(views), views[0].meta.mode
     generation = max(view.generation for view in views) + GENERATIONS_APART
-    open_runtime(made, hosts=hosts, mode=mode, switch_interval=None).close()
+    open_runtime(made, OpenOptions(hosts=hosts, mode=mode), switch_interval=None).close()
     copying = _Copying(sum(_records(n, view) for n, view in enumerate(views)), progress)
     for number, view in enumerate(views):
         folder = made / f"host-{number}"

@@ -5,8 +5,9 @@ Next: ../store/disk_store.py.
 
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -20,8 +21,7 @@ from ..errors import (
 )
 from ..host.versions import BYTES_MAX, MS_MAX
 from ..proto.mode_settings import ModeSettings
-from ..store import DiskStore, MemoryStore, Store
-from ..store.disk_store import SEGMENT_BYTES
+from ..store import DiskStore, MemoryStore, Store, disk_store
 from ..store.files import Files, io_error
 from ..store.meta import Meta, load_meta, make_folder
 from ..store.owner_lock import no_other_makes
@@ -39,50 +39,67 @@ HOOKS: dict[str, type[ModeHooks]] = {"deterministic": ModeHooks, "kafka": KafkaH
 """A mode of a runtime is a line here."""
 
 
-def _open_stores(
-    path: Path,
-    *,
-    create: bool,
-    read_only: bool,
-    wait: float,
-    mode: str | None,
-    hosts: int | None,
-    durability: str,
-    trace: str,
-    network: Network | None,
-    separate: bool,
-    rtt_ms: float,
-    settings: Mapping[str, ModeSettings],
-    of_modes: Mapping[str, str],
-    snapshots: tuple[int, int],
-    files: Files,
-    segment_bytes: int,
-    opened: list[Store | Runtime],
+@dataclass(frozen=True, kw_only=True)
+class OpenOptions:
+    """The options of opening a store. A setting left None is taken as stored."""
+
+    create: bool = True
+    read_only: bool = False
+    wait: float = 0
+    """Seconds to wait for another process that owns the store."""
+    mode: str | None = None
+    hosts: int | None = None
+    durability: str = "full"
+    placement: str = "shared"
+    trace: str = "summary"
+    network: Network | None = None
+    rtt_ms: float = 0.0
+    settings: Mapping[str, ModeSettings] = field(default_factory=dict)
+    """By mode: those of the store's own count."""
+    of_modes: Mapping[str, str] = field(default_factory=dict)
+    """Settings that were asked for, each with the mode that has it; WrongMode where that is not the store's."""
+    snapshots: tuple[int, int] = (BYTES_MAX, MS_MAX)
+    """Bytes and milliseconds of overwritten versions that are kept."""
+    # These two are looked up at each opening: proofs and tests exchange them.
+    files: Files = field(default_factory=lambda: Files())
+    segment_bytes: int = field(default_factory=lambda: disk_store.SEGMENT_BYTES)
+
+
+def _runtime(
+    stores: list[Any], kind: str, options: OpenOptions, reopen: Callable[[int], Store] | None = None
 ) -> Runtime:
-    """Opens every host's store, or none. A setting left None is taken as stored."""
+    return Runtime(
+        stores,
+        HOOKS[kind],
+        network=options.network,
+        trace=options.trace,
+        reopen=reopen,
+        read_only=options.read_only,
+        separate=options.placement == "separate" and not options.read_only,
+        rtt_ms=options.rtt_ms,
+        settings=options.settings.get(kind),
+        snapshots=options.snapshots,
+    )
+
+
+def _open_stores(path: Path, options: OpenOptions, opened: list[Store | Runtime]) -> Runtime:
+    """Opens every host's store, or none."""
+    mode, hosts, durability = options.mode, options.hosts, options.durability
     _check_can(path, durability)
     meta = load_meta(path / "host-0", Files())
     if meta is None:
-        _check_may_be_made(path, create and not read_only)
+        _check_may_be_made(path, options.create and not options.read_only)
     else:
         _check_asked(meta, mode, hosts)
     count = meta.hosts if meta is not None else hosts or 1
     kind = meta.mode if meta is not None else mode or "deterministic"
-    check_of_modes(of_modes, kind)
+    check_of_modes(options.of_modes, kind)
     _check_durability(durability, count)
 
-    if read_only:
+    if options.read_only:
         with _making_sense(path):
             views = look(path, count)
-            runtime = Runtime(
-                views,
-                HOOKS[kind],
-                trace=trace,
-                read_only=True,
-                rtt_ms=rtt_ms,
-                settings=settings.get(kind),
-                snapshots=snapshots,
-            )
+            runtime = _runtime(views, kind, options)
             opened.append(runtime)
             runtime.turns.watches = Following(runtime, path, views)
             return runtime
@@ -108,15 +125,15 @@ def _open_stores(
             )
         return DiskStore.open(
             folder,
-            create=create,
+            create=options.create,
             mode=mode if stored is None else stored.mode,
             hosts=hosts if stored is None else stored.hosts,
             host=number,
             first_id=stores[0].store_id if number else b"",
-            wait=wait,
-            files=files,
+            wait=options.wait,
+            files=options.files,
             durability=durability,
-            segment_bytes=segment_bytes,
+            segment_bytes=options.segment_bytes,
         )
 
     try:
@@ -127,19 +144,9 @@ def _open_stores(
             number += 1
         _check_durability(durability, len(stores))
         kind = stores[0].meta.mode
-        check_of_modes(of_modes, kind)
+        check_of_modes(options.of_modes, kind)
         with _making_sense(path):
-            runtime = Runtime(
-                stores,
-                HOOKS[kind],
-                network=network,
-                trace=trace,
-                reopen=open_one,
-                separate=separate,
-                rtt_ms=rtt_ms,
-                settings=settings.get(kind),
-                snapshots=snapshots,
-            )
+            runtime = _runtime(stores, kind, options, open_one)
         opened.append(runtime)
     except BaseException:
         let_go(opened)
@@ -272,76 +279,31 @@ def switch_at_least_every(seconds: float | None) -> None:
 
 def open_runtime(
     path: str | os.PathLike[str],
+    options: OpenOptions | None = None,
     *,
-    create: bool = True,
-    read_only: bool = False,
-    wait: float = 0,
-    mode: str | None = None,
-    hosts: int | None = None,
-    durability: str = "full",
-    placement: str = "shared",
-    trace: str = "summary",
     switch_interval: float | None = 0.0005,
-    network: Network | None = None,
-    rtt_ms: float = 0.0,
-    settings: Mapping[str, ModeSettings] | None = None,
-    of_modes: Mapping[str, str] | None = None,
-    snapshots: tuple[int, int] = (BYTES_MAX, MS_MAX),
-    files: Files | None = None,
-    segment_bytes: int = SEGMENT_BYTES,
     opened: list[Store | Runtime] | None = None,
 ) -> Runtime:
     """Opens the stores of all hosts under `path`, or in memory for ":memory:".
 
-    `settings` by mode: those of the store's own count. `of_modes`: settings that were asked for, each with the mode
-    that has it; WrongMode where that is not the store's. `files` in place of the operating system's, and shorter
-    segments: to see what a bad disk does. `opened` has what an attempt before this one opened and could not close;
-    what this one opens is added.
+    `opened` has what an attempt before this one opened and could not close; what this one opens is added.
     """
     room_for_a_turn()
+    options = options or OpenOptions()
     opened = [] if opened is None else opened
     let_go(opened)
-    settings, of_modes = settings or {}, of_modes or {}
-    separate = placement == "separate"
     switch_at_least_every(switch_interval)
+    kind = options.mode or "deterministic"
     if path == ":memory:":
-        kind = mode or "deterministic"
-        check_of_modes(of_modes, kind)
-        runtime = Runtime(
-            [MemoryStore() for _ in range(hosts or 1)],
-            HOOKS[kind],
-            network=network,
-            trace=trace,
-            separate=separate,
-            rtt_ms=rtt_ms,
-            settings=settings.get(kind),
-            snapshots=snapshots,
-        )
+        check_of_modes(options.of_modes, kind)
+        runtime = _runtime([MemoryStore() for _ in range(options.hosts or 1)], kind, options)
         opened.append(runtime)
         return runtime
-    make = create and not read_only
+    make = options.create and not options.read_only
     try:
         if make and not Path(path).exists():
-            check_of_modes(of_modes, mode or "deterministic")  # before there is a folder
-        with _alone_at_unfinished(Path(path), make, files or Files()):
-            return _open_stores(
-                Path(path),
-                create=create,
-                read_only=read_only,
-                wait=wait,
-                mode=mode,
-                hosts=hosts,
-                durability=durability,
-                trace=trace,
-                network=network,
-                separate=separate,
-                rtt_ms=rtt_ms,
-                settings=settings,
-                of_modes=of_modes,
-                snapshots=snapshots,
-                files=files or Files(),
-                segment_bytes=segment_bytes,
-                opened=opened,
-            )
+            check_of_modes(options.of_modes, kind)  # before there is a folder
+        with _alone_at_unfinished(Path(path), make, options.files):
+            return _open_stores(Path(path), options, opened)
     except OSError as error:  # no permission, a file where a folder should be, a name too long
         raise io_error(error, Path(path)) from error

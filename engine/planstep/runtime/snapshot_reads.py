@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ..closing import Closing
 from ..errors import Corruption, IoError, PlanstepError, SnapshotTooOld
 from ..host.versions import Retired
 from ..proto.batch import HEADER_BYTES, Batch, timestamp_of
@@ -50,7 +51,7 @@ def trimmed_error(offset: int) -> SnapshotTooOld:
     return SnapshotTooOld(f"offset {offset} was trimmed since this snapshot; open a new one")
 
 
-class Snapshot:
+class Snapshot(Closing):
     """A pinned step. Close it: overwritten versions stay in memory while it is open."""
 
     __slots__ = ("_history", "marks", "step")
@@ -64,12 +65,6 @@ class Snapshot:
         history, self._history = self._history, None
         if history is not None:
             history.close(self.step)
-
-    def __enter__(self) -> "Snapshot":
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
 
 
 class Views:

@@ -14,12 +14,12 @@ import json
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import planstep
 
 from ..api.engine import Engine
+from ..closing import Closing
 from ..errors import SnapshotTooOld
 from ..runtime.catalog import TopicInfo
 from . import tables
@@ -29,7 +29,7 @@ from .private import PrivateFolder
 _CONTENT = "content.json"
 
 
-class Snapshot:
+class Snapshot(Closing):
     """`step`, and `options` for `.options(**snap.options)`. DataFrames read from it end with it."""
 
     def __init__(
@@ -57,17 +57,6 @@ class Snapshot:
     def close(self) -> None:
         """Removes what was written."""
         self._folder.close()
-
-    def __enter__(self) -> "Snapshot":
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"<Snapshot of {self.options['path']} as of step {self.step}>"

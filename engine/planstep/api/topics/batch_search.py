@@ -9,7 +9,8 @@ Next: leased_transaction.py.
 """
 
 import time
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
 
 from ...errors import Dropped, LeaseLost, SnapshotTooOld, TransactionClosed
 from ..columns.batch import ReadBatch, counted
@@ -27,12 +28,16 @@ _LOOK_SECONDS = 5.0
 """A reader that waits looks again after this long: leases run out without a word."""
 
 
-class Limits(NamedTuple):
-    """How much a reader takes: records and about bytes of a batch, and batches at once."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReaderOptions:
+    """The options of a reader; see Engine.reader. The reader that takes them checks them."""
 
     max_records: int
     max_bytes: int
     in_flight: int
+    lease_seconds: float
+    name: str
+    until_idle: bool
 
 
 class Wait:
@@ -64,9 +69,7 @@ class BatchSearch:
         context: "Context",
         group: Group,
         member: Member,
-        limits: Limits,
-        *,
-        until_idle: bool,
+        options: ReaderOptions,
         who: str,
     ) -> None:
         """`who`: the reader, in messages."""
@@ -74,8 +77,8 @@ class BatchSearch:
         self.member = member
         self.course: Directions | None = None
         self._context = context
-        self.max_records, self.max_bytes, _ = limits
-        self._until_idle = until_idle
+        self.max_records, self.max_bytes = options.max_records, options.max_bytes
+        self._until_idle = options.until_idle
         self._who = who
 
     def check(self) -> None:

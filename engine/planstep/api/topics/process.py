@@ -27,17 +27,16 @@ from typing import TYPE_CHECKING, Any
 
 from ...runtime.outcome import Commit
 from ...runtime.wait_primitives import wait_for
-from ..arguments import check_worker, whole
+from ..arguments import whole
 from ..columns.batch import ReadBatch
 from ..retry import refuse_unrun
 from ..transaction.transaction import Transaction
-from .batch_search import Limits
 from .leased_transaction import Leased
 from .process_policy import (
     Course,
     Courser,
     Misused,
-    OnError,
+    ProcessOptions,
     Progress,
     refuse_rolled_back,
 )
@@ -132,41 +131,27 @@ def process(
     fn: Callable[[Transaction, ReadBatch], Any],
     topic: str,
     consumer: str,
-    *,
-    workers: int,
-    limits: Limits,
-    on_error: OnError | None,
-    dead_letter: str | None,
-    until_idle: bool,
-    progress: bool | Callable[[Progress], Any],
-    stop: threading.Event | None,
-    worker: str | None,
-    attempts: int | None,
-    lease_seconds: float,
+    options: ProcessOptions,
 ) -> Progress:
     """See Engine.process."""
-    check_workers(fn, workers)
-    course = Course(
-        context, topic, consumer, on_error=on_error, dead_letter=dead_letter, attempts=attempts
-    )
-    run = _Run(course, fn, limits.in_flight)
+    check_workers(fn, options.workers)
+    course = Course(context, topic, consumer, options)
+    run = _Run(course, fn, options.in_flight)
     threads: list[_Worker] = []
     readers: list[Courser] = []
     try:
-        for number in range(workers):
-            name = worker_name(worker, topic, consumer, number, workers)
-            reader = course.reader(
-                limits, lease_seconds=lease_seconds, name=name, until_idle=until_idle
-            )
+        for number in range(options.workers):
+            name = course.worker_name(number)
+            reader = course.reader(name)
             readers.append(reader)
             threads.append(_Worker(run, reader, name))
         for thread in threads:
             thread.start()
-        minding = Minding(course, readers, stop, progress)
+        minding = Minding(course, readers)
         while any(thread.is_alive() for thread in threads):
             wait_for(run.ended, minding.seconds)
             if minding.look():
-                report(progress, course.progress(), False)
+                report(options.progress, course.progress(), False)
     finally:
         # Also for KeyboardInterrupt: what runs is finished, then all of it is raised.
         course.end()
@@ -178,15 +163,8 @@ def process(
     if course.error is not None:
         raise course.error
     done = course.progress()
-    report(progress, done, True)
+    report(options.progress, done, True)
     return done
-
-
-def worker_name(worker: str | None, topic: str, consumer: str, number: int, workers: int) -> str:
-    """Of one worker: where they have no name, none that workers on something else have too."""
-    of = check_worker(topic, "topic"), check_worker(consumer, "consumer")
-    name = check_worker(worker) or f"{of[0]}.{of[1]}"
-    return f"{name}-{number}" if workers > 1 or worker is None else name
 
 
 def check_workers(fn: Any, workers: Any) -> None:
@@ -204,17 +182,11 @@ def check_workers(fn: Any, workers: Any) -> None:
 class Minding:
     """What the caller of `process` does while workers run: leases renewed, `stop` seen, progress told."""
 
-    def __init__(
-        self,
-        course: Course,
-        readers: list[Courser],
-        stop: Any,
-        progress: bool | Callable[[Progress], Any],
-    ) -> None:
+    def __init__(self, course: Course, readers: list[Courser]) -> None:
         self._course = course
         self._readers = readers
-        self._stop = stop
-        self._progress = progress
+        self._stop = stop = course.options.stop
+        self._progress = progress = course.options.progress
         self._told = self._renewed = time.monotonic()
         self._renew_seconds = readers[0].lease_seconds / 4
         self.seconds = min(

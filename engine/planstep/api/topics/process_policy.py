@@ -14,7 +14,8 @@ import random
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias
 
 from ...errors import (
     Aborted,
@@ -34,14 +35,14 @@ from ...errors import (
 )
 from ...logs import contended, snapshot_too_old
 from ...runtime.wait_primitives import Latch
-from ..arguments import shown, whole
+from ..arguments import check_worker, shown, whole
 from ..columns.batch import ReadBatch
 from ..columns.codecs import check_format
 from ..names import Names
 from ..retry import never_run
 from ..transaction.topic_writes import pack_headers
 from ..transaction.transaction import Transaction
-from .batch_search import Limits
+from .batch_search import ReaderOptions
 from .leased_transaction import Leased, LeasedTransaction
 from .reader import Reader
 from .topic import Topic
@@ -102,6 +103,30 @@ class Progress(NamedTuple):
     """records that are not consumed yet"""
 
 
+class Event(Protocol):
+    """An event of threads, or of tasks."""
+
+    def is_set(self) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessOptions:
+    """The options of one call of process; see Engine.process."""
+
+    workers: int
+    in_flight: int
+    max_records: int
+    max_bytes: int
+    on_error: OnError | None
+    dead_letter: str | None
+    until_idle: bool
+    progress: bool | Callable[[Progress], Any]
+    stop: Event | None
+    worker: str | None
+    attempts: int | None
+    lease_seconds: float
+
+
 class Course:
     """What to do next, for all workers of one `process`. Threads share it.
 
@@ -109,15 +134,9 @@ class Course:
     """
 
     def __init__(
-        self,
-        context: "Context",
-        topic: str,
-        consumer: str,
-        *,
-        on_error: OnError | None,
-        dead_letter: str | None,
-        attempts: int | None,
+        self, context: "Context", topic: str, consumer: str, options: ProcessOptions
     ) -> None:
+        on_error, dead_letter = options.on_error, options.dead_letter
         if on_error is None:
             on_error = "stop" if dead_letter is None else "dead_letter"
         if not callable(on_error) and on_error not in _CHOICES[:3]:
@@ -128,14 +147,14 @@ class Course:
             raise ValueError(
                 'on_error="dead_letter" needs the topic to move records to: dead_letter='
             )
-        if attempts is not None:
-            whole("attempts", attempts, 1)
+        if options.attempts is not None:
+            whole("attempts", options.attempts, 1)
         self.context = context
         self.topic = topic
         self.consumer = consumer
         self.on_error = on_error
         self.dead_letter = dead_letter
-        self.attempts = attempts
+        self.options = options
         self.ended = Latch()
         self._readers: list[Courser] = []
         self.error: BaseException | None = None
@@ -234,7 +253,7 @@ class Course:
         """The batch lost to another transaction: it runs again, after this pause."""
         self._conflicts += 1
         tries = self._tries[at] = self._tries.get(at, 0) + 1
-        if tries == self.attempts:
+        if tries == self.options.attempts:
             error.add_note(f"process gave up after {tries} attempts")
             self._stop(error)
         if tries == _CONTENDED:
@@ -318,19 +337,24 @@ class Course:
         self.error = self.error or error
         self.end()
 
-    def reader(
-        self, limits: Limits, *, lease_seconds: float, name: str, until_idle: bool
-    ) -> "Courser":
-        """A worker's reader: as Engine.reader, and as this course has it."""
-        reader = Courser(
-            self.context,
-            self.topic,
-            self.consumer,
-            limits,
-            lease_seconds=lease_seconds,
+    def worker_name(self, number: int) -> str:
+        """The name of one worker: where none is given, none that workers on something else have too."""
+        options = self.options
+        of = check_worker(self.topic, "topic"), check_worker(self.consumer, "consumer")
+        name = check_worker(options.worker) or f"{of[0]}.{of[1]}"
+        return f"{name}-{number}" if options.workers > 1 or options.worker is None else name
+
+    def reader(self, name: str) -> "Courser":
+        """Makes a worker's reader: as Engine.reader, and as this course has it."""
+        options = ReaderOptions(
+            max_records=self.options.max_records,
+            max_bytes=self.options.max_bytes,
+            in_flight=self.options.in_flight,
+            lease_seconds=self.options.lease_seconds,
             name=name,
-            until_idle=until_idle,
+            until_idle=self.options.until_idle,
         )
+        reader = Courser(self.context, self.topic, self.consumer, options)
         reader.search.course = self
         self._readers.append(reader)
         return reader

@@ -18,15 +18,15 @@ import weakref
 from collections.abc import Iterator
 from functools import partial
 from queue import SimpleQueue
-from types import TracebackType
 from typing import TYPE_CHECKING
 
+from ...closing import Closing
 from ...errors import NotSupported, TransactionClosed
 from ...proto.keys import check_name
 from ...runtime.wait_primitives import wait_for
 from ..arguments import seconds, whole
 from ..transaction.snapshot_reader import check_limits
-from .batch_search import BatchSearch, Limits, Wait
+from .batch_search import BatchSearch, ReaderOptions, Wait
 from .leased_transaction import Leased
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def window_of(runtime: "Runtime", in_flight: int | None) -> int:
     return in_flight
 
 
-class Reader:
+class Reader(Closing):
     """Reads batches for one consumer; of one thread, or shared by several.
 
     Invariant: it holds leases from its first batch to `close`, or until it is garbage.
@@ -59,18 +59,13 @@ class Reader:
         context: "Context",
         topic: str,
         consumer: str,
-        limits: Limits,
-        *,
-        lease_seconds: float,
-        name: str,
-        until_idle: bool,
+        options: ReaderOptions,
     ) -> None:
-        max_records, max_bytes, in_flight = limits
         context.check_writable()
         check_name(consumer)
-        check_limits(max_records, max_bytes)
-        whole("in_flight", in_flight, 1)
-        lease_seconds = seconds("lease_seconds", lease_seconds)
+        check_limits(options.max_records, options.max_bytes)
+        in_flight = whole("in_flight", options.in_flight, 1)
+        lease_seconds = seconds("lease_seconds", options.lease_seconds)
         if not lease_seconds:
             raise ValueError("lease_seconds is more than 0 seconds")
         self.topic = topic
@@ -78,12 +73,10 @@ class Reader:
         if context.runtime.hooks.one_at_a_time:
             in_flight = 1
         self.group, self.member = context.groups.join(
-            context.topic(topic), consumer, lease_seconds, name, in_flight
+            context.topic(topic), consumer, lease_seconds, options.name, in_flight
         )
         self.closed = False
-        self.search = BatchSearch(
-            context, self.group, self.member, limits, until_idle=until_idle, who=repr(self)
-        )
+        self.search = BatchSearch(context, self.group, self.member, options, repr(self))
         weakref.finalize(self, self.group.gone.append, self.member).atexit = False
 
     @property
@@ -168,17 +161,6 @@ class Reader:
             if leased is None:
                 return
             yield leased
-
-    def __enter__(self) -> "Reader":
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         name = f" {self.name!r}" if self.name else ""

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 class Topic:
     """A topic by name."""
 
+    _writer_kind = Writer
+
     def __init__(self, context: "Context", name: str) -> None:
         self._context = context
         self.name = name
@@ -152,7 +154,7 @@ class Topic:
         """
         self._context.check_writable()
         self._info()
-        return Writer(
+        return self._writer_kind(
             self._context,
             self.name,
             producer,

@@ -11,7 +11,6 @@ from ..columns.batch import ReadBatch
 from ..transaction.snapshot_reader import look_limit
 
 if TYPE_CHECKING:
-    from ...runtime.catalog import TopicInfo
     from ..context import Context
 
 _TRIES = 9
@@ -30,24 +29,15 @@ def read_now(
     context.check()
     info = context.topic(name)
     most = look_limit(max_records, max_bytes)
-    for _ in range(_TRIES):
+    tries = 0
+    while True:
         try:
-            return _look_at(context, info, start, partition, most, max_bytes)
-        except SnapshotTooOld:
-            pass  # trimmed between looking where it starts and reading there
-    return _look_at(context, info, start, partition, most, max_bytes)
-
-
-def _look_at(
-    context: "Context",
-    info: "TopicInfo",
-    start: int | Mapping[int, int],
-    partition: int | None,
-    max_records: int,
-    max_bytes: int,
-) -> tuple[ReadBatch, dict[int, int]]:
-    with context.reading() as reading:
-        starts = reading.starts(info, start, partition)
-        batch = reading.inspect(info, starts, max_records, max_bytes)
-        tablets = [info.partitions[p] for p in starts]
-        return batch, {} if batch else {t: reading.bounds(t)[1] for t in tablets}
+            with context.reading() as reading:
+                starts = reading.starts(info, start, partition)
+                batch = reading.inspect(info, starts, most, max_bytes)
+                tablets = [info.partitions[p] for p in starts]
+                return batch, {} if batch else {t: reading.bounds(t)[1] for t in tablets}
+        except SnapshotTooOld:  # trimmed between looking where it starts and reading there
+            tries += 1
+            if tries > _TRIES:
+                raise

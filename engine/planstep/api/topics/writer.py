@@ -23,9 +23,9 @@ import threading
 import warnings
 from collections import defaultdict
 from collections.abc import Callable
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from ...closing import Closing
 from ...errors import Conflict, SequenceError, TransactionClosed, Undetermined
 from ...proto.messages import PartitionPart, Parts
 from ...runtime.outcome import Commit
@@ -51,7 +51,7 @@ _AGAIN_SECONDS = 1.0
 _Item = tuple[int, bytes, bytes | None, bytes | None, int]
 
 
-class Writer:
+class Writer(Closing):
     """Threads may share it. Invariants: in a partition's buffer numbers rise; what is buffered
     leaves it only when its transaction is known to have committed."""
 
@@ -300,15 +300,7 @@ class Writer:
                 if self._anonymous:  # all of its numbers are decided: another may go on behind them
                     self._context.give_producer(self.producer)
 
-    def __enter__(self) -> "Writer":
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if error is None:
             self.close()
         else:

@@ -18,7 +18,6 @@ Next: ../engine.py.
 import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from ...proto.ids import tx_text
@@ -94,12 +93,7 @@ class Transaction:
         self.life.check_open()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         life = self.life
         if life.state != "open":
             return

@@ -1,0 +1,36 @@
+"""The bases of whatever has a `close`: one for `with`, one for `async with`.
+
+Next: api/topics/reader.py.
+"""
+
+from typing import Self
+
+
+class Closing:
+    """Is closed at the end of a `with`, however that ends."""
+
+    __slots__ = ()
+
+    def close(self) -> None:
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self.close()
+
+
+class AsyncClosing:
+    """Is closed at the end of an `async with`, however that ends."""
+
+    __slots__ = ()
+
+    async def close(self) -> None:
+        raise NotImplementedError
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        await self.close()
