@@ -52,7 +52,8 @@ class Disk(MemoryStore):
 class Hosts(ABC):
     """Hosts over stores in memory, and what went into each of their turns.
 
-    Who inherits says how a host is made (`_host`), by its settings alone: a replay asks it again.
+    Who inherits says how a host is made (`_host`), by its settings alone: a replay asks it again; and what
+    goes wrong (`_strike`), which a plan may say in its place.
     """
 
     def _open(self, hosts: int) -> None:
@@ -66,6 +67,20 @@ class Hosts(ABC):
 
     @abstractmethod
     def _host(self, number: int, store: MemoryStore) -> Host: ...
+
+    @abstractmethod
+    def _strike(self, number: int, inputs: list[Input]) -> str:
+        """Draws what strikes the next turn of a host, "" for nothing. A loss of power is one of:
+
+        crash_before    the turn is not begun
+        crash_lost      it is lost while it is written
+        crash_kept      it is durable, and nobody hears of it
+        crash_sent      what it sends has left
+        """
+
+    @abstractmethod
+    def crash(self, number: int) -> None:
+        """The host loses what was not committed, its inbox included, and starts again a little later."""
 
     def _observe(self, turn: Turn) -> None:
         self._changes = turn.changes()

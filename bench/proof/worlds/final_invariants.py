@@ -24,7 +24,7 @@ def at_the_end(world: World, work: Named) -> list[str]:
     """Of a world that has settled."""
     serial = Serial(world, work.asked, work.readers.seen)
     wrong = [*serial.wrong]
-    wrong += _differences(stored(world), serial.model)
+    wrong += differences(stored(world), serial.model)
     wrong += real_time(world, serial.order, work.readers.seen)
     wrong += _totals(work)
     wrong += _pairs(work.readers.seen)
@@ -34,7 +34,7 @@ def at_the_end(world: World, work: Named) -> list[str]:
     return wrong
 
 
-def _differences(found: dict[bytes, Any], model: dict[bytes, Any]) -> list[str]:
+def differences(found: dict[bytes, Any], model: dict[bytes, Any]) -> list[str]:
     wrong = []
     for key in sorted({**found, **model}):
         if found.get(key) != model.get(key):

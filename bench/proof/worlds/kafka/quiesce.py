@@ -42,11 +42,11 @@ class Ends(Look):
         everything has come to its end; without `settles`: for a while, since something may hang."""
         world = self.world
         if transactions is None:
-            world.run(run_ms)
+            world.pass_ms(run_ms)
         else:
             end = world.now + RUN_MS
             while len(self.history.txs) < transactions and world.now < end:
-                world.run(20)
+                world.pass_ms(20)
             self.rounds_left = dict.fromkeys(self.rounds_left, 0)
         world.heal()
         self._healed_at = world.now
@@ -54,12 +54,12 @@ class Ends(Look):
         if settles:
             self._wait(self._all_used)
         if not settles or not self.fenced:  # a position may fall, and stay there
-            world.run(1_000)
+            world.pass_ms(1_000)
         self.stopping = True
         if settles:
             self._wait(lambda: not self.left())
         else:
-            world.run(3_000)
+            world.pass_ms(3_000)
         for name, committed in (("rc", True), ("ru", False)):
             for tablet in self.tablets:
                 self.read_on(name, committed, tablet, 1 << 20)
@@ -69,7 +69,7 @@ class Ends(Look):
         for _ in range(WAIT_MS // 50):
             if done():
                 return
-            self.world.run(50)
+            self.world.pass_ms(50)
             self._check_time_outs()
         raise Broken(f"B37: not at its end {WAIT_MS} ms after the last fault: {self.left()}")
 
