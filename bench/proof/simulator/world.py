@@ -30,7 +30,7 @@ from ....host.inputs import (
     Tick,
     frees,
 )
-from ....proto.ids import PROXY, tablet_id, tx_id
+from ....proto.ids import PROXY, host_of, tablet_id, tx_id
 from ....proto.messages import Withdraw
 from ....proxy.deterministic import Result
 from ....store import MemoryStore, Turn
@@ -149,7 +149,7 @@ class World(Timeline, Hosts):
 
     def deliver(self, tablet: int, message: Any) -> None:
         """A message from outside, as a chore or an administrator sends it."""
-        self._put(tablet >> 20 & 0xFF, Deliver(tablet, message))
+        self._put(host_of(tablet), Deliver(tablet, message))
 
     # clocks --------------------------------------------------------------------------------
 

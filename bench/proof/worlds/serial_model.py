@@ -92,10 +92,9 @@ class Serial:
             self._shown(left.pop())
 
     def _outcomes(self, world: World) -> Iterator[tuple[int, int, bytes, int]]:
-        prefix = tablet_prefix(COORDINATOR_ID) + b"o"
         known: dict[bytes, None] = {}
-        for key, row in world.stores[0].scan(prefix, prefix + b"\xff" * 13):
-            tx, (state, step, n, _, _) = key[5:], OutcomeRow._make(row)
+        for key, row in world.rows(COORDINATOR_ID, b"o"):
+            tx, (state, step, n, _, _) = key[1:], OutcomeRow._make(row)
             known[tx] = None
             if state == PLANNED:
                 self.wrong.append(f"B12: {tx_text(tx)} is left undecided")

@@ -123,16 +123,11 @@ class Look:
             self._epochs[producer] = epoch
 
     def meta(self, tablet: int) -> partition_rows.Bounds:
-        row = self.world.stores[host_of(tablet)].get(tablet_prefix(tablet) + b"m")
-        return partition_rows.Bounds._make(row or partition_rows.EMPTY)
+        return partition_rows.Bounds._make(self.world.read(tablet, b"m") or partition_rows.EMPTY)
 
     def rows(self, tablet: int, letter: bytes) -> dict[bytes, Any]:
         """What a tablet keeps under keys that begin so."""
-        prefix = tablet_prefix(tablet)
-        found = self.world.stores[host_of(tablet)].scan(
-            prefix + letter, prefix + letter + b"\xff" * 9
-        )
-        return {key[4:]: value for key, value in found}
+        return dict(self.world.rows(tablet, letter))
 
     def _entries(self, tablet: int, begin: int) -> Iterator[Entry]:
         return entries(self.world.stores, tablet, begin)

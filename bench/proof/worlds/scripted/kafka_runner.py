@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .....proto.batch import encode_batch
-from .....proto.ids import PARTITION, host_of, tablet_id, tablet_prefix
+from .....proto.ids import PARTITION, tablet_id
 from .....proxy.kafka.client import UNKNOWN_END
 from .....tablets.kafka.rows import EMPTY
 from ...simulator.kafka_clients import Client, Do, Process, Steps
@@ -143,7 +143,7 @@ class RebootedKafka(PowerCuts, KafkaWorld):
 
     def _compare(self) -> Iterator[str]:
         for tablet in self.p:
-            row = self.stores[host_of(tablet)].get(tablet_prefix(tablet) + b"m") or EMPTY
+            row = self.read(tablet, b"m") or EMPTY
             _, end, stable = row
             if end != stable:
                 yield f"partition {tablet:#x} hangs: it is stable up to {stable} of {end}"

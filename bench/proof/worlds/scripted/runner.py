@@ -25,7 +25,7 @@ from .....coordinator.plan import COMMITTED, PLANNED, REFUSED, OutcomeRow
 from .....errors import PlanstepError
 from .....host.host import Host
 from .....host.inputs import Commit, Input, Tick
-from .....proto.ids import COORDINATOR_ID, host_of, tablet_prefix, tx_text
+from .....proto.ids import COORDINATOR_ID, tx_text
 from .....proto.messages import Clean, Resolve
 from .....proto.reasons import cause_of
 from .....proxy.deterministic import Result
@@ -223,9 +223,6 @@ class Rebooted(PowerCuts, World):
                 )
 
     # reads, for the scripts -----------------------------------------------------------------
-
-    def read(self, tablet: int, key: bytes) -> Any:
-        return self.stores[host_of(tablet)].get(tablet_prefix(tablet) + key)
 
     def position(self, tablet: int, consumer: str) -> int:
         """Where a consumer goes on: behind what it has committed, and what was trimmed."""
