@@ -38,6 +38,7 @@ from .faults import CRASHES, HEALED, TURN, Faults, Lines, Odds
 from .hosts import Hosts as Hosts
 from .virtual_time import Timeline
 
+_SETTLE_EVENTS_MAX = 100_000
 LAST = 200
 """Events that are told when something is wrong."""
 
@@ -403,17 +404,17 @@ class World(Timeline, Hosts):
         for store in self.stores:
             store.full = False
 
-    def settle(self, within_ms: float = 60_000.0, events_max: int = 100_000) -> float:
+    def settle(self, within_ms: float = 60_000.0) -> float:
         """Heals the world and runs until nothing is under way; returns the virtual time it took."""
         self.heal()
-        began, last = self.now, self.events + events_max
+        began, first = self.now, self.events
         while True:
             self.pass_ms(self.tick_ms)
             left = self.left()
             if not left:
                 return self.now - began
-            if self.now - began > within_ms or self.events > last:
-                took = f"{self.now - began:.0f} ms and {self.events - last + events_max} events"
+            if self.now - began > within_ms or self.events > first + _SETTLE_EVENTS_MAX:
+                took = f"{self.now - began:.0f} ms and {self.events - first} events"
                 raise AssertionError(f"after {took} there is still {left}")
 
     def left(self) -> str:
