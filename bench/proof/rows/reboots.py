@@ -5,8 +5,8 @@
             each other host at that moment ─▶ the run once more, to its end ─▶ compared
 
 An event is a turn that takes one message. `lost`: the power goes while the turn is written; `kept`: it is
-durable, and nobody hears of it. YDB's RunTestWithReboots is the model; it reboots tablets, here it is
-hosts, since what shares a host shares its fate.
+durable, and nobody hears of it; `sent`: what it sends has left. YDB's RunTestWithReboots is the model; it
+reboots tablets, here it is hosts, since what shares a host shares its fate.
 
 Another third of the points is drawn: behind the first power loss comes another one, of that host or
 another, a few events later, mostly while what the first one left is being dealt with.

@@ -140,17 +140,17 @@ class Hosts(ABC):
     # looking at what is durable ---------------------------------------------------------------
 
     def read(self, tablet: int, key: bytes) -> Any:
-        """A row of a tablet; None where there is none."""
+        """Returns a row of a tablet, or None where there is none."""
         return self.stores[host_of(tablet)].get(tablet_prefix(tablet) + key)
 
     def rows(self, tablet: int, letter: bytes) -> list[tuple[bytes, Any]]:
-        """A tablet's rows under keys that begin so, which they are given with."""
+        """Returns a tablet's rows whose keys begin so, each with its key behind the tablet's prefix."""
         store, prefix = self.stores[host_of(tablet)], tablet_prefix(tablet)
         found = store.scan(prefix + letter, prefix + letter + b"\xff" * 13)
         return [(key[len(prefix) :], row) for key, row in found]
 
     def payloads(self, tablet: int) -> list[bytes]:
-        """The log of a partition in mode "deterministic", in its order."""
+        """Returns what the log of a partition in mode "deterministic" holds, in its order."""
         store = self.stores[host_of(tablet)]
         entries = [Entry._make(row) for _, row in self.rows(tablet, b"b")]
         return [store.read_payload(entry.address, entry.length) for entry in entries]
@@ -173,7 +173,7 @@ class Hosts(ABC):
     # the record -------------------------------------------------------------------------------
 
     def digest(self) -> str:
-        """Of all changes, in their order."""
+        """Returns a hash of all changes, in their order."""
         made = hashlib.sha256()
         for turn in self.recorded:
             made.update(b"%d %d " % (turn.host, len(turn.changes)))

@@ -287,7 +287,7 @@ class KafkaWorld(Timeline, Hosts):
         return "fail" if fails else ""
 
     def _make_durable(self, number: int, kept: list[tuple[float, Input]]) -> None:
-        """A turn that becomes durable, if the disk has room for it."""
+        """Runs a turn, which becomes durable if the disk has room for it."""
         store = self.stores[number]
         store.full = self.now < self._full_until[number] and self._drawn.random() < 0.7
         try:

@@ -34,7 +34,7 @@ def entries(stores: Sequence[Any], tablet: int, begin: int = 0) -> Iterator[Entr
 
 
 class _Node:
-    """A host as KafkaViews expects one: whichever life it is in."""
+    """Stands for a host in KafkaViews, whichever life it is in."""
 
     def __init__(self, world: KafkaWorld, number: int) -> None:
         self._world, self._number = world, number
@@ -45,7 +45,7 @@ class _Node:
 
 
 def views_of(world: KafkaWorld, isolation: str) -> KafkaViews:
-    """Reads as the engine does them, also from a host that was started again."""
+    """Returns the engine's own reads over a world; they follow hosts that start again."""
     nodes: Any = [_Node(world, number) for number in range(world.hosts)]
     return KafkaViews(nodes, lambda: None, KafkaSettings(isolation=isolation), 0.0)
 

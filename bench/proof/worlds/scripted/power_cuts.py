@@ -1,8 +1,8 @@
-"""A simulated world in which nothing goes wrong but that hosts lose power where a plan says.
+"""Lets hosts of a simulated world lose power where a plan says; nothing else goes wrong there.
 
     World, KafkaWorld ─ what strikes this turn? ─▶ PowerCuts: the number of the turn ─▶ Cut(event, moment, host)
 
-An event is a turn that is told more than that time passes. Events are numbered as they come, so a run is its
+An event is a turn that is told more than that time passes. Events are numbered as they come. So a run is its
 scenario and its cuts.
 
 Next: runner.py.
@@ -26,7 +26,7 @@ class Cut(NamedTuple):
 
 
 class PowerCuts(Hosts):
-    """Stands in front of a world, whose draw of what strikes a turn it replaces."""
+    """Replaces a world's draw of what strikes a turn by a plan. It stands before the world among the bases."""
 
     def _plan(self, cuts: tuple[Cut, ...], again: tuple[int, int] | None) -> None:
         self.cuts = cuts

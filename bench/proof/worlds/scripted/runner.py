@@ -1,4 +1,4 @@
-"""A scripted scenario in the simulated world, one message a turn, with a power loss wherever the plan says.
+"""Runs a scripted scenario in the simulated world, one message a turn, with a power loss wherever the plan says.
 
     client ─ commit ─▶ World, a turn an event ─▶ results ─▶ client
                           ▲
@@ -47,7 +47,7 @@ _AWAY_MS = 1.0
 """Longer than a frame takes: what is on its way to a host that loses power is lost."""
 _MS_MAX = 200_000
 _EVENTS_MAX = 20_000
-_CLEANED_KEYS = 1_000
+_CLEAN_KEYS = 1_000
 
 
 @dataclass
@@ -89,7 +89,7 @@ class Rebooted(PowerCuts, World):
         self.told = self._told
 
     def _take(self, number: int) -> list[Input]:
-        """One message; what is committed at once comes in one turn."""
+        """Takes one message; commits that are asked for at once share a turn."""
         inbox = self.inboxes[number]
         joined = [type(a) is Tick or type(a) is type(b) is Commit for a, b in pairwise(inbox)]
         self.turn_inputs = [*joined, False].index(False) + 1
@@ -146,7 +146,7 @@ class Rebooted(PowerCuts, World):
                 self.deliver(COORDINATOR_ID, Resolve(tx))
 
     def _look_for_ends(self) -> None:
-        """How those ended that the client asks for; one that was not answered yet is asked for again."""
+        """Takes up transactions whose end the coordinator knows, and asks again for the others."""
         for tx, want in list(self._resolving.items()):
             state = self._state(tx)
             if state is None:
@@ -167,13 +167,13 @@ class Rebooted(PowerCuts, World):
     # the whole -----------------------------------------------------------------------------
 
     def go(self) -> "Rebooted":
-        """To the end, and compares; what is wrong is in `violations`."""
+        """Runs to the end, and compares; what is wrong is in `violations`."""
         try:
             for step in self._steps:
                 for want in step:
                     self._attempt(want)
                 self._until(partial(_all_ended, step))
-            self._until(self._cleaned)
+            self._until(self._clean_dropped)
             self.settle()
         except (PlanstepError, AssertionError) as error:
             cause = error.__cause__ or error
@@ -190,12 +190,12 @@ class Rebooted(PowerCuts, World):
             if self.now > until or self.events > _EVENTS_MAX:
                 raise AssertionError(f"no end without a fault: {self.left() or 'a client waits'}")
 
-    def _cleaned(self) -> bool:
-        """Cleans what was dropped, as the chores do, bit by bit; True: nothing is left of it."""
+    def _clean_dropped(self) -> bool:
+        """Cleans what was dropped, as the chores do; True once nothing is left of it."""
         rows = [key for s in self.stores for key, _ in s.scan(b"\x30\0\0\0", b"\x50\0\0\0")]
         dropped = [int.from_bytes(key[:4], "big") for key in rows if key[4:] == DROPPED]
         for tablet in dropped:
-            self.deliver(tablet, Clean(_CLEANED_KEYS))
+            self.deliver(tablet, Clean(_CLEAN_KEYS))
         return not dropped
 
     def left(self) -> str:
