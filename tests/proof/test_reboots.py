@@ -9,9 +9,12 @@ import pytest
 from planstep.bench.proof.rows import reboots
 from planstep.bench.proof.rows.reboots import Point, Story, lived, points, stories
 from planstep.bench.proof.rows.registry import Asked
-from planstep.bench.proof.worlds.scripted.model import differences, explained, outcomes, stored
-from planstep.bench.proof.worlds.scripted.runner import MOMENTS, Cut
+from planstep.bench.proof.worlds.final_invariants import differences
+from planstep.bench.proof.worlds.scripted.power_cuts import MOMENTS, Cut
+from planstep.bench.proof.worlds.serial_model import Serial, stored
+from planstep.coordinator.plan import ABORTED, OutcomeRow
 from planstep.host.links import Link
+from planstep.proto.ids import COORDINATOR_ID, tablet_prefix
 from planstep.proxy.deterministic import Proxy
 
 
@@ -77,12 +80,14 @@ def test_a_link_that_forgets_what_it_took_is_noticed(monkeypatch: pytest.MonkeyP
 
 def test_the_model_sees_a_row_that_nobody_wrote() -> None:
     run = lived(Story("one partition", 1, False), Point(Cut(1, "kept", 0)))
-    known = outcomes(run.stores[0])
-    must, wrong = explained(known, run.asked)
-    found = stored(run.stores)
-    assert not wrong and not list(differences(must, found))
-    (tablet, key) = next(iter(found))
-    found[tablet, key + b"x"] = found.pop((tablet, key))
-    assert len(list(differences(must, found))) == 2
-    decided = [one._replace(state=3 if one.step == known[-1].step else one.state) for one in known]
-    assert explained(decided, run.asked)[1]
+    serial, found = Serial(run, run.asked), stored(run)
+    assert not serial.wrong and not differences(found, serial.model)
+    key = next(iter(found))
+    found[key + b"x"] = found.pop(key)
+    assert len(differences(found, serial.model)) == 2
+    store, prefix = run.stores[0], tablet_prefix(COORDINATOR_ID) + b"o"
+    key, row = store.scan(prefix, prefix + b"\xff" * 13)[-1]
+    turn = store.begin()
+    turn.put(key, OutcomeRow._make(row)._replace(state=ABORTED))
+    store.commit(turn)
+    assert any(text.startswith("B18") for text in Serial(run, run.asked).wrong)

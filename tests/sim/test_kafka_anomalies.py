@@ -57,7 +57,7 @@ class Script(Workload):
     def read(self, tablet: int, committed: bool = True) -> list[bytes]:
         """What a reader that was not here before is shown."""
         records, _ = self.poll("", committed, tablet, 0, 1_000)
-        self.world.run(1)
+        self.world.pass_ms(1)
         return [value for _, value in records]
 
     def found(self) -> list[str]:
@@ -81,12 +81,12 @@ class Producer:
     def send(self, tablet: int, *values: bytes) -> None:
         """Written when this returns."""
         self.script.send(self.client, self.handle, self.tx, tablet, list(values))
-        self.script.world.run(20)
+        self.script.world.pass_ms(20)
 
     def end(self, commit: bool, **offsets: Any) -> str:
         steps = self.script.end(self.client, self.handle, self.tx, commit, offsets)
         error: str = self.script.wait(steps, self.client)
-        self.script.world.run(20)
+        self.script.world.pass_ms(20)
         return error
 
 
@@ -174,7 +174,7 @@ def late_end(version: int, commit: bool) -> tuple[Script, Producer]:
     p.begin()
     p.send(s.a, b"2")
     assert s.read(s.a) == [b"1"] * commit
-    s.world.run(HELD_MS)
+    s.world.pass_ms(HELD_MS)
     return s, p
 
 
@@ -219,12 +219,12 @@ def test_a_late_batch_hangs_its_partition(version: int) -> None:
     p.send(s.a, b"1")
     assert p.end(True) == "TRANSACTION_ABORTABLE", "nobody answered in delivery_timeout_ms"
     s.world.hold = lambda message: 0.0
-    s.world.run(2 * HELD_MS)
+    s.world.pass_ms(2 * HELD_MS)
     other = s.producer("other")
     other.begin()
     other.send(s.a, b"2")
     assert other.end(True) == ""
-    s.world.run(5 * QUICK.transaction_timeout_ms)
+    s.world.pass_ms(5 * QUICK.transaction_timeout_ms)
     _, end, stable = s.meta(s.a)
     if version == 1:
         assert stable < end and s.read(s.a) == []
@@ -241,7 +241,7 @@ def test_a_late_batch_counts_with_the_next_transaction_of_its_producer() -> None
     p.send(s.a, b"1")
     p.end(True)
     s.world.hold = lambda message: 0.0
-    s.world.run(2 * HELD_MS)
+    s.world.pass_ms(2 * HELD_MS)
     p.begin()
     p.send(s.a, b"2")
     assert p.end(True) == ""

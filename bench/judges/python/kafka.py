@@ -23,7 +23,8 @@ Next: ../trace.py.
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
+from typing import TypeAlias, TypeVar
 
 from ..trace import TOPIC
 from .findings import (
@@ -66,7 +67,8 @@ JEPSEN = {
     "G1c with ww": (G1C_WW,),
 }
 """Jepsen's names, and what they are called here."""
-Edges = dict[int, list[int]]
+Node = TypeVar("Node", bound=Hashable)
+Edges: TypeAlias = dict[Node, list[Node]]
 
 
 def anomalies(findings: Findings) -> dict[str, tuple[int, bool]]:
@@ -172,7 +174,7 @@ def _early(history: History, findings: Findings, lane: int, seen: Log, log: Log)
 def check_logs(history: History, findings: Findings) -> None:
     """In which order transactions wrote, and what follows from that. Linear in records and consumed ranges."""
     workers = history.worker
-    ww: Edges = {}
+    ww: Edges[int] = {}
     for lane, log in history.stored.items():
         last = -1
         here: dict[int, None] = {}
@@ -192,14 +194,9 @@ def check_logs(history: History, findings: Findings) -> None:
             if last >= 0:
                 ww.setdefault(last, []).append(tx)
             last = tx
-    wr = _consumed(history)
-    both = {tx: [*ww.get(tx, ()), *wr.get(tx, ())] for tx in ww | wr}
     text = "{} transactions, among them {}"
-    for name, edges, needed in ((G0, ww, ww), (G1C, wr, wr), (G1C_WW, both, wr)):
-        for component in components(edges):
-            inside = set(component)
-            if any(to in inside for tx in component for to in needed.get(tx, ())):
-                findings.note(name, text, len(component), sorted(component)[:4])
+    for name, cycle in cycles(ww, _consumed(history)):
+        findings.note(name, text, len(cycle), sorted(cycle)[:4])
 
 
 def _followed(history: History, tx: int, later: int) -> bool:
@@ -208,9 +205,9 @@ def _followed(history: History, tx: int, later: int) -> bool:
     return reply is not None and begin is not None and reply <= begin
 
 
-def _consumed(history: History) -> Edges:
+def _consumed(history: History) -> Edges[int]:
     """Who consumed what whom had written, by the highest record of each range."""
-    edges: Edges = {}
+    edges: Edges[int] = {}
     numbers = {lane: n for n, lane in enumerate(history.lanes)}
     for lane, taken in history.consumed.items():
         topic = history.lanes[lane].name.rpartition("/")[0]
@@ -227,11 +224,21 @@ def _consumed(history: History) -> Edges:
     return edges
 
 
-def components(edges: Edges) -> Iterable[list[int]]:
+def cycles(ww: Edges[Node], wr: Edges[Node]) -> Iterator[tuple[str, list[Node]]]:
+    """Yields each cycle with its name. The simulated worlds look for theirs by it, too."""
+    both = {tx: [*ww.get(tx, ()), *wr.get(tx, ())] for tx in ww | wr}
+    for name, edges, needed in ((G0, ww, ww), (G1C, wr, wr), (G1C_WW, both, wr)):
+        for component in components(edges):
+            inside = set(component)
+            if any(to in inside for tx in component for to in needed.get(tx, ())):
+                yield name, component
+
+
+def components(edges: Edges[Node]) -> Iterator[list[Node]]:
     """Strongly connected ones of more than one (Tarjan), without recursion."""
-    order: dict[int, int] = {}
-    low: dict[int, int] = {}
-    held: dict[int, None] = {}  # the stack, and what is on it
+    order: dict[Node, int] = {}
+    low: dict[Node, int] = {}
+    held: dict[Node, None] = {}  # the stack, and what is on it
     for root in edges:
         if root in order:
             continue
@@ -259,7 +266,7 @@ def components(edges: Edges) -> Iterable[list[int]]:
                         yield component
 
 
-def _down_to(tx: int, held: dict[int, None]) -> list[int]:
+def _down_to(tx: Node, held: dict[Node, None]) -> list[Node]:
     """Takes all above one off the stack, and it too."""
     taken = [held.popitem()[0]]
     while taken[-1] != tx:

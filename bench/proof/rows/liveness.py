@@ -19,7 +19,7 @@ from typing import Any
 
 import msgpack
 
-from ....proto.ids import PARTITION, SHARD, host_of, tablet_id, tablet_prefix, tx_text
+from ....proto.ids import PARTITION, SHARD, host_of, tablet_id, tx_text
 from ....proto.messages import ADD, PartitionPart, ShardPart
 from ....tablets.participant import TxRecord
 from ..parallel import spread
@@ -27,7 +27,7 @@ from ..simulator.world import World
 from ..worlds.final_invariants import real_time
 from ..worlds.online_invariants import Watch
 from ..worlds.result import Played
-from ..worlds.seed import SETTLED_MS, digest_of, drive, last_of, world_of
+from ..worlds.seed import SETTLED_MS, drive, last_of, world_of
 from ..worlds.swarm import draw
 from ..worlds.workloads import Named
 from .registry import Asked, Found
@@ -124,7 +124,7 @@ def die(seed: int, deaf: bool = False) -> tuple[Played, Counter[str], float]:
             world.events,
             world.counted,
             watch.reached,
-            digest_of(world),
+            world.digest(),
             last_of(world) if violations else [],
         ),
         counts,
@@ -174,7 +174,7 @@ def _stands_behind(
     world: World, tx: bytes, parts: dict[int, Any], excused: dict[bytes, None]
 ) -> bool:
     for tablet in parts:
-        row = world.stores[host_of(tablet)].get(tablet_prefix(tablet) + b"t" + tx)
+        row = world.read(tablet, b"t" + tx)
         if row is not None and any(before in excused for before in TxRecord._make(row).blockers):
             return True
     return False

@@ -1,12 +1,12 @@
 """Row "reboots": a power loss at every event of every scenario, one run for each; then two in one run.
 
     scenario × hosts × placement ─▶ a run without a fault: its events
-        └─▶ each event × {before, lost, kept, after} of the host whose turn it is, and the power loss of
+        └─▶ each event × {before, lost, kept, sent} of the host whose turn it is, and the power loss of
             each other host at that moment ─▶ the run once more, to its end ─▶ compared
 
 An event is a turn that takes one message. `lost`: the power goes while the turn is written; `kept`: it is
-durable, and nobody hears of it. YDB's RunTestWithReboots is the model; it reboots tablets, here it is
-hosts, since what shares a host shares its fate.
+durable, and nobody hears of it; `sent`: what it sends has left. YDB's RunTestWithReboots is the model; it
+reboots tablets, here it is hosts, since what shares a host shares its fate.
 
 Another third of the points is drawn: behind the first power loss comes another one, of that host or
 another, a few events later, mostly while what the first one left is being dealt with.
@@ -21,7 +21,8 @@ from typing import Any, NamedTuple
 
 from ..parallel import spread
 from ..worlds.scripted.kafka_runner import KAFKA_SCENARIOS, RebootedKafka
-from ..worlds.scripted.runner import MOMENTS, Cut, Forgetful, Rebooted
+from ..worlds.scripted.power_cuts import MOMENTS, Cut
+from ..worlds.scripted.runner import Forgetful, Rebooted
 from ..worlds.scripted.scenarios import SCENARIOS, Tablets
 from .registry import SHARE, Asked, Found
 
@@ -61,7 +62,7 @@ def lived(story: Story, point: Point | None, kind: type[Rebooted] = Rebooted) ->
         script = KAFKA_SCENARIOS[story.name]
         return RebootedKafka(script, story.hosts, story.separate, cuts, again).go()
     scenario, tablets = _BY_NAME[story.name], Tablets(story.hosts)
-    run = kind(scenario.steps(tablets), story.hosts, story.separate, cuts, again).run()
+    run = kind(scenario.steps(tablets), story.hosts, story.separate, cuts, again).go()
     if not run.violations:
         run.violations += scenario.goal(tablets, run)
     return run

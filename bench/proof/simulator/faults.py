@@ -43,6 +43,14 @@ class Faults:
 FRAME = tuple(f.name for f in fields(Faults))[:8]
 TURN = tuple(f.name for f in fields(Faults))[8:]
 HEALED = Faults(*[0.0] * (len(FRAME) + len(TURN)))
+CRASHES = {
+    "crash_before": "crash before the sync",
+    "crash_lost": "crash at the sync, work lost",
+    "crash_kept": "crash at the sync, work kept",
+    "crash_after": "crash after the sync",
+    "crash_sent": "crash after all was sent",
+}
+"""When a turn's host loses power. The last is for plans: a world that draws has it as the next turn's first."""
 CLASSES = (
     "message lost",
     "message repeated",
@@ -52,10 +60,7 @@ CLASSES = (
     "swizzle-clog",
     "partition",
     "partition one way",
-    "crash before the sync",
-    "crash at the sync, work lost",
-    "crash at the sync, work kept",
-    "crash after the sync",
+    *list(CRASHES.values())[:4],
     "host paused",
     "turn failed",
     "disk full",

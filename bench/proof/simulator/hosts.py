@@ -6,14 +6,18 @@
 Next: world.py.
 """
 
+import hashlib
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import Any
 
 from ....errors import IoError, NoSpace, PlanstepError
 from ....host.host import Host
 from ....host.inputs import Input, Released
 from ....host.tablet_space import stored_tablets
+from ....proto.ids import host_of, tablet_prefix
 from ....store import MemoryStore, Show, Turn
+from ....tablets.partition import Entry
 
 
 @dataclass(slots=True)
@@ -52,7 +56,8 @@ class Disk(MemoryStore):
 class Hosts(ABC):
     """Hosts over stores in memory, and what went into each of their turns.
 
-    Who inherits says how a host is made (`_host`), by its settings alone: a replay asks it again.
+    Who inherits says how a host is made (`_host`), by its settings alone: a replay asks it again; and what
+    goes wrong (`_strike`), which a plan may say in its place.
     """
 
     def _open(self, hosts: int) -> None:
@@ -66,6 +71,20 @@ class Hosts(ABC):
 
     @abstractmethod
     def _host(self, number: int, store: MemoryStore) -> Host: ...
+
+    @abstractmethod
+    def _strike(self, number: int, inputs: list[Input]) -> str:
+        """Draws what strikes the next turn of a host, "" for nothing. A loss of power is one of:
+
+        crash_before    the turn is not begun
+        crash_lost      it is lost while it is written
+        crash_kept      it is durable, and nobody hears of it
+        crash_sent      what it sends has left
+        """
+
+    @abstractmethod
+    def crash(self, number: int) -> None:
+        """The host loses what was not committed, its inbox included, and starts again a little later."""
 
     def _observe(self, turn: Turn) -> None:
         self._changes = turn.changes()
@@ -118,6 +137,24 @@ class Hosts(ABC):
         self.stores[number] = self.stores[number].crash()
         self.nodes[number] = self._host(number, self.stores[number])
 
+    # looking at what is durable ---------------------------------------------------------------
+
+    def read(self, tablet: int, key: bytes) -> Any:
+        """Returns a row of a tablet, or None where there is none."""
+        return self.stores[host_of(tablet)].get(tablet_prefix(tablet) + key)
+
+    def rows(self, tablet: int, letter: bytes) -> list[tuple[bytes, Any]]:
+        """Returns a tablet's rows whose keys begin so, each with its key behind the tablet's prefix."""
+        store, prefix = self.stores[host_of(tablet)], tablet_prefix(tablet)
+        found = store.scan(prefix + letter, prefix + letter + b"\xff" * 13)
+        return [(key[len(prefix) :], row) for key, row in found]
+
+    def payloads(self, tablet: int) -> list[bytes]:
+        """Returns what the log of a partition in mode "deterministic" holds, in its order."""
+        store = self.stores[host_of(tablet)]
+        entries = [Entry._make(row) for _, row in self.rows(tablet, b"b")]
+        return [store.read_payload(entry.address, entry.length) for entry in entries]
+
     def unfinished(self) -> str:
         """A message, or a transaction, that is durable and not at its end; "" for none."""
         for host in self.nodes:
@@ -132,6 +169,16 @@ class Hosts(ABC):
                     if any(kind == b"q" or len(key) == 17 for key, _ in rows):
                         return f"a transaction at a tablet: {rows[0]!r}"
         return ""
+
+    # the record -------------------------------------------------------------------------------
+
+    def digest(self) -> str:
+        """Returns a hash of all changes, in their order."""
+        made = hashlib.sha256()
+        for turn in self.recorded:
+            made.update(b"%d %d " % (turn.host, len(turn.changes)))
+            made.update(turn.changes)
+        return made.hexdigest()
 
     def replay(self) -> list[bytes]:
         """The changes that fresh cores make of the recorded inputs; a new life starts from its store."""

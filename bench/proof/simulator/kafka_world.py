@@ -21,7 +21,6 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from heapq import heappop, heappush
 from math import inf
 from typing import Any
 
@@ -36,6 +35,7 @@ from ....store import MemoryStore
 from .hosts import Hosts
 from .kafka_clients import Client
 from .lines import Lines
+from .virtual_time import Timeline
 
 QUICK = KafkaSettings(
     transaction_timeout_ms=700,
@@ -109,7 +109,7 @@ CLASSES = (
 """What can strike in a world, by the names that it is counted under."""
 
 
-class KafkaWorld(Hosts):
+class KafkaWorld(Timeline, Hosts):
     """Invariant: what happens depends on the arguments only, and on what its processes do.
 
     `faults` are probabilities, `faulted` is what happened. `inputs_max`: of one turn, from clients and links.
@@ -127,6 +127,7 @@ class KafkaWorld(Hosts):
         inputs_max: int = 1 << 20,
     ) -> None:
         settings.check()
+        self.timeline()
         self.seed = seed
         self.random = random.Random(f"{seed}/work")
         self._drawn = random.Random(f"{seed}/hosts")
@@ -136,16 +137,13 @@ class KafkaWorld(Hosts):
         self.settings = settings
         self.faults = Faults() if faults is None else faults
         self.faulted: Counter[str] = Counter()
-        self.now = 1_000.0
         self.hold: Callable[[Any], float] = lambda message: 0.0
         """How many ms more a request takes to arrive: for worlds that follow a script."""
         self.after_turn: Callable[[int], None] = lambda host: None
         self.clients: list[Client] = []
-        self.events = self.switched = 0
+        self.switched = 0
         self.inputs_max = inputs_max
         self._strict = settings.protocol_version == 1 and not self.faults.late
-        self._queue: list[tuple[float, int, Callable[[], None]]] = []
-        self._order = 0
         half = settings.request_timeout_ms / 2  # what is slow is not late
         self.lines = Lines(f"{seed}/net", self.after, self.faulted, half)
         self._set_lines()
@@ -160,7 +158,7 @@ class KafkaWorld(Hosts):
         self._open(hosts)
         for number in range(hosts):
             self._poke(number)
-            self.after(_TICK_MS, partial(self._tick, number))
+            self.after(_TICK_MS, self._tick, number)
             if switches:  # batching of the coordinators' logs, during the run
                 self._switch(number)
         if any(getattr(self.faults, name) for name in _LAST):
@@ -191,21 +189,6 @@ class KafkaWorld(Hosts):
     def clock(self, number: int) -> int:
         """What a host takes the time for."""
         return max(1, self.now_ms + self.skews[number])
-
-    def after(self, delay_ms: float, call: Callable[[], None]) -> None:
-        self._order += 1
-        heappush(self._queue, (self.now + delay_ms, self._order, call))
-
-    def step(self) -> None:
-        self.events += 1
-        self.now, _, call = heappop(self._queue)
-        call()
-
-    def run(self, ms: float) -> None:
-        until = self.now + ms
-        while self._queue[0][0] <= until:
-            self.step()
-        self.now = until
 
     # lines ---------------------------------------------------------------------------------
 
@@ -242,10 +225,10 @@ class KafkaWorld(Hosts):
     def _poke(self, number: int) -> None:
         if not self._due[number]:
             self._due[number] = True
-            self.after(self._drawn.uniform(0.1, 2.0), partial(self._turn, number))
+            self.after(self._drawn.uniform(0.1, 2.0), self._turn, number)
 
     def _tick(self, number: int) -> None:
-        self.after(_TICK_MS, partial(self._tick, number))
+        self.after(_TICK_MS, self._tick, number)
         if self.nodes[number].ticks:
             self._arrive(number, Tick())
 
@@ -256,7 +239,7 @@ class KafkaWorld(Hosts):
             return
         if self.now < self._busy_until[number]:
             self._due[number] = True
-            self.after(self._busy_until[number] - self.now, partial(self._turn, number))
+            self.after(self._busy_until[number] - self.now, self._turn, number)
             return
         taken, self.inboxes[number] = inbox[: self.inputs_max], inbox[self.inputs_max :]
         if self.inboxes[number]:
@@ -266,7 +249,7 @@ class KafkaWorld(Hosts):
             self.faulted["disk slow"] += 1
             ms = draw.uniform(2, self.settings.request_timeout_ms / 4)
             self._busy_until[number] = self.now + ms
-            self.after(ms, partial(self._sync, number, self.lives[number], taken))
+            self.after(ms, self._sync, number, self.lives[number], taken)
         else:
             self._sync(number, self.lives[number], taken)
 
@@ -277,32 +260,44 @@ class KafkaWorld(Hosts):
         kept = [item for item in taken if self.now <= item[0]]
         self.faulted["request down with its connection"] += len(taken) - len(kept)
         inputs = [item for _, item in kept]
+        kind = self._strike(number, inputs)
+        if kind == "crash_kept":  # durable, and nobody hears of it
+            self._run(number, inputs, self.clock(number))
+            self.after_turn(number)
+        elif kind in ("crash_lost", "fail"):
+            self._fail(number, inputs, self.clock(number))
+        elif kind in ("", "crash_sent"):
+            self._make_durable(number, kept)
+        if kind == "fail":
+            self._again(number, kept)
+        elif kind:
+            self.crash(number)
+
+    def _strike(self, number: int, inputs: list[Input]) -> str:
         draw, faults = self._drawn, self.faults
         crashes, fails = draw.random() < faults.crash, draw.random() < faults.fail
         if crashes:
             when = draw.choice(("before", "at", "after"))
             self.faulted[f"host crash {when} the sync"] += 1
-            if when == "after" or (when == "at" and draw.random() < 0.5):
-                self._run(number, inputs, self.clock(number))  # durable, and nobody hears of it
-                self.after_turn(number)
-            elif when == "at":
-                self._fail(number, inputs, self.clock(number))
-            self.crash(number)
-        elif fails:
+            if when == "at":
+                return "crash_kept" if draw.random() < 0.5 else "crash_lost"
+            return "crash_kept" if when == "after" else "crash_before"
+        if fails:
             self.faulted["turn failed"] += 1
-            self._fail(number, inputs, self.clock(number))
-            self._again(number, kept)
+        return "fail" if fails else ""
+
+    def _make_durable(self, number: int, kept: list[tuple[float, Input]]) -> None:
+        """Runs a turn, which becomes durable if the disk has room for it."""
+        store = self.stores[number]
+        store.full = self.now < self._full_until[number] and self._drawn.random() < 0.7
+        try:
+            released = self._run(number, [item for _, item in kept], self.clock(number))
+        except NoSpace:
+            self._without_space(number, kept)
         else:
-            store = self.stores[number]
-            store.full = self.now < self._full_until[number] and draw.random() < 0.7
-            try:
-                released = self._run(number, inputs, self.clock(number))
-            except NoSpace:
-                self._without_space(number, kept)
-            else:
-                self._release(number, released)
-            finally:
-                store.full = False
+            self._release(number, released)
+        finally:
+            store.full = False
 
     def _again(self, number: int, kept: list[tuple[float, Input]], ms: float = 0.0) -> None:
         """Frames are sent again; the rest comes again, as ../../../runtime/turn_loop.py has it."""
@@ -310,7 +305,7 @@ class KafkaWorld(Hosts):
         for until, item in kept:
             if isinstance(item, (Deliver, Together)):
                 if ms:
-                    self.after(ms, partial(self._arrive_again, number, life, item, until))
+                    self.after(ms, self._arrive_again, number, life, item, until)
                 else:
                     self._arrive(number, item, until)
 
@@ -345,18 +340,17 @@ class KafkaWorld(Hosts):
             self.lines.send("answer", (number, client.end), partial(client.take, answer))
 
     def _switch(self, number: int) -> None:
-        self.after(self._weather_drawn.uniform(20, 400), partial(self._switch, number))
+        self.after(self._weather_drawn.uniform(20, 400), self._switch, number)
         self.switched += 1
         batching = self._weather_drawn.random() < 0.5
         for kind in (TRANSACTIONS, GROUPS):
             self.tell(tablet_id(kind, number, 0), SwitchLog(batching))
 
     def crash(self, number: int) -> None:
-        """The host loses what was not committed, its inbox included, and starts again a little later."""
         self.inboxes[number] = []
         self._away[number] = True
         self._busy_until[number] = 0.0
-        self.after(self._drawn.uniform(1, 60), partial(self._come_back, number))
+        self.after(self._drawn.uniform(1, 60), self._come_back, number)
         self._restart(number)
 
     def _come_back(self, number: int) -> None:

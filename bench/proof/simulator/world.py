@@ -30,14 +30,15 @@ from ....host.inputs import (
     Tick,
     frees,
 )
-from ....proto.ids import PROXY, tablet_id, tx_id
+from ....proto.ids import PROXY, host_of, tablet_id, tx_id
 from ....proto.messages import Withdraw
 from ....proxy.deterministic import Result
 from ....store import MemoryStore, Turn
-from .faults import HEALED, TURN, Faults, Lines, Odds
+from .faults import CRASHES, HEALED, TURN, Faults, Lines, Odds
 from .hosts import Hosts as Hosts
 from .virtual_time import Timeline
 
+_SETTLE_EVENTS_MAX = 100_000
 LAST = 200
 """Events that are told when something is wrong."""
 
@@ -149,7 +150,7 @@ class World(Timeline, Hosts):
 
     def deliver(self, tablet: int, message: Any) -> None:
         """A message from outside, as a chore or an administrator sends it."""
-        self._put(tablet >> 20 & 0xFF, Deliver(tablet, message))
+        self._put(host_of(tablet), Deliver(tablet, message))
 
     # clocks --------------------------------------------------------------------------------
 
@@ -190,11 +191,13 @@ class World(Timeline, Hosts):
             self._due[number] = True
             self.after(self._rests_until[number] - self.now, self._turn, number)
             return
-        kind = self._odds.strike()
-        if kind in ("pause", "crash_before", "jump"):
+        kind = self._strike(number, self.inboxes[number])
+        if kind in ("pause", "jump"):
             getattr(self, "_" + kind)(number)
-            if kind != "jump":
-                return
+        elif kind == "crash_before":
+            self._lose_power(number, kind)
+        if kind in ("pause", "crash_before"):
+            return
         inputs = self._take(number)
         if kind == "mix" and len(inputs) > 1:
             self.counted["inputs mixed"] += 1
@@ -203,12 +206,17 @@ class World(Timeline, Hosts):
         if not self._is_lost(number, kind, inputs):
             self._kept(number, kind, inputs)
 
+    def _strike(self, number: int, inputs: list[Input]) -> str:
+        kind = self._odds.strike()
+        if kind == "crash_at":
+            return "crash_lost" if self._disk.random() < 0.5 else "crash_kept"
+        return kind
+
     def _is_lost(self, number: int, kind: str, inputs: list[Input]) -> bool:
         """Whether the turn fails, or its host dies before it is durable."""
-        if kind == "crash_at" and self._disk.random() < 0.5:
-            self.counted["crash at the sync, work lost"] += 1
+        if kind == "crash_lost":
             self._fail(number, inputs, self.now_ms(number))
-            self.crash(number)
+            self._lose_power(number, kind)
         elif kind == "fail":
             self.counted["turn failed"] += 1
             self._fail(number, inputs, self.now_ms(number))
@@ -230,10 +238,10 @@ class World(Timeline, Hosts):
             self._release(number, self.lives[number], released)
             released = self._run(number, inputs, self.now_ms(number))
             self.echoed(number, self.turn)
-        if kind in ("crash_at", "crash_after"):
-            done = "at the sync, work kept" if kind == "crash_at" else "after the sync"
-            self.counted["crash " + done] += 1
-            self.crash(number)
+        if kind == "crash_sent":
+            self._release(number, self.lives[number], released)
+        if kind in CRASHES:
+            self._lose_power(number, kind)
         elif kind == "slow":
             self.counted["disk slow"] += 1
             delay_ms = self._disk.uniform(1, 300)
@@ -327,7 +335,6 @@ class World(Timeline, Hosts):
     # what strikes a host -------------------------------------------------------------------
 
     def crash(self, number: int, away_ms: float | None = None) -> None:
-        """The host loses what was not committed, its inbox included, and starts again a little later."""
         self.last.append((self.now, number, "crash", []))
         self.inboxes[number] = []
         self._rests_until[number] = 0.0
@@ -363,8 +370,8 @@ class World(Timeline, Hosts):
             for tablet, tx in self.nodes[number].staged_before(self.stores[0].generation):
                 self._put(number, Deliver(tablet, Withdraw(tx)))
 
-    def _crash_before(self, number: int) -> None:
-        self.counted["crash before the sync"] += 1
+    def _lose_power(self, number: int, kind: str) -> None:
+        self.counted[CRASHES[kind]] += 1
         self.crash(number)
 
     def _pause(self, number: int) -> None:
@@ -397,17 +404,17 @@ class World(Timeline, Hosts):
         for store in self.stores:
             store.full = False
 
-    def settle(self, within_ms: float = 60_000.0, events_max: int = 100_000) -> float:
+    def settle(self, within_ms: float = 60_000.0) -> float:
         """Heals the world and runs until nothing is under way; returns the virtual time it took."""
         self.heal()
-        began, last = self.now, self.events + events_max
+        began, first = self.now, self.events
         while True:
             self.pass_ms(self.tick_ms)
             left = self.left()
             if not left:
                 return self.now - began
-            if self.now - began > within_ms or self.events > last:
-                took = f"{self.now - began:.0f} ms and {self.events - last + events_max} events"
+            if self.now - began > within_ms or self.events > first + _SETTLE_EVENTS_MAX:
+                took = f"{self.now - began:.0f} ms and {self.events - first} events"
                 raise AssertionError(f"after {took} there is still {left}")
 
     def left(self) -> str:

@@ -7,7 +7,7 @@ Next: seed.py.
 
 from typing import Any
 
-from ....proto.ids import COORDINATOR_ID, PARTITION, host_of, kind_of, tablet_prefix, tx_text
+from ....proto.ids import COORDINATOR_ID, PARTITION, kind_of, tablet_prefix, tx_text
 from ....tablets.partition import Bounds, Entry
 from ..simulator.world import World
 from .serial_model import Asked
@@ -32,22 +32,19 @@ def told(world: World, work: Asked) -> list[str]:
 
 
 def _dropped(world: World, tablet: int) -> bool:
-    key = tablet_prefix(COORDINATOR_ID) + b"x" + tablet_prefix(tablet)
-    return world.stores[0].get(key) is not None
+    return world.read(COORDINATOR_ID, b"x" + tablet_prefix(tablet)) is not None
 
 
 def _there(world: World, tablet: int, detail: Any, records: int, place: tuple[int, int]) -> bool:
     begin, end = detail or (0, 0)
     if detail is None or end - begin != records:
         return False
-    store = world.stores[host_of(tablet)]
-    prefix = tablet_prefix(tablet)
-    meta = store.get(prefix + b"m")
+    meta = world.read(tablet, b"m")
     if meta is None:
         return False
     start = Bounds._make(meta).start
     while begin < end:
-        row = store.get(prefix + b"b" + begin.to_bytes(8, "big"))
+        row = world.read(tablet, b"b" + begin.to_bytes(8, "big"))
         if row is None:
             return bool(end <= start or begin < start)  # trimmed since
         entry = Entry._make(row)

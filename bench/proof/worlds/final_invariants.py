@@ -11,9 +11,10 @@ from typing import Any
 
 import msgpack
 
-from ....proto.ids import tablet_prefix, tx_text
+from ....proto.ids import tx_text
 from ....proto.messages import PartitionPart
 from ....tablets.shard import Row
+from ..simulator.hosts import Hosts
 from ..simulator.world import World
 from .readers import Seen
 from .serial_model import Serial, stored
@@ -24,7 +25,7 @@ def at_the_end(world: World, work: Named) -> list[str]:
     """Of a world that has settled."""
     serial = Serial(world, work.asked, work.readers.seen)
     wrong = [*serial.wrong]
-    wrong += _differences(stored(world), serial.model)
+    wrong += differences(stored(world), serial.model)
     wrong += real_time(world, serial.order, work.readers.seen)
     wrong += _totals(work)
     wrong += _pairs(work.readers.seen)
@@ -34,7 +35,7 @@ def at_the_end(world: World, work: Named) -> list[str]:
     return wrong
 
 
-def _differences(found: dict[bytes, Any], model: dict[bytes, Any]) -> list[str]:
+def differences(found: dict[bytes, Any], model: dict[bytes, Any]) -> list[str]:
     wrong = []
     for key in sorted({**found, **model}):
         if found.get(key) != model.get(key):
@@ -127,9 +128,8 @@ def _used_once(world: World, work: Named) -> list[str]:
     wrong = []
     ranges: dict[int, list[tuple[int, int]]] = {tablet: [] for tablet in work.at.inputs}
     for tablet in work.at.outputs:
-        store, prefix = world.stores[tablet >> 20 & 0xFF], tablet_prefix(tablet) + b"b"
-        for _, (address, length, *_rest) in store.scan(prefix, prefix + b"\xff" * 9):
-            said = store.read_payload(address, length).split()
+        for payload in world.payloads(tablet):
+            said = payload.split()
             if len(said) == 3:
                 source, first, stop = map(int, said)
                 ranges[source].append((first, stop))
@@ -170,9 +170,7 @@ def _lists(world: World, work: Named, serial: Serial) -> list[str]:
         if found != elements[-len(found) :]:
             wrong.append(f"B14: a list holds {found}, its appends were {elements}")
     _, tablet = work.at.outputs
-    store, prefix = world.stores[tablet >> 20 & 0xFF], tablet_prefix(tablet) + b"b"
-    rows = store.scan(prefix, prefix + b"\xff" * 9)
-    said = [store.read_payload(address, length).split() for _, (address, length, *_) in rows]
+    said = [payload.split() for payload in world.payloads(tablet)]
     found = [int(words[-1]) for words in said if words[:1] == [b"list"]]
     if found != all_of_them:
         wrong.append(f"B20: a partition holds {found} in this order, places say {all_of_them}")
@@ -191,15 +189,17 @@ def _quiet(world: World) -> list[str]:
     ]
 
 
-def replayed(world: World) -> list[str]:
+def replayed(world: Hosts) -> list[str]:
     """B30: fresh cores make the same changes of the same inputs; B31: and the same rows."""
     changes = [turn.changes for turn in world.recorded]
     rows = [store.scan(b"", b"\xff" * 16) for store in world.stores]
     wrong = []
     again = world.replay()
-    for number, (a, b) in enumerate(zip(changes, again, strict=True)):
+    for turn, a, b in zip(world.recorded, changes, again, strict=True):
         if a != b:
-            wrong.append(f"B30: turn {number} was replayed to other changes")
+            wrong.append(
+                f"B30: replayed, host {turn.host} changes something else at {turn.now_ms} ms"
+            )
             break
     if rows != [store.scan(b"", b"\xff" * 16) for store in world.stores]:
         wrong.append("B31: replayed stores hold other rows")

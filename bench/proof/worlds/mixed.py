@@ -13,7 +13,7 @@ from typing import Any
 
 import msgpack
 
-from ....proto.ids import PARTITION, SHARD, tablet_id, tablet_prefix
+from ....proto.ids import PARTITION, SHARD, tablet_id
 from ....proto.messages import ADD, PUT, PartitionPart, ShardPart, Slice
 from ....tablets.partition import EMPTY, FORGOTTEN, Bounds, Numbers, Standing, standing
 from ....tablets.shard import Row
@@ -46,8 +46,7 @@ class Workload:
         return b"%d:%d" % (self._counted, records)
 
     def read(self, tablet: int, key: bytes) -> Any:
-        store = self.world.stores[tablet >> 20 & 0xFF]
-        return store.get(tablet_prefix(tablet) + key)
+        return self.world.read(tablet, key)
 
     def bounds(self, tablet: int) -> Bounds:
         return Bounds._make(self.read(tablet, b"m") or EMPTY)

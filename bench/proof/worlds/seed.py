@@ -9,7 +9,6 @@ A failing seed is shrunk by shrink.py, and seen again by `planstep check sim --s
 Next: swarm.py.
 """
 
-import hashlib
 from importlib import import_module
 
 from ....host.inputs import Arrived
@@ -71,7 +70,7 @@ def play_drawn(drawn: Drawn) -> Played:
         violations.append(f"B37: {error}")
     except Exception as error:
         violations.append(f"B33: the world ended with {error!r}, by {error.__cause__!r}")
-    digest = digest_of(world)
+    digest = world.digest()
     events = world.events
     if drawn.seed % REPLAYED_EVERY == 0 and not violations:
         violations += replayed(world)
@@ -112,14 +111,6 @@ def settle(world: World, work: Named) -> None:
         world.pass_ms(50.0)
         late = f"{world.now - healed:.0f} ms after the last fault"
         assert world.now < until, f"{late}: {work.readers.unserved()[0]}"
-
-
-def digest_of(world: World) -> str:
-    made = hashlib.sha256()
-    for turn in world.recorded:
-        made.update(b"%d %d " % (turn.host, len(turn.changes)))
-        made.update(turn.changes)
-    return made.hexdigest()
 
 
 def last_of(world: World) -> list[str]:

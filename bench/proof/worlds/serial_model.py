@@ -13,8 +13,17 @@ from typing import Any, NamedTuple, Protocol
 import msgpack
 
 from ....coordinator.plan import COMMITTED, PLANNED, REFUSED, STATES, OutcomeRow
-from ....proto.ids import COORDINATOR_ID, tablet_prefix, tx_text
-from ....proto.messages import ADD, PartitionPart, ShardPart, Slice
+from ....proto.ids import CATALOGUE, COORDINATOR_ID, tablet_id, tablet_prefix, tx_text
+from ....proto.messages import (
+    ADD,
+    CREATE,
+    DROP,
+    CataloguePart,
+    PartitionPart,
+    ShardPart,
+    Slice,
+)
+from ....tablets.catalogue import SEQUENCE, dropped_key, name_key
 from ....tablets.partition import EMPTY, FORGOTTEN, Bounds, Entry, Numbers, standing
 from ....tablets.shard import Row
 from ..simulator.world import World
@@ -83,10 +92,9 @@ class Serial:
             self._shown(left.pop())
 
     def _outcomes(self, world: World) -> Iterator[tuple[int, int, bytes, int]]:
-        prefix = tablet_prefix(COORDINATOR_ID) + b"o"
         known: dict[bytes, None] = {}
-        for key, row in world.stores[0].scan(prefix, prefix + b"\xff" * 13):
-            tx, (state, step, n, _, _) = key[5:], OutcomeRow._make(row)
+        for key, row in world.rows(COORDINATOR_ID, b"o"):
+            tx, (state, step, n, _, _) = key[1:], OutcomeRow._make(row)
             known[tx] = None
             if state == PLANNED:
                 self.wrong.append(f"B12: {tx_text(tx)} is left undecided")
@@ -142,6 +150,9 @@ def _holds(model: dict[bytes, Any], tablet: int, part: Any) -> bool:
     at = tablet_prefix(tablet)
     if at in model:
         return False  # dropped: nothing comes behind that
+    if isinstance(part, CataloguePart):
+        known = model.get(at + name_key(part.kind, part.name))
+        return known is None if part.op == CREATE else known is not None and known[0] == part.id
     if isinstance(part, ShardPart):
         rows = ((model.get(at + b"r" + key), version) for key, version in part.reads)
         return all((row.version if row else None) == version for row, version in rows)
@@ -209,7 +220,9 @@ def _is_new(model: dict[bytes, Any], at: bytes, part: PartitionPart[Slice]) -> b
 
 def _apply(model: dict[bytes, Any], tablet: int, part: Any, step: int, n: int) -> None:
     at, place = tablet_prefix(tablet), (step, n)
-    if isinstance(part, ShardPart):
+    if isinstance(part, CataloguePart):
+        _name(model, at, part, step)
+    elif isinstance(part, ShardPart):
         _write(model, at, part, place)
     elif part.drop:
         for key in [key for key in model if key[:4] == at]:
@@ -220,6 +233,21 @@ def _apply(model: dict[bytes, Any], tablet: int, part: Any, step: int, n: int) -
         _seek(model, at, part, place)
         _trim(model, at, part, place)
         _publish(model, at, part, place)
+
+
+def _name(model: dict[bytes, Any], at: bytes, part: CataloguePart, step: int) -> None:
+    """Creates or drops a topic or a table; nothing else is asked for in these worlds."""
+    key = at + name_key(part.kind, part.name)
+    if part.op == CREATE:
+        first = model.get(at + SEQUENCE, 1)
+        numbers = range(first, first + part.parts)
+        tablets = tuple(tablet_id(part.kind, number % part.hosts, number) for number in numbers)
+        model[key] = (first, tablets, part.format, step, part.options)
+        model[at + SEQUENCE] = first + part.parts
+    else:
+        assert part.op == DROP, part
+        _, tablets, *_ = model.pop(key)
+        model[at + dropped_key(part.id)] = (part.kind, part.name, tablets, step)
 
 
 def _write(model: dict[bytes, Any], at: bytes, part: ShardPart, place: Place) -> None:
@@ -286,9 +314,11 @@ def _publish(model: dict[bytes, Any], at: bytes, part: PartitionPart[Slice], pla
 def stored(world: World) -> dict[bytes, Any]:
     found: dict[bytes, Any] = {}
     for store in world.stores:
-        for key, value in store.scan(b"\x30\0\0\0", b"\x50\0\0\0"):
+        for key, value in store.scan(b"\x20\0\0\0", b"\x50\0\0\0"):
             kind = key[4:5]
-            if kind == b"b":
+            if key[0] >> 4 == CATALOGUE:
+                pass  # its rows are the model's as they are
+            elif kind == b"b":
                 address, length, count, step, n = Entry._make(value)
                 value = Published(store.read_payload(address, length), count, step, n)
             elif kind == b"p":

@@ -19,6 +19,7 @@ import msgpack
 from ....coordinator.plan import PLANNED, OutcomeRow
 from ....proto.ids import COORDINATOR_ID, PARTITION, SHARD, tablet_id
 from ....proto.messages import ADD, PUT, Clean, PartitionPart, ShardPart
+from ....tablets.participant import DROPPED
 from ....tablets.shard import Row
 from .mixed import Workload
 from .readers import Key, Readers
@@ -254,9 +255,7 @@ class Named(Workload):
 
     def _clean(self, tablet: int, tx: bytes, went: int) -> None:
         """As the chores do: piece by piece, until nothing is left; a piece may be lost."""
-        store = self.world.stores[tablet >> 20 & 0xFF]
-        prefix = tablet.to_bytes(4, "big")
-        if store.get(prefix + b"x") is not None:
+        if self.read(tablet, DROPPED) is not None:
             self.world.deliver(tablet, Clean(self.random.choice((2, 100))))
         elif self._ended(tx) or went > _LOST:
             del self.cleaning[tablet]

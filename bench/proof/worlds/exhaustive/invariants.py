@@ -13,15 +13,14 @@ from typing import Any, NamedTuple
 
 import msgpack
 
-from .....coordinator.plan import OutcomeRow
-from .....proto.ids import COORDINATOR_ID, PARTITION, kind_of, tablet_prefix, tx_text
+from .....coordinator.plan import ABORTED, COMMITTED, PLANNED, REFUSED, OutcomeRow
+from .....proto.ids import COORDINATOR_ID, PARTITION, host_of, kind_of, tablet_prefix, tx_text
 from .....proto.messages import ADD
 from .....tablets.partition import Bounds, Entry, standing
 from .....tablets.shard import Row
 from .scene import Scene, parts_of
 from .world import Decision, State
 
-PLANNED, COMMITTED, ABORTED, REFUSED = 1, 2, 3, 4
 _ENTRIES = 2
 """Records in the partition before the first transaction."""
 Place = tuple[int, int]
@@ -103,7 +102,7 @@ def content(state: State, tablet: int) -> Model:
                 assert offset == _ENTRIES + len(found.records), "B20: offsets have a gap"
                 entry = Entry._make(value)
                 found.records += [(entry.step, entry.n)] * entry.records
-    meta = state.hosts[_home(tablet)].values.get(prefix + b"m")
+    meta = state.hosts[host_of(tablet)].values.get(prefix + b"m")
     if meta is not None:
         assert Bounds._make(meta).end == _ENTRIES + len(found.records), (
             "B20: the log ends elsewhere"
@@ -111,13 +110,9 @@ def content(state: State, tablet: int) -> Model:
     return found
 
 
-def _home(tablet: int) -> int:
-    return tablet >> 20 & 0xFF
-
-
 def _rows(state: State, tablet: int) -> list[tuple[bytes, Any]]:
     prefix = tablet_prefix(tablet)
-    values = state.hosts[_home(tablet)].values
+    values = state.hosts[host_of(tablet)].values
     return sorted(item for item in values.items() if item[0][:4] == prefix)
 
 
@@ -209,7 +204,7 @@ def _contents(scene: Scene, state: State) -> list[str]:
     for tablet in scene.tablets:
         mine = tuple(decision for decision in state.decided if decision[1] == tablet)
         # Most events leave a tablet as it was: what was said of it then is said again.
-        about = (state.hosts[_home(tablet)].key, scene, tablet, mine, state.asked)
+        about = (state.hosts[host_of(tablet)].key, scene, tablet, mine, state.asked)
         said = _SAID.get(about)
         if said is None:
             if len(_SAID) >= _SAID_KEPT:

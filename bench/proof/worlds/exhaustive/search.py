@@ -13,9 +13,10 @@ Next: bench/proof/rows/model.py.
 from collections import deque
 from dataclasses import dataclass, field
 
+from .....coordinator.plan import PLANNED
 from .....proto.messages import Body
 from .....tablets.participant import TxRecord
-from .invariants import PLANNED, judge, outcomes, unresolved
+from .invariants import judge, outcomes, unresolved
 from .scene import Scene
 from .world import Move, Small, State
 

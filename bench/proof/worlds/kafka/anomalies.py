@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from ....judges.python.kafka import Edges, cycles
+
 ALLOWED = ("G0", "G1c with ww", "internal send skip")
 """Also without fault: writes of transactions interleave."""
 PLAIN, TRANSACTIONAL, COMMIT, ABORT = range(4)
@@ -60,7 +62,7 @@ class Entry(NamedTuple):
 
 Logs = dict[int, list[Entry]]
 Shown = Mapping[int, list[tuple[int, bytes]]]
-Graph = dict[Tx, dict[Tx, None]]
+Graph = Edges[Tx]
 Note = Callable[..., None]
 
 
@@ -110,7 +112,8 @@ def find(history: History, logs: Logs) -> dict[str, list[str]]:
         if tx.transactional and there and (tx.end == "aborted" or not tx.commits):
             note("aborted write counts", tx.who, there)
     _orders(history, logs, shown, note)
-    _cycles(shown, by_value, note)
+    for name, cycle in cycles(_written_behind(shown, by_value), _read(shown, by_value)):
+        note(name, *[(tx.who, tx.values()) for tx in cycle])
     return found
 
 
@@ -222,18 +225,6 @@ def _orders(history: History, logs: Logs, shown: Shown, note: Note) -> None:
                 note("internal send skip", tx.who, tablet, offsets)
 
 
-def _cycles(shown: Shown, by_value: dict[bytes, Tx], note: Note) -> None:
-    """Of transactions that wrote behind each other (ww), or read each other's writes (wr)."""
-    ww, wr = _written_behind(shown, by_value), _read(shown, by_value)
-    both = {tx: {**ww.get(tx, {}), **wr.get(tx, {})} for tx in (*ww, *wr)}
-    for name, graph, of in (("G0", ww, ww), ("G1c", wr, wr), ("G1c with ww", both, wr)):
-        part = _parts(graph)
-        for tx, following in of.items():
-            for other in following:
-                if part[tx] == part[other]:
-                    note(name, tx.who, tx.values(), other.who, other.values())
-
-
 def _written_behind(shown: Shown, by_value: dict[bytes, Tx]) -> Graph:
     found: Graph = {}
     for rows in shown.values():
@@ -241,7 +232,7 @@ def _written_behind(shown: Shown, by_value: dict[bytes, Tx]) -> Graph:
         for _, value in rows:
             tx = by_value[value]
             if last is not None and last is not tx:
-                found.setdefault(last, {})[tx] = None
+                found.setdefault(last, []).append(tx)
             last = tx
     return found
 
@@ -252,40 +243,8 @@ def _read(shown: Shown, by_value: dict[bytes, Tx]) -> Graph:
     for tx in dict.fromkeys(by_value[value] for rows in shown.values() for _, value in rows):
         for value in tx.reads:
             if by_value[value] is not tx:
-                found.setdefault(by_value[value], {})[tx] = None
+                found.setdefault(by_value[value], []).append(tx)
     return found
-
-
-def _parts(graph: Graph) -> dict[Tx, int]:
-    """Which strongly connected part each is in: an edge is of a cycle if both its ends are in one (Tarjan)."""
-    index: dict[Tx, int] = {}
-    low: dict[Tx, int] = {}
-    part: dict[Tx, int] = {}
-    stack: list[Tx] = []
-    for root in graph:
-        if root in index:
-            continue
-        index[root] = low[root] = len(index)
-        stack.append(root)
-        path = [(root, iter(graph[root]))]
-        while path:
-            tx, following = path[-1]
-            for other in following:
-                if other not in index:
-                    index[other] = low[other] = len(index)
-                    stack.append(other)
-                    path.append((other, iter(graph.get(other, ()))))
-                    break
-                if other not in part:
-                    low[tx] = min(low[tx], index[other])
-            else:
-                path.pop()
-                if path:
-                    low[path[-1][0]] = min(low[path[-1][0]], low[tx])
-                if low[tx] == index[tx]:
-                    while tx not in part:
-                        part[stack.pop()] = index[tx]
-    return part
 
 
 def exactly_once(logs: Logs, inputs: Iterable[int], outputs: Iterable[int]) -> dict[str, list[str]]:

@@ -19,6 +19,7 @@ WAIT_MS = 30_000
 """No wait may be longer once the world is healed."""
 RUN_MS = 60_000
 """Nor a run, however bad its faults."""
+SHORT_RUN_MS = 1_500
 _SLACK_MS = 500
 _LEFT = (ONGOING, *PREPARED)
 
@@ -35,18 +36,16 @@ class Ends(Look):
         self.rounds_left: dict[str, int] = {}
         self._healed_at = 0.0
 
-    def finish(
-        self, run_ms: float = 1_500, settles: bool = True, transactions: int | None = None
-    ) -> None:
-        """Runs, for so long or until so many transactions were begun, heals the world, and waits until
+    def finish(self, settles: bool = True, transactions: int | None = None) -> None:
+        """Runs, for a short while or until so many transactions were begun, heals the world, and waits until
         everything has come to its end; without `settles`: for a while, since something may hang."""
         world = self.world
         if transactions is None:
-            world.run(run_ms)
+            world.pass_ms(SHORT_RUN_MS)
         else:
             end = world.now + RUN_MS
             while len(self.history.txs) < transactions and world.now < end:
-                world.run(20)
+                world.pass_ms(20)
             self.rounds_left = dict.fromkeys(self.rounds_left, 0)
         world.heal()
         self._healed_at = world.now
@@ -54,12 +53,12 @@ class Ends(Look):
         if settles:
             self._wait(self._all_used)
         if not settles or not self.fenced:  # a position may fall, and stay there
-            world.run(1_000)
+            world.pass_ms(1_000)
         self.stopping = True
         if settles:
             self._wait(lambda: not self.left())
         else:
-            world.run(3_000)
+            world.pass_ms(3_000)
         for name, committed in (("rc", True), ("ru", False)):
             for tablet in self.tablets:
                 self.read_on(name, committed, tablet, 1 << 20)
@@ -69,7 +68,7 @@ class Ends(Look):
         for _ in range(WAIT_MS // 50):
             if done():
                 return
-            self.world.run(50)
+            self.world.pass_ms(50)
             self._check_time_outs()
         raise Broken(f"B37: not at its end {WAIT_MS} ms after the last fault: {self.left()}")
 

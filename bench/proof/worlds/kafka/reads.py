@@ -34,7 +34,7 @@ def entries(stores: Sequence[Any], tablet: int, begin: int = 0) -> Iterator[Entr
 
 
 class _Node:
-    """Views look at a host that may have been started again."""
+    """Stands for a host in KafkaViews, whichever life it is in."""
 
     def __init__(self, world: KafkaWorld, number: int) -> None:
         self._world, self._number = world, number
@@ -42,6 +42,12 @@ class _Node:
     @property
     def host(self) -> Any:
         return self._world.nodes[self._number]
+
+
+def views_of(world: KafkaWorld, isolation: str) -> KafkaViews:
+    """Returns the engine's own reads over a world; they follow hosts that start again."""
+    nodes: Any = [_Node(world, number) for number in range(world.hosts)]
+    return KafkaViews(nodes, lambda: None, KafkaSettings(isolation=isolation), 0.0)
 
 
 class Look:
@@ -56,10 +62,9 @@ class Look:
         self.inputs = [tablet_id(PARTITION, i % hosts, 10 + i) for i in range(2)]
         self.outputs = [tablet_id(PARTITION, (i + 2) % hosts, 20 + i) for i in range(2)]
         self.tablets = [*self.inputs, *self.outputs]
-        nodes: Any = [_Node(world, i) for i in range(hosts)]
         self.views = {
-            committed: KafkaViews(nodes, lambda: None, KafkaSettings(isolation=isolation), 0.0)
-            for committed, isolation in ((True, "read_committed"), (False, "read_uncommitted"))
+            True: views_of(world, "read_committed"),
+            False: views_of(world, "read_uncommitted"),
         }
         self._bounds = dict.fromkeys(self.tablets, partition_rows.EMPTY)
         self._stands: dict[tuple[str, int], int] = {}
@@ -118,16 +123,11 @@ class Look:
             self._epochs[producer] = epoch
 
     def meta(self, tablet: int) -> partition_rows.Bounds:
-        row = self.world.stores[host_of(tablet)].get(tablet_prefix(tablet) + b"m")
-        return partition_rows.Bounds._make(row or partition_rows.EMPTY)
+        return partition_rows.Bounds._make(self.world.read(tablet, b"m") or partition_rows.EMPTY)
 
     def rows(self, tablet: int, letter: bytes) -> dict[bytes, Any]:
         """What a tablet keeps under keys that begin so."""
-        prefix = tablet_prefix(tablet)
-        found = self.world.stores[host_of(tablet)].scan(
-            prefix + letter, prefix + letter + b"\xff" * 9
-        )
-        return {key[4:]: value for key, value in found}
+        return dict(self.world.rows(tablet, letter))
 
     def _entries(self, tablet: int, begin: int) -> Iterator[Entry]:
         return entries(self.world.stores, tablet, begin)

@@ -4,7 +4,6 @@
                                                                  ▲
                                      Cut(event, moment, host) ───┘ and the host is away for a while
 
-A turn that is told nothing but that time passes is no event.
 Clients stand outside the hosts and outlive them: what they do about a host that is gone is the protocol's
 own, its retries and its time-outs. In the end: what a client was told is so, what it was not told is whole
 or not at all, no partition hangs, no transaction is open.
@@ -16,22 +15,19 @@ from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from .....host.inputs import Tick
 from .....proto.batch import encode_batch
-from .....proto.ids import PARTITION, host_of, tablet_id, tablet_prefix
-from .....proto.kafka.settings import KafkaSettings
+from .....proto.ids import PARTITION, tablet_id
 from .....proxy.kafka.client import UNKNOWN_END
-from .....runtime.kafka.views import KafkaViews, Look
 from .....tablets.kafka.rows import EMPTY
 from ...simulator.kafka_clients import Client, Do, Process, Steps
 from ...simulator.kafka_world import NONE, QUICK, KafkaWorld
-from .runner import Cut
+from ..kafka.reads import NOW, views_of
+from .power_cuts import Cut, PowerCuts
 
 GROUP = "g"
 _TRIES = 8
 _MS_MAX = 60_000
 _REST_MS = 1_500
-_NOW = Look()
 
 
 @dataclass
@@ -45,18 +41,7 @@ class Sent:
     end: str | None = None
 
 
-class _Node:
-    """Views look at a host that may have been started again."""
-
-    def __init__(self, run: "RebootedKafka", number: int) -> None:
-        self._run, self._number = run, number
-
-    @property
-    def host(self) -> Any:
-        return self._run.nodes[self._number]
-
-
-class RebootedKafka(KafkaWorld):
+class RebootedKafka(PowerCuts, KafkaWorld):
     """Invariant: what happens follows from script, hosts, placement and cuts."""
 
     def __init__(
@@ -67,55 +52,14 @@ class RebootedKafka(KafkaWorld):
         cuts: tuple[Cut, ...] = (),
         again: tuple[int, int] | None = None,
     ) -> None:
-        self.turns: list[int] = []
-        """Hosts, by the number of the turn."""
-        self.cuts = cuts
-        self.again = again
-        self.reboots = 0
-        self.violations: list[str] = []
+        self._plan(cuts, again)
         self.sent: list[Sent] = []
         self.said: dict[str, bool] = {}
         """What clients let each other know."""
         super().__init__(7, hosts, separate, QUICK, NONE)
         self.p = [tablet_id(PARTITION, i % hosts, 10 + i) for i in range(3)]
-        nodes: Any = [_Node(self, number) for number in range(hosts)]
-        self.view = KafkaViews(nodes, lambda: None, KafkaSettings(isolation="read_committed"), 0.0)
+        self.view = views_of(self, "read_committed")
         self._script = script
-
-    # cuts ----------------------------------------------------------------------------------
-
-    def crash(self, number: int) -> None:
-        self.reboots += 1
-        super().crash(number)
-
-    def _turn(self, number: int) -> None:
-        only_time = all(type(item) is Tick for _, item in self.inboxes[number])
-        if self._away[number] or only_time:
-            super()._turn(number)
-            return
-        event, moment = len(self.turns), None
-        self.turns.append(number)
-        for cut in self.cuts:
-            if cut.event == event and cut.host != number:
-                self.crash(cut.host)
-            elif cut.event == event:
-                moment = cut.moment
-            if cut.event == event and self.again is not None:
-                later, host = self.again
-                self.again = None
-                self.cuts = (*self.cuts, Cut(event + 1 + later, "kept", host))
-        if moment is None or moment == "after":
-            super()._turn(number)
-        else:
-            self._due[number] = False
-            inputs = [item for _, item in self.inboxes[number]]
-            self.inboxes[number] = []
-            if moment == "lost":
-                self._fail(number, inputs, self.now_ms)
-            elif moment == "kept":
-                self._run(number, inputs, self.now_ms)
-        if moment is not None:
-            self.crash(number)
 
     # what clients do -----------------------------------------------------------------------
 
@@ -174,7 +118,7 @@ class RebootedKafka(KafkaWorld):
                 if self.now > until:
                     self.violations.append("a client has not come to its end")
                     return self
-            self.run(_REST_MS)
+            self.pass_ms(_REST_MS)
         except Exception as error:  # a turn that raises, a script that is told what cannot be
             cause = error.__cause__ or error
             self.violations.append(f"a host or client stopped: {type(cause).__name__}: {cause}")
@@ -186,7 +130,7 @@ class RebootedKafka(KafkaWorld):
         """What a reader of committed data sees."""
         end = self.view.end(tablet)
         values: list[bytes] = []
-        for piece in self.view.read_slices(_NOW, tablet, 0, end, 1 << 20):
+        for piece in self.view.read_slices(NOW, tablet, 0, end, 1 << 20):
             shown: Any = piece.batch.values[piece.lo : piece.hi]
             values += shown
         return values
@@ -199,7 +143,7 @@ class RebootedKafka(KafkaWorld):
 
     def _compare(self) -> Iterator[str]:
         for tablet in self.p:
-            row = self.stores[host_of(tablet)].get(tablet_prefix(tablet) + b"m") or EMPTY
+            row = self.read(tablet, b"m") or EMPTY
             _, end, stable = row
             if end != stable:
                 yield f"partition {tablet:#x} hangs: it is stable up to {stable} of {end}"

@@ -1,70 +1,53 @@
-"""A scripted scenario over real hosts, one message a turn, with a power loss wherever the plan says.
+"""Runs a scripted scenario in the simulated world, one message a turn, with a power loss wherever the plan says.
 
-    client ─ Commit ─▶ queue ─ one event ─▶ Host.run ─▶ frames, later, results ─▶ queue, client
-                                  ▲
-         Cut(event, moment, host) ┘  before · lost (the append) · kept, and nobody hears of it · after
+    client ─ commit ─▶ World, a turn an event ─▶ results ─▶ client
+                          ▲
+                          └ Cut(event, moment, host)
 
-Everything waits in one queue, first in first out, so that a run is its scenario and its cuts. A host that
-loses power loses what was on its way to it, and opens its store as the next generation; the one that runs
-the client, host 0, takes the client's memory along. A client that comes again does what a real one does:
-it asks how its transaction ended, by its id, and only what is refused for ever is run once more.
+A host that loses power loses what was on its way to it, and opens its store as the next generation; the one
+that runs the client, host 0, takes the client's memory along. A client that comes again does what a real one
+does: it asks how its transaction ended, by its id, and only what is refused for ever is run once more.
 
-When a scenario's steps are over the world goes on until nothing is under way, then it is compared with
-what the outcomes explain.
+When a scenario's steps are over the world goes on until nothing is under way and what was dropped is
+cleaned. Then it is held against the serial execution (serial_model.py), and each turn was held against the
+invariants of every turn (online_invariants.py).
 
 Next: scenarios.py.
 """
 
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal, NamedTuple, TypeAlias
+from itertools import pairwise
+from typing import Any
 
-from .....coordinator.plan import COMMITTED, PLANNED, REFUSED
-from .....errors import IoError, PlanstepError
+from .....coordinator.plan import COMMITTED, PLANNED, REFUSED, OutcomeRow
+from .....errors import PlanstepError
 from .....host.host import Host
-from .....host.inputs import (
-    Ahead,
-    Arrived,
-    Commit,
-    Deliver,
-    Input,
-    Released,
-    Rollback,
-    Tick,
-)
-from .....proto.ids import (
-    COORDINATOR_ID,
-    PROXY,
-    host_of,
-    tablet_id,
-    tablet_prefix,
-    tx_id,
-    tx_text,
-)
-from .....proto.messages import Resolve, Withdraw
+from .....host.inputs import Commit, Input, Tick
+from .....proto.ids import COORDINATOR_ID, tx_text
+from .....proto.messages import Clean, Resolve
 from .....proto.reasons import cause_of
 from .....proxy.deterministic import Result
-from .....store import MemoryStore, Turn
-from .....tablets.participant import TxRecord
+from .....store import MemoryStore
+from .....tablets.participant import DROPPED, TxRecord
 from .....tablets.partition import EMPTY, Bounds, standing
 from .....tablets.shard import Row
-from .model import differences, explained, outcomes, stored
+from ...simulator.faults import HEALED
+from ...simulator.world import World
+from ..client_answers import told
+from ..final_invariants import differences, real_time
+from ..online_invariants import Watch
+from ..serial_model import Serial, stored
+from .power_cuts import Cut, PowerCuts
 
-Moment: TypeAlias = Literal["before", "lost", "kept", "after"]
-MOMENTS: tuple[Moment, ...] = ("before", "lost", "kept", "after")
-_TICK_MS = 500
-_TICKS_MAX = 400
+_TICK_MS = 500.0
+_LOOK_MS = 20.0
+_AWAY_MS = 1.0
+"""Longer than a frame takes: what is on its way to a host that loses power is lost."""
+_MS_MAX = 200_000
 _EVENTS_MAX = 20_000
-
-
-class Cut(NamedTuple):
-    """A host loses power at an event; at one that is another host's, only `before` is possible."""
-
-    event: int
-    moment: Moment
-    host: int
+_CLEAN_KEYS = 1_000
 
 
 @dataclass
@@ -85,8 +68,8 @@ class Want:
     ended: str = ""
 
 
-class Rebooted:
-    """Invariants: all that happens follows from the arguments; `events` counts turns and nothing else."""
+class Rebooted(PowerCuts, World):
+    """Invariant: what happens follows from steps, hosts, placement and cuts."""
 
     def __init__(
         self,
@@ -96,187 +79,102 @@ class Rebooted:
         cuts: tuple[Cut, ...] = (),
         again: tuple[int, int] | None = None,
     ) -> None:
-        self.hosts = hosts
-        self.separate = separate
-        self.cuts = cuts
-        self.again = again
-        """(events later, host): behind the first cut comes another one, wherever that is by then."""
-        self.now_ms = 1_000
-        self.events = self.reboots = 0
-        self.turns: list[int] = []
-        """By event, whose turn it was."""
+        self._plan(cuts, again)
         self.asked: dict[bytes, dict[int, Any]] = {}
-        self.violations: list[str] = []
         self._steps = steps
-        self._open: dict[bytes, Want] = {}
+        self._unanswered: dict[bytes, Want] = {}
         self._resolving: dict[bytes, Want] = {}
-        self._staged: dict[bytes, dict[int, Any]] = {}
-        self._queue: deque[tuple[int, list[Input]]] = deque()
-        self._counter = 0
-        self.stores = [MemoryStore(bytes([i]) * 16) for i in range(hosts)]
-        self.nodes = [self._host(number) for number in range(hosts)]
+        super().__init__(7, hosts, HEALED, separate=separate, tick_ms=_TICK_MS)
+        self._watch = Watch(self, self.asked)
+        self.told = self._told
 
-    # hosts ---------------------------------------------------------------------------------
+    def _take(self, number: int) -> list[Input]:
+        """Takes one message; commits that are asked for at once share a turn."""
+        inbox = self.inboxes[number]
+        joined = [type(a) is Tick or type(a) is type(b) is Commit for a, b in pairwise(inbox)]
+        self.turn_inputs = [*joined, False].index(False) + 1
+        return super()._take(number)
 
-    def _host(self, number: int) -> Host:
-        store = self.stores[number]
-        proxy = tablet_id(PROXY, 0, store.generation) if number == 0 else None
-        return Host(number, store, self.hosts, proxy=proxy, separate=self.separate)
-
-    def crash(self, number: int) -> None:
-        self.reboots += 1
-        self._queue = deque(item for item in self._queue if item[0] != number)
-        self.stores[number] = self._reopened(self.stores[number])
-        self.nodes[number] = self._host(number)
-        for one in range(self.hosts) if number == 0 else [number]:
-            for tablet, tx in self.nodes[one].staged_before(self.stores[0].generation):
-                self._put(one, Deliver(tablet, Withdraw(tx)))
+    def crash(self, number: int, away_ms: float | None = _AWAY_MS) -> None:
+        super().crash(number, away_ms)
         if number == 0:
             self._client_comes_again()
 
-    def _reopened(self, store: MemoryStore) -> MemoryStore:
-        return store.crash()
-
-    def _put(self, number: int, *inputs: Input) -> None:
-        self._queue.append((number, list(inputs)))
-
-    def _event(self) -> None:
-        number, inputs = self._queue.popleft()
-        event = self.events
-        self.events += 1
-        self.turns.append(number)
-        moment = None
-        for cut in self.cuts:
-            if cut.event != event:
-                continue
-            if cut.host != number:
-                self.crash(cut.host)
-            else:
-                moment = cut.moment
-            if self.again is not None:
-                later, host = self.again
-                self.again = None
-                self.cuts = (*self.cuts, Cut(event + 1 + later, "kept", host))
-        if moment == "before":
-            self.crash(number)
-            return
-        if moment == "lost":
-            self._lose(number, inputs)
-            self.crash(number)
-            return
-        released = self.nodes[number].run(inputs, self.now_ms)
-        if moment == "kept":
-            self.crash(number)
-            return
-        self._release(number, released)
-        if moment == "after":
-            self.crash(number)
-
-    def _lose(self, number: int, inputs: list[Input]) -> None:
-        """The turn runs, and the power goes while it is written."""
-        store: Any = self.stores[number]
-
-        def commit(turn: Turn, show: Any = None) -> None:
-            if turn.net() or turn.payloads or turn.dropped:
-                raise IoError("the power went")
-
-        store.commit = commit
-        try:
-            self.nodes[number].run(inputs, self.now_ms)
-        except IoError:
-            pass
-        finally:
-            del store.commit
-
-    def _release(self, number: int, released: Released) -> None:
-        for item, error in released.failures:
-            self.violations.append(f"{type(item).__name__} was not taken: {error!r}")
-        for result in released.results:
-            self._told(result)
-        for target, data in released.frames:
-            self._put(target, Arrived(data))
-        for later in released.later:
-            self._put(number, later.deliver)
-
     # the client ----------------------------------------------------------------------------
 
-    def _begin(self, want: Want) -> Input:
-        self._counter += 1
-        tx = tx_id(self.stores[0].generation, self._counter)
+    def _attempt(self, want: Want) -> None:
         parts = want.parts(self)
+        if want.ahead:
+            slices = {t: (0, p.slices) for t, p in parts.items() if getattr(p, "slices", ())}
+            staged = {
+                t: parts[t]._replace(slices=(), staged=len(s)) for t, (_, s) in slices.items()
+            }
+            tx = self.commit_ahead([slices], {**parts, **staged})
+        else:
+            tx = self.commit(parts)
         want.tries.append(tx)
-        self._open[tx] = want
+        self._unanswered[tx] = want
         self.asked[tx] = parts
-        if not want.ahead:
-            return Commit(tx, parts)
-        slices = {t: (0, part.slices) for t, part in parts.items() if getattr(part, "slices", ())}
-        self._staged[tx] = {
-            tablet: part._replace(slices=(), staged=len(part.slices)) if tablet in slices else part
-            for tablet, part in parts.items()
-        }
-        return Ahead(tx, slices)
+
+    def _then(self, tx: bytes) -> Input:
+        want = self._unanswered.get(tx)
+        if want is not None and want.gives_up:
+            del self._unanswered[tx], self.ahead[tx]
+            want.ended = "given up"
+        return super()._then(tx)
 
     def _told(self, result: Result) -> None:
-        tx = result.tx
-        want = self._open.get(tx)
+        self._watch.told(result)
+        want = self._unanswered.pop(result.tx, None)
         if want is None:
-            self.violations.append(f"{tx_text(tx)} was answered twice, or to a client that is gone")
-            return
-        if not result.step and result.reason is None:
-            parts = self._staged.pop(tx)
-            if want.gives_up:
-                self._put(0, Rollback(tx))
-                del self._open[tx]
-                want.ended = "given up"
-            else:
-                self._put(0, Commit(tx, parts))
-            return
-        del self._open[tx]
-        if result.reason is None:
+            self.violations.append(f"{tx_text(result.tx)} was answered to a client that is gone")
+        elif result.reason is None:
             want.ended = "committed"
         elif cause_of(result.reason) in ("refused", "withdrawn", "lost"):
-            self._put(0, self._begin(want))
+            self._attempt(want)
         else:
             want.ended = "aborted"
 
     def _client_comes_again(self) -> None:
-        self._staged.clear()
-        left = {**self._open, **self._resolving}
-        self._open, self._resolving = {}, {}
+        left = {**self._unanswered, **self._resolving}
+        self._unanswered, self._resolving = {}, {}
         for tx, want in left.items():
             if want.blind:
-                self._put(0, self._begin(want))
+                self._attempt(want)
             else:
                 self._resolving[tx] = want
-                self._put(0, Deliver(COORDINATOR_ID, Resolve(tx)))
+                self.deliver(COORDINATOR_ID, Resolve(tx))
 
     def _look_for_ends(self) -> None:
-        """How those ended that the client asks for; one that was not answered yet is asked for again."""
-        known = {one.tx: one.state for one in outcomes(self.stores[0])}
+        """Takes up transactions whose end the coordinator knows, and asks again for the others."""
         for tx, want in list(self._resolving.items()):
-            state = known.get(tx)
+            state = self._state(tx)
             if state is None:
-                self._put(0, Deliver(COORDINATOR_ID, Resolve(tx)))
+                self.deliver(COORDINATOR_ID, Resolve(tx))
             elif state != PLANNED:
                 del self._resolving[tx]
                 if state == REFUSED and want.gives_up:
                     want.ended = "given up"
                 elif state == REFUSED:
-                    self._put(0, self._begin(want))
+                    self._attempt(want)
                 else:
                     want.ended = "committed" if state == COMMITTED else "aborted"
 
+    def _state(self, tx: bytes) -> int | None:
+        row = self.read(COORDINATOR_ID, b"o" + tx)
+        return None if row is None else OutcomeRow._make(row).state
+
     # the whole -----------------------------------------------------------------------------
 
-    def run(self) -> "Rebooted":
-        """To the end, and compares; what is wrong is in `violations`."""
+    def go(self) -> "Rebooted":
+        """Runs to the end, and compares; what is wrong is in `violations`."""
         try:
             for step in self._steps:
-                self._put(0, *[self._begin(want) for want in step])
+                for want in step:
+                    self._attempt(want)
                 self._until(partial(_all_ended, step))
-            self._until(lambda: not self._queue and not any(self._left()))
-        except _Endless as error:
-            self.violations.append(f"{error}: {'; '.join(self._left()) or 'a client waits'}")
+            self._until(self._clean_dropped)
+            self.settle()
         except (PlanstepError, AssertionError) as error:
             cause = error.__cause__ or error
             self.violations.append(f"a host stopped: {type(cause).__name__}: {cause}")
@@ -285,50 +183,34 @@ class Rebooted:
         return self
 
     def _until(self, over: Callable[[], bool]) -> None:
-        ticks = 0
-        while True:
-            while self._queue:
-                self._event()
-                if self.events > _EVENTS_MAX:
-                    raise _Endless("messages without an end")
+        until = self.now + _MS_MAX
+        while not over():
+            self.pass_ms(_LOOK_MS)
             self._look_for_ends()
-            if over():
-                return
-            if self._queue:
-                continue
-            ticks += 1
-            if ticks > _TICKS_MAX:
-                raise _Endless(f"no end after {ticks * _TICK_MS // 1000} s without a fault")
-            self.now_ms += _TICK_MS
-            for number, node in enumerate(self.nodes):
-                if node.ticks:
-                    self._put(number, Tick())
+            if self.now > until or self.events > _EVENTS_MAX:
+                raise AssertionError(f"no end without a fault: {self.left() or 'a client waits'}")
 
-    def _left(self) -> Iterator[str]:
-        """What is under way, or was left behind."""
+    def _clean_dropped(self) -> bool:
+        """Cleans what was dropped, as the chores do; True once nothing is left of it."""
+        rows = [key for s in self.stores for key, _ in s.scan(b"\x30\0\0\0", b"\x50\0\0\0")]
+        dropped = [int.from_bytes(key[:4], "big") for key in rows if key[4:] == DROPPED]
+        for tablet in dropped:
+            self.deliver(tablet, Clean(_CLEAN_KEYS))
+        return not dropped
+
+    def left(self) -> str:
         proxy = self.nodes[0].proxy
         assert proxy is not None
-        if proxy.open or proxy.staging:
-            yield "the proxy has open transactions"
-        for number, host in enumerate(self.nodes):
-            for target, link in host.links.items():
-                if link.queue and link.queue[-1][0] > link.acknowledged:
-                    yield f"host {target} has not taken what host {number} sent it"
-        for number, store in enumerate(self.stores):
-            for key, _ in store.scan(b"\x20\0\0\0", b"\x50\0\0\0"):
-                if key[4:5] in (b"t", b"q") or (key[4:5] == b"s" and len(key) == 17):
-                    yield f"host {number} keeps {key[:4].hex()} {key[4:]!r}"
+        return super().left() or ("what went ahead, at the proxy" if proxy.staging else "")
 
     def _compare(self) -> None:
-        known = outcomes(self.stores[0])
-        must, wrong = explained(known, self.asked)
-        self.violations += wrong
-        found = stored(self.stores)
-        self.violations += differences(must, found)
-        states = {one.tx: one.state for one in known}
+        serial = Serial(self, self.asked)
+        self.violations += self._watch.violations + serial.wrong
+        self.violations += differences(stored(self), serial.model)
+        self.violations += real_time(self, serial.order, []) + told(self, self)
         for number, want in enumerate(want for step in self._steps for want in step):
-            committed = sum(states.get(tx) == COMMITTED for tx in want.tries)
-            ended = want.ended
+            states = [self._state(tx) for tx in want.tries]
+            committed, ended = states.count(COMMITTED), want.ended
             good = {
                 "committed": committed == 1 or (want.blind and committed > 0),
                 "aborted": want.may_fail and not committed,
@@ -339,13 +221,8 @@ class Rebooted:
                     f"want {number} was said to be {ended}, and {committed} of its "
                     f"{len(want.tries)} tries are committed"
                 )
-            if want.tries and ended == "aborted" and states.get(want.tries[-1]) == COMMITTED:
-                self.violations.append(f"want {number}: its end has changed")
 
     # reads, for the scripts -----------------------------------------------------------------
-
-    def read(self, tablet: int, key: bytes) -> Any:
-        return self.stores[host_of(tablet)].get(tablet_prefix(tablet) + key)
 
     def position(self, tablet: int, consumer: str) -> int:
         """Where a consumer goes on: behind what it has committed, and what was trimmed."""
@@ -361,18 +238,13 @@ def _all_ended(step: Iterable[Want]) -> bool:
     return all(want.ended for want in step)
 
 
-class _Endless(Exception):
-    pass
-
-
 class Forgetful(Rebooted):
     """The planted bug: a host that starts again has forgotten what it had prepared."""
 
-    def _reopened(self, store: MemoryStore) -> MemoryStore:
-        again = super()._reopened(store)
-        turn = again.begin()
-        for key, row in again.scan(b"\x30\0\0\0", b"\x50\0\0\0"):
+    def _host(self, number: int, store: MemoryStore) -> Host:
+        turn = store.begin()
+        for key, row in store.scan(b"\x30\0\0\0", b"\x50\0\0\0"):
             if key[4:5] == b"t" and not TxRecord._make(row).step:
                 turn.delete(key)
-        again.commit(turn)
-        return again
+        store.commit(turn)
+        return super()._host(number, store)

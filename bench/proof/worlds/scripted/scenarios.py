@@ -15,7 +15,7 @@ from typing import Any
 
 import msgpack
 
-from .....proto.ids import CATALOGUE_ID, PARTITION, SHARD, host_of, tablet_id
+from .....proto.ids import CATALOGUE_ID, PARTITION, SHARD, tablet_id
 from .....proto.messages import (
     ADD,
     CREATE,
@@ -73,13 +73,6 @@ def _same(parts: Parts, **how: Any) -> Want:
     return Want(lambda run: parts, **how)
 
 
-def _records(run: Rebooted, tablet: int) -> list[bytes]:
-    """What a partition's log holds, in its order."""
-    store, prefix = run.stores[host_of(tablet)], tablet.to_bytes(4, "big") + b"b"
-    rows = store.scan(prefix, prefix + b"\xff" * 9)
-    return [store.read_payload(address, length) for _, (address, length, *_) in rows]
-
-
 def _must(what: str, found: object, *good: object) -> Iterator[str]:
     if found not in good:
         yield f"{what}: {found!r}, and not {' or '.join(map(repr, good))}"
@@ -99,7 +92,7 @@ def _one(t: Tablets) -> Steps:
 
 
 def _one_goal(t: Tablets, run: Rebooted) -> Iterator[str]:
-    yield from _must("records", _records(run, t.p[1]), [b"0", b"1", b"2"])
+    yield from _must("records", run.payloads(t.p[1]), [b"0", b"1", b"2"])
 
 
 def _two(t: Tablets) -> Steps:
@@ -111,8 +104,8 @@ def _two(t: Tablets) -> Steps:
 
 def _two_goal(t: Tablets, run: Rebooted) -> Iterator[str]:
     for tablet in t.p[:2]:
-        yield from _must("records", _records(run, tablet), [b"0", b"1"])
-    yield from _must("records", _records(run, t.p[2]), [b"x", b"y", b"x", b"y"])
+        yield from _must("records", run.payloads(tablet), [b"0", b"1"])
+    yield from _must("records", run.payloads(t.p[2]), [b"x", b"y", b"x", b"y"])
 
 
 # consume, transform, produce -------------------------------------------------------------------
@@ -132,7 +125,7 @@ def _transform(t: Tablets) -> Steps:
 
 
 def _transform_goal(t: Tablets, run: Rebooted) -> Iterator[str]:
-    yield from _must("outputs", _records(run, t.p[1]), [b"from 0", b"from 1"])
+    yield from _must("outputs", run.payloads(t.p[1]), [b"from 0", b"from 1"])
     yield from _must("the count", _number(run, t.s[0]), 2)
     yield from _must("the position", run.position(t.p[0], "c"), 2)
 
@@ -146,7 +139,7 @@ def _two_consumers(t: Tablets) -> Steps:
 
 
 def _two_consumers_goal(t: Tablets, run: Rebooted) -> Iterator[str]:
-    made = _records(run, t.p[1]) + _records(run, t.p[2])
+    made = run.payloads(t.p[1]) + run.payloads(t.p[2])
     yield from _must("outputs of one record", made, [b"1"], [b"2"])
     yield from _must("the count", _number(run, t.s[0]), 1)
 
@@ -167,7 +160,7 @@ def _two_on_a_row(t: Tablets) -> Steps:
 
 
 def _two_on_a_row_goal(t: Tablets, run: Rebooted) -> Iterator[str]:
-    yield from _must("records", _records(run, t.p[0]), [b"1"], [b"2"])
+    yield from _must("records", run.payloads(t.p[0]), [b"1"], [b"2"])
     yield from _must("the row", (run.read(t.s[0], b"rk") or (0, 0, b""))[2], b"3")
     yield from _must("the count", _number(run, t.s[2]), 1)
 
@@ -181,8 +174,8 @@ def _ahead(t: Tablets) -> Steps:
 
 
 def _ahead_goal(t: Tablets, run: Rebooted) -> Iterator[str]:
-    yield from _must("records", _records(run, t.p[1]), [b"a", b"b", b"behind"])
-    yield from _must("records", _records(run, t.p[2]), [b"c"])
+    yield from _must("records", run.payloads(t.p[1]), [b"a", b"b", b"behind"])
+    yield from _must("records", run.payloads(t.p[2]), [b"c"])
     yield from _must("the count", _number(run, t.s[0]), 1)
 
 
@@ -192,7 +185,7 @@ def _rolled_back(t: Tablets) -> Steps:
 
 
 def _rolled_back_goal(t: Tablets, run: Rebooted) -> Iterator[str]:
-    yield from _must("records", _records(run, t.p[1]) + _records(run, t.p[2]), [b"a"])
+    yield from _must("records", run.payloads(t.p[1]) + run.payloads(t.p[2]), [b"a"])
     yield from _must("the count", _number(run, t.s[0]), 0)
 
 
@@ -224,7 +217,7 @@ def _names(t: Tablets) -> Steps:
 def _names_goal(t: Tablets, run: Rebooted) -> Iterator[str]:
     row = run.read(CATALOGUE_ID, name_key(PARTITION, "t"))
     tablets = row[1] if row else ()
-    yield from _must("records", [_records(run, tablet) for tablet in tablets], [[b"a"], [b"a"]])
+    yield from _must("records", [run.payloads(tablet) for tablet in tablets], [[b"a"], [b"a"]])
     yield from _must("its first tablet", row and row[0], 3)
 
 
@@ -242,7 +235,7 @@ def _trim(t: Tablets) -> Steps:
 
 
 def _trim_goal(t: Tablets, run: Rebooted) -> Iterator[str]:
-    yield from _must("records", _records(run, t.p[1]), [b"2"])
+    yield from _must("records", run.payloads(t.p[1]), [b"2"])
     yield from _must("bounds", (run.read(t.p[1], b"m") or ())[2:], (2, 3))
     yield from _must("the position", run.position(t.p[1], "c"), 3)
 
@@ -257,7 +250,7 @@ def _numbers(t: Tablets) -> Steps:
 
 
 def _numbers_goal(t: Tablets, run: Rebooted) -> Iterator[str]:
-    yield from _must("records", _records(run, t.p[1]), [b"%d" % i for i in range(1, 7)])
+    yield from _must("records", run.payloads(t.p[1]), [b"%d" % i for i in range(1, 7)])
 
 
 def _chain(t: Tablets) -> Steps:
@@ -275,8 +268,8 @@ def _chain(t: Tablets) -> Steps:
 def _chain_goal(t: Tablets, run: Rebooted) -> Iterator[str]:
     moved = run.position(t.p[0], "c")
     yield from _must("how far it came", moved, 1, 2, 3)
-    yield from _must("outputs", _records(run, t.p[1]), [b"%d" % i for i in range(moved)])
-    yield from _must("records", _records(run, t.p[2]), [b"c"])
+    yield from _must("outputs", run.payloads(t.p[1]), [b"%d" % i for i in range(moved)])
+    yield from _must("records", run.payloads(t.p[2]), [b"c"])
     counts = [_number(run, shard) for shard in t.s]
     yield from _must("counts", counts, [2, 2 + (moved > 1), int(moved > 2)])
 
