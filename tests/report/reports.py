@@ -27,7 +27,7 @@ def undrawn(made: Page) -> str:
     """The page with its drawings left blank, which is quick."""
     blank = "<svg></svg>"
     return html(
-        made, {d.name: Rendered(d.name, d.alt, "", blank, blank, b"") for d in drawings(made)}
+        made, {d.name: Rendered(d.name, d.alt, (), 1, [blank], b"") for d in drawings(made)}
     )
 
 

@@ -56,7 +56,7 @@ def _paint(sheet: Sheet, shown: list[Series]) -> None:
     curves = {(one.name, name): curve(one.runs, name) for one in shown for name in _NAMES}
     low, high = span([ms for c in curves.values() if c for ms in (c.low[0], c.high[-1])], 0.05)
     legend = [(one.name, line(one.system, one.placement)) for one in shown]
-    axes = sheet.panels(4, height=1.75, columns=2, legend=legend, left=0.6, bottom=0.42, top=0.42)
+    axes = sheet.panels(4, height=1.75, legend=legend)
     for panel, (name, words, unit) in zip(axes, _PANELS, strict=True):
         title(panel, words, unit)
         milliseconds(panel, low, high)

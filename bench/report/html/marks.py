@@ -6,7 +6,7 @@ Next: latency.py.
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from .drawing import GRID, INK, MUTED, look, quiet, title
+from .drawing import CLEAR, GRID, INK, MUTED, look, quiet, title
 from .series import ms
 
 
@@ -69,35 +69,23 @@ def dots(axes: Any, rows: Sequence[Row | Group | None], low: float, high: float)
     quiet(axes, y=False)
     lines = [y for y, row in enumerate(rows) if isinstance(row, Row)]
     axes.hlines(lines, low, high, color=GRID, linewidth=0.8, zorder=1)
+    beside = axes.get_yaxis_transform()
     for y, row in enumerate(rows):
         if row is None:
             continue
         of = look(row.system)
         if isinstance(row, Group):
-            axes.text(
-                0,
-                y + 0.2,
-                row.label,
-                transform=axes.get_yaxis_transform(),
-                color=of.color,
-                fontweight="bold",
-                va="bottom",
-            )
+            name = {"color": of.color, "fontweight": "bold"}
+            axes.text(0, y + 0.2, row.label, transform=beside, va="bottom", **name)
             continue
-        axes.text(
-            0, y - 0.22, row.label, transform=axes.get_yaxis_transform(), color=INK, va="bottom"
-        )
+        axes.text(0, y - 0.22, row.label, transform=beside, va="bottom")
         said = row.said
+        if said is None:
+            said = ms(row.value) + ("" if row.far is None else f" … {ms(row.far)}")
+        color = MUTED if row.value is None else INK
+        end = {"ha": "right", "color": color, "bbox": CLEAR}
+        axes.text(1, y - 0.22, said, transform=beside, va="bottom", **end)
         if row.value is None:
-            axes.text(
-                1,
-                y - 0.22,
-                said or "–",
-                transform=axes.get_yaxis_transform(),
-                ha="right",
-                va="bottom",
-                color=MUTED,
-            )
             continue
         value = max(row.value, low)
         if row.far is not None:
@@ -111,17 +99,6 @@ def dots(axes: Any, rows: Sequence[Row | Group | None], low: float, high: float)
             color=of.color,
             markerfacecolor="white" if row.hollow else of.color,
             zorder=3,
-        )
-        if said is None:
-            said = ms(row.value) + ("" if row.far is None else f" … {ms(row.far)}")
-        axes.text(
-            1,
-            y - 0.22,
-            said,
-            transform=axes.get_yaxis_transform(),
-            ha="right",
-            va="bottom",
-            color=INK,
         )
 
 

@@ -21,7 +21,7 @@ from planstep.errors import MissingExtra
 
 from ..text.blocks import number
 from .content import Drawn
-from .drawing import Rendered, available, look, render
+from .drawing import Rendered, available, line, render
 from .sections import Page, page
 
 HTML, PNG = "report.html", "png"
@@ -72,15 +72,18 @@ def html(made: Page, rendered: dict[str, Rendered]) -> str:
     environment.filters["kind"] = lambda part: type(part).__name__
     template = environment.from_string(here.joinpath("report.html").read_text(encoding="utf-8"))
     drawings = {
-        name: {"alt": one.alt, "wide": Markup(one.wide), "narrow": Markup(one.narrow)}
+        name: {
+            **{"alt": one.alt, "legend": one.legend, "columns": one.columns},
+            "svgs": [Markup(svg) for svg in one.svgs],
+        }
         for name, one in rendered.items()
     }
     css = Markup(here.joinpath("report.css").read_text(encoding="utf-8"))
-    return template.render(page=made, drawings=drawings, css=css, look=look)
+    return template.render(page=made, drawings=drawings, css=css, line=line)
 
 
 def again(folder: Path) -> dict[str, Any]:
-    """The report anew from what `folder` holds: results.json, Spark's figures if there are, else Python's.
+    """The report anew from what `folder` holds: results.json, and the figures of spark.json or of the traces.
 
     OSError or ValueError where it holds no comparison."""
     summary = json.loads((folder / _RESULTS).read_text(encoding="utf-8"))

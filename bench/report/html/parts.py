@@ -58,7 +58,7 @@ def interval(comparison: Comparison, durability: str) -> Drawing | None:
 
 def _paint_interval(sheet: Sheet, rows: list[Any]) -> None:
     legend = [(one.name, line(one.system, one.placement)) for one, _, _ in rows]
-    left, right = sheet.panels(2, height=1.7, columns=2, legend=legend, left=0.5)
+    left, right = sheet.panels(2, height=1.7, legend=legend)
     ends = [f"{name} ms" for name in _INTERVALS]
     title(left, "of plain writes", "%")
     title(right, "throughput", "MB/s")
@@ -116,7 +116,7 @@ def transfer(comparison: Comparison, durability: str) -> Drawing | None:
 
 def _paint_transfer(sheet: Sheet, rows: list[Any], ends: list[str]) -> None:
     legend = [(one.name, line(one.system, one.placement)) for one, _ in rows]
-    axes = sheet.panels(3, height=1.6, columns=3, legend=legend, left=0.3, right=0.3)
+    axes = sheet.panels(3, height=1.6, legend=legend)
     for panel, (name, words, unit) in zip(axes, _TRANSFER, strict=True):
         title(panel, words, unit)
         lines = []
@@ -172,15 +172,7 @@ def _paint_contention(sheet: Sheet, series: list[Series]) -> None:
         ("cancelled attempts", {"color": INK, "linewidth": 7}),
         ("pauses", {"color": GRID, "linewidth": 7}),
     ]
-    axes = sheet.panels(
-        2,
-        height=0.56 * len(series) + 0.1,
-        columns=2,
-        legend=legend,
-        left=0.16,
-        right=0.2,
-        bottom=0.4,
-    )
+    axes = sheet.panels(2, height=0.56 * len(series) + 0.1, legend=legend)
     for panel, (name, words) in zip(axes, _HOT, strict=True):
         title(panel, words, "% of the workers' time")
         panel.set_xlim(0, 100)
@@ -231,7 +223,7 @@ def chain(comparison: Comparison, durability: str) -> Drawing | None:
 
 def _paint_chain(sheet: Sheet, rows: list[Row], bound: float) -> None:
     values = [v for row in rows for v in (row.value, row.far) if v is not None]
-    (axes,) = sheet.panels(1, height=len(rows) * ROW_IN, left=0.16, right=0.16, bottom=0.35)
+    (axes,) = sheet.panels(1, height=len(rows) * ROW_IN)
     title(axes, "end to end", "three stages")
     dots(axes, rows, *span([*values, *([bound] if bound else [])]))
     if bound:

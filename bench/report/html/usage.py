@@ -58,15 +58,7 @@ def _drawing(durability: str, shown: list[Series]) -> Drawing:
 def _paint(sheet: Sheet, shown: list[Series]) -> None:
     legend = [(one.name, line(one.system, one.placement)) for one in shown]
     panels = [panel for panel in _PANELS if any(p[panel[0]] for one in shown for p in _points(one))]
-    axes = sheet.panels(
-        len(panels),
-        height=1.35,
-        columns=4 if len(panels) == 4 else 3,
-        legend=legend,
-        left=0.5,
-        bottom=0.46,
-        top=0.34,
-    )
+    axes = sheet.panels(len(panels), height=1.35, legend=legend)
     until = max(points[-1][0] for one in shown if (points := _points(one)))
     for panel, (column, words, unit, _) in zip(axes, panels, strict=True):
         for one in reversed(shown):
