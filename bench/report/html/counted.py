@@ -10,7 +10,7 @@ from ...compare.systems.entry import SEPARATE, SHARED
 from ..text import published_figures
 from ..text.blocks import number
 from ..text.durable_writes import ROWS, by_row
-from .drawing import CLEAR, GRID, Drawing, Sheet, line, look, quiet, title
+from .drawing import CLEAR, GRID, Drawing, Sheet, line, look, title, without_y
 from .marks import slopes
 
 _ROWS = [row for row, _ in ROWS]
@@ -62,9 +62,8 @@ def _paint_persists(sheet: Sheet, counted: dict[str, dict[str, float]]) -> None:
         panel.xaxis.set_minor_locator(NullLocator())
         panel.xaxis.set_major_formatter(lambda value, _: f"{value:,g}")
         panel.set_ylim(len(counted) - 0.4, -0.6)
-        panel.set_yticks([])
         panel.grid(axis="x")
-        quiet(panel, y=False)
+        without_y(panel)
         if row in talk:
             panel.set_xlabel(published_figures.WHO_IN_WORDS.format(*talk[row]))
         for y, (name, counts) in enumerate(counted.items()):
@@ -138,6 +137,4 @@ def _paint_corners(
             system = side.system
             panel.plot([0, 1], values, **line(system.name), marker=system.look.marker, markersize=6)
             lines.append((system.name, values))
-        slopes(panel, (SHARED, SEPARATE), lines, lambda value: number(float(value)))
-        panel.set_yticks([])
-        panel.spines["left"].set_visible(False)
+        slopes(panel, (SHARED, SEPARATE), lines)

@@ -30,23 +30,23 @@ _PANEL_IN, _AROUND_IN = 3.5, 0.7
 """How wide a panel is: 336 CSS pixels, for a window of 360; and what title and labels take of its height."""
 _PNG_DPI = 144
 _LEGEND_IN, _LEGEND_LINE_IN = 2.2, 0.24
+_TICKS = {"labelsize": "medium", "color": MUTED, "major.size": 3}
 _SETTINGS = {
     "svg.fonttype": "none",
     "font.family": ["DejaVu Sans", "sans-serif"],
     "font.sans-serif": ["DejaVu Sans"],
     "font.size": 9.0,
     **{f"{part}size": "medium" for part in ("axes.title", "axes.label", "legend.font")},
-    **{f"{axis}tick.labelsize": "medium" for axis in "xy"},
+    **{f"{axis}tick.{part}": value for axis in "xy" for part, value in _TICKS.items()},
     "figure.constrained_layout.w_pad": 0.1,
     "figure.constrained_layout.h_pad": 0.06,
     "axes.titlelocation": "left",
     "axes.edgecolor": "#9aa4af",
+    **{f"axes.spines.{side}": False for side in ("top", "right")},
     "axes.labelcolor": MUTED,
     "axes.axisbelow": True,
     "text.color": INK,
     "grid.color": GRID,
-    "xtick.color": MUTED,
-    "ytick.color": MUTED,
     "text.parse_math": False,
 }
 Legend = Sequence[tuple[str, dict[str, Any]]]
@@ -142,7 +142,7 @@ class Sheet:
         if self.legend:
             rows.insert(0, _pixels(self.key()))
         buffer = io.BytesIO()
-        imsave(buffer, np.vstack(rows), format="png", metadata={"Software": None})
+        imsave(buffer, np.vstack(rows), format="png", metadata={"Software": "planstep"})
         return buffer.getvalue()
 
     def key(self) -> Any:
@@ -175,11 +175,10 @@ def title(axes: Any, text: str, unit: str = "") -> None:
     axes.set_title(unit, loc="right", color=MUTED)
 
 
-def quiet(axes: Any, x: bool = True, y: bool = True) -> None:
-    """Without a box; grid lines along an axis where one has to read values."""
-    for side in ("top", "right", *(() if y else ("left",)), *(() if x else ("bottom",))):
-        axes.spines[side].set_visible(False)
-    axes.tick_params(length=0 if not x else 3, colors=MUTED)
+def without_y(axes: Any) -> None:
+    """Its rows, or its points, say their values themselves."""
+    axes.set_yticks([])
+    axes.spines["left"].set_visible(False)
 
 
 # to SVG and PNG -----------------------------------------------------------------------------------

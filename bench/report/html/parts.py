@@ -7,7 +7,7 @@ from typing import Any
 
 from ..text import published_figures
 from ..text.blocks import number
-from .drawing import GRID, INK, MUTED, Drawing, Sheet, line, look, quiet, title
+from .drawing import GRID, INK, MUTED, Drawing, Sheet, look, title, without_y
 from .marks import ROW_IN, Row, dots, slopes, span
 from .series import Comparison, Series, ms
 
@@ -57,7 +57,7 @@ def interval(comparison: Comparison, durability: str) -> Drawing | None:
 
 
 def _paint_interval(sheet: Sheet, rows: list[Any]) -> None:
-    legend = [(one.name, line(one.system, one.placement)) for one, _, _ in rows]
+    legend = [(one.name, one.style) for one, _, _ in rows]
     left, right = sheet.panels(2, height=1.7, legend=legend)
     ends = [f"{name} ms" for name in _INTERVALS]
     title(left, "of plain writes", "%")
@@ -69,7 +69,7 @@ def _paint_interval(sheet: Sheet, rows: list[Any]) -> None:
             axes.plot(
                 [n for n, _ in known],
                 [value for _, value in known],
-                **line(one.system, one.placement),
+                **one.style,
                 marker=look(one.system).marker,
             )
         axes.set_xlim(-0.3, len(names) - 0.7)
@@ -78,7 +78,6 @@ def _paint_interval(sheet: Sheet, rows: list[Any]) -> None:
         axes.grid(axis="y")
         axes.locator_params(axis="y", nbins=5)
         axes.set_xlabel("a commit every")
-        quiet(axes)
     left.axhline(100, color=MUTED, linewidth=0.9, linestyle=(0, (1, 2)))
     left.plot([1], [_CONFLUENT_PERCENT], marker="x", markersize=9, color=INK, zorder=4)
 
@@ -115,7 +114,7 @@ def transfer(comparison: Comparison, durability: str) -> Drawing | None:
 
 
 def _paint_transfer(sheet: Sheet, rows: list[Any], ends: list[str]) -> None:
-    legend = [(one.name, line(one.system, one.placement)) for one, _ in rows]
+    legend = [(one.name, one.style) for one, _ in rows]
     axes = sheet.panels(3, height=1.6, legend=legend)
     for panel, (name, words, unit) in zip(axes, _TRANSFER, strict=True):
         title(panel, words, unit)
@@ -124,11 +123,8 @@ def _paint_transfer(sheet: Sheet, rows: list[Any], ends: list[str]) -> None:
             values = figures[name]
             lines.append((one.system, values))
             if None not in values:
-                style = line(one.system, one.placement)
-                panel.plot([0, 1], values, **style, marker=look(one.system).marker)
-        slopes(panel, ends, lines, number)
-        panel.set_yticks([])
-        panel.spines["left"].set_visible(False)
+                panel.plot([0, 1], values, **one.style, marker=look(one.system).marker)
+        slopes(panel, ends, lines)
 
 
 # contention ---------------------------------------------------------------------------------------
@@ -177,9 +173,8 @@ def _paint_contention(sheet: Sheet, series: list[Series]) -> None:
         title(panel, words, "% of the workers' time")
         panel.set_xlim(0, 100)
         panel.set_ylim(len(series) - 0.4, -0.65)
-        panel.set_yticks([])
         panel.grid(axis="x")
-        quiet(panel, y=False)
+        without_y(panel)
         for y, one in enumerate(series):
             part = one.entry["extra"].get(name)
             panel.text(0, y - 0.06, one.name, va="bottom", color=INK)

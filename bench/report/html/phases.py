@@ -11,7 +11,7 @@ Next: rates.py.
 from typing import Any
 
 from ...compare.ranking import figure
-from .drawing import INK, Drawing, Sheet, look, quiet, title
+from .drawing import INK, Drawing, Sheet, look, title, without_y
 from .marks import Row, dots, span
 from .series import Comparison, Series, ms
 
@@ -110,8 +110,7 @@ def _pieces(axes: Any, one: Series, example: dict[str, Any], begin: float, until
     title(axes, one.name, "ms since it began")
     axes.set_xlim(begin, until)
     axes.set_ylim(max(1, len(pieces)) - 0.4, -0.6)
-    axes.set_yticks([])
-    quiet(axes, y=False)
+    without_y(axes)
     axes.grid(axis="x")
     thick = min(5.0, 60 / max(1, len(pieces)))
     bars: dict[tuple[str, float], list[tuple[int, float, float]]] = {}

@@ -4,7 +4,7 @@ Next: counted.py.
 """
 
 from ...compare.ranking import DURABILITIES
-from .drawing import INK, MUTED, Drawing, Sheet, line, look, quiet, title
+from .drawing import INK, MUTED, Drawing, Sheet, line, look, title, without_y
 from .marks import over_time
 from .series import Comparison, Series
 
@@ -103,9 +103,8 @@ def _paint_highest(sheet: Sheet, rows: list[tuple[Series, float | None, float | 
     (axes,) = sheet.panels(1, height=0.42 * len(rows) + 0.1)
     title(axes, "highest rate", "MB/s of payload")
     axes.set_ylim(len(rows) - 0.45, -0.6)
-    axes.set_yticks([])
     axes.grid(axis="x")
-    quiet(axes, y=False)
+    without_y(axes)
     most = max((v or 0.0 for _, *both in rows for v in both), default=1.0)
     axes.set_xlim(0, most * 1.12 or 1.0)
     for y, (one, low, at_most) in enumerate(rows):
