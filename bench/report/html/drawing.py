@@ -186,8 +186,6 @@ def without_y(axes: Any) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Rendered:
-    name: str
-    alt: str
     legend: Legend
     columns: int
     svgs: Sequence[str]
@@ -200,7 +198,7 @@ def render(drawing: Drawing) -> Rendered:
         sheet = Sheet()
         drawing.paint(sheet)
         svgs = sheet.svgs(drawing.name)
-        return Rendered(drawing.name, drawing.alt, sheet.legend, sheet.columns, svgs, sheet.png())
+        return Rendered(sheet.legend, sheet.columns, svgs, sheet.png())
 
 
 def available() -> None:
