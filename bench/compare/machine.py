@@ -42,10 +42,10 @@ def facts(folder: Path) -> dict[str, Any]:
     }
 
 
-def busy_cores(seconds: float = 1.0) -> float | None:
-    """Cores that all processes used in the coming `seconds`; None where the platform does not tell."""
+def busy_cores() -> float | None:
+    """Cores that all processes used in the coming second; None where the platform does not tell."""
     began, before = time.monotonic(), machine_cpu_seconds()
-    time.sleep(seconds)
+    time.sleep(1.0)
     after = machine_cpu_seconds()
     if before is None or after is None:
         return None

@@ -1,8 +1,7 @@
 """What follows the runs, where they were kept: Spark's verdict, the figures, the report.
 
-    summary ─▶ results.json ─▶ Spark, apart (../judges/spark_process.py) ─▶ summary["spark"], figures
-                                   └ did not run ─▶ figures made in Python
-                                                        └▶ report.html, png/ ─▶ summary["report"]
+    summary ─▶ results.json ─▶ Spark, apart (../judges/spark_process.py) ─▶ summary["spark"]
+                           └─▶ figures, made in Python ─▶ report.html, png/ ─▶ summary["report"]
 
 A comparison that was interrupted is not put to Spark: who ended it waits for the end.
 

@@ -45,7 +45,7 @@ def test_prove(benchmark: Any, spark: Any, folder: Path) -> None:
         with settings(spark):
             proof.read()
             proof.check()
-            proof.figures()
+            proof.percentiles()
 
     benchmark.pedantic(check, rounds=1)
     assert not proof.by_run()

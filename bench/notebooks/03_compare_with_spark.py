@@ -253,9 +253,9 @@ plt.show()
 # ## All checks at once
 #
 # Above are the easy ones. `prove` has Spark do all: the certificate of every transaction (reads, real time,
-# positions, offsets), delivery, what the reader beside was shown, Kafka's list of anomalies; and it computes
-# the report's figures. Each check is one job over all runs. `python -m planstep.bench.judges.spark FOLDER [--master
-# URL]` is the same from a shell.
+# positions, offsets), delivery, what the reader beside was shown, Kafka's list of anomalies; and it compares
+# percentiles and who wins. Each check is one job over all runs. `python -m planstep.bench.judges.spark FOLDER
+# [--master URL]` is the same from a shell.
 
 # %%
 proof = prove(spark, folder, print)["spark"]

@@ -4,7 +4,6 @@ import re
 from html.parser import HTMLParser
 from typing import Any
 
-from planstep.bench.report.html.content import Drawn
 from planstep.bench.report.html.drawing import Drawing, Rendered
 from planstep.bench.report.html.page import html
 from planstep.bench.report.html.sections import Page
@@ -15,20 +14,13 @@ VOID = {"meta", "link", "br", "hr", "img", "input"}
 
 
 def drawings(made: Page) -> list[Drawing]:
-    return [
-        part.drawing
-        for chapter in made.chapters
-        for part in chapter.parts
-        if isinstance(part, Drawn)
-    ]
+    return list(made.drawings)
 
 
 def undrawn(made: Page) -> str:
     """The page with its drawings left blank, which is quick."""
     blank = "<svg></svg>"
-    return html(
-        made, {d.name: Rendered(d.name, d.alt, "", blank, blank, b"") for d in drawings(made)}
-    )
+    return html(made, {d.name: Rendered((), 1, [blank], b"") for d in made.drawings})
 
 
 class Outline(HTMLParser):

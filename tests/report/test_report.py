@@ -11,6 +11,7 @@ from reports import NOTHING, Outline, drawings, undrawn
 from planstep.bench.compare.cell import FAILED, IMPOSSIBLE, INTERRUPTED, Result
 from planstep.bench.compare.ranking import entries, who_wins
 from planstep.bench.report.html.drawing import render
+from planstep.bench.report.html.page import html
 from planstep.bench.report.html.sections import page
 from planstep.bench.report.html.verdict import verdict
 from planstep.bench.report.text.text_report import latencies, titles
@@ -270,4 +271,6 @@ def test_a_system_of_somebody_else_is_drawn_too(
     drawn = {d.name: d for d in drawings(made)}
     for name in ("latency-full", "chain-full"):
         one = render(drawn[name])
-        assert "<script" not in one.wide + one.narrow and "&lt;script" in one.wide
+        assert "<script" not in "".join(one.svgs)
+    assert "&lt;script" in "".join(one.svgs)
+    assert EVIL not in html(made, {name: render(drawing) for name, drawing in drawn.items()})

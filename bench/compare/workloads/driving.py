@@ -387,7 +387,7 @@ class Watching:
             self._run.unread += max(0, self.expected - self.count)
 
 
-def read_by(run: Run, arrivals: Arrivals, since: int = 0) -> None:
+def read_by(run: Run, arrivals: Arrivals) -> None:
     """When each piece of work had been read, and from when to when it took: into the trace, and end_to_end_ms."""
     latency = run.latency("end_to_end_ms")
     for nanoseconds in arrivals.end_to_end():

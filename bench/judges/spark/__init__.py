@@ -1,1 +1,1 @@
-"""Spark reads every trace of a comparison, proves what each run did, and computes the figures of its report."""
+"""Spark reads every trace of a comparison, proves what each run did, and holds Python's percentiles to its own."""

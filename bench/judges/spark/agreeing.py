@@ -17,12 +17,14 @@ from statistics import median
 from typing import Any
 
 from ...compare.ranking import entries
+from ...report.html.figures import LATENCIES
+from ...report.html.figures import entry_of as of_cell
 from ..python import findings as names
 from ..python import judge
 from ..trace import Trace
-from .figures import LATENCIES
 from .folders import TracedRun
-from .wins import PERCENTILES, of_repeats
+from .percentiles import PERCENTILES
+from .wins import of_repeats
 
 _ADDED = {"missing": names.LOST, "duplicated": names.REPEATED, "out_of_order": names.REORDERED}
 _BY_PRESENCE = (*_ADDED.values(), names.FOREIGN)
@@ -37,17 +39,7 @@ Counts = Mapping[str, Mapping[str, int]]
 
 def entry_of(summary: Mapping[str, Any] | None, run: TracedRun) -> dict[str, Any]:
     """{} where the comparison says nothing of the run."""
-    if not summary or not run.cell:
-        return {}
-    options = run.cell["options"]
-    found: Any = summary.get("systems", {})
-    for key in (
-        run.cell["system"],
-        run.cell["workload"],
-        options["durability"],
-        options["placement"],
-    ):
-        found = found.get(key, {})
+    found = of_cell(summary, run.cell) if run.cell else {}
     return found if run.name in _traces(found) else {}
 
 
@@ -91,9 +83,9 @@ def not_there(summary: Mapping[str, Any] | None, runs: Sequence[TracedRun]) -> I
 
 
 def differing_percentiles(
-    summary: Mapping[str, Any] | None, runs: Sequence[TracedRun], figures: Mapping[str, Any]
+    summary: Mapping[str, Any] | None, runs: Sequence[TracedRun], by_run: Mapping[str, Any]
 ) -> Iterator[str]:
-    """In words; of cells all of whose repeats are here."""
+    """In words; of cells all of whose repeats are here. `by_run`: percentiles."""
     known = {run.name: run for run in runs}
     seen = set()
     for run in runs:
@@ -102,7 +94,7 @@ def differing_percentiles(
         if not entry or repeats in seen or not set(repeats) <= set(known):
             continue
         seen.add(repeats)
-        mine = [figures["runs"][name] for name in repeats]
+        mine = [by_run[name] for name in repeats]
         for latency in LATENCIES:
             theirs = entry[latency]
             for percentile in PERCENTILES:
@@ -118,7 +110,7 @@ def differing_percentiles(
 
 
 def differing_wins(
-    summary: Mapping[str, Any] | None, figures: Mapping[str, Any], mine: Sequence[Mapping[str, Any]]
+    summary: Mapping[str, Any] | None, by_run: Mapping[str, Any], mine: Sequence[Mapping[str, Any]]
 ) -> Iterator[str]:
     """In words; of latencies that Spark computes in every system that the results compare."""
     if not summary:
@@ -127,7 +119,7 @@ def differing_wins(
     theirs = {_place(one): (set(one["best"]), set(one["behind"])) for one in summary["who_wins"]}
     there = {
         (run["workload"], run["durability"], latency)
-        for run in figures["runs"].values()
+        for run in by_run.values()
         for latency in LATENCIES
         if run["latencies"][latency]
     }

@@ -12,7 +12,7 @@ back span, where these overlap:
 What is left of each span is looked at in one place, by forward and backward reach. The meaning, and the counts, are
 bench/judges/python/kafka.py's check_logs; it goes about it by Tarjan's algorithm over all edges.
 
-Next: figures.py.
+Next: percentiles.py.
 """
 
 from collections.abc import Iterator

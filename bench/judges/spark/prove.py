@@ -3,7 +3,7 @@
     Traces ─▶ Delivery ─▶ log ─┬▶ certificate.py ┐
                                ├▶ reader.py      ├▶ (run, anomaly, how often) ─▶ checks ─▶ agreeing.py
                                └▶ logs.py        ┘
-           ─▶ Figures ─▶ latencies, throughput … ─▶ wins.py
+           ─▶ percentiles of latencies ─▶ wins.py
 
 Each check is a job over all runs at once. Next: loading.py.
 """
@@ -16,14 +16,15 @@ from functools import reduce
 from pathlib import Path
 from typing import Any
 
+from ...report.html.figures import figures, timed
 from ..python import findings as names
 from .agreeing import differing_percentiles, differing_wins, disagreements, entry_of, not_there
 from .certificate import Certificates
 from .delivery import Delivery
-from .figures import Figures, told
 from .folders import KAFKA, NONE, PLACES, BadTrace
 from .loading import Traces
 from .logs import check_logs
+from .percentiles import percentiles
 from .reader import check_reader
 from .session import is_local, java_of
 from .stores import NOT_AS_STORED, Stored, stores
@@ -96,18 +97,19 @@ CHECKS: dict[str, tuple[str, tuple[str, ...]]] = {
 
 
 def prove(spark: Any, folder: Path, tell: Tell = lambda line: None) -> dict[str, Any]:
-    """{"spark": …, "figures": …} of a comparison's folder, as docs/compare.md has them. `tell` is given a line for
-    each job. BadTrace, a ValueError, names a file that cannot be judged."""
+    """{"spark": …, "figures": …} of a comparison's folder, as docs/compare.md has them. The figures are Python's.
+    `tell` is given a line for each job. BadTrace, a ValueError, names a file that cannot be judged."""
     began = time.monotonic()
-    proof = Proof(Traces.of(spark, folder), _summary(folder), tell)
+    summary = _summary(folder)
+    proof = Proof(Traces.of(spark, folder), summary, tell)
     with settings(spark):
         proof.read()
         if is_local(spark.sparkContext.master):
             proof.hold_against(folder)
         proof.check()
-        figures = proof.figures()
-    won = who_wins(figures)
-    proof.compare(figures, won)
+        by_run = proof.percentiles()
+    won = who_wins(by_run)
+    proof.compare(by_run, won)
     return {
         "spark": {
             "ran": True,
@@ -123,7 +125,7 @@ def prove(spark: Any, folder: Path, tell: Tell = lambda line: None) -> dict[str,
             "disagreements": proof.disagreements,
             "who_wins": won,
         },
-        "figures": figures,
+        "figures": figures(folder, summary),
     }
 
 
@@ -250,22 +252,22 @@ class Proof:
             run = self.traces.runs[row.run].name
             self.found[check].setdefault(run, {})[row.name] = row.n
 
-    def figures(self) -> dict[str, Any]:
+    def percentiles(self) -> dict[str, Any]:
         runs = self.traces.runs
-        names_of = {run.number: told(run, entry_of(self._summary, run)) for run in runs}
+        of_run = {run.number: timed(run.about, entry_of(self._summary, run)) for run in runs}
         rows = self.traces.rows("transactions") + self.traces.rows("batches")
-        with self._job("figures", rows + self.traces.rows("seen")):
-            return Figures(self.traces, names_of).of(runs)
+        with self._job("percentiles", rows + self.traces.rows("seen")):
+            return percentiles(self.traces, runs, of_run)
 
-    def compare(self, figures: Mapping[str, Any], won: list[dict[str, Any]]) -> None:
+    def compare(self, by_run: Mapping[str, Any], won: list[dict[str, Any]]) -> None:
         runs = self.traces.runs
         with self._job("agreement with Python", 0):
             for anomaly, text in disagreements(self._summary, runs, self.by_run()):
                 self._doubted.add(anomaly)
                 self.disagreements.append(text)
             self.disagreements += not_there(self._summary, runs)
-            self.disagreements += differing_percentiles(self._summary, runs, figures)
-            self.disagreements += differing_wins(self._summary, figures, won)
+            self.disagreements += differing_percentiles(self._summary, runs, by_run)
+            self.disagreements += differing_wins(self._summary, by_run, won)
 
     def by_run(self) -> dict[str, dict[str, int]]:
         """All checks' together."""

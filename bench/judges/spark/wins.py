@@ -14,17 +14,18 @@ from statistics import median
 from typing import Any
 
 from ...compare.systems import headline
-from .figures import LATENCIES
+from ...report.html.figures import LATENCIES
+from .percentiles import PERCENTILES
 
 MARGIN = 0.05
-PERCENTILES = ("p50", "p99")
 Runs = Sequence[Mapping[str, Any]]
 
 
-def who_wins(figures: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Each: workload, durability, figure, best {system: ms}, behind {system: ms}, runs (of each, at least)."""
+def who_wins(by_run: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """`by_run`: percentiles. Each has workload, durability, figure, best {system: ms}, behind {system: ms}, and
+    runs, of each system at least."""
     made = []
-    for (workload, durability), systems in _standing(figures).items():
+    for (workload, durability), systems in _standing(by_run).items():
         for latency in (name for name in LATENCIES if name != "write_ms"):
             for percentile in PERCENTILES:
                 spans = {}
@@ -56,20 +57,20 @@ def of_repeats(runs: Runs, latency: str, percentile: str) -> list[float]:
     return [one[percentile] if one else math.inf for one in told]
 
 
-def _standing(figures: Mapping[str, Any]) -> dict[tuple[str, str], dict[str, list[Any]]]:
+def _standing(by_run: Mapping[str, Any]) -> dict[tuple[str, str], dict[str, list[Any]]]:
     """By workload and durability, by system: its runs, of the placement that it is meant for, else of the first."""
     made: dict[tuple[str, str], dict[str, list[Any]]] = {}
-    for (workload, durability, system), placements in _placed(figures):
+    for (workload, durability, system), placements in _placed(by_run):
         runs = placements.get(headline(system)) or next(iter(placements.values()))
         made.setdefault((workload, durability), {})[system] = runs
     return made
 
 
 def _placed(
-    figures: Mapping[str, Any],
+    by_run: Mapping[str, Any],
 ) -> Iterator[tuple[tuple[str, str, str], dict[str, list[Any]]]]:
     found: dict[tuple[str, str, str], dict[str, list[Any]]] = {}
-    for run in figures["runs"].values():
+    for run in by_run.values():
         if run["system"]:
             key = run["workload"], run["durability"], run["system"]
             found.setdefault(key, {}).setdefault(run["placement"], []).append(run)

@@ -36,11 +36,6 @@ class Durability:
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn:
-    drawing: Drawing
-
-
-@dataclass(frozen=True, slots=True)
 class Note:
     """`tone`: "good", "bad", "partial", "absent"; `command`: that shows what is absent."""
 
@@ -111,7 +106,7 @@ def wins(
     return Wins(columns, rows, workload is not None) if rows else None
 
 
-Part = Block | Heading | Durability | Drawn | Note | Aside | Key | Glossary | Wins
+Part = Block | Heading | Durability | Drawing | Note | Aside | Key | Glossary | Wins
 
 
 @dataclass

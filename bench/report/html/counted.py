@@ -10,7 +10,7 @@ from ...compare.systems.entry import SEPARATE, SHARED
 from ..text import published_figures
 from ..text.blocks import number
 from ..text.durable_writes import ROWS, by_row
-from .drawing import GRID, INK, MUTED, Drawing, Sheet, line, look, quiet, title
+from .drawing import CLEAR, GRID, Drawing, Sheet, line, look, title, without_y
 from .marks import slopes
 
 _ROWS = [row for row, _ in ROWS]
@@ -45,45 +45,29 @@ def persists(systems: dict[str, Any]) -> Drawing | None:
 
 
 def _paint_persists(sheet: Sheet, counted: dict[str, dict[str, float]]) -> None:
-    """Of each row its name, what the talk says where there is room, and a line for each system."""
+    """A panel for each row, with a line for each system; what the talk says below."""
+    from matplotlib.ticker import NullLocator
+
     others = [row for counts in counted.values() for row in counts if row not in _ROWS]
     rows = [*_ROWS, *dict.fromkeys(others)]
     talk = {row: who for row, *who in published_figures.WHO_PERSISTS}
-    legend = [
-        (look(name).name, {"color": look(name).color, "marker": look(name).marker, "linewidth": 0})
-        for name in counted
-    ]
-    each = 1.15 + len(counted)
-    (axes,) = sheet.panels(
-        1, height=len(rows) * each * _LINE_IN, left=0.2, right=0.5, top=0.1, legend=legend
-    )
+    legend = [(look(name).name, line(name)) for name in counted]
     known = [n for counts in counted.values() for n in counts.values() if n > 0]
-    low, high = min(known, default=1.0) / 2, max(known, default=1.0) * 1.5
-    axes.set_xscale("log")
-    axes.set_xlim(low, high)
-    axes.xaxis.set_minor_locator(_none())
-    axes.xaxis.set_major_formatter(lambda value, _: f"{value:,g}")
-    axes.set_ylim(len(rows) * each - 0.6, -0.6)
-    axes.set_yticks([])
-    axes.grid(axis="x", color=GRID)
-    quiet(axes, y=False)
-    axes.set_xlabel("durable changes a transaction")
-    beside = axes.get_yaxis_transform()
-    for n, row in enumerate(rows):
-        top = n * each
-        axes.text(0, top, row, transform=beside, va="center", color=INK, fontweight="bold")
-        if row in talk and sheet.wide:
-            said = published_figures.WHO_IN_WORDS.format(*talk[row])
-            axes.text(
-                *(1, top, said),
-                transform=beside,
-                va="center",
-                ha="right",
-                color=MUTED,
-                bbox={"facecolor": "white", "edgecolor": "none", "pad": 1},
-            )
-        for place, (name, counts) in enumerate(counted.items()):
-            _count(axes, top + 0.95 + place, name, counts.get(row), low)
+    low, high = min(known, default=1.0) / 2, max(known, default=1.0) * 4
+    axes = sheet.panels(len(rows), height=len(counted) * _LINE_IN, legend=legend)
+    for panel, row in zip(axes, rows, strict=True):
+        title(panel, row)
+        panel.set_xscale("log")
+        panel.set_xlim(low, high)
+        panel.xaxis.set_minor_locator(NullLocator())
+        panel.xaxis.set_major_formatter(lambda value, _: f"{value:,g}")
+        panel.set_ylim(len(counted) - 0.4, -0.6)
+        panel.grid(axis="x")
+        without_y(panel)
+        if row in talk:
+            panel.set_xlabel(published_figures.WHO_IN_WORDS.format(*talk[row]))
+        for y, (name, counts) in enumerate(counted.items()):
+            _count(panel, y, name, counts.get(row), low)
 
 
 def _count(axes: Any, y: float, name: str, value: float | None, low: float) -> None:
@@ -99,15 +83,9 @@ def _count(axes: Any, y: float, name: str, value: float | None, low: float) -> N
         textcoords="offset points",
         va="center",
         color=of.color,
-        bbox={"facecolor": "white", "edgecolor": "none", "pad": 1},
+        bbox=CLEAR,
         zorder=3,
     )
-
-
-def _none() -> Any:
-    from matplotlib.ticker import NullLocator
-
-    return NullLocator()
 
 
 # mode × placement ---------------------------------------------------------------------------------
@@ -149,9 +127,7 @@ def _paint_corners(
     sheet: Sheet, both: tuple[Side, Side], shown: list[tuple[str, dict[str, float]]]
 ) -> None:
     legend = [(side.system.look.name, line(side.system.name)) for side in both]
-    axes = sheet.panels(
-        len(shown), height=1.35, columns=min(4, len(shown)), left=0.34, right=0.12, legend=legend
-    )
+    axes = sheet.panels(len(shown), height=1.35, legend=legend)
     for panel, (name, row) in zip(axes, shown, strict=True):
         words, _, unit = in_words(name).partition(", ")
         title(panel, words.replace("CPU cores at the same rate", "CPU cores"), unit)
@@ -161,6 +137,4 @@ def _paint_corners(
             system = side.system
             panel.plot([0, 1], values, **line(system.name), marker=system.look.marker, markersize=6)
             lines.append((system.name, values))
-        slopes(panel, (SHARED, SEPARATE), lines, lambda value: number(float(value)))
-        panel.set_yticks([])
-        panel.spines["left"].set_visible(False)
+        slopes(panel, (SHARED, SEPARATE), lines)

@@ -1,19 +1,19 @@
-"""How drawings look, and what becomes of one: an SVG for a wide window, one for a narrow, a PNG.
+"""How drawings look, and what becomes of one: an SVG for each of its panels, and a PNG of all.
 
-    Drawing(name, alt, caption, paint) ─▶ paint(Sheet) twice ─▶ svg, svg ─▶ inlined by page.py
-                                                             └▶ png/<name>.png
+    Drawing(name, alt, caption, paint) ─▶ paint(Sheet) ─▶ panels ─▶ SVGs, a legend ─▶ placed by page.py
+                                                              └───▶ png/<name>.png
 
-A system has one colour, one kind of line and one marker, wherever it is drawn. A Sheet has panels of a size in
-inches, side by side where it is wide, one below the other where it is narrow, so text keeps its size: at least 9 pt
-at 360 px. Text stays text. Nothing here is of chance or of the clock: the same figures make the same bytes.
+A system has one colour, one kind of line and one marker, wherever it is drawn. A panel is a figure of its own, as
+wide as a phone: a page sets panels side by side where there is room, else one below the other. So text keeps its
+size: at least 9 pt at 360 px. Text stays text. Nothing here is of chance or of the clock: the same figures make the
+same bytes.
 
 Next: latency.py, the first family.
 """
 
 import io
 import re
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -23,14 +23,34 @@ from planstep.errors import MissingExtra
 from ...compare.systems import ENTRIES, PLACEMENTS, headline, where
 from ...compare.systems.entry import Look
 
-INK, MUTED, GRID, PAPER, ACCENT = "#1c2530", "#5b6673", "#e3e7ec", "#ffffff", "#b3261e"
-_WIDE_IN, _NARROW_IN = 10.83, 3.5
-"""1040 and 336 CSS pixels: the column of text, and a window of 360."""
+INK, MUTED, GRID, PAPER = "#1c2530", "#5b6673", "#e3e7ec", "#ffffff"
+CLEAR = {"facecolor": PAPER, "edgecolor": "none", "pad": 1}
+"""`bbox` of a text that lines pass behind."""
+_PANEL_IN, _AROUND_IN = 3.5, 0.7
+"""How wide a panel is: 336 CSS pixels, for a window of 360; and what title and labels take of its height."""
 _PNG_DPI = 144
-_FONTS = ["DejaVu Sans", "Verdana", "sans-serif"]
-_POINTS = {True: 10.0, False: 9.0}
-
-
+_LEGEND_IN, _LEGEND_LINE_IN = 2.2, 0.24
+_TICKS = {"labelsize": "medium", "color": MUTED, "major.size": 3}
+_SETTINGS = {
+    "svg.fonttype": "none",
+    "font.family": ["DejaVu Sans", "sans-serif"],
+    "font.sans-serif": ["DejaVu Sans"],
+    "font.size": 9.0,
+    **{f"{part}size": "medium" for part in ("axes.title", "axes.label", "legend.font")},
+    **{f"{axis}tick.{part}": value for axis in "xy" for part, value in _TICKS.items()},
+    "figure.constrained_layout.w_pad": 0.1,
+    "figure.constrained_layout.h_pad": 0.06,
+    "axes.titlelocation": "left",
+    "axes.edgecolor": "#9aa4af",
+    **{f"axes.spines.{side}": False for side in ("top", "right")},
+    "axes.labelcolor": MUTED,
+    "axes.axisbelow": True,
+    "text.color": INK,
+    "grid.color": GRID,
+    "text.parse_math": False,
+}
+Legend = Sequence[tuple[str, dict[str, Any]]]
+"""(text, keywords of a line)."""
 _OTHERS = (
     ("#4d4d4d", (0, (8, 2)), "P"),
     ("#8c564b", (0, (2, 2)), "X"),
@@ -77,115 +97,88 @@ class Drawing:
 
 
 class Sheet:
-    """One drawing being drawn. Sizes are inches."""
+    """One drawing being drawn: its panels, `columns` of them side by side where there is room, and its legend."""
 
-    def __init__(self, wide: bool) -> None:
-        self.wide = wide
-        self.width = _WIDE_IN if wide else _NARROW_IN
-        self.points = _POINTS[wide]
-        self._figure: Any = None
-
-    @property
-    def figure(self) -> Any:
-        assert self._figure is not None, "panels first"
-        return self._figure
+    def __init__(self) -> None:
+        self.figures: list[Any] = []
+        self.columns = 1
+        self.legend: Legend = ()
 
     def panels(
-        self,
-        count: int,
-        *,
-        height: float,
-        columns: int | None = None,
-        left: float = 0.62,
-        bottom: float = 0.5,
-        top: float = 0.34,
-        right: float = 0.14,
-        legend: Sequence[tuple[str, dict[str, Any]]] = (),
-        widths: Sequence[float] | None = None,
-        names: str | None = None,
+        self, count: int, *, height: float, columns: int | None = None, legend: Legend = ()
     ) -> list[Any]:
-        """Axes, `height` high each without their margins. `columns`: where it is wide, all by default; `widths`:
-        of columns to one another. `legend`: (text, keywords of a line) above all."""
-        _, Figure, _ = _matplotlib()
-        columns = min(count, columns or count) if self.wide else 1
-        rows = -(-count // columns)
-        head = self._legend_height(legend)
-        total = head + rows * (height + bottom + top)
-        self._figure = figure = Figure(figsize=(self.width, total), facecolor=PAPER)
-        shares = list(widths or [1.0] * columns) if columns > 1 else [1.0]
-        free = self.width - columns * (left + right)
-        axes = []
-        for n in range(count):
-            row, column = divmod(n, columns)
-            before = sum(shares[:column]) / sum(shares)
-            x = column * (left + right) + left + before * free
-            y = total - head - (row + 1) * (height + bottom + top) + bottom
-            width = free * shares[column] / sum(shares)
-            axes.append(
-                figure.add_axes((x / self.width, y / total, width / self.width, height / total))
-            )
-        self._legend(legend, total)
-        return axes
+        """Axes, about `height` inches high each, without their titles and labels. `columns`: three by default, two
+        where there are two or four."""
+        _, Figure = _matplotlib()
+        self.columns = min(count, columns or (2 if count in (2, 4) else 3))
+        self.legend = legend
+        size = (_PANEL_IN, height + _AROUND_IN)
+        self.figures = [Figure(size, layout="constrained", facecolor=PAPER) for _ in range(count)]
+        return [figure.subplots() for figure in self.figures]
 
-    def _legend_height(self, legend: Sequence[tuple[str, Any]]) -> float:
-        return 0.08 + 0.23 * len(self._legend_rows(legend)) if legend else 0.0
+    def svgs(self, name: str) -> list[str]:
+        """Of each panel what goes into a page, with ids that no other panel has."""
+        matplotlib, _ = _matplotlib()
+        made = []
+        for n, figure in enumerate(self.figures):
+            buffer = io.StringIO()
+            nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+            with matplotlib.rc_context({"svg.hashsalt": f"{name}-{n}"}):
+                figure.savefig(buffer, format="svg", metadata=nothing)
+            svg = buffer.getvalue()
+            made.append(_NUMBERED_ID.sub("", svg[svg.index("<svg") :]))
+        return made
 
-    def _legend_rows(self, legend: Sequence[tuple[str, Any]]) -> list[list[tuple[str, Any]]]:
-        rows: list[list[tuple[str, Any]]] = [[]]
-        at = 0.0
-        for entry in legend:
-            width = self._entry_width(entry[0])
-            if at and at + width > self.width:
-                rows.append([])
-                at = 0.0
-            rows[-1].append(entry)
-            at += width
-        return rows
+    def png(self) -> bytes:
+        """The legend, then all panels."""
+        import numpy as np
+        from matplotlib.image import imsave
 
-    def _entry_width(self, text: str) -> float:
-        return 0.66 + len(text) * self.points * 0.0071
+        panels = [_pixels(figure) for figure in self.figures]
+        panels += [np.full_like(panels[0], 255)] * (-len(panels) % self.columns)
+        rows = [
+            np.hstack(panels[n : n + self.columns]) for n in range(0, len(panels), self.columns)
+        ]
+        if self.legend:
+            rows.insert(0, _pixels(self.key()))
+        buffer = io.BytesIO()
+        imsave(buffer, np.vstack(rows), format="png", metadata={"Software": "planstep"})
+        return buffer.getvalue()
 
-    def _legend(self, legend: Sequence[tuple[str, dict[str, Any]]], total: float) -> None:
+    def key(self) -> Any:
+        """The legend, as a figure of its own, as wide as all columns."""
         from matplotlib.lines import Line2D
 
-        for n, row in enumerate(self._legend_rows(legend)):
-            y, x = 1 - (0.14 + 0.23 * n) / total, 0.12
-            for text, style in row:
-                ends = [x / self.width, (x + 0.34) / self.width]
-                if "marker" in style:
-                    ends = [sum(ends) / 2] * 2
-                key = Line2D(ends, [y, y], transform=self.figure.transFigure, **style)
-                self.figure.add_artist(key)
-                self.figure.text(
-                    (x + 0.45) / self.width, y, text, va="center", color=INK, fontsize=self.points
-                )
-                x += self._entry_width(text)
+        _, Figure = _matplotlib()
+        width = self.columns * _PANEL_IN
+        columns = max(1, int(width / _LEGEND_IN))
+        height = 0.1 + _LEGEND_LINE_IN * -(-len(self.legend) // columns)
+        figure = Figure((width, height), facecolor=PAPER)
+        lines = [Line2D([], [], **style) for _, style in self.legend]
+        texts = [text for text, _ in self.legend]
+        figure.legend(lines, texts, loc="center left", ncols=columns, frameon=False, handlelength=3)
+        return figure
+
+
+def _pixels(figure: Any) -> Any:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    figure.set_dpi(_PNG_DPI)
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    return canvas.buffer_rgba()
 
 
 def title(axes: Any, text: str, unit: str = "") -> None:
-    """Above a panel, to its left; the unit, fainter, behind."""
-    if not text:
-        axes.set_title(unit, loc="left", pad=6, color=MUTED)
-        return
-    shown = axes.set_title(text, loc="left", pad=6, fontweight="bold", color=INK)
-    if unit:
-        axes.annotate(
-            unit,
-            (1, 0.5),
-            xycoords=shown,
-            xytext=(6, 0),
-            textcoords="offset points",
-            va="center",
-            color=MUTED,
-            annotation_clip=False,
-        )
+    """Above a panel: to its left what it shows, the unit, fainter, to its right."""
+    axes.set_title(text, fontweight="bold")
+    axes.set_title(unit, loc="right", color=MUTED)
 
 
-def quiet(axes: Any, x: bool = True, y: bool = True) -> None:
-    """Without a box; grid lines along an axis where one has to read values."""
-    for side in ("top", "right", *(() if y else ("left",)), *(() if x else ("bottom",))):
-        axes.spines[side].set_visible(False)
-    axes.tick_params(length=0 if not x else 3, colors=MUTED)
+def without_y(axes: Any) -> None:
+    """Its rows, or its points, say their values themselves."""
+    axes.set_yticks([])
+    axes.spines["left"].set_visible(False)
 
 
 # to SVG and PNG -----------------------------------------------------------------------------------
@@ -193,32 +186,19 @@ def quiet(axes: Any, x: bool = True, y: bool = True) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Rendered:
-    name: str
-    alt: str
-    caption: str
-    wide: str
-    narrow: str
+    legend: Legend
+    columns: int
+    svgs: Sequence[str]
     png: bytes
 
 
 def render(drawing: Drawing) -> Rendered:
     """MissingExtra without matplotlib."""
-    svgs = {}
-    png = b""
-    for wide in (True, False):
-        with style(wide):
-            sheet = Sheet(wide)
-            drawing.paint(sheet)
-            buffer = io.BytesIO()
-            sheet.figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
-            svgs[wide] = _inline(buffer.getvalue().decode(), f"{drawing.name}-{'nw'[wide]}")
-            if wide:
-                buffer = io.BytesIO()
-                sheet.figure.savefig(
-                    buffer, format="png", dpi=_PNG_DPI, metadata={"Software": None}
-                )
-                png = buffer.getvalue()
-    return Rendered(drawing.name, drawing.alt, drawing.caption, svgs[True], svgs[False], png)
+    with settings():
+        sheet = Sheet()
+        drawing.paint(sheet)
+        svgs = sheet.svgs(drawing.name)
+        return Rendered(sheet.legend, sheet.columns, svgs, sheet.png())
 
 
 def available() -> None:
@@ -226,68 +206,19 @@ def available() -> None:
     _matplotlib()
 
 
-def _matplotlib() -> tuple[Any, Any, Any]:
+def settings() -> Any:
+    """A context: whatever is painted and saved in it looks like a report."""
+    return _matplotlib()[0].rc_context(_SETTINGS)
+
+
+def _matplotlib() -> tuple[Any, Any]:
     try:
         import matplotlib
-        from matplotlib.backends import backend_agg, backend_svg
         from matplotlib.figure import Figure
     except ImportError:
         raise MissingExtra("matplotlib", "bench") from None
-    return matplotlib, Figure, (backend_agg, backend_svg)
+    return matplotlib, Figure
 
 
-@contextmanager
-def style(wide: bool) -> Iterator[None]:
-    matplotlib, _, _ = _matplotlib()
-    points = _POINTS[wide]
-    settings = {
-        "svg.fonttype": "none",
-        "svg.hashsalt": "planstep",
-        "font.family": "sans-serif",
-        "font.sans-serif": _FONTS[:1],
-        "font.size": points,
-        "axes.titlesize": points,
-        "axes.labelsize": points,
-        "xtick.labelsize": points,
-        "ytick.labelsize": points,
-        "axes.edgecolor": "#9aa4af",
-        "axes.labelcolor": MUTED,
-        "axes.linewidth": 0.8,
-        "axes.axisbelow": True,
-        "text.color": INK,
-        "grid.color": GRID,
-        "grid.linewidth": 0.8,
-        "xtick.color": MUTED,
-        "ytick.color": MUTED,
-        "path.simplify": True,
-        "text.parse_math": False,
-        "axes.unicode_minus": True,
-    }
-    with matplotlib.rc_context(settings):
-        yield
-
-
-_ID = re.compile(r'\bid="([^"]+)"')
-_USED = re.compile(r'(?:url\(#|href="#)([^")]+)')
-_NUMBER = re.compile(r"(?<=[ \"ML,(])(-?\d+\.\d{3,})")
-
-
-def _inline(svg: str, name: str) -> str:
-    """What goes into a page: no header, no size of its own, ids that no other drawing has, shorter numbers."""
-    svg = svg[svg.index("<svg") :]
-    svg = re.sub(r"<metadata>.*?</metadata>\s*", "", svg, flags=re.S)
-    svg = re.sub(r"<!--.*?-->\s*", "", svg, flags=re.S)
-    found = re.search(r'viewBox="([^"]+)"', svg)
-    assert found is not None
-    body = svg[svg.index(">") + 1 :]
-    used = set(_USED.findall(body))
-    body = _ID.sub(lambda m: f'id="{name}-{m[1]}"' if m[1] in used else "", body)
-    body = re.sub(r"(url\(#|href=\"#)", rf"\g<1>{name}-", body)
-    body = body.replace("xlink:href", "href")
-    body = re.sub(
-        r"font: ([^;\"]*?)(\d+(?:\.\d+)?px) [^;\"]*", r"font-weight: \1;font-size: \2", body
-    )
-    body = body.replace("font-weight: ;", "").replace(" ;font-size", ";font-size")
-    body = _NUMBER.sub(lambda m: f"{float(m[1]):.2f}".rstrip("0").rstrip("."), body)
-    body = re.sub(r"\s*\n\s*", "\n", body)
-    return f'<svg viewBox="{found[1]}" aria-hidden="true" focusable="false">{body}'
+_NUMBERED_ID = re.compile(r' id="[A-Za-z2.]+_[0-9]+"')
+"""Nothing refers to these, and every panel has them."""

@@ -2,8 +2,8 @@
 
     DIR/traces/<run>/*.parquet ─▶ {"source": "python", "runs": {run: latencies, throughput, phases, …}}
 
-Spark makes the same of the same (bench/spark): where both ran, one checks the other. A latency is here only
-where a trace holds all that the workload counted, and nothing else:
+Spark holds percentiles of its own against those of the results (bench/judges/spark); it draws nothing. A latency
+is here only where a trace holds all that the workload counted, and nothing else:
 
     write        batch: written − intended             reshard, plain, at a rate
     commit       transaction: reply − proposed         reshard, chain, plain-beside
@@ -17,7 +17,7 @@ Next: page.py.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -45,19 +45,21 @@ _AT_A_RATE = {"reshard": ("write_ms", "end_to_end_ms"), "plain": ("write_ms", "e
 _OF_ALL = {
     workload: ("commit_ms", "visible_ms") for workload in ("reshard", "chain", "plain-beside")
 }
-_LATENCIES = ("write_ms", "commit_ms", "visible_ms", "end_to_end_ms")
+LATENCIES = ("write_ms", "commit_ms", "visible_ms", "end_to_end_ms")
 _ORDINALS = 1 << 40
 """More than a partition has records: partition and ordinal as one number."""
 Columns = dict[str, Any]
 
 
-def figures(folder: Path, summary: dict[str, Any]) -> dict[str, Any]:
-    """Of all traces in `folder`; one that is gone or cannot be read is named in `left_out`, with the reason.
+def figures(folder: Path, summary: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Of all traces that `summary` names, or that are in `folder` where there is none. One that is gone or cannot
+    be read is named in `left_out`, with the reason.
 
     MissingExtra without pyarrow and numpy."""
     _packages()
     runs, left_out = {}, {}
-    for name, path in _traces(folder, summary):
+    for path in _traces(folder / "traces", summary):
+        name = path.name
         try:
             runs[name] = of_run(path, summary)
         except (OSError, ValueError, KeyError) as error:  # pyarrow's are ValueErrors
@@ -70,13 +72,15 @@ def figures(folder: Path, summary: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _traces(folder: Path, summary: dict[str, Any]) -> Iterator[tuple[str, Path]]:
-    for *_, entry in entries(summary["systems"]):
-        for trace in entry["traces"]:
-            yield Path(trace).name, folder / "traces" / Path(trace).name
+def _traces(traces: Path, summary: Mapping[str, Any] | None) -> Iterator[Path]:
+    if summary is None:
+        yield from sorted(path for path in traces.glob("*") if path.is_dir())
+    else:
+        for *_, entry in entries(summary["systems"]):
+            yield from (traces / Path(trace).name for trace in entry["traces"])
 
 
-def of_run(path: Path, summary: dict[str, Any]) -> dict[str, Any]:
+def of_run(path: Path, summary: Mapping[str, Any] | None) -> dict[str, Any]:
     """OSError, ValueError, KeyError where it is no trace of this schema."""
     about = json.loads((path / "run.json").read_text())
     if about["schema"] != SCHEMA:
@@ -87,16 +91,7 @@ def of_run(path: Path, summary: dict[str, Any]) -> dict[str, Any]:
     batches = _read(path, "batches")
     outcomes = transactions["outcome"]
     done = {name: column[outcomes == COMMITTED] for name, column in transactions.items()}
-    entry = (
-        summary["systems"]
-        .get(cell["system"], {})
-        .get(cell["workload"], {})
-        .get(options["durability"], {})
-        .get(options["placement"], {})
-    )
-    timed = entry.get("verified") is True and entry.get("sustained") is not False
-    timed = timed and about.get("sustained") is not False
-    told = _told(cell) if timed else ()
+    told = timed(about, entry_of(summary, cell))
     return {
         "workload": cell["workload"],
         "system": cell["system"],
@@ -108,7 +103,7 @@ def of_run(path: Path, summary: dict[str, Any]) -> dict[str, Any]:
         },
         "latencies": {
             name: _latency(name, path, done, batches) if name in told else None
-            for name in _LATENCIES
+            for name in LATENCIES
         },
         "throughput": {"bucket_s": BUCKET_S, "points": _throughput(done, batches)},
         "phases": _phases(done, batches),
@@ -117,7 +112,21 @@ def of_run(path: Path, summary: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _told(cell: dict[str, Any]) -> tuple[str, ...]:
+def entry_of(summary: Mapping[str, Any] | None, cell: Mapping[str, Any]) -> dict[str, Any]:
+    """What the comparison says of a run's cell; {} where it says nothing."""
+    found: Any = (summary or {}).get("systems", {})
+    options = cell["options"]
+    for key in (cell["system"], cell["workload"], options["durability"], options["placement"]):
+        found = found.get(key, {})
+    return dict(found)
+
+
+def timed(about: Mapping[str, Any], entry: Mapping[str, Any]) -> tuple[str, ...]:
+    """The latencies that a run has, by its run.json and the entry of its cell."""
+    cell = about.get("cell")
+    late = False in (about.get("sustained"), entry.get("sustained"))
+    if not cell or late or entry.get("verified") is False:
+        return ()
     workload = cell["workload"]
     at_a_rate = _AT_A_RATE.get(workload, ()) if cell["shape"]["rate"] is not None else ()
     return (*at_a_rate, *_OF_ALL.get(workload, ()))

@@ -6,7 +6,7 @@ Next: phases.py.
 from typing import Any
 
 from ...compare.ranking import DURABILITIES
-from .drawing import GRID, MUTED, Drawing, Sheet, line, look, quiet, title
+from .drawing import GRID, MUTED, Drawing, Sheet, look, title
 from .marks import milliseconds, note, span
 from .series import Comparison, Series, curve, ms, untold
 
@@ -55,8 +55,8 @@ def _drawing(durability: str, shown: list[Series], series: list[Series]) -> Draw
 def _paint(sheet: Sheet, shown: list[Series]) -> None:
     curves = {(one.name, name): curve(one.runs, name) for one in shown for name in _NAMES}
     low, high = span([ms for c in curves.values() if c for ms in (c.low[0], c.high[-1])], 0.05)
-    legend = [(one.name, line(one.system, one.placement)) for one in shown]
-    axes = sheet.panels(4, height=1.75, columns=2, legend=legend, left=0.6, bottom=0.42, top=0.42)
+    legend = [(one.name, one.style) for one in shown]
+    axes = sheet.panels(4, height=1.75, legend=legend)
     for panel, (name, words, unit) in zip(axes, _PANELS, strict=True):
         title(panel, words, unit)
         milliseconds(panel, low, high)
@@ -65,7 +65,7 @@ def _paint(sheet: Sheet, shown: list[Series]) -> None:
         for one in reversed(shown):
             found = curves[one.name, name]
             if found is not None:
-                _draw(panel, one, found, line(one.system, one.placement))
+                _draw(panel, one, found)
                 drawn = True
         if not drawn:
             note(panel, "not told in these runs")
@@ -76,16 +76,15 @@ def _percent(panel: Any) -> None:
     panel.set_yticks([0, 0.25, 0.5, 0.75, 1], ["0 %", "25 %", "50 %", "75 %", "100 %"])
     panel.grid(axis="y", color=GRID)
     panel.axhline(0.99, color=MUTED, linewidth=0.8, linestyle=(0, (1, 2)))
-    quiet(panel)
 
 
-def _draw(panel: Any, one: Series, found: Any, style: dict[str, Any]) -> None:
+def _draw(panel: Any, one: Series, found: Any) -> None:
     of = look(one.system)
     if found.repeats > 1:
         panel.fill_betweenx(
             found.shares, found.low, found.high, color=of.color, alpha=0.14, linewidth=0
         )
-    panel.plot(found.middle, found.shares, **style)
+    panel.plot(found.middle, found.shares, **one.style)
     panel.plot(
         [found.at(0.5), found.at(0.99)],
         [0.5, 0.99],

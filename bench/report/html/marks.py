@@ -6,7 +6,8 @@ Next: latency.py.
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from .drawing import GRID, INK, MUTED, look, quiet, title
+from ..text.blocks import number
+from .drawing import CLEAR, GRID, INK, MUTED, look, title, without_y
 from .series import ms
 
 
@@ -65,39 +66,26 @@ def dots(axes: Any, rows: Sequence[Row | Group | None], low: float, high: float)
     """One below the other, each with its name above its line; None: a gap. Logarithmic milliseconds."""
     milliseconds(axes, low, high)
     axes.set_ylim(len(rows) - 0.3, -0.75)
-    axes.set_yticks([])
-    quiet(axes, y=False)
+    without_y(axes)
     lines = [y for y, row in enumerate(rows) if isinstance(row, Row)]
     axes.hlines(lines, low, high, color=GRID, linewidth=0.8, zorder=1)
+    beside = axes.get_yaxis_transform()
     for y, row in enumerate(rows):
         if row is None:
             continue
         of = look(row.system)
         if isinstance(row, Group):
-            axes.text(
-                0,
-                y + 0.2,
-                row.label,
-                transform=axes.get_yaxis_transform(),
-                color=of.color,
-                fontweight="bold",
-                va="bottom",
-            )
+            name = {"color": of.color, "fontweight": "bold"}
+            axes.text(0, y + 0.2, row.label, transform=beside, va="bottom", **name)
             continue
-        axes.text(
-            0, y - 0.22, row.label, transform=axes.get_yaxis_transform(), color=INK, va="bottom"
-        )
+        axes.text(0, y - 0.22, row.label, transform=beside, va="bottom")
         said = row.said
+        if said is None:
+            said = ms(row.value) + ("" if row.far is None else f" … {ms(row.far)}")
+        color = MUTED if row.value is None else INK
+        end = {"ha": "right", "color": color, "bbox": CLEAR}
+        axes.text(1, y - 0.22, said, transform=beside, va="bottom", **end)
         if row.value is None:
-            axes.text(
-                1,
-                y - 0.22,
-                said or "–",
-                transform=axes.get_yaxis_transform(),
-                ha="right",
-                va="bottom",
-                color=MUTED,
-            )
             continue
         value = max(row.value, low)
         if row.far is not None:
@@ -112,17 +100,6 @@ def dots(axes: Any, rows: Sequence[Row | Group | None], low: float, high: float)
             markerfacecolor="white" if row.hollow else of.color,
             zorder=3,
         )
-        if said is None:
-            said = ms(row.value) + ("" if row.far is None else f" … {ms(row.far)}")
-        axes.text(
-            1,
-            y - 0.22,
-            said,
-            transform=axes.get_yaxis_transform(),
-            ha="right",
-            va="bottom",
-            color=INK,
-        )
 
 
 def over_time(axes: Any, name: str, unit: str, until: float) -> None:
@@ -131,7 +108,6 @@ def over_time(axes: Any, name: str, unit: str, until: float) -> None:
     axes.set_xlim(0, until)
     axes.set_ylim(bottom=0)
     axes.grid(axis="y")
-    quiet(axes)
     axes.set_xlabel("seconds since the run began")
     axes.margins(x=0)
     axes.locator_params(axis="y", nbins=4)
@@ -139,25 +115,20 @@ def over_time(axes: Any, name: str, unit: str, until: float) -> None:
 
 
 def slopes(
-    axes: Any,
-    ends: Sequence[str],
-    values: Sequence[tuple[str, Sequence[float | None]]],
-    said: Any = None,
+    axes: Any, ends: Sequence[str], values: Sequence[tuple[str, Sequence[float | None]]]
 ) -> None:
-    """A line for each system from one place to the next, values written beside the outer ones."""
+    """The axes of a line for each system from one place to the next, with values written beside the outer ones."""
     axes.set_xlim(-0.55, len(ends) - 0.45)
     axes.set_xticks(range(len(ends)), ends)
     known = [value for _, row in values for value in row if value is not None]
     top = max(known, default=1.0) or 1.0
     axes.set_ylim(0, top * 1.15)
-    axes.grid(axis="y")
-    quiet(axes)
-    axes.locator_params(axis="y", nbins=4)
+    without_y(axes)
     for end in (0, len(ends) - 1):
-        _beside(axes, end, values, top, said or (lambda value: f"{value:.3g}"))
+        _beside(axes, end, values, top)
 
 
-def _beside(axes: Any, end: int, values: Any, top: float, said: Any) -> None:
+def _beside(axes: Any, end: int, values: Any, top: float) -> None:
     """Texts that would lie on one another are moved apart."""
     there = sorted(
         (row[end], system) for system, row in values if len(row) > end and row[end] is not None
@@ -166,7 +137,7 @@ def _beside(axes: Any, end: int, values: Any, top: float, said: Any) -> None:
     for value, system in there:
         at = max(value, at + 0.115 * top)
         axes.annotate(
-            said(value),
+            number(float(value)),
             (end, at),
             xytext=(7 if end else -7, 0),
             textcoords="offset points",

@@ -9,7 +9,7 @@ from typing import Any
 from ...compare.ranking import entries
 from ..text.blocks import Bullets, Paragraph, Section, Table
 from ..text.conclusions import of_workload
-from .content import Aside, Drawn, Durability, Heading, Note, Part, by_durability, has_figures, wins
+from .content import Aside, Durability, Heading, Note, Part, by_durability, has_figures, wins
 from .drawing import Drawing, called
 from .parts import chain, contention, deep, interval, told, transfer
 from .series import Comparison, ms
@@ -83,7 +83,7 @@ def others(comparison: Comparison, who_wins: list[dict[str, Any]]) -> list[Part]
             parts.append(Durability(durability))
             drawing = paint(comparison, durability)
             if drawing is not None:
-                parts.append(Drawn(drawing))
+                parts.append(drawing)
             parts += _came_of_it(comparison, who_wins, workload, durability)
             parts += _tables(sections.get(durability))
         parts += troubles(comparison.systems, workload)

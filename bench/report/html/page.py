@@ -3,7 +3,8 @@
     summary (and its `spark`) + figures ─▶ sections.py: what is said where ─▶ report.html, report.css ─▶ one file
                                        └▶ drawings ─▶ SVG inlined; DIR/png/<name>.png
 
-Whatever comes from results is text: the template escapes it. Only the SVGs, which are drawn here, are not.
+Whatever comes from results is text: the template escapes it. Only the style and the SVGs, which are drawn here, are
+not.
 
 Next: sections.py.
 """
@@ -12,7 +13,6 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Iterator
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -20,8 +20,7 @@ from typing import Any
 from planstep.errors import MissingExtra
 
 from ..text.blocks import number
-from .content import Drawn
-from .drawing import Rendered, available, look, render
+from .drawing import Rendered, available, line, render
 from .sections import Page, page
 
 HTML, PNG = "report.html", "png"
@@ -34,13 +33,13 @@ def write(folder: Path, summary: dict[str, Any], figures: dict[str, Any]) -> dic
     MissingExtra without matplotlib and jinja2; OSError where the folder cannot be written."""
     available()
     made = page(summary, figures)
-    rendered = {drawn.drawing.name: render(drawn.drawing) for drawn in _drawn(made)}
+    rendered = {drawing.name: render(drawing) for drawing in made.drawings}
     text = html(made, rendered)
     fresh = folder / f"{PNG}.new"
     shutil.rmtree(fresh, ignore_errors=True)
     fresh.mkdir(parents=True)
-    for one in rendered.values():
-        (fresh / f"{one.name}.png").write_bytes(one.png)
+    for name, one in rendered.items():
+        (fresh / f"{name}.png").write_bytes(one.png)
     shutil.rmtree(folder / PNG, ignore_errors=True)
     fresh.replace(folder / PNG)
     temporary = folder / f"{HTML}.new"
@@ -49,17 +48,9 @@ def write(folder: Path, summary: dict[str, Any], figures: dict[str, Any]) -> dic
     return {"html": HTML, "png": [f"{PNG}/{name}.png" for name in rendered]}
 
 
-def _drawn(made: Page) -> Iterator[Drawn]:
-    for chapter in made.chapters:
-        for part in chapter.parts:
-            if isinstance(part, Drawn):
-                yield part
-
-
 def html(made: Page, rendered: dict[str, Rendered]) -> str:
     try:
         from jinja2 import Environment, StrictUndefined
-        from markupsafe import Markup
     except ImportError:
         raise MissingExtra("jinja2", "bench") from None
 
@@ -71,16 +62,12 @@ def html(made: Page, rendered: dict[str, Rendered]) -> str:
     environment.filters["at"] = lambda n, names: names[n]
     environment.filters["kind"] = lambda part: type(part).__name__
     template = environment.from_string(here.joinpath("report.html").read_text(encoding="utf-8"))
-    drawings = {
-        name: {"alt": one.alt, "wide": Markup(one.wide), "narrow": Markup(one.narrow)}
-        for name, one in rendered.items()
-    }
-    css = Markup(here.joinpath("report.css").read_text(encoding="utf-8"))
-    return template.render(page=made, drawings=drawings, css=css, look=look)
+    css = here.joinpath("report.css").read_text(encoding="utf-8")
+    return template.render(page=made, drawings=rendered, css=css, line=line)
 
 
 def again(folder: Path) -> dict[str, Any]:
-    """The report anew from what `folder` holds: results.json, Spark's figures if there are, else Python's.
+    """The report anew from what `folder` holds: results.json, and the figures of spark.json or of the traces.
 
     OSError or ValueError where it holds no comparison."""
     summary = json.loads((folder / _RESULTS).read_text(encoding="utf-8"))

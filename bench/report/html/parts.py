@@ -7,7 +7,7 @@ from typing import Any
 
 from ..text import published_figures
 from ..text.blocks import number
-from .drawing import GRID, INK, MUTED, Drawing, Sheet, line, look, quiet, title
+from .drawing import GRID, INK, MUTED, Drawing, Sheet, look, title, without_y
 from .marks import ROW_IN, Row, dots, slopes, span
 from .series import Comparison, Series, ms
 
@@ -57,8 +57,8 @@ def interval(comparison: Comparison, durability: str) -> Drawing | None:
 
 
 def _paint_interval(sheet: Sheet, rows: list[Any]) -> None:
-    legend = [(one.name, line(one.system, one.placement)) for one, _, _ in rows]
-    left, right = sheet.panels(2, height=1.7, columns=2, legend=legend, left=0.5)
+    legend = [(one.name, one.style) for one, _, _ in rows]
+    left, right = sheet.panels(2, height=1.7, legend=legend)
     ends = [f"{name} ms" for name in _INTERVALS]
     title(left, "of plain writes", "%")
     title(right, "throughput", "MB/s")
@@ -69,7 +69,7 @@ def _paint_interval(sheet: Sheet, rows: list[Any]) -> None:
             axes.plot(
                 [n for n, _ in known],
                 [value for _, value in known],
-                **line(one.system, one.placement),
+                **one.style,
                 marker=look(one.system).marker,
             )
         axes.set_xlim(-0.3, len(names) - 0.7)
@@ -78,7 +78,6 @@ def _paint_interval(sheet: Sheet, rows: list[Any]) -> None:
         axes.grid(axis="y")
         axes.locator_params(axis="y", nbins=5)
         axes.set_xlabel("a commit every")
-        quiet(axes)
     left.axhline(100, color=MUTED, linewidth=0.9, linestyle=(0, (1, 2)))
     left.plot([1], [_CONFLUENT_PERCENT], marker="x", markersize=9, color=INK, zorder=4)
 
@@ -115,8 +114,8 @@ def transfer(comparison: Comparison, durability: str) -> Drawing | None:
 
 
 def _paint_transfer(sheet: Sheet, rows: list[Any], ends: list[str]) -> None:
-    legend = [(one.name, line(one.system, one.placement)) for one, _ in rows]
-    axes = sheet.panels(3, height=1.6, columns=3, legend=legend, left=0.3, right=0.3)
+    legend = [(one.name, one.style) for one, _ in rows]
+    axes = sheet.panels(3, height=1.6, legend=legend)
     for panel, (name, words, unit) in zip(axes, _TRANSFER, strict=True):
         title(panel, words, unit)
         lines = []
@@ -124,11 +123,8 @@ def _paint_transfer(sheet: Sheet, rows: list[Any], ends: list[str]) -> None:
             values = figures[name]
             lines.append((one.system, values))
             if None not in values:
-                style = line(one.system, one.placement)
-                panel.plot([0, 1], values, **style, marker=look(one.system).marker)
-        slopes(panel, ends, lines, number)
-        panel.set_yticks([])
-        panel.spines["left"].set_visible(False)
+                panel.plot([0, 1], values, **one.style, marker=look(one.system).marker)
+        slopes(panel, ends, lines)
 
 
 # contention ---------------------------------------------------------------------------------------
@@ -172,22 +168,13 @@ def _paint_contention(sheet: Sheet, series: list[Series]) -> None:
         ("cancelled attempts", {"color": INK, "linewidth": 7}),
         ("pauses", {"color": GRID, "linewidth": 7}),
     ]
-    axes = sheet.panels(
-        2,
-        height=0.56 * len(series) + 0.1,
-        columns=2,
-        legend=legend,
-        left=0.16,
-        right=0.2,
-        bottom=0.4,
-    )
+    axes = sheet.panels(2, height=0.56 * len(series) + 0.1, legend=legend)
     for panel, (name, words) in zip(axes, _HOT, strict=True):
         title(panel, words, "% of the workers' time")
         panel.set_xlim(0, 100)
         panel.set_ylim(len(series) - 0.4, -0.65)
-        panel.set_yticks([])
         panel.grid(axis="x")
-        quiet(panel, y=False)
+        without_y(panel)
         for y, one in enumerate(series):
             part = one.entry["extra"].get(name)
             panel.text(0, y - 0.06, one.name, va="bottom", color=INK)
@@ -231,7 +218,7 @@ def chain(comparison: Comparison, durability: str) -> Drawing | None:
 
 def _paint_chain(sheet: Sheet, rows: list[Row], bound: float) -> None:
     values = [v for row in rows for v in (row.value, row.far) if v is not None]
-    (axes,) = sheet.panels(1, height=len(rows) * ROW_IN, left=0.16, right=0.16, bottom=0.35)
+    (axes,) = sheet.panels(1, height=len(rows) * ROW_IN)
     title(axes, "end to end", "three stages")
     dots(axes, rows, *span([*values, *([bound] if bound else [])]))
     if bound:

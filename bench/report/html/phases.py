@@ -11,7 +11,7 @@ Next: rates.py.
 from typing import Any
 
 from ...compare.ranking import figure
-from .drawing import INK, Drawing, Sheet, look, quiet, title
+from .drawing import INK, Drawing, Sheet, look, title, without_y
 from .marks import Row, dots, span
 from .series import Comparison, Series, ms
 
@@ -98,20 +98,10 @@ def _paint(sheet: Sheet, shown: list[tuple[Series, dict[str, Any]]]) -> None:
         ("readable", {"color": INK, "linewidth": 5}),
         ("commit called", {"color": INK, "linewidth": 1.2, "linestyle": (0, (3, 2))}),
     ]
-    axes = sheet.panels(
-        2 * len(shown),
-        height=_ROW_IN,
-        columns=2,
-        left=0.16,
-        right=0.16,
-        bottom=0.36,
-        top=0.3,
-        widths=(1.6, 1),
-        legend=legend,
-    )
+    axes = sheet.panels(2 * len(shown), height=_ROW_IN, columns=2, legend=legend)
     for n, (one, example) in enumerate(shown):
         _pieces(axes[2 * n], one, example, begin, until)
-        _commit(axes[2 * n + 1], one, example, low, high, sheet.wide)
+        _commit(axes[2 * n + 1], one, example, low, high)
 
 
 def _pieces(axes: Any, one: Series, example: dict[str, Any], begin: float, until: float) -> None:
@@ -120,8 +110,7 @@ def _pieces(axes: Any, one: Series, example: dict[str, Any], begin: float, until
     title(axes, one.name, "ms since it began")
     axes.set_xlim(begin, until)
     axes.set_ylim(max(1, len(pieces)) - 0.4, -0.6)
-    axes.set_yticks([])
-    quiet(axes, y=False)
+    without_y(axes)
     axes.grid(axis="x")
     thick = min(5.0, 60 / max(1, len(pieces)))
     bars: dict[tuple[str, float], list[tuple[int, float, float]]] = {}
@@ -140,11 +129,9 @@ def _pieces(axes: Any, one: Series, example: dict[str, Any], begin: float, until
     axes.axvline(example["moments"]["proposed"], color=INK, linewidth=1.2, linestyle=(0, (3, 2)))
 
 
-def _commit(
-    axes: Any, one: Series, example: dict[str, Any], low: float, high: float, wide: bool
-) -> None:
+def _commit(axes: Any, one: Series, example: dict[str, Any], low: float, high: float) -> None:
     after = _after(example)
-    title(axes, "" if wide else one.name, "since commit was called" if wide else "since commit")
+    title(axes, one.name, "since commit")
     rows = []
     for name, words in _AFTER:
         value = after.get(name)

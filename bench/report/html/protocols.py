@@ -12,7 +12,7 @@ from typing import Any
 
 from ...compare.systems import MODES
 from ...compare.systems.entry import COORDINATOR, READER, Look, Mode, Protocol, Step
-from .drawing import GRID, INK, MUTED, Drawing, Sheet, look, title
+from .drawing import CLEAR, GRID, INK, MUTED, Drawing, Sheet, look, title
 
 _X = (0.09, 0.40, 0.68, 0.93)
 _ROW_IN = 0.33
@@ -53,9 +53,7 @@ def _look(mode: Mode) -> Look:
 
 def _paint(sheet: Sheet, shown: Sequence[Mode]) -> None:
     rows = max(len(mode.protocol.steps) for mode in shown) + 0.6
-    axes = sheet.panels(
-        len(shown), height=(rows + 1.3) * _ROW_IN, left=0.1, right=0.1, bottom=0.08, top=0.36
-    )
+    axes = sheet.panels(len(shown), height=(rows + 1.3) * _ROW_IN)
     for panel, mode in zip(axes, shown, strict=True):
         _protocol(panel, mode.protocol, _look(mode), rows)
 
@@ -83,7 +81,6 @@ def _protocol(axes: Any, protocol: Protocol, of: Look, rows: float) -> None:
 
 def _step(axes: Any, step: Step, y: int, color: str) -> None:
     x = _X[step.lane]
-    clear = {"facecolor": "white", "edgecolor": "none", "pad": 1.2}
     if step.to is None:
         axes.plot([x], [y], marker="o", markersize=9, color=color, zorder=4)
         left = step.lane != COORDINATOR
@@ -96,7 +93,7 @@ def _step(axes: Any, step: Step, y: int, color: str) -> None:
             va="center",
             color=INK,
             fontweight="bold",
-            bbox=clear,
+            bbox=CLEAR,
             zorder=3,
         )
         return
@@ -109,5 +106,5 @@ def _step(axes: Any, step: Step, y: int, color: str) -> None:
         zorder=3,
     )
     axes.text(
-        (x + end) / 2, y, step.text, ha="center", va="center", color=INK, bbox=clear, zorder=4
+        (x + end) / 2, y, step.text, ha="center", va="center", color=INK, bbox=CLEAR, zorder=4
     )

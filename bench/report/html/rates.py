@@ -4,7 +4,7 @@ Next: counted.py.
 """
 
 from ...compare.ranking import DURABILITIES
-from .drawing import INK, MUTED, Drawing, Sheet, line, look, quiet, title
+from .drawing import INK, MUTED, Drawing, Sheet, line, look, title, without_y
 from .marks import over_time
 from .series import Comparison, Series
 
@@ -43,8 +43,7 @@ def _throughput(
 def _paint_throughput(
     sheet: Sheet, shown: list[Series], plain: dict[str, list[list[float]]]
 ) -> None:
-    columns = 2 if len(shown) in (2, 4) else 3
-    axes = sheet.panels(len(shown), height=1.15, columns=columns, left=0.5, top=0.36, bottom=0.44)
+    axes = sheet.panels(len(shown), height=1.15)
     most = max([p[1] for one in shown for p in _points(one)] + [_offered(one) for one in shown])
     until = max(1.0, *(_points(one)[-1][0] for one in shown))
     for panel, one in zip(axes, shown, strict=True):
@@ -101,12 +100,11 @@ def _highest(durability: str, rows: list[tuple[Series, float | None, float | Non
 
 
 def _paint_highest(sheet: Sheet, rows: list[tuple[Series, float | None, float | None]]) -> None:
-    (axes,) = sheet.panels(1, height=0.42 * len(rows) + 0.1, left=0.16, right=0.2)
+    (axes,) = sheet.panels(1, height=0.42 * len(rows) + 0.1)
     title(axes, "highest rate", "MB/s of payload")
     axes.set_ylim(len(rows) - 0.45, -0.6)
-    axes.set_yticks([])
     axes.grid(axis="x")
-    quiet(axes, y=False)
+    without_y(axes)
     most = max((v or 0.0 for _, *both in rows for v in both), default=1.0)
     axes.set_xlim(0, most * 1.12 or 1.0)
     for y, (one, low, at_most) in enumerate(rows):

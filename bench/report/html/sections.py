@@ -6,6 +6,7 @@ whose workload did not run says which command does.
 Next: teaching.py, others.py.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +18,6 @@ from ..text.durable_writes import who_persists
 from .content import (
     Aside,
     Chapter,
-    Drawn,
     Durability,
     Heading,
     Note,
@@ -47,6 +47,11 @@ class Page:
     verdict: Verdict
     ran: list[str]
     chapters: list[Chapter]
+
+    @property
+    def drawings(self) -> Iterator[Drawing]:
+        for chapter in self.chapters:
+            yield from (part for part in chapter.parts if isinstance(part, Drawing))
 
 
 def page(summary: dict[str, Any], figures: dict[str, Any]) -> Page:
@@ -171,7 +176,7 @@ def _pieces(
         return
     parts.append(Durability(durability))
     if drawing is not None:
-        parts.append(Drawn(drawing))
+        parts.append(drawing)
     parts += blocks
 
 
@@ -196,7 +201,7 @@ def _latency(summary: dict[str, Any], comparison: Comparison) -> Chapter:
             continue
         parts.append(Durability(durability))
         if durability in drawings:
-            parts.append(Drawn(drawings[durability]))
+            parts.append(drawings[durability])
         for block in section.blocks if section else ():
             meaning = f"{durability}: {DURABILITIES[durability]}."
             if isinstance(block, Paragraph) and block.text.startswith(meaning):
@@ -245,7 +250,7 @@ def _throughput(comparison: Comparison) -> Chapter:
             _pieces(parts, durability, over_time[durability], None)
         if durability in most:
             parts.append(Heading("Highest sustained rate", f"highest-{durability}"))
-            parts.append(Drawn(most[durability]))
+            parts.append(most[durability])
             if about is not None and table is not None:
                 parts += [about, only(table, 2, durability)]
     parts = parts or _no_trace(comparison)
@@ -266,7 +271,7 @@ def _persists(summary: dict[str, Any]) -> Chapter:
     parts: list[Part] = []
     drawing = persists(summary["systems"])
     if drawing is not None:
-        parts.append(Drawn(drawing))
+        parts.append(drawing)
         sections = who_persists(summary["systems"])
         for section in sections:
             *first, second, table = section.blocks

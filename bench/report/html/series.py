@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from ...compare.ranking import DURABILITIES, Entry, placed
 from ...compare.systems import PLACEMENTS, headline
 from ..text.blocks import number
-from .drawing import called
+from .drawing import called, line
 
 Run = dict[str, Any]
 
@@ -31,6 +31,11 @@ class Series(NamedTuple):
     @property
     def name(self) -> str:
         return called(self.system, self.placement)
+
+    @property
+    def style(self) -> dict[str, Any]:
+        """Of its line."""
+        return line(self.system, self.placement)
 
     @property
     def aside(self) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 from ...compare.ranking import DURABILITIES
 from ...compare.systems import MODES, about
 from ..text.blocks import Bullets, Paragraph
-from .content import Chapter, Drawn, Glossary, Heading, Key
+from .content import Chapter, Glossary, Heading, Key
 from .drawing import look
 from .protocols import protocols
 
@@ -82,7 +82,7 @@ def read_first(summary: dict[str, Any]) -> Chapter:
                 f"{_ALL[len(MODES)]} do the same: make a transaction's records readable together, once, and not "
                 f"before. {' '.join(mode.commits for mode in MODES)}"
             ),
-            Drawn(protocols(list(systems))),
+            protocols(list(systems)),
             Heading("Words", "glossary"),
             Glossary(_TERMS),
         ],

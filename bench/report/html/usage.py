@@ -5,7 +5,7 @@ Next: parts.py.
 
 from ...compare.ranking import DURABILITIES
 from ..text.blocks import number
-from .drawing import Drawing, Sheet, line
+from .drawing import Drawing, Sheet
 from .marks import over_time
 from .series import Comparison, Series
 
@@ -56,17 +56,9 @@ def _drawing(durability: str, shown: list[Series]) -> Drawing:
 
 
 def _paint(sheet: Sheet, shown: list[Series]) -> None:
-    legend = [(one.name, line(one.system, one.placement)) for one in shown]
+    legend = [(one.name, one.style) for one in shown]
     panels = [panel for panel in _PANELS if any(p[panel[0]] for one in shown for p in _points(one))]
-    axes = sheet.panels(
-        len(panels),
-        height=1.35,
-        columns=4 if len(panels) == 4 else 3,
-        legend=legend,
-        left=0.5,
-        bottom=0.46,
-        top=0.34,
-    )
+    axes = sheet.panels(len(panels), height=1.35, legend=legend)
     until = max(points[-1][0] for one in shown if (points := _points(one)))
     for panel, (column, words, unit, _) in zip(axes, panels, strict=True):
         for one in reversed(shown):
@@ -74,6 +66,6 @@ def _paint(sheet: Sheet, shown: list[Series]) -> None:
             panel.plot(
                 [p[0] for p in points],
                 [p[column] for p in points],
-                **line(one.system, one.placement),
+                **one.style,
             )
         over_time(panel, words, unit, until)

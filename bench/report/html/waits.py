@@ -171,9 +171,7 @@ def _paint(sheet: Sheet, panels: list[Panel]) -> None:
     ]
     low, high = span(values, 0.1)
     tall = max(len(rows) for _, _, rows in panels)
-    axes = sheet.panels(
-        len(panels), height=tall * ROW_IN, columns=2, left=0.16, right=0.2, bottom=0.35, top=0.36
-    )
+    axes = sheet.panels(len(panels), height=tall * ROW_IN)
     for panel, (words, unit, rows) in zip(axes, panels, strict=True):
         title(panel, words, unit)
         dots(panel, [*rows, *[None] * (tall - len(rows))], low, high)

@@ -1,0 +1,113 @@
+"""Spark's own median and 99th percentile of each latency of each run, to hold against those of the results.
+
+    write        batch: written − intended
+    commit       transaction: reply − proposed
+    visible      transaction: visible − proposed
+    end to end   record: seen − intended of its batch
+
+Which run has which of them `timed` says (../../report/html/figures.py, which draws). Percentiles are exact, by
+nearest rank; microseconds are what they are told in.
+
+Next: wins.py.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ...report.html.figures import LATENCIES
+from ..trace import COMMITTED
+from .folders import TracedRun
+from .loading import LANE, Traces, among
+
+PERCENTILES = {"p50": 0.5, "p99": 0.99}
+
+
+def percentiles(
+    traces: Traces, runs: Iterable[TracedRun], timed: Mapping[int, Iterable[str]]
+) -> dict[str, Any]:
+    """By name of run: where it belongs, and its `latencies`, each {"p50": ms, "p99": ms} or None.
+
+    timed   by number of run, the latencies that it has
+    """
+    found = {
+        (row.run, row.name): {name: row[name] / 1000 for name in PERCENTILES}
+        for row in traces.sql(
+            f"""select run, name, {_columns()} from (
+              select run, name, round(ns / 1000) as us from {{taken}} where ns is not null)
+            group by run, name""",
+            taken=_taken(traces, timed),
+        ).collect()
+    }
+    made = {}
+    for run in runs:
+        cell = run.cell or {"options": {}}
+        made[run.name] = {
+            **{name: cell.get(name) for name in ("workload", "system")},
+            **{name: cell["options"].get(name) for name in ("durability", "placement")},
+            "latencies": {name: found.get((run.number, name)) for name in LATENCIES},
+        }
+    return made
+
+
+def _columns() -> str:
+    return ", ".join(
+        f"percentile_disc({share}) within group (order by us) as {name}"
+        for name, share in PERCENTILES.items()
+    )
+
+
+def _having(timed: Mapping[int, Iterable[str]], name: str) -> str:
+    return among(run for run, names in timed.items() if name in names)
+
+
+def _taken(traces: Traces, timed: Mapping[int, Iterable[str]]) -> Any:
+    """(run, name, ns) of all latencies that there are."""
+    batches = traces.keep(
+        traces.sql(
+            f"select *, run * {LANE} + lane as l from {{told}}", told=traces.table("batches")
+        )
+    )
+    return traces.sql(
+        f"""select run, 'write_ms' as name, written - intended as ns from {{batches}}
+          where {_having(timed, "write_ms")}
+        union all select run, 'commit_ms', reply - proposed from {{told}}
+          where outcome = '{COMMITTED}' and {_having(timed, "commit_ms")}
+        union all select run, 'visible_ms', visible - proposed from {{told}}
+          where outcome = '{COMMITTED}' and {_having(timed, "visible_ms")}
+        union all select run, 'end_to_end_ms', ns from {{end_to_end}}""",
+        batches=batches,
+        told=traces.table("transactions"),
+        end_to_end=_end_to_end(traces, batches, _having(timed, "end_to_end_ms")),
+    )
+
+
+def _end_to_end(traces: Traces, batches: Any, having: str) -> Any:
+    """Each record that was shown to the batch that it came in: they meet in blocks of ordinals as long as a
+    run's batches are, so one side is small enough to be sent everywhere."""
+    partitions = traces.values(
+        "l bigint, source bigint", [(lane.l, lane.partition) for lane in traces.lanes]
+    )
+    runs = traces.sql(
+        f"""select run, cast(greatest(1, avg(records)) as bigint) as block from {{batches}}
+        where {having} group by run""",
+        batches=batches,
+    )
+    blocks = traces.sql(
+        """select b.run, source, begin, begin + records as end, intended,
+          explode(sequence(begin div r.block, (begin + records - 1) div r.block)) as block
+        from {batches} b join {partitions} p on b.l = p.l join {runs} r on b.run = r.run
+        where records > 0""",
+        batches=batches,
+        partitions=partitions,
+        runs=runs,
+    )
+    return traces.sql(
+        """select /*+ broadcast(runs), broadcast(blocks) */ s.run, s.at - b.intended as ns
+        from (select s.*, s.ordinal div runs.block as block from {seen} s
+          join {runs} runs on s.run = runs.run) s
+        join {blocks} b on s.run = b.run and s.source = b.source and s.block = b.block
+        where s.ordinal >= b.begin and s.ordinal < b.end""",
+        seen=traces.seen,
+        runs=runs,
+        blocks=blocks,
+    )
