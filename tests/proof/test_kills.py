@@ -11,7 +11,9 @@ import pytest
 
 import planstep
 from planstep.bench.proof.disks.killable import SMALL_BYTES, Child, Say, fork, small_steps
-from planstep.bench.proof.disks.short_scripts import PLAYS
+from planstep.bench.proof.disks.player import Player, states
+from planstep.bench.proof.disks.scripts import PLAYS, story
+from planstep.bench.proof.disks.steps import CreateTopic, Transact
 from planstep.bench.proof.disks.streams import Torn, _same_values, value
 from planstep.bench.proof.rows import kill9, killpoints, soak
 from planstep.bench.proof.rows.kill9 import LANES, Killer, kill_again
@@ -147,6 +149,25 @@ def test_some_points_of_a_play(number: int, memory: Path) -> None:
     found = kill_at_points(Work(PLAYS[number].name, memory / "w", 3, 9))
     assert not found.violations and found.runs >= 2
     assert found.faults["kill before a file operation"] == found.runs
+
+
+def test_what_a_player_did_not_do_is_noticed(memory: Path) -> None:
+    player = Player(memory / "s", lambda: planstep.open(memory / "s"))
+    for step in (CreateTopic("t", 1), Transact((("t", 0, "one"),))):
+        player.carry_out(step)
+    player.look()
+    player.db.write("t", "nobody asked for this", partition=0)
+    with pytest.raises(AssertionError, match=r"nobody asked for this.* in place of .*'one'"):
+        player.look()
+    player.db.close()
+
+
+def test_a_story_is_its_seeds_and_steps_change_no_state_but_the_next() -> None:
+    first, again = [list(story(4, "deterministic")) for _ in range(2)]
+    assert first == again != list(story(5, "deterministic"))
+    known = states(first)
+    assert known[0] == {} and known[1] == {"in": [[0, []], [0, []]], "positions of in": [0, 0]}
+    assert len(known) == len(first) + 1 and len({repr(state) for state in known}) > 20
 
 
 @pytest.mark.parametrize("share", [0, 1])

@@ -3,7 +3,7 @@
     seed ─▶ turns, failing writes and syncs, deaths, crashes, checkpoints, segment changes ─▶ trace
     trace, point ─▶ image ─▶ opened as a reader, opened as an owner, opened again: judged
 
-Next: user_story.py, the same through the whole face.
+Next: player.py, the same through the whole face.
 """
 
 import random

@@ -1,12 +1,13 @@
 """The whole engine over files of our own: opened, looked at, abandoned.
 
     open_engine ─▶ what planstep.open gives, with short segments and other files
-    shown       ─▶ topics, tables, positions of one snapshot, as plain data
+    shown       ─▶ topics, tables, positions, as plain data
     abandon     ─▶ what a killed process leaves: nothing is written, nothing finished
 
-Next: user_story.py.
+Next: steps.py.
 """
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,12 @@ from ....store import DiskStore
 from ....store.files import Files
 
 SEGMENT_BYTES = 16 << 10
-CONSUMER = "c"
+CONSUMER, WORKER = "c", "w"
+_STABLE_SECONDS = 30.0
 
 Shown = dict[str, Any]
-"""topic → [[oldest offset, [value, …]] of each partition], table → {key: value}, "positions" → [offset, …]."""
+"""topic → [[oldest offset, [value, …]] of each partition], table → {key: value},
+positions(topic) → [offset, …]."""
 
 
 def open_engine(
@@ -76,8 +79,15 @@ def abandon(db: Engine) -> None:
         store.crash()
 
 
+def positions(topic: str) -> str:
+    """The name under which `shown` has where CONSUMER goes on in the topic."""
+    return f"positions of {topic}"
+
+
 def shown(db: Engine) -> Shown:
-    """All that users see, in one snapshot. Topics are utf8."""
+    """All that users see; in mode deterministic in one snapshot. Topics are utf8."""
+    if db.mode == "kafka":
+        return _shown_kafka(db)
     found: Shown = {}
     topics, tables = sorted(db.topics()), sorted(db.tables())
     with db.snapshot() as view:
@@ -86,16 +96,47 @@ def shown(db: Engine) -> Shown:
             for partition, (start, end) in sorted(view.bounds(name).items()):
                 values: list[str] = []
                 while start + len(values) < end:
-                    at = start + len(values)
-                    batch = view.read(name, at, partition)
-                    if not batch:  # markers, of mode kafka
+                    batch = view.read(name, start + len(values), partition)
+                    if not batch:  # fewer than the bounds say
                         break
                     values += [str(value) for value in batch.values]
                 parts.append([start, values])
             found[name] = parts
+            found[positions(name)] = [
+                offset for _, offset in sorted(view.position(name, CONSUMER).items())
+            ]
         for name in tables:
             found[name] = {str(key): value for key, value in view.scan(name)}
-        if "in" in topics:
-            positions = view.position("in", CONSUMER)
-            found["positions"] = [offset for _, offset in sorted(positions.items())]
     return found
+
+
+def _shown_kafka(db: Engine) -> Shown:
+    """Markers have offsets too: what counts is which records are left, and how many were consumed."""
+    wait_stable(db)
+    found: Shown = {}
+    for name, topic in sorted(db.topics().items()):
+        found[name], found[positions(name)] = [], []
+        for partition, position in sorted(topic.position(CONSUMER).items()):
+            batch = topic.read(0, partition=partition, max_records=10_000)
+            found[name].append([0, [str(value) for value in batch.values]])
+            found[positions(name)].append(sum(at < position for _, at in batch.offsets))
+    return found
+
+
+def end_what_was_open(db: Engine) -> None:
+    """Mode kafka: what the worker's earlier incarnation left open is committed, or aborted."""
+    if db.mode == "kafka":
+        db.context.runtime.hooks.ready(WORKER)
+
+
+def wait_stable(db: Engine) -> None:
+    """Mode kafka answers a commit before all of it can be read, records and positions."""
+    runtime: Any = db.context.runtime
+    for info in runtime.names.topics.values() if db.mode == "kafka" else ():
+        for tablet in info.partitions:
+            runtime.hooks.wait_stable(tablet)
+            until = time.monotonic() + _STABLE_SECONDS
+            while runtime.views.committed(tablet, CONSUMER)[1]:
+                if time.monotonic() > until:
+                    raise TimeoutError("a position waits for its transaction's end")
+                time.sleep(0.001)
