@@ -8,7 +8,6 @@ Next: player.py, the same through the whole face.
 
 import random
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -165,6 +164,3 @@ def _read(folder: Path, allowed: Allowed) -> str:
         return allowed.judge(contents(look))
     finally:
         look.close()
-
-
-Judge = Callable[[Path, Allowed, str, random.Random], str]

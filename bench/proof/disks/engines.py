@@ -18,6 +18,7 @@ from ....proto.kafka.settings import KafkaSettings
 from ....runtime.open_stores import open_runtime
 from ....store import DiskStore
 from ....store.files import Files
+from ....store.verify import verify
 
 SEGMENT_BYTES = 16 << 10
 CONSUMER, WORKER = "c", "w"
@@ -77,6 +78,12 @@ def abandon(db: Engine) -> None:
         pass  # of what lingered
     for store in stores_of(db):
         store.crash()
+
+
+def verified(path: Path) -> list[str]:
+    """The problems of a store that is closed."""
+    hosts = sorted(path.glob("host-*"))
+    return [f"{host.name}, verify: {problem}" for host in hosts for problem in verify(host)]
 
 
 def positions(topic: str) -> str:

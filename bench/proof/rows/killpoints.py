@@ -29,8 +29,7 @@ from ....runtime import backup, open_stores, replace_store
 from ....store import disk_store
 from ....store.files import Files
 from ....store.tables.table import Table
-from ....store.verify import verify
-from ..disks.engines import shown
+from ..disks.engines import shown, verified
 from ..disks.killable import Child, Say, Silent, fork, small_steps
 from ..disks.player import Player, states
 from ..disks.scripts import PLAYS, Play
@@ -242,8 +241,7 @@ def _point(work: Work, where: str, begin: Callable[[Path], Child]) -> tuple[Foun
     if again.code != 0 and not wrong:
         wrong.append(f"going on ended with exit code {again.code}")
     if not wrong:
-        for number in range(play.settings.get("hosts", 1)):
-            wrong += [str(problem) for problem in verify(folder / f"host-{number}")]
+        wrong += verified(folder)
     found.runs += killed
     found.events += done
     found.violations += [f"{work.play}, {where}: {text}" for text in wrong]

@@ -26,13 +26,12 @@ from ....api.engine import Engine
 from ....api.open_engine import Durability, Mode
 from ....errors import PlanstepError
 from ....store.files import Files
-from ....store.verify import verify
 from ..disks import bare, strace
 from ..disks.allowed import Allowed, is_said
-from ..disks.concurrent_load import VERSIONS, kafka_settings
-from ..disks.engines import abandon, end_what_was_open, open_engine, shown, stores_of
+from ..disks.engines import abandon, end_what_was_open, open_engine, shown, stores_of, verified
 from ..disks.failing import FastFiles
 from ..disks.images import Disk
+from ..disks.load import VERSIONS, kafka_settings
 from ..disks.player import Player
 from ..disks.recorder import Recorder, Trace, watch_mark, watch_tables
 from ..disks.scripts import story
@@ -225,9 +224,8 @@ def _judge(root: Path, allowed: Allowed, task: Task, rng: random.Random) -> str:
             db.create_topic("after", exist_ok=True)
             db.write("after", b"the power is back")
             db.close()
-            for host in range(task.hosts):
-                if problems := verify(path / f"host-{host}"):
-                    return f"host {host}, verify: {problems[0]}"
+            if problems := verified(path):
+                return problems[0]
         return ""
     except PlanstepError as error:
         return f"it does not open, or cannot be read: {error!r}"
