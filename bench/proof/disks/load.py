@@ -92,7 +92,8 @@ class Log:
 
 
 class Load:
-    """Works for a day on one engine. `mode` says whether there are tables; `begin`: the first transaction's number."""
+    """Works for a day on one engine. `mode` says whether there are tables; `begin`: the first number of a
+    transaction."""
 
     def __init__(self, db: Engine, mode: Mode, log: Log, begin: int = 0) -> None:
         self.db, self.log, self.begin = db, log, begin
