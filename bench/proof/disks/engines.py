@@ -81,18 +81,18 @@ def abandon(db: Engine) -> None:
 
 
 def verified(path: Path) -> list[str]:
-    """The problems of a store that is closed."""
+    """Returns the problems of a store that is closed."""
     hosts = sorted(path.glob("host-*"))
     return [f"{host.name}, verify: {problem}" for host in hosts for problem in verify(host)]
 
 
 def positions(topic: str) -> str:
-    """The name under which `shown` has where CONSUMER goes on in the topic."""
+    """Returns the name under which `shown` has where CONSUMER goes on in the topic."""
     return f"positions of {topic}"
 
 
 def shown(db: Engine) -> Shown:
-    """All that users see; in mode deterministic in one snapshot. Topics are utf8."""
+    """Returns all that users see, in mode deterministic of one snapshot. Topics are utf8."""
     if db.mode == "kafka":
         return _shown_kafka(db)
     found: Shown = {}
@@ -118,7 +118,7 @@ def shown(db: Engine) -> Shown:
 
 
 def _shown_kafka(db: Engine) -> Shown:
-    """Markers have offsets too: what counts is which records are left, and how many were consumed."""
+    """Counts records in place of offsets, since markers have offsets too."""
     wait_stable(db)
     found: Shown = {}
     for name, topic in sorted(db.topics().items()):
@@ -131,13 +131,13 @@ def _shown_kafka(db: Engine) -> Shown:
 
 
 def end_what_was_open(db: Engine) -> None:
-    """Mode kafka: what the worker's earlier incarnation left open is committed, or aborted."""
+    """Commits or aborts what an earlier incarnation of the worker left open, in mode kafka."""
     if db.mode == "kafka":
         db.context.runtime.hooks.ready(WORKER)
 
 
 def wait_stable(db: Engine) -> None:
-    """Mode kafka answers a commit before all of it can be read, records and positions."""
+    """Waits until commits can be read whole, which mode kafka answers before."""
     runtime: Any = db.context.runtime
     for info in runtime.names.topics.values() if db.mode == "kafka" else ():
         for tablet in info.partitions:

@@ -1,4 +1,4 @@
-"""An engine that meets a full disk: filled until it refuses, freed by what a user can do, and filled again.
+"""Fills a disk until the engine refuses, frees room by what a user can do, and fills it again.
 
     write ─▶ refused? definite ─▶ reads go on ─▶ trim, delete, drop, on the reserve ─▶ checkpoint ─▶ room
                  ▲                                                                                    │
@@ -30,7 +30,7 @@ REFUSALS = 6
 
 @dataclass
 class Told(Log):
-    """Collects what happened as well; its values are the numbers of transactions."""
+    """Collects also what is late and what was freed; its values are the numbers of transactions."""
 
     late: int = 0
     freed: int = 0
@@ -57,12 +57,12 @@ class Filling:
         if self.tables:
             self.db.create_table("rows", 2, exist_ok=True)
 
-    def fill(self, refusals: int = REFUSALS, most: int = FILLS) -> bool:
-        """Until that many were refused; whether they were."""
+    def fill(self, most: int = FILLS) -> bool:
+        """Until REFUSALS were refused; whether they were."""
         before = len(self.told.refused) + self.told.late
         for _ in range(most):
             self.write()
-            if len(self.told.refused) + self.told.late - before >= refusals:
+            if len(self.told.refused) + self.told.late - before >= REFUSALS:
                 return True
             if self.told.wrong or self.late:
                 return bool(self.late)

@@ -22,13 +22,13 @@ from .steps import Call, Step
 
 
 def planned(step: Step, held: Shown) -> tuple[Shown, Call]:
-    """(what is shown after the step, its call); `held` stays as it is."""
+    """Returns (what is shown after the step, its call); `held` stays as it is."""
     after = copy.deepcopy(held)
     return after, step.plan(after)
 
 
 def states(steps: Iterable[Step]) -> list[Shown]:
-    """What is shown before the first step, and after each."""
+    """Returns what is shown before the first step, and after each."""
     held: Shown = {}
     return [held, *(held := planned(step, held)[0] for step in steps)]
 
@@ -53,7 +53,7 @@ class Player:
         end_what_was_open(self.db)
 
     def play(self, steps: Iterable[Step]) -> None:
-        """All of them, from opening to what a killed process leaves."""
+        """Carries out all of them, from opening to what a killed process leaves."""
         self.look()
         for step in steps:
             self.carry_out(step)
@@ -70,7 +70,7 @@ class Player:
         self.held = after
 
     def look(self) -> None:
-        """Behind an opening: AssertionError where it shows anything but what is held."""
+        """Raises AssertionError where the engine shows anything but what is held."""
         found = shown(self.db)
         assert found == self.held, f"it shows {difference(self.held, found)}"
         self.say(("opened", found))

@@ -1,4 +1,4 @@
-"""A store with something to read, opened over a disk that cannot: what a read or an open that fails may do.
+"""Opens a store that has something to read over a disk that cannot: what may a failing read or open do?
 
     the day before ─▶ killed, or closed ─▶ opened below failing files ─ refused: an error that blames no bytes
                                                                      │    └ failed once: the next try opens

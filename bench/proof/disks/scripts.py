@@ -1,4 +1,4 @@
-"""The lists of steps that there are: short plays, each for a kill at any moment, and long stories, by a seed.
+"""Lists the steps of short plays, for a kill at any moment, and draws those of long stories from a seed.
 
     PLAYS            one subject each: partitions, hosts, segments, rewriting, a backup, mode kafka …
     story(seed, …)   create ─▶ transactions │ trims │ checkpoints │ closing, reopening │ kills
@@ -48,7 +48,7 @@ def _play(name: str, *steps: Step, **settings: Any) -> Play:
 
 
 def _write(*partitions: int, size: int = 100, times: int = 1, ahead: int = 0) -> Transact:
-    """Records to these partitions in one transaction; with `ahead` one more behind them."""
+    """Writes to these partitions in one transaction; with `ahead` one record more behind them."""
     writes = [("t", p, f"{p}.{i} " + "x" * size) for p in partitions for i in range(times)]
     writes += [("t", partitions[0], "behind")] if ahead else []
     return Transact(tuple(writes), ahead=ahead)
@@ -104,12 +104,12 @@ PLAYS = (
 )
 
 
-def story(seed: int, mode: Mode, steps: int = STEPS) -> Iterator[Step]:
-    """So many transactions, with what else users do in between; the last step is a kill, or a closing."""
+def story(seed: int, mode: Mode) -> Iterator[Step]:
+    """Draws transactions, and what else users do in between; the last step is a kill, or a closing."""
     rng, rows = random.Random(f"story {seed}"), mode == "deterministic"
     held: Shown = {}
     ends = [_always(Reopen()), _always(Reopen(killed=True))]
-    plan = [*[_transaction] * steps, *[_always(Checkpoint())] * 3, *ends, *[_trim] * 3 * rows]
+    plan = [*[_transaction] * STEPS, *[_always(Checkpoint())] * 3, *ends, *[_trim] * 3 * rows]
     rng.shuffle(plan)
     topics = [CreateTopic("in", PARTITIONS), CreateTopic("out", PARTITIONS)]
     first: list[Step] = [*topics, *[CreateTable(2)] * rows]
@@ -144,7 +144,7 @@ def _transaction(rng: random.Random, held: Shown, number: int) -> Step:
 
 
 def _trim(rng: random.Random, held: Shown, number: int) -> Step:
-    """Of what may go; where nothing may, a transaction is in its place."""
+    """Trims what may go; where nothing may, a transaction is in its place."""
     topic, partition = rng.choice(["in", "out"]), rng.randrange(PARTITIONS)
     start, values = held[topic][partition]
     end = held[positions(topic)][partition] if topic == "in" else start + len(values)

@@ -1,4 +1,4 @@
-"""Steps as data: each is one thing that a user asks for, whole or not at all, and says what is shown after it.
+"""Describes what users ask for as steps, which are data: each is done whole or not at all.
 
     step.plan(held) ─▶ held becomes what a user is shown once the step is acknowledged
                     └▶ the call that brings it about, on the engine of a player
@@ -26,7 +26,8 @@ Call = Callable[["Player"], object]
 
 
 class Step(Protocol):
-    def plan(self, held: Shown) -> Call: ...
+    def plan(self, held: Shown) -> Call:
+        """Turns what is held into what is shown after the step; returns its call."""
 
 
 class CreateTopic(NamedTuple):
@@ -57,7 +58,7 @@ class DropTopic(NamedTuple):
 
 
 class Read(NamedTuple):
-    """Up to `many` of the records that are next."""
+    """Asks for up to `many` of the records that are next."""
 
     topic: str
     partition: int
@@ -71,7 +72,7 @@ class Read(NamedTuple):
 
 
 class Transact(NamedTuple):
-    """A transaction: reads; writes (topic, partition, value), the first `ahead` of them sent before the
+    """Carries out a transaction: reads; writes (topic, partition, value), the first `ahead` of them sent before the
     commit; adds to rows, puts, deletes.
 
     `ends`: "committed"; "rolled back"; "refused", by a condition that does not hold.
@@ -165,7 +166,7 @@ class Seek(NamedTuple):
 
 
 class Checkpoint(NamedTuple):
-    """`rewrites`: far more is copied than is worth it, from then on."""
+    """Checkpoints every host; with `rewrites` far more is copied than is worth it, from then on."""
 
     rewrites: bool = False
 
@@ -185,7 +186,7 @@ def _any_two(live: dict[str, int], sizes: dict[str, int], bytes_max: int) -> lis
 
 
 class Reopen(NamedTuple):
-    """Behind a closing, or behind what a kill leaves."""
+    """Opens the store again, behind a closing or behind what a kill leaves."""
 
     killed: bool = False
 
@@ -202,14 +203,14 @@ class Reopen(NamedTuple):
 
 
 class BackUp(NamedTuple):
-    """Beside the store; what has the name is complete."""
+    """Makes a backup beside the store; a backup that has its name is complete."""
 
     def plan(self, held: Shown) -> Call:
         return lambda player: player.backup.exists() or player.db.backup(player.backup)
 
 
 class Restore(NamedTuple):
-    """In the place of what was written since: `undone`, the last record of these partitions."""
+    """Puts the backup in the place of the store, so the last record of each `undone` partition is gone."""
 
     undone: tuple[tuple[str, int], ...]
 

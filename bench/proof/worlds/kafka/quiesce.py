@@ -19,6 +19,8 @@ WAIT_MS = 30_000
 """No wait may be longer once the world is healed."""
 RUN_MS = 60_000
 """Nor a run, however bad its faults."""
+_UNCOUNTED_MS = 1_500
+"""How long a run is that no number of transactions ends."""
 _SLACK_MS = 500
 _LEFT = (ONGOING, *PREPARED)
 
@@ -35,14 +37,12 @@ class Ends(Look):
         self.rounds_left: dict[str, int] = {}
         self._healed_at = 0.0
 
-    def finish(
-        self, run_ms: float = 1_500, settles: bool = True, transactions: int | None = None
-    ) -> None:
+    def finish(self, settles: bool = True, transactions: int | None = None) -> None:
         """Runs, for so long or until so many transactions were begun, heals the world, and waits until
         everything has come to its end; without `settles`: for a while, since something may hang."""
         world = self.world
         if transactions is None:
-            world.run(run_ms)
+            world.run(_UNCOUNTED_MS)
         else:
             end = world.now + RUN_MS
             while len(self.history.txs) < transactions and world.now < end:
