@@ -14,7 +14,7 @@ from planstep.bench.proof.disks.killable import SMALL_BYTES, Child, Say, fork, s
 from planstep.bench.proof.disks.player import Player, states
 from planstep.bench.proof.disks.scripts import PLAYS, story
 from planstep.bench.proof.disks.steps import CreateTopic, Transact
-from planstep.bench.proof.disks.streams import Torn, _same_values, value
+from planstep.bench.proof.disks.streams import STREAMS, Stream, Torn, count, look, make, value
 from planstep.bench.proof.rows import kill9, killpoints, soak
 from planstep.bench.proof.rows.kill9 import LANES, Killer, kill_again
 from planstep.bench.proof.rows.killpoints import Work, kill_at_points
@@ -131,13 +131,23 @@ def test_what_was_acknowledged_must_be_there_and_one_more_at_most(memory: Path) 
         assert len(killer.found.violations) == before + 1
 
 
-def test_values_are_known_again() -> None:
+def test_what_no_number_of_transactions_makes_is_torn(memory: Path) -> None:
     values = [value(1, n) for n in range(50)]
     assert max(map(len, values)) > 4096 and len(set(values)) == 50
-    _same_values(1, 0, 50, values)
-    for wrong in (values[1:], [*values[:-1], values[0]], [value(2, n) for n in range(50)]):
-        with pytest.raises(Torn):
-            _same_values(1, 0, 50, wrong)
+    with planstep.open(memory / "s") as db:
+        make(db, "deterministic")
+        streams = [Stream(db, "deterministic", k, 0, []) for k in range(STREAMS)]
+        for stream in [*streams, *streams, streams[0]]:
+            stream.step()
+        assert count(db) == ([3, 2, 2], [[2], [1], [1]]) and look(db) == [3, 2, 2]
+        db.table("rows").put((0, 2), 3)
+        with pytest.raises(Torn, match="rows: "):
+            count(db)
+        db.table("rows").put((0, 2), 2)
+        for topic, partition in (("copy", 1), ("log", 0)):
+            db.write(topic, value(0, 4), partition=partition)
+            with pytest.raises(Torn):
+                count(db)
 
 
 # killpoints ------------------------------------------------------------------------------------

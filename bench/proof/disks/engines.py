@@ -93,41 +93,35 @@ def positions(topic: str) -> str:
 
 def shown(db: Engine) -> Shown:
     """Returns all that users see, in mode deterministic of one snapshot. Topics are utf8."""
-    if db.mode == "kafka":
-        return _shown_kafka(db)
+    wait_stable(db)
     found: Shown = {}
-    topics, tables = sorted(db.topics()), sorted(db.tables())
-    with db.snapshot() as view:
-        for name in topics:
-            parts = []
-            for partition, (start, end) in sorted(view.bounds(name).items()):
-                values: list[str] = []
-                while start + len(values) < end:
-                    batch = view.read(name, start + len(values), partition)
-                    if not batch:  # fewer than the bounds say
-                        break
-                    values += [str(value) for value in batch.values]
-                parts.append([start, values])
-            found[name] = parts
-            found[positions(name)] = [
-                offset for _, offset in sorted(view.position(name, CONSUMER).items())
-            ]
-        for name in tables:
+    with db.context.look() as view:
+        for name in sorted(db.topics()):
+            found[name], found[positions(name)] = [], []
+            for partition, position in sorted(view.position(name, CONSUMER).items()):
+                start, offsets, values = read_all(view, name, partition)
+                if (
+                    db.mode == "kafka"
+                ):  # markers have offsets too: what counts is how many are consumed
+                    start, position = 0, sum(offset < position for offset in offsets)
+                found[name].append([start, values])
+                found[positions(name)].append(position)
+        for name in sorted(db.tables()):
             found[name] = {str(key): value for key, value in view.scan(name)}
     return found
 
 
-def _shown_kafka(db: Engine) -> Shown:
-    """Counts records in place of offsets, since markers have offsets too."""
-    wait_stable(db)
-    found: Shown = {}
-    for name, topic in sorted(db.topics().items()):
-        found[name], found[positions(name)] = [], []
-        for partition, position in sorted(topic.position(CONSUMER).items()):
-            batch = topic.read(0, partition=partition, max_records=10_000)
-            found[name].append([0, [str(value) for value in batch.values]])
-            found[positions(name)].append(sum(at < position for _, at in batch.offsets))
-    return found
+def read_all(view: Any, topic: str, partition: int) -> tuple[int, list[int], list[str]]:
+    """Returns (start, offsets, values) of a partition."""
+    start, end = view.bounds(topic)[partition]
+    at = start
+    offsets: list[int] = []
+    values: list[str] = []
+    while at < end and len(batch := view.read(topic, at, partition)):
+        offsets += [offset for _, offset in batch.offsets]
+        values += [str(value) for value in batch.values]
+        at = batch.ends[partition]
+    return start, offsets, values
 
 
 def end_what_was_open(db: Engine) -> None:
