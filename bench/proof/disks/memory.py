@@ -39,7 +39,7 @@ from pathlib import Path
 from typing import Any
 
 import planstep
-from planstep.errors import EngineClosed, PlanstepError, of_memory
+from planstep.errors import EngineClosed, PlanstepError
 from planstep.store.disk_store import DiskStore
 from planstep.store.verify import verify
 
@@ -221,7 +221,7 @@ def live(task: tuple[Sample, Contents, Position, Path, bool]) -> Lived:
         lived.in_doubt = position.action == "commit" and (
             lived.raised == "Undetermined" or (lived.raised == "MemoryError" and position.count > 1)
         )
-        if not (_of_python(error) or of_memory(error) or isinstance(error, PlanstepError)):
+        if not (_of_python(error) or isinstance(error, (MemoryError, PlanstepError))):
             lived.wrong = f"{error!r} was raised: neither MemoryError nor an error of the library's"
     _probe(lived, ready.db, store)
     faulthandler.cancel_dump_traceback_later()
@@ -231,8 +231,10 @@ def live(task: tuple[Sample, Contents, Position, Path, bool]) -> Lived:
 def _of_python(error: BaseException) -> bool:
     """What C code of CPython makes of it when it finds no memory: see the module."""
     text = str(error)
-    return (isinstance(error, TypeError) and "not PosixPath" in text) or (
-        isinstance(error, SystemError) and text == "error return without exception set"
+    return (
+        (isinstance(error, TypeError) and "not PosixPath" in text)
+        or (isinstance(error, RuntimeError) and text.startswith("can't "))
+        or (isinstance(error, SystemError) and text == "error return without exception set")
     )
 
 

@@ -326,7 +326,10 @@ class Runtime:
         for node in self.nodes:
             with node.lock:
                 node.down = True
-                node.host.store.close()  # again, if the first time did not come to it
+                if node.host.stopped is None:
+                    node.host.store.close()  # again, if the first time did not come to it
+                else:  # what its turn left in memory is not to be relied on, nor its locks
+                    node.host.store.crash()
         self.replies.end_futures()
         self.ended = True
 
