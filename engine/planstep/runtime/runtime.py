@@ -311,7 +311,12 @@ class Runtime:
             time.sleep(0.005)
         node = self.nodes[0]
         with Uninterrupted():
-            while self.hosts == 1 and node.inbox and node.try_lead(None):
+            while (
+                self.hosts == 1
+                and self.turns.stopped is None
+                and node.inbox
+                and node.try_lead(None)
+            ):
                 self.threads.lead(node, None)
         self.turns.delays.close()
         self._end_threads()

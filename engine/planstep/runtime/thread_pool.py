@@ -100,9 +100,7 @@ class ThreadPool:
         deadline = math.inf if timeout is None else time.monotonic() + timeout
         if self._hosts > 1:
             node.wake.set()
-            self._wait(waiter, deadline)
-            return
-        while True:
+        while self._hosts == 1 and self._turns.stopped is None:
             try:
                 with (
                     Uninterrupted() as block
@@ -124,11 +122,13 @@ class ThreadPool:
                 self._without_memory(error)
             if waiter.answer is not None or time.monotonic() >= deadline:
                 break
+        if waiter.answer is None:
+            self._wait(waiter, deadline)
         if self._replies.due:
             self._turns.submitted.set()
 
     def _wait(self, waiter: Waiter, deadline: float) -> None:
-        """Waits for hosts that have threads of their own."""
+        """Waits for the engine's own threads."""
         while waiter.answer is None and (left := deadline - time.monotonic()) > 0:
             try:
                 waiter.wait(min(left, _LOOK_SECONDS))
@@ -215,7 +215,7 @@ class ThreadPool:
                     self.outlive(what, partial(self._checkpoint, node, now))
 
     def _run_what_waits(self) -> None:
-        if self._turns.stopped is not None:  # perhaps without memory to tell
+        if self._turns.stopped is not None:  # perhaps on a thread that had no memory to tell
             self._replies.give_up(self._turns.stopped)
         self._replies.answer()  # what an interrupted caller left
         while self._turns.later and self._turns.stopped is None:
@@ -224,8 +224,9 @@ class ThreadPool:
             self._nodes[host].wake.set()
         if self._hosts == 1:
             self._replies.end_futures()
-            while self._nodes[0].inbox and self._nodes[0].try_lead(None):
-                self.lead(self._nodes[0], None)
+            node = self._nodes[0]
+            while self._turns.stopped is None and node.inbox and node.try_lead(None):
+                self.lead(node, None)
                 self._replies.end_futures()
 
     def _checkpoint(self, node: Node, now: float) -> None:
