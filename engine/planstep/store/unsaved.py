@@ -60,8 +60,7 @@ class Unsaved:
         return not len(self.layers[0]) and not self.runs and not self.dropped
 
     def freeze(self) -> Layer:
-        """Sets aside all there is, for a checkpoint. The caller holds the mutex. What is raised comes before all
-        of it."""
+        """Sets aside all there is, for a checkpoint, or nothing where it raises. The caller holds the mutex."""
         frozen = self.layers[0]
         layers = (Layer(), frozen)
         self._frozen_runs, self._frozen_dropped = len(self.runs), len(self.dropped)
@@ -73,7 +72,7 @@ class Unsaved:
         return self.runs[: self._frozen_runs], self.dropped[: self._frozen_dropped]
 
     def forget_frozen(self) -> None:
-        """LMDB holds it. What is raised comes before all of it, so it may be called again."""
+        """LMDB holds it. Where this raises nothing is forgotten, and it may be called again."""
         with self.mutex:
             layers = (self.layers[0], None)
             runs = self.runs[self._frozen_runs :]
