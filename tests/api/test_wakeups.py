@@ -1,4 +1,4 @@
-"""The end of an engine wakes all that wait for it; where there is no memory to do so they see it themselves."""
+"""The end of an engine wakes all that wait for it; where an interrupt keeps it from that they see it themselves."""
 
 import threading
 from queue import SimpleQueue
@@ -8,11 +8,11 @@ import pytest
 from planstep.runtime.wait_primitives import Latch
 
 
-class Short(SimpleQueue[None]):
-    """Finds no memory for an entry."""
+class Interrupted(SimpleQueue[None]):
+    """An interrupt strikes before it takes an entry."""
 
     def put(self, item: None, block: bool = True, timeout: float | None = None) -> None:
-        raise MemoryError
+        raise KeyboardInterrupt
 
 
 def test_all_that_wait_are_woken_and_nobody_waits_after() -> None:
@@ -31,10 +31,10 @@ def test_all_that_wait_are_woken_and_nobody_waits_after() -> None:
 
 def test_who_cannot_be_woken_looks() -> None:
     latch = Latch()
-    latch._queue = Short()
+    latch._queue = Interrupted()
     thread = threading.Thread(target=latch.wait)
     thread.start()
-    with pytest.raises(MemoryError):
+    with pytest.raises(KeyboardInterrupt):
         latch.set()
     thread.join()
     assert latch.is_set() and latch.wait()

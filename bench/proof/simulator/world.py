@@ -334,7 +334,7 @@ class World(Timeline, Hosts):
 
     # what strikes a host -------------------------------------------------------------------
 
-    def crash(self, number: int) -> None:
+    def crash(self, number: int, away_ms: float | None = None) -> None:
         """Takes the uncommitted state and the inbox from a host, and starts it again a little later."""
         self.last.append((self.now, number, "crash", []))
         self.inboxes[number] = []
@@ -344,7 +344,8 @@ class World(Timeline, Hosts):
             self.ahead.clear()  # the clients are gone with the proxy
         self._away[number] = True
         if number not in self.dead:
-            away_ms = self._random.uniform(0, self._random.choice((1, 50, 1_000)))
+            if away_ms is None:
+                away_ms = self._random.uniform(0, self._random.choice((1, 50, 1_000)))
             self._under_way += 1
             self.after(away_ms, self._come_back, number, self.lives[number])
         self._drop_older(range(self.hosts) if number == 0 else [number])
