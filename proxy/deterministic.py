@@ -295,9 +295,7 @@ class Proxy:
             self._finish(entry)
 
     def _plan_refused(self, entry: _Open, message: PlanRefused) -> None:
-        for (
-            tablet
-        ) in entry.parts:  # refused for ever: the participants can free what they keep for it
+        for tablet in entry.parts:  # refused for ever, so they can free what they keep for it
             self.send(tablet, Withdraw(message.tx))
         entry.result.reason = (message.tablet or COORDINATOR_ID, message.cause)
         self._finish(entry)

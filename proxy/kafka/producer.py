@@ -214,9 +214,7 @@ class Producer:
             self._attempts, self._asking = self._asking.attempts, None
             if not error:
                 ended(value)
-            elif (
-                error == "INVALID_PRODUCER_EPOCH"
-            ):  # for requests other than Produce it means fenced
+            elif error == "INVALID_PRODUCER_EPOCH":  # it means fenced, except for Produce
                 refused(FENCED)
             else:
                 refused(error)
