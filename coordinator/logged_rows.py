@@ -46,8 +46,8 @@ Then: TypeAlias = Callable[[str, R], None]
 class Kind(Generic[R]):
     """Describes a mode's rows to `TransactionRows`.
 
-    `check_move` asserts that a state may follow another; a row of state `dead` is a tombstone in the log;
-    `former` is the error of a coordinator that has been replaced; `errors` maps the log's errors to the
+    `check_move` asserts that a state may follow another. A row of state `dead` is a tombstone in the log.
+    `former` is the error of a coordinator that has been replaced. `errors` maps the log's errors to the
     clients'.
     """
 
@@ -65,8 +65,8 @@ def key_of(name: str) -> bytes:
 class TransactionRows(Generic[R]):
     """Stores a coordinator's rows, each change once the log has it, and gives out producer ids.
 
-    Invariants: a row changes only in the log's callback, except for fields kept in memory only; a pending id
-    has exactly one record on its way; a producer id is given once.
+    Invariants: a row changes only in the log's callback, except for fields kept in memory only. A pending id
+    has exactly one record on its way. A producer id is given once.
     """
 
     __slots__ = ("_ids", "failed", "host", "kind", "log", "pending", "shell", "space")

@@ -4,8 +4,8 @@
                                                      └▶ or returned, to be decided at once by the host
 
 A step is closed before any of its transactions executes; a request that arrives later in the turn gets the
-next step. There is no fixed interval: the host closes a step as soon as the turn has nothing else to deliver,
-so requests batch while the previous turn syncs. They wait within one turn only, in memory: a turn that is
+next step. There is no fixed interval: the host closes a step as soon as the turn has nothing else to deliver.
+Requests batch while the previous turn syncs. They wait within one turn only, in memory: a turn that is
 not committed leaves none behind.
 
 Keys, behind the tablet's prefix:
@@ -88,7 +88,7 @@ OutcomeFields: TypeAlias = tuple[int, int, int, int, tuple[int, ...]]
 class Coordinator:
     """Orders transactions and keeps their outcomes.
 
-    Invariants: steps strictly increase; a transaction has at most one place; the place is written before any
+    Invariants: steps strictly increase. A transaction has at most one place. The place is written before any
     participant sees it, since both leave the turn together.
     """
 
@@ -156,10 +156,10 @@ class Coordinator:
     def close(self, now_ms: int, horizon: int = 0, at_once: bool = False) -> list[PlanRequest]:
         """Closes one step over all waiting requests and sends its plans.
 
-        `horizon` is the oldest step that an open snapshot may read; it is sent with the plans so that other
-        hosts know which overwritten versions they may forget. With `at_once`, if all requests carry their
-        parts, they are returned instead, in place order: the host ends each by `decided` or `announce`
-        before it delivers anything else.
+        `horizon` is the oldest step that an open snapshot may read. It is sent with the plans: other
+        hosts learn from it which overwritten versions to forget. With `at_once`, if all requests carry their
+        parts, they are returned instead, in place order. The host ends each by `decided` or `announce` before
+        it delivers anything else.
         """
         step: int = (self.space.get(b"l") or 0) + 1
         self.space.put(b"l", step)

@@ -17,9 +17,13 @@ Keys, behind the tablet's prefix and, if a tablet has several logs, the log's ow
     L             number of the next entry
 
 Leaves out: deleting entries by record (bit sets of PIP-54), since nothing is replayed from them.
-Faults of Pulsar's writer that cannot happen here: a batch that outgrows the limit (it is flushed before),
-one bad record that blocks all others (each is packed as it comes), a timer that dies or wakes an idle tablet
-(each buffer's first record sets it), a version that is not checked.
+
+Faults of Pulsar's writer that cannot happen here:
+
+    a batch outgrows the limit                  it is flushed before
+    one bad record blocks all others            each is packed as it comes
+    a timer dies, or wakes an idle tablet       each buffer's first record sets it
+    a version is not checked                    `decode_entry` checks it
 
 Next: ../coordinator/kafka/transactions.py.
 """
@@ -83,8 +87,8 @@ class _Record(NamedTuple):
 class BatchedLog:
     """Appends records to a tablet's log and calls back once they are in it.
 
-    Invariants: entries are numbered without a gap; callbacks come in the order of the records in the log;
-    a batch with its frame is never larger than `settings.bytes`; a timer of an emptied buffer has no effect.
+    Invariants: entries are numbered without a gap. Callbacks come in the order of the records in the log.
+    A batch with its frame is never larger than `settings.bytes`. A timer of a flushed buffer has no effect.
 
     The buffer is in memory only: `mark` and `undo` restore it in constant time.
     """
@@ -181,8 +185,8 @@ class BatchedLog:
     def counters(self) -> dict[str, int | list[int]]:
         """Returns counts of flushes by trigger, and histograms of batches.
 
-        Histograms are of records, bytes and the oldest record's delay (ms): the sum, and the batches within
-        each bound of *_BUCKETS, the last count beyond them all.
+        Histograms are of records, bytes and the oldest record's delay (ms). Each has the sum, and the batches
+        within each bound of *_BUCKETS; the last count is of those beyond.
         """
         shown: dict[str, int | list[int]] = dict(
             zip(TRIGGERS, self._counts[: len(TRIGGERS)], strict=True)

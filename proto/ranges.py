@@ -2,7 +2,7 @@
 
     rows (key, step, n), in the order of the scan ──▶ (count, crc32 chain)
 
-The face computes them over the rows that it returned, the shard again over the rows at execution: if they are
+The face computes them over the rows that it returned, the shard again over the rows at execution. If they are
 equal, the range is unchanged. Rows enter with their length, so that no two sequences of rows share their
 bytes. A crc is no protection against forgery; none is needed, as both sides are the engine's.
 

@@ -127,7 +127,7 @@ class Proxy:
     Invariants: a transaction is in `open` from commit to answer, and answered once; in `staging`
     from its first `stage` to commit or rollback.
 
-    The journal holds each entry as it was before the running turn changed it, so that the host can undo an
+    The journal holds each entry as it was before the running turn changed it. With it the host undoes an
     input, or a turn whose sync failed.
     """
 

@@ -6,8 +6,8 @@
 
 As in org.apache.kafka.clients.consumer.internals.CompletedFetch, aborted transactions wait in a heap by first
 offset; their producers' data is skipped from there to the abort marker. Without aborted transactions all data
-is shown, which is read_uncommitted. Markers are never shown but take an offset each: positions have holes,
-and a reader continues behind the entries it took, whether any was shown or not.
+is shown, which is read_uncommitted. Markers are never shown but take an offset each, so positions have holes.
+A reader continues behind the entries it took, whether any was shown or not.
 
 The mode defines the numbers of an entry's kinds (`Kinds`).
 
@@ -57,7 +57,7 @@ def aborted_between(
     """Returns the aborted transactions that overlap offsets [begin, end).
 
     `rows` are the index's (producer, first, marker, last stable offset then) in the order of their
-    markers, starting at or before the first marker from `begin` on. It stops at a row whose last stable
+    markers. They start at or before the first marker from `begin` on. It stops at a row whose last stable
     offset is `end` or more: every transaction that ends behind it also began there.
     """
     found = []

@@ -94,8 +94,8 @@ class Sender:
 
     `broken` has the partitions where a batch failed in this epoch; true if it is certainly not written.
 
-    Invariants: within an epoch the sequences of a partition have no gap, and a batch has one; `bytes` counts
-    batches neither written nor failed; `sent` counts batches that were sent and have not ended.
+    Invariants: within an epoch the sequences of a partition have no gap, and a batch has one. `bytes` counts
+    batches neither written nor failed. `sent` counts batches that were sent and have not ended.
     """
 
     def __init__(

@@ -15,9 +15,9 @@ Keys, behind the tablet's prefix:
     q       ((step, n, tx), …) planned and undecided, in place order
     x       the step that dropped this tablet; the coordinator plans nothing here behind it
 
-Invariants: step is 0 exactly while the transaction is not planned; a record leaves `t` and `q`
-together; blockers are all earlier in `q`; b is a blocker of a exactly if a is a waiter of b; a
-record without blockers has voted; `last` says that every transaction earlier in `q` ends before this one.
+Invariants: step is 0 exactly while the transaction is not planned. A record leaves `t` and `q`
+together. Blockers are all earlier in `q`. b is a blocker of a exactly if a is a waiter of b. A
+record without blockers has voted. `last` says that every transaction earlier in `q` ends before this one.
 
 Leaves out: ending a proposal on its own (the coordinator does), and time.
 Next: partition.py, shard.py, catalogue.py.

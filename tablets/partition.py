@@ -91,8 +91,8 @@ Asked: TypeAlias = PartitionPart[Slice] | PartitionPart[Kept]
 class Standing(NamedTuple):
     """A consumer's row: a cumulative one has no `ranges`; `moved` is the step that created or last moved it.
 
-    Without a row, `moved` is the step that last forgot a consumer here, so that a consumer created anew is
-    not mistaken for the one before.
+    Without a row, `moved` is the step that last forgot a consumer here: a consumer created anew is not
+    mistaken for the one before.
     """
 
     step: int = 0

@@ -20,8 +20,8 @@ Keys, behind the tablet's prefix:
     q<producer 8><group>\\0<tablet 4>  an index of the pending rows by producer
     p<producer 8>                     `Committer`
 
-In memory only, lost with the host, restored by `mark` and `undo`: requests of version 2 that wait until the
-transaction's coordinator has registered this tablet.
+Requests of version 2 that wait until the transaction's coordinator has registered this tablet are in memory
+only: lost with the host, restored by `mark` and `undo`.
 
 Leaves out: assignment, heartbeats and session time-outs (the engine knows when a member is gone), static
 members, REBALANCE_IN_PROGRESS (Kafka does not enforce it on transactional commits either).
@@ -104,7 +104,7 @@ def pending_of(rows: Rows, group: str, tablet: int) -> list[tuple[int, int]]:
 class Groups:
     """Handles joins, leaves and commits of positions of the groups of one tablet.
 
-    Invariants: every n row has its q row; a generation never falls, also when the last member leaves; a
+    Invariants: every n row has its q row. A generation never falls, also when the last member leaves. A
     producer that is not ongoing has nothing pending.
     """
 

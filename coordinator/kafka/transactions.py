@@ -4,8 +4,8 @@
     EndTxn ─▶ Prepare* ─▶ answer; Marker to each partition ──Marked from all──▶ Complete*
     every abort_scan_ms: Ongoing for too long ─▶ PrepareEpochFence ─▶ PrepareAbort
 
-It logs before it applies: a request is checked, its new state is appended to the log
-(../../proto/batched_log.py), and only the log's callback puts the row and answers. Until then the id is
+It logs before it applies: it checks a request and appends the new state to the log
+(../../proto/batched_log.py); only the log's callback puts the row and answers. Until then the id is
 pending: other requests get CONCURRENT_TRANSACTIONS. States and the EndTxn tables are in states.py.
 
 Keys, behind the tablet's prefix:
@@ -14,8 +14,8 @@ Keys, behind the tablet's prefix:
     i             the next block of producer ids (1,000 each, as KRaft's controller hands out)
     l, L          the log: ../../proto/batched_log.py
 
-A host's restart forgets what a broker has in memory only: the row's fields from `generation` on, and the
-state that `mark` and `undo` cover: pending states, failed fences, markers on their way, the rest of the
+A host's restart forgets what a broker has in memory only. That is the row's fields from `generation` on, and
+the state that `mark` and `undo` cover: pending states, failed fences, markers on their way, the rest of the
 block of ids.
 
 Leaves out: load in progress (a host answers once it has started), version 0, two-phase commit (KIP-939).
@@ -72,8 +72,8 @@ UNMAPPED = "INVALID_PRODUCER_ID_MAPPING"
 class Transactions:
     """Handles the requests for the transactional ids of one tablet.
 
-    Invariants: a decision (Prepare*) is in the log before any message tells it; an epoch of a producer id is
-    never given to two producers; the highest, used to fence one, is never given.
+    Invariants: a decision (Prepare*) is in the log before any message tells it. An epoch of a producer id is
+    never given to two producers. The highest, used to fence one, is never given.
     """
 
     __slots__ = ("_joining", "id", "markers", "rows", "shell")

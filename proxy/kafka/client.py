@@ -8,8 +8,8 @@
 
 It runs outside the hosts' turns: the shell calls it under a lock, takes `out`, `timers` and `ended`, and feeds
 back answers and timers. It has no clock and no thread.
-It follows Java's producer (KafkaProducer, Sender, TransactionManager); each delay and limit is a setting with
-Kafka's default, and requests are counted as Kafka would send them.
+It follows Java's producer (KafkaProducer, Sender, TransactionManager). Each delay and limit is a setting with
+Kafka's default. Requests are counted as Kafka would send them.
 
 Next: states.py, producer.py; the other side is coordinator/kafka/transactions.py and tablets/kafka/partition.py.
 """

@@ -3,8 +3,8 @@
     version 1   InitProducer │ AddPartitions ─▶ Produce … │ AddOffsets ─▶ TxnOffsetCommit … │ EndTxn
     version 2   InitProducer │                  Produce … │               TxnOffsetCommit … │ EndTxn ─▶ epoch + 1
 
-As in Java's TransactionManager, one transactional request (all but Produce) is on the way at a time, and no
-batch is sent until it is answered (Sender.runOnce); batches sent before may be in flight with it.
+As in Java's TransactionManager, one transactional request (all but Produce) is on the way at a time. No batch
+is sent until it is answered (Sender.runOnce); batches sent before may be in flight with it.
 EndTxn is sent once every batch and all offsets are answered; its answer ends the call, markers follow.
 An abortable error is kept until commit or abort; commit then aborts, and ends with that error. If the error
 left sequences unknown, version 1 asks for the next epoch before the next transaction (KIP-360).
@@ -45,8 +45,8 @@ _RUNNING = (State.IN_TRANSACTION, State.COMMITTING)
 class Producer:
     """One incarnation of a transactional id.
 
-    Invariants: `tx` is the open transaction, from begin to its end; `_calls` wait for that end (true:
-    commits); in FATAL_ERROR nothing is on the way and nothing is sent.
+    Invariants: `tx` is the open transaction, from begin to its end. `_calls` wait for that end (true:
+    commits). In FATAL_ERROR nothing is on the way and nothing is sent.
 
     `_last` is (tx, whether it was a commit, error, value, detail) of the transaction that ended last: the
     same call again gets the same answer.

@@ -23,8 +23,8 @@ late, behind its transaction's abort, opens one that no coordinator ends: the pa
 (KAFKA-9144, KAFKA-14053). Kafka does that, and so does this mode. In version 2 the partition first asks
 the coordinator and holds the batch in memory meanwhile; a marker that arrives first refuses it. While the
 coordinator is still ending the previous transaction, it is asked again every add_partitions_backoff_ms.
-Held batches are keyed by (producer, epoch): in version 2 an epoch is one transaction, and an answer that
-arrives behind that transaction's marker finds the partition at a higher epoch.
+Held batches are keyed by (producer, epoch): in version 2 an epoch is one transaction. An answer that arrives
+behind that transaction's marker finds the partition at a higher epoch.
 
 Leaves out: segments, replicas, compaction, and producers without numbers. A producer's state is a row of
 its own, so opening rebuilds nothing.
@@ -100,9 +100,9 @@ def _at(letter: bytes, number: int) -> bytes:
 class Partition:
     """Keeps one partition's log and its producers' states.
 
-    Invariants: entries tile [start, end), but the entry that holds the start may begin before it;
-    start <= last stable offset <= end, and none of them ever falls; the last stable offset is the end exactly
-    while no transaction is open; `o` has a row exactly for each producer whose state has `opened`.
+    Invariants: entries tile [start, end), but the entry that holds the start may begin before it.
+    start <= last stable offset <= end, and none of them ever falls. The last stable offset is the end exactly
+    while no transaction is open. `o` has a row exactly for each producer whose state has `opened`.
     """
 
     __slots__ = ("held", "id", "shell", "space")

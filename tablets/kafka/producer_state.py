@@ -5,7 +5,7 @@
                                                               72–… : next; anything else is out of order
 
 A higher epoch begins at 0 and empties the window; a lower one is refused. A marker with a higher epoch does
-the same: in version 2 each raises it (KIP-890: an epoch for each transaction), in version 1 a fencing one.
+the same. In version 2 each raises it (KIP-890: an epoch for each transaction), in version 1 a fencing one.
 
 After org.apache.kafka.storage.internals.log.ProducerStateEntry and ProducerAppendInfo, with their order of
 checks: duplicates, epoch, sequence, transaction. Leaves out: the laxer checks of followers and of the group
