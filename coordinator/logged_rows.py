@@ -83,7 +83,7 @@ class TransactionRows(Generic[R]):
         """By id: the state whose record is on its way to the log."""
         self.failed: dict[str, int] = {}
         """By id: the epoch of a fence that could not be logged."""
-        self._ids = (0, 0)  # the rest of the block: next, end
+        self._ids = (0, 0)  # next and end of the block of ids in use
 
     def mark(self) -> Any:
         return dict(self.pending), dict(self.failed), self._ids, self.log.mark()
@@ -122,7 +122,7 @@ class TransactionRows(Generic[R]):
         def done(error: str, position: Position | None) -> None:
             self.pending.pop(name, None)
             if not error and self.shell.epoch != generation:
-                error = kind.former  # another coordinator may have gone on since
+                error = kind.former  # another coordinator may have taken over since
             if not error and row.state == kind.dead:
                 self.space.delete(key_of(name))
             elif not error:

@@ -121,7 +121,7 @@ class _FaultyRuntime(Runtime):
 
     replies: _FaultyReplies
     turns: _FaultyTurns
-    following: Engine | None = None  # after a crash
+    following: Engine | None = None  # the engine that `crash` returned
 
     def _reply_book(self) -> ReplyBook:
         return _FaultyReplies(self.hosts, self.admission, self._record_refusal)

@@ -174,7 +174,7 @@ class Producer:
     def drop(self, detail: str = "the producer was dropped") -> None:
         self._die(TIMED_OUT, detail)
 
-    # what is next ------------------------------------------------------------------------------
+    # the next step -----------------------------------------------------------------------------
 
     def _move(self, state: State) -> None:
         self.state = moved(self.state, state)

@@ -111,7 +111,7 @@ class Partition:
         self.id = tablet
         self.space = space
         self.shell = shell
-        self.held: dict[int, Held] = {}  # by producer; replaced, never changed: a mark is free
+        self.held: dict[int, Held] = {}  # by producer; replaced, never changed, for `mark`
 
     def mark(self) -> Any:
         """Returns the state that is in memory only, for `undo`."""
@@ -164,7 +164,7 @@ class Partition:
         if (
             message.name is not None
             and message.version >= 2
-            and (state.opened is None or state.epoch != message.epoch)  # else nothing to ask
+            and (state.opened is None or state.epoch != message.epoch)  # not registered yet
         ):
             self._hold(message, message.name)
         else:
