@@ -232,7 +232,7 @@ class UnknownName(PlanstepError, KeyError):
 
 
 class NotSupported(PlanstepError):
-    """This mode, or this version, does not support the call."""
+    """This mode, version or operating system does not support that."""
 
 
 class NoCommonType(PlanstepError, TypeError):
